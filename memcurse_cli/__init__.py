@@ -1,0 +1,1 @@
+"""Diagnose the curse of memory in trained recurrent and state-space checkpoints."""

@@ -1,0 +1,1 @@
+"""Checkpoint formats: bytes on disk become named tensors, read lazily."""

@@ -1,0 +1,1 @@
+"""From numbers to a report: verdicts, findings and advice."""

@@ -1,0 +1,230 @@
+"""The schema `memcurse.report/1`: everything that a report says, before it is drawn.
+
+Every class turns into the JSON object of the same fields. A number that does not exist is None
+here and null there; inf and nan never stand in a report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA = "memcurse.report/1"
+
+Verdict = Literal["ok", "watch", "cursed"]
+Direction = Literal["destabilising", "decorrelating", "scaling"]
+Severity = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Order statistics of one figure over a layer; an entry that diverges is None.
+
+    ``divergent`` counts the elements that are infinite; they sort above every finite one.
+    """
+
+    min: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+    divergent: int = 0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing worth telling, with a stable code like a linter's.
+
+    Attributes:
+        code: MC1xx dynamics, MC2xx sensitivity, MC3xx Hessian, MC4xx precision, MC5xx assumptions.
+        severity: info, warning or error.
+        message: what was found, in plain words with its numbers.
+        advice: what to change; empty where there is nothing to do.
+        source: the section of the theory that it rests on.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    advice: str
+    source: str
+
+
+@dataclass(frozen=True)
+class EigenvalueSummary:
+    """The spectrum of one layer.
+
+    Attributes:
+        count: the number of eigenvalues.
+        multiplicity: how many identical states each one drives.
+        unstable: how many have |λ| ≥ 1.
+        modulus: |λ|.
+        time_constant: -1/log|λ| in steps; divergent where |λ| ≥ 1.
+        angle: |arg λ| in radians, in [0, π].
+        values: every eigenvalue as (re, im), only where asked for.
+    """
+
+    count: int
+    multiplicity: int
+    unstable: int
+    modulus: Quantiles
+    time_constant: Quantiles
+    angle: Quantiles
+    values: tuple[tuple[float, float], ...] | None = None
+
+
+@dataclass(frozen=True)
+class StateSummary:
+    """The state of one layer: E|h|² for a drive of unit variance."""
+
+    second_moment: Quantiles
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Relative error of the state when the parameter is stored in each type (p99)."""
+
+    bfloat16: float | None
+    float16: float | None
+    float32: float | None
+
+
+@dataclass(frozen=True)
+class ParameterSummary:
+    """One recurrent parameter group.
+
+    Attributes:
+        name: its name in the family.
+        tensor: the tensor's name in the checkpoint.
+        size: the number of scalars.
+        dtype: the stored type.
+        sensitivity: E|dh/dω|² per scalar, for a drive of unit variance.
+        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
+        step_effect: lr √κ of the p99 scalar: the relative change of the state in one step.
+        max_lr: the learning rate at which that change reaches the limit called cursed.
+        direction: what a step does to the eigenvalues.
+        rounding: what storing it in fewer bits does.
+        verdict: this group alone.
+    """
+
+    name: str
+    tensor: str
+    size: int
+    dtype: str
+    sensitivity: Quantiles
+    relative_sensitivity: Quantiles
+    step_effect: float | None
+    max_lr: float | None
+    direction: Direction
+    rounding: Rounding
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class HessianSummary:
+    """Scores of the Hessian at optimality over the layer's recurrent parameters.
+
+    Attributes:
+        order: the number N of parameters.
+        diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
+        sharpness: the largest eigenvalue, per unit of input variance.
+        max_stable_lr: 2 / sharpness, the largest stable SGD step.
+        adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
+        concentration: coordinates that carry a top eigenvector.
+        output_step_effect: lr √(tr H / E y²).
+    """
+
+    order: int
+    diagonality: float
+    sharpness: float
+    max_stable_lr: float
+    adam_residual: float
+    concentration: float
+    output_step_effect: float | None
+
+
+@dataclass(frozen=True)
+class DenseSummary:
+    """What only a dense recurrence has.
+
+    Attributes:
+        eigenvector_condition: κ(P), the 2-norm condition of the eigenvector matrix.
+        henrici_departure: √(‖A‖_F² - Σ|λ|²) / ‖A‖_F, in [0, 1]; 0 is normal.
+        activation: the activation that was assumed.
+    """
+
+    eigenvector_condition: float | None
+    henrici_departure: float
+    activation: str
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One recurrent layer."""
+
+    name: str
+    family: str
+    tensors: tuple[str, ...]
+    input_dependent: bool
+    stable_by_construction: bool
+    assumptions: tuple[str, ...]
+    eigenvalues: EigenvalueSummary
+    state: StateSummary
+    parameters: tuple[ParameterSummary, ...]
+    hessian: HessianSummary | None
+    hessian_reason: str | None
+    dense: DenseSummary | None
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class SkippedLayer:
+    """A layer that was recognised but could not be read, and why."""
+
+    name: str
+    family: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CheckpointSummary:
+    """The file that the report is about."""
+
+    path: str
+    format: str
+    bytes: int
+    tensors: int
+    bytes_read: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class InputAssumption:
+    """What was assumed of the input and of the optimizer.
+
+    Attributes:
+        autocorrelation: (weight, ρ) pairs of R(Δ) = Σ weight ρ^|Δ|.
+        horizon: the number of steps T, or None for an infinite sequence.
+        horizon_source: ``option``, ``checkpoint`` or None.
+        learning_rate: the rate that step effects are taken at.
+    """
+
+    autocorrelation: tuple[tuple[float, float], ...]
+    horizon: int | None
+    horizon_source: str | None
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report on one checkpoint."""
+
+    version: str
+    checkpoint: CheckpointSummary
+    input: InputAssumption
+    device: str
+    verdict: Verdict
+    sentence: str
+    layers: tuple[LayerReport, ...]
+    skipped: tuple[SkippedLayer, ...] = field(default=())

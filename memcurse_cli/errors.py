@@ -1,0 +1,43 @@
+"""The one error that a user sees: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class MemcurseError(Exception):
+    """Bad usage or an input that cannot be read: one line on stderr, exit code 2.
+
+    Args:
+        what: what is wrong, as a clause without a final full stop.
+        where: the file, tensor or option that it was found in.
+        remedy: what the user can do about it.
+    """
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{where}{self.what}{remedy}"
+
+
+class CheckpointError(MemcurseError):
+    """A file that is missing, damaged, unsafe to open, or not a checkpoint."""
+
+
+class TensorError(MemcurseError):
+    """A tensor of one layer that cannot be used: NaN, inf, or a shape that does not fit.
+
+    The other layers of the checkpoint are still reported.
+    """
+
+
+class NoRecurrenceError(MemcurseError):
+    """A checkpoint in which no family recognises a recurrent layer."""
+
+
+class UsageError(MemcurseError):
+    """An option or argument outside its domain."""

@@ -1,0 +1,1 @@
+"""Experiments: the networks, signals and training runs behind the sample checkpoints."""

@@ -1,0 +1,1 @@
+"""Recurrent families: named tensors become a `Recurrence`."""

@@ -1,0 +1,97 @@
+"""What a family of recurrent layers is: how it is recognised, what it assumes, how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.recurrence import Recurrence
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something that checkpoints of a family do not store, with the library's default.
+
+    Attributes:
+        key: its name in ``--assume KEY=VALUE``.
+        default: what is assumed unless the user says otherwise.
+        choices: the values that are understood.
+        meaning: one line for `memcurse families`.
+    """
+
+    key: str
+    default: str
+    choices: tuple[str, ...]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """A layer that a family recognised, not yet read.
+
+    Attributes:
+        layer: the layer's name: the tensors' common prefix, without the final separator.
+        tensors: the full tensor name of each role that the family reads.
+    """
+
+    layer: str
+    tensors: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The user's choices that bear on reading a layer.
+
+    Attributes:
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
+        assume: the values given with ``--assume``, by key; a family looks up its own keys.
+    """
+
+    device: str = "auto"
+    assume: Mapping[str, str] = field(default_factory=dict)
+
+    def choose(self, assumption: Assumption) -> tuple[str, bool]:
+        """The value to use for an assumption, and whether the user gave it."""
+        if assumption.key in self.assume:
+            return self.assume[assumption.key], True
+        return assumption.default, False
+
+
+class Family(Protocol):
+    """One family of layers; a module in this package has one instance and registers it once."""
+
+    @property
+    def name(self) -> str:
+        """Its name in ``--family`` and in the report, e.g. ``s4d``."""
+
+    @property
+    def title(self) -> str:
+        """Its name in words, e.g. ``S4D (diagonal S4)``."""
+
+    @property
+    def recognised_by(self) -> str:
+        """Which names and shapes it is recognised by, in one line."""
+
+    @property
+    def equation(self) -> str:
+        """λ as a function of the stored tensors, in one line."""
+
+    @property
+    def source(self) -> str:
+        """The library and paper that the equation was read from."""
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What its checkpoints do not store."""
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """The layers of this family among the tensors, by names and shapes alone."""
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the few tensors that the recurrence needs.
+
+        Raises:
+            TensorError: NaN or inf in one of them, or shapes that do not fit together.
+        """

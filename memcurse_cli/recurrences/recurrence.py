@@ -1,0 +1,117 @@
+"""The one data type: all that the theory needs to know of a recurrent layer.
+
+A layer is ``n`` scalar recurrences ``h[t+1] = λ h[t] + γ x[t+1]`` (a dense layer in the basis of
+its eigenvectors), the parameters that move λ and γ, and B and C where the checkpoint has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+Integers = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """The scalars of one tensor, and how each of them moves the recurrence.
+
+    The Jacobian is sparse and kept by coordinates. Entry ``e`` says that one unit of scalar
+    ``scalar[e]`` changes the eigenvalue ``eigenvalue[e]`` by ``eigenvalue_derivative[e]`` and the
+    logarithm of its gain by ``log_gain_derivative[e]``. A tied parameter (Mamba's ``dt_bias``,
+    S4's ``log_dt``) is one scalar with several entries.
+
+    Attributes:
+        name: the parameter's name in its family, e.g. ``nu_log``.
+        tensor: the name of the tensor in the checkpoint.
+        values: (size,) the stored values, one per scalar.
+        dtype: the stored type, as `TensorSpec.dtype`.
+        scalar: (entries,) index into ``values``.
+        eigenvalue: (entries,) index into the recurrence's eigenvalues.
+        eigenvalue_derivative: (entries,) complex dλ/dω.
+        log_gain_derivative: (entries,) complex d log γ/dω, or None where γ does not depend on ω.
+    """
+
+    name: str
+    tensor: str
+    values: Floats
+    dtype: str
+    scalar: Integers
+    eigenvalue: Integers
+    eigenvalue_derivative: Complexes
+    log_gain_derivative: Complexes | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of scalars."""
+        return self.values.size
+
+
+@dataclass(frozen=True)
+class DenseDynamics:
+    """A real dense recurrence ``h[t+1] = A h[t] + B x[t+1]`` beside its eigendecomposition.
+
+    Attributes:
+        matrix: (n, n) real A, row = target.
+        tensor: the name of A's tensor.
+        eigenvectors: (n, n) complex P with ``A = P diag(λ) P⁻¹``, columns of norm 1.
+        activation: ``linear``, ``tanh`` or ``relu``; a non-linear one is linearised with slope 1.
+    """
+
+    matrix: Floats
+    tensor: str
+    dtype: str
+    eigenvectors: Complexes
+    activation: str
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """One recurrent layer, nominal: input-dependent gates stand at zero input.
+
+    Attributes:
+        name: the layer's name in the checkpoint.
+        family: the name of the family that read it.
+        tensors: the tensors that it was read from.
+        log_eigenvalues: (n,) complex log λ per step; exact for decays down to 1e-300.
+        log_gain: (n,) complex log γ; zeros where the layer has no gain of its own.
+        parameters: the recurrent parameter groups; empty for a dense layer.
+        readin: (n, inputs) complex B, without γ, or None where not in the checkpoint or where it
+            depends on the input.
+        readout: (outputs, n) complex C, likewise.
+        channel: (n,) index of the single-input channel that each eigenvalue belongs to (S4), or
+            None where every eigenvalue sees every input. States of two channels never meet in an
+            output.
+        conjugate_pairs: only one of each conjugate pair is stored and ``y = 2 Re[C h]``;
+            otherwise ``y = Re[C h]``.
+        multiplicity: how many identical states each eigenvalue drives (Mamba-2: head × state).
+        input_dependent: λ or γ depends on the input; the numbers are those at zero input.
+        stable_by_construction: no value of the parameters gives |λ| ≥ 1.
+        assumptions: what the checkpoint does not say and was assumed, one sentence each.
+        dense: the dense matrix, or None for a diagonal layer.
+    """
+
+    name: str
+    family: str
+    tensors: tuple[str, ...]
+    log_eigenvalues: Complexes
+    log_gain: Complexes
+    parameters: tuple[ParameterGroup, ...]
+    readin: Complexes | None = None
+    readout: Complexes | None = None
+    channel: Integers | None = None
+    conjugate_pairs: bool = False
+    multiplicity: int = 1
+    input_dependent: bool = False
+    stable_by_construction: bool = False
+    assumptions: tuple[str, ...] = field(default=())
+    dense: DenseDynamics | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of eigenvalues n."""
+        return self.log_eigenvalues.size

@@ -1,0 +1,1 @@
+"""From a report to a reader: terminal and machine formats."""

@@ -1,0 +1,1 @@
+"""Linear algebra on a device: eigendecompositions and the top of symmetric spectra."""
