@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ class Eigendecomposition:
     engine: str
 
 
-def eigendecompose(matrix: NDArray[np.generic], device: str = "auto") -> Eigendecomposition:
+def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:
     """Eigenvalues and right eigenvectors of a (..., n, n) matrix, in double precision.
 
     Args:

@@ -1,0 +1,34 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import shared
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real checkpoints with oracles; skips where it is absent."""
+    if not shared.available():
+        pytest.skip(shared.REASON)
+    return shared.SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def zoo(shared_data: Path) -> Path:
+    """Small checkpoints that the real libraries wrote."""
+    return shared_data / "zoo"
+
+
+@pytest.fixture(scope="session")
+def trained(shared_data: Path) -> Path:
+    """Trained checkpoints from public repositories."""
+    return shared_data / "trained"
+
+
+@pytest.fixture(scope="session")
+def paper(shared_data: Path) -> Path:
+    """Numbers from the papers' own code."""
+    return shared_data / "paper"
