@@ -1,0 +1,87 @@
+"""The command line: one Typer app whose commands are imported when they are called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "inspect": "Report on every recurrent layer of a checkpoint.",
+    "predict": "The theory alone: sensitivities against memory, no checkpoint needed.",
+    "families": "List the recurrent families that are recognised, and by what.",
+    "formats": "List the checkpoint formats that are read, and by what.",
+    "train": "Train a small network on the teacher-student task and save it.",
+}
+
+
+def load(name: str) -> Callable[..., Any]:
+    """The function of a command: module and function bear the command's name."""
+    function: Callable[..., Any] = getattr(
+        importlib.import_module(f"memcurse_cli.commands.{name}"), name
+    )
+    return function
+
+
+class LazyGroup(TyperGroup):
+    """Commands that are listed from a table and imported only to be run or explained."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order that a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command that can be listed; `resolve_command` replaces it by the real one."""
+        if cmd_name not in COMMANDS:
+            return None
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(name=cmd_name, help=COMMANDS[cmd_name])(_listed)
+        return typer.main.get_command(single)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was called, imported now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in COMMANDS:
+            single = typer.Typer(
+                add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
+            )
+            single.command(name=name, no_args_is_help=False)(load(name))
+            command = typer.main.get_command(single)
+        return name, command, rest
+
+
+def _listed() -> None:
+    """Stand in for a command in the list of commands."""
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="memcurse",
+    help="Which recurrent parameters has a network become too sensitive to, why, "
+    "and what to do about it.",
+    epilog="Start with: memcurse inspect model.safetensors",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        from importlib.metadata import version
+
+        typer.echo(f"memcurse {version('memcurse-cli')}")
+        raise typer.Exit
+
+
+@app.callback()
+def memcurse(
+    show_version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Which recurrent parameters has a network become too sensitive to."""

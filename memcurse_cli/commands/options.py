@@ -1,0 +1,91 @@
+"""The options that several commands share, and the one way to hand out what a command made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memcurse_cli.errors import UsageError
+
+RhoOption = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--rho",
+        metavar="RHO",
+        help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise.",
+    ),
+]
+AutocorrelationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--autocorrelation",
+        metavar="W:RHO,…",
+        help="A mixture R(Δ) = Σ w ρ^|Δ|, as '0.332:0,0.044:0.997'.",
+    ),
+]
+HorizonOption = Annotated[
+    int | None,
+    typer.Option(
+        "--horizon",
+        metavar="T",
+        min=1,
+        help="Steps of a sequence that starts from zero; without it, infinitely many.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write to FILE instead of standard output."
+    ),
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")
+]
+
+
+def emit(text: str, output: Path | None) -> None:
+    """Print text, or write it whole or not at all: beside the target first, then renamed.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if not text.endswith("\n"):
+        text += "\n"
+    if output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        write_whole(output, text.encode())
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written: {error.strerror or error}",
+            where=str(output),
+            remedy="name a file in a folder that exists and is writable",
+        ) from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
+        path.write_bytes(content)
+        return
+    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(beside, 0o666 & ~umask)  # mkstemp's 0600 would hide the file from others
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
