@@ -11,6 +11,12 @@ from typing import Literal
 
 SCHEMA = "memcurse.report/1"
 
+TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13))
+"""The inner edges, in steps, of every time-constant histogram: half decades from 1 to 10⁶.
+
+Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
+"""
+
 Verdict = Literal["ok", "watch", "cursed"]
 Direction = Literal["destabilising", "decorrelating", "scaling"]
 Severity = Literal["info", "warning", "error"]
@@ -61,6 +67,9 @@ class EigenvalueSummary:
         modulus: |λ|.
         time_constant: -1/log|λ| in steps; divergent where |λ| ≥ 1.
         angle: |arg λ| in radians, in [0, π].
+        time_constant_histogram: how many eigenvalues lie in each of the 14 bins that
+            `TIME_CONSTANT_EDGES` cuts; those with |λ| ≥ 1 are in none, ``unstable`` counts them.
+            Empty where it was not taken.
         values: every eigenvalue as (re, im), only where asked for.
     """
 
@@ -70,6 +79,7 @@ class EigenvalueSummary:
     modulus: Quantiles
     time_constant: Quantiles
     angle: Quantiles
+    time_constant_histogram: tuple[int, ...] = ()
     values: tuple[tuple[float, float], ...] | None = None
 
 
@@ -128,7 +138,7 @@ class HessianSummary:
         order: the number N of parameters.
         diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
         sharpness: the largest eigenvalue, per unit of input variance.
-        max_stable_lr: 2 / sharpness, the largest stable SGD step.
+        max_stable_lr: 2 / sharpness, the largest stable SGD step; None where the Hessian is zero.
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
         concentration: coordinates that carry a top eigenvector.
         output_step_effect: lr √(tr H / E y²).
@@ -137,7 +147,7 @@ class HessianSummary:
     order: int
     diagonality: float
     sharpness: float
-    max_stable_lr: float
+    max_stable_lr: float | None
     adam_residual: float
     concentration: float
     output_step_effect: float | None
