@@ -1,0 +1,151 @@
+"""`memcurse train`: a small network, trained on the teacher-student task and saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memcurse_cli.commands.options import QuietOption, write_whole
+from memcurse_cli.errors import UsageError
+from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
+
+if TYPE_CHECKING:
+    from memcurse_cli.experiments.training import TrainingResult
+
+
+def train(
+    network: Annotated[NetworkName, typer.Argument(help="The student.", show_default=False)],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The safetensors file to write."),
+    ],
+    units: Annotated[int, typer.Option(min=1, help="Hidden units of the student.")] = 64,
+    teacher_units: Annotated[int, typer.Option(min=1, help="Hidden units of the teacher.")] = 10,
+    modulus: Annotated[
+        float, typer.Option(metavar="ν", help="The teacher's smallest |λ|, in [0, 1).")
+    ] = 0.99,
+    horizon: Annotated[int, typer.Option(min=1, help="Steps of a sequence.")] = 300,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Optimizer steps.", show_default="as the samples"),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Sequences per step.", show_default="as the samples"),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            help="Adam's rate at the start; a cosine takes it to zero.",
+            show_default="as the samples",
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0, max=2**32 - 1, help="Of the teacher, the initial student and the inputs."
+        ),
+    ] = 0,
+    dtype: Annotated[Precision, typer.Option(help="Trained and stored in.")] = Precision.FLOAT32,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a small network on the linear teacher-student task and save it.
+
+    Example: memcurse train lru --output lru.safetensors
+    """
+    recipe = RECIPES[network]
+    settings = TrainingSettings(
+        network=network,
+        units=units,
+        teacher_units=teacher_units,
+        modulus=modulus,
+        horizon=horizon,
+        steps=recipe.steps if steps is None else steps,
+        batch=recipe.batch if batch is None else batch,
+        learning_rate=recipe.learning_rate if learning_rate is None else learning_rate,
+        seed=seed,
+        dtype=dtype,
+    )
+    _check_writable(output)
+
+    from memcurse_cli.experiments.training import teacher_power
+    from memcurse_cli.experiments.training import train as train_student
+
+    with _progress(settings, quiet=quiet) as report:
+        result = train_student(settings, report)
+    try:
+        write_whole(output, _serialise(settings, result))
+    except OSError as error:
+        raise _unwritable(output, error.strerror or str(error)) from error
+    typer.echo(
+        f"{output}: loss {result.loss_before:.4g} before, {result.loss_after:.4g} after "
+        f"{settings.steps} steps in {result.seconds:.0f} s "
+        f"(a student that says nothing: {teacher_power(settings):.4g})"
+    )
+
+
+@contextmanager
+def _progress(
+    settings: TrainingSettings, *, quiet: bool
+) -> Iterator[Callable[[int, float], None] | None]:
+    """A callback that keeps one line on standard error up to date, on a terminal only."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+
+    def show(done: int, loss: float) -> None:
+        line = f"{settings.network}: step {done} of {settings.steps}, loss {loss:.3g}"
+        sys.stderr.write(f"\r\x1b[2K{line[:79]}")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
+
+
+def _check_writable(output: Path) -> None:
+    """Refuse a hopeless path before the training, not after it."""
+    if output.is_dir():
+        raise _unwritable(output, "it is a directory")
+    if not output.parent.is_dir():
+        raise _unwritable(output, "its folder does not exist")
+    if not os.access(output.parent, os.W_OK):
+        raise _unwritable(output, "its folder is read-only")
+
+
+def _unwritable(output: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"cannot be written: {reason}",
+        where=str(output),
+        remedy="name a file in a folder that exists and is writable",
+    )
+
+
+def _serialise(settings: TrainingSettings, result: TrainingResult) -> bytes:
+    """The student as a safetensors file that remembers how it was trained."""
+    import safetensors.numpy
+
+    metadata = {
+        **settings.metadata(),
+        "memcurse.loss_before": str(result.loss_before),
+        "memcurse.loss_after": str(result.loss_after),
+    }
+    return _sort_metadata(safetensors.numpy.save(result.parameters, metadata), metadata)
+
+
+def _sort_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
+    """Give the header a fixed order; safetensors writes its metadata in a random one."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = {**json.loads(content[8:end]), "__metadata__": dict(sorted(metadata.items()))}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the data behind it stay aligned to 8 bytes
+    return len(text).to_bytes(8, "little") + text + content[end:]

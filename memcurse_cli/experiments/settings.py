@@ -1,0 +1,121 @@
+"""What a training run is made of, and how a checkpoint remembers it.
+
+Nothing here needs JAX, so that the command line can list its choices without loading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from math import isfinite
+
+from memcurse_cli.errors import UsageError
+
+TASK = "linear teacher-student"
+PREFIX = "memcurse."
+
+
+class NetworkName(StrEnum):
+    """The networks that can be trained."""
+
+    DENSE_LINEAR_RNN = "dense-linear-rnn"
+    COMPLEX_DIAGONAL_RNN = "complex-diagonal-rnn"
+    LRU = "lru"
+    GRU = "gru"
+
+
+class Precision(StrEnum):
+    """The floating-point type of parameters, inputs and optimizer state."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The learning rate, steps and batch that the sample of a network was trained with."""
+
+    learning_rate: float
+    steps: int
+    batch: int
+
+
+RECIPES = {
+    NetworkName.DENSE_LINEAR_RNN: Recipe(3e-3, 10_000, 128),
+    NetworkName.COMPLEX_DIAGONAL_RNN: Recipe(3e-3, 10_000, 128),
+    NetworkName.LRU: Recipe(3e-2, 10_000, 128),
+    NetworkName.GRU: Recipe(1e-3, 10_000, 32),
+}
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Everything that determines a training run.
+
+    Raises:
+        UsageError: ν outside [0, 1) or a learning rate that is not a positive number.
+
+    Attributes:
+        network: the student.
+        units: hidden units of the student.
+        teacher_units: hidden units of the teacher.
+        modulus: ν, the smallest |λ| of the teacher, in [0, 1).
+        horizon: steps T of every sequence.
+        steps: optimizer steps.
+        batch: sequences per optimizer step.
+        learning_rate: Adam's rate at the first step; a cosine takes it to zero at the last.
+        seed: of the teacher, the initial parameters and the inputs.
+        dtype: the type that the student is trained and stored in.
+    """
+
+    network: NetworkName
+    units: int
+    teacher_units: int
+    modulus: float
+    horizon: int
+    steps: int
+    batch: int
+    learning_rate: float
+    seed: int
+    dtype: Precision
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.modulus < 1:
+            raise UsageError(
+                f"{self.modulus:g} is not a modulus of a stable teacher",
+                where="--modulus",
+                remedy="take a number from 0 up to, but without, 1",
+            )
+        if not (self.learning_rate > 0 and isfinite(self.learning_rate)):
+            raise UsageError(
+                f"{self.learning_rate:g} is not a learning rate",
+                where="--learning-rate",
+                remedy="take a positive number",
+            )
+
+    def metadata(self) -> dict[str, str]:
+        """The settings as strings, for a checkpoint's metadata; floats keep every digit."""
+        values = {PREFIX + field.name: str(getattr(self, field.name)) for field in fields(self)}
+        return {PREFIX + "task": TASK, **values}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str]) -> TrainingSettings:
+        """The settings of the run that wrote a checkpoint.
+
+        Raises:
+            KeyError: the metadata is not that of `metadata`.
+        """
+        text = {field.name: metadata[PREFIX + field.name] for field in fields(cls)}
+        return cls(
+            network=NetworkName(text["network"]),
+            units=int(text["units"]),
+            teacher_units=int(text["teacher_units"]),
+            modulus=float(text["modulus"]),
+            horizon=int(text["horizon"]),
+            steps=int(text["steps"]),
+            batch=int(text["batch"]),
+            learning_rate=float(text["learning_rate"]),
+            seed=int(text["seed"]),
+            dtype=Precision(text["dtype"]),
+        )
