@@ -1,0 +1,63 @@
+"""Which file of a directory is the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from memcurse_cli.checkpoints.format import CheckpointFormat
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.source import LocalDirectory
+from memcurse_cli.errors import CheckpointError
+
+# In the order in which transformers looks for them.
+CONVENTIONAL_NAMES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+# Files that a trainer writes beside the weights.
+TRAINER_FILES = (
+    "optimizer.",
+    "scheduler.",
+    "training_args.",
+    "rng_state",
+    "random_states",
+    "scaler.",
+)
+INDEX_SUFFIX = ".index.json"
+
+
+def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) -> str:
+    """The name of the one checkpoint in the directory.
+
+    That is a file with a conventional name, else the only index of shards, else the only file
+    with a known extension that is not a trainer's.
+
+    Raises:
+        CheckpointError: the directory holds no checkpoint, or more than one.
+    """
+    names = [name for name in directory.files() if not name.startswith(TRAINER_FILES)]
+    for name in CONVENTIONAL_NAMES:
+        if name in names:
+            return name
+    extensions = sorted({extension for format in formats for extension in format.extensions})
+    found = [name for name in names if name.endswith(INDEX_SUFFIX)] or [
+        name for name in names if PurePath(name).suffix.lower() in extensions
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise CheckpointError(
+            "the directory has no checkpoint",
+            where=directory.path,
+            remedy=f"looked for {', '.join(CONVENTIONAL_NAMES[:2])}, another {INDEX_SUFFIX} file, "
+            f"or one file ending in {', '.join(extensions)}",
+        )
+    listed = ", ".join(printable(name, 60) for name in found[:4])
+    raise CheckpointError(
+        f"the directory has {len(found)} checkpoints: {listed}{', …' if len(found) > 4 else ''}",
+        where=directory.path,
+        remedy="name the one to read",
+    )

@@ -1,0 +1,68 @@
+"""Stored element types: their names, sizes and conversion to float64 or complex128."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ML_DTYPES = frozenset(
+    {
+        "bfloat16",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    }
+)
+NUMERIC_KINDS = "biufc"
+
+
+def element_type(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of this name; ``ml_dtypes`` is imported for the names that only it knows.
+
+    Raises:
+        TypeError: no dtype has this name.
+    """
+    if name in ML_DTYPES:
+        import ml_dtypes
+
+        scalar: type[np.generic] = getattr(ml_dtypes, name)
+        return np.dtype(scalar)
+    return np.dtype(name)
+
+
+def element_bytes(name: str) -> int:
+    """The size of one element in bytes, without importing ``ml_dtypes``."""
+    if name in ML_DTYPES:
+        return 2 if name == "bfloat16" else 1
+    return np.dtype(name).itemsize
+
+
+def element_count(shape: tuple[int, ...]) -> int:
+    """The product of the dimensions, in Python integers so that it cannot overflow."""
+    return math.prod(shape)
+
+
+def to_double(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as float64, or as complex128 where it is complex."""
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def decode(
+    content: bytes | bytearray, name: str, shape: tuple[int, ...], big_endian: bool = False
+) -> NDArray[Any]:
+    """Elements in C order, little-endian unless said otherwise, as float64 or complex128."""
+    dtype = element_type(name)
+    if name not in ML_DTYPES:
+        dtype = dtype.newbyteorder(">" if big_endian else "<")
+    elif big_endian and dtype.itemsize > 1:
+        swapped = np.frombuffer(content, dtype=f">u{dtype.itemsize}")
+        content = swapped.astype(f"<u{dtype.itemsize}").tobytes()
+    return to_double(np.frombuffer(content, dtype=dtype).reshape(shape))

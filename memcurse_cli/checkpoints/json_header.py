@@ -1,0 +1,49 @@
+"""JSON from an untrusted file: size, nesting and duplicate keys are checked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from memcurse_cli.checkpoints.names import printable
+
+MAX_JSON_BYTES = 100_000_000
+# Bounds what the parser may allocate: an empty list is 2 bytes of JSON and 56 of memory.
+MAX_CONTAINERS = 3_000_000
+
+
+def parse_object(content: bytes) -> dict[str, Any]:
+    """The JSON object in ``content``.
+
+    Raises:
+        ValueError: with the fault as a clause; the content is too large, not JSON, not an
+            object, nested too deeply, or has a key twice.
+    """
+    if len(content) > MAX_JSON_BYTES:
+        raise ValueError(f"it has {len(content)} bytes, more than {MAX_JSON_BYTES}")
+    if content.count(b"[") + content.count(b"{") > MAX_CONTAINERS:
+        raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
+    try:
+        parsed = json.loads(
+            content.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
+        )
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not UTF-8") from error
+    except ValueError as error:
+        raise ValueError(f"it is not valid JSON ({printable(str(error), 120)})") from error
+    if not isinstance(parsed, dict):
+        raise ValueError("it is not a JSON object")
+    return parsed
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a key stands twice")
+    return entries
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")

@@ -1,0 +1,106 @@
+"""The tensor store that every format returns: specs at once, elements on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH, printable
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.errors import CheckpointError
+
+MAX_METADATA_LENGTH = 1_000_000
+
+
+@dataclass(frozen=True)
+class LazyTensor:
+    """A spec and the function that reads its elements as float64 or complex128."""
+
+    spec: TensorSpec
+    load: Callable[[], NDArray[Any]]
+
+
+class Closable(Protocol):
+    """Something that a store holds open."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class LazyStore:
+    """A `TensorStore` made of `LazyTensor` entries.
+
+    Names, metadata and notes are made printable here, once for every format.
+
+    Raises:
+        CheckpointError: a name is too long, or two names are the same when they are printed.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        format: str,
+        bytes: int,
+        tensors: Mapping[str, LazyTensor],
+        metadata: Mapping[str, str] | None = None,
+        notes: Iterable[str] = (),
+        resources: Iterable[Closable] = (),
+    ) -> None:
+        self.path = path
+        self.format = format
+        self.bytes = bytes
+        self.bytes_read = 0
+        self.metadata = {
+            printable(key): printable(value, MAX_METADATA_LENGTH, keep="\n\t")
+            for key, value in (metadata or {}).items()
+        }
+        self.notes = tuple(printable(note, 500) for note in notes)
+        self._resources = tuple(resources)
+        self._entries: dict[str, LazyTensor] = {}
+        for name, tensor in tensors.items():
+            shown = printable(name, MAX_NAME_LENGTH)
+            if len(name) > MAX_NAME_LENGTH or shown in self._entries:
+                fault = "stands twice in the file"
+                if len(name) > MAX_NAME_LENGTH:
+                    fault = f"has {len(name)} characters, more than {MAX_NAME_LENGTH}"
+                raise CheckpointError(
+                    f"the tensor name {printable(name, 60)} {fault}",
+                    where=path,
+                    remedy="the file is corrupt or hostile: use another copy",
+                )
+            self._entries[shown] = tensor
+        self.tensors: Mapping[str, TensorSpec] = {
+            name: tensor.spec for name, tensor in self._entries.items()
+        }
+
+    def read(self, name: str) -> NDArray[Any]:
+        """The tensor as float64, or complex128 where it is stored complex."""
+        tensor = self._entries[name]
+        array = tensor.load()
+        self.bytes_read += tensor.spec.bytes
+        return array
+
+    def entry(self, name: str) -> LazyTensor:
+        """The entry itself, for a store that is made of others."""
+        return self._entries[name]
+
+    def close(self) -> None:
+        """Release the file."""
+        for resource in self._resources:
+            resource.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,97 @@
+"""Tensors that are in memory already: a state_dict, a JAX tree, a dict of NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.elements import element_count, to_double
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch
+from memcurse_cli.errors import CheckpointError
+
+
+class MemoryStore(LazyStore):
+    """The tensors of a mapping from names to arrays, or of a nested one.
+
+    PyTorch, JAX and NumPy arrays are told apart by what they offer, so that no framework is
+    imported. What is not an array is passed over.
+
+    Args:
+        arrays: ``model.state_dict()``, a training checkpoint as loaded, or a tree of parameters.
+        path: what to call it in messages.
+
+    Raises:
+        CheckpointError: the argument is not a mapping, or holds no array.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], path: str = "state_dict") -> None:
+        if not isinstance(arrays, Mapping):
+            raise CheckpointError(
+                f"a {type(arrays).__name__} is not a mapping from names to arrays",
+                where=path,
+                remedy="pass model.state_dict(), a tree of parameters, or a path",
+            )
+        try:
+            found = collect(arrays, _lazy)
+            torch = any(hasattr(tensor.load.array, "detach") for tensor in found.values())
+            selected, notes = (name_torch if torch else name_jax)(found)
+        except ValueError as error:
+            raise CheckpointError(
+                f"the mapping cannot be read: {error}", where=path, remedy="pass a flat mapping"
+            ) from error
+        if not found:
+            raise CheckpointError(
+                "the mapping holds no array",
+                where=path,
+                remedy="pass model.state_dict() or a tree of parameters",
+            )
+        super().__init__(
+            path=path,
+            format="memory",
+            bytes=sum(tensor.spec.bytes for tensor in found.values()),
+            tensors=selected,
+            notes=notes,
+        )
+
+
+class _Convert:
+    """Reads one array of any framework."""
+
+    def __init__(self, array: Any, dtype: str) -> None:
+        self.array, self._dtype = array, dtype
+
+    def __call__(self) -> NDArray[Any]:
+        array = self.array
+        try:
+            if hasattr(array, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
+                array = array.detach().cpu()
+                is_complex = array.is_complex()
+                array = array.resolve_conj().resolve_neg() if is_complex else array.double()
+            return to_double(np.asarray(array))
+        except (TypeError, ValueError, RuntimeError) as error:
+            reason = printable(str(error).partition("\n")[0])
+            raise CheckpointError(
+                f"this {self._dtype} array cannot be converted to float64 ({reason})",
+                where=type(array).__name__,
+                remedy="convert it to a dense float array first",
+            ) from error
+
+
+class _LazyArray(LazyTensor):
+    load: _Convert
+
+
+def _lazy(node: object) -> _LazyArray | None:
+    shape, dtype = getattr(node, "shape", None), getattr(node, "dtype", None)
+    if shape is None or dtype is None:
+        return None
+    name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    dimensions = tuple(int(size) for size in shape)
+    size = element_count(dimensions) * int(getattr(dtype, "itemsize", 0))
+    return _LazyArray(TensorSpec(dimensions, name, size), _Convert(node, name))

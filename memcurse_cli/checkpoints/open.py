@@ -1,0 +1,62 @@
+"""Open a checkpoint: a file by its content, a directory by what lies in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from memcurse_cli.checkpoints.directory import choose_file
+from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.registry import FORMATS
+from memcurse_cli.checkpoints.source import HEAD_BYTES, File, LocalDirectory, LocalFile, unreadable
+from memcurse_cli.checkpoints.unknown import unknown_file
+from memcurse_cli.errors import CheckpointError
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
+    """Open the checkpoint at ``path`` and read its headers.
+
+    A file's format is told by its content, never by its extension. Nothing that the checkpoint
+    holds is executed, and no file outside ``path`` is read.
+
+    Args:
+        path: a file, a directory that holds one checkpoint, or the index of its shards.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
+    """
+    shown = printable(os.fspath(path))
+    try:
+        is_directory = stat.S_ISDIR(os.stat(path).st_mode)
+    except (OSError, ValueError) as error:
+        raise unreadable(shown, error) from error
+    if not is_directory:
+        return open_file(LocalFile(path))
+    directory = LocalDirectory(path)
+    store = open_file(directory.open(choose_file(directory, FORMATS)))
+    store.path = shown
+    return store
+
+
+def open_file(file: File) -> LazyStore:
+    """Open a file in the format that recognises it; the store then owns the file.
+
+    Raises:
+        CheckpointError: no format recognises it, or it is damaged or hostile.
+    """
+    try:
+        head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
+        for format in FORMATS:
+            if format.recognises(head, file):
+                return format.open(file)
+        raise unknown_file(head, file, FORMATS)
+    except BaseException as error:
+        file.close()
+        if isinstance(error, MemoryError):
+            raise CheckpointError(
+                "its headers need more memory than there is",
+                where=file.path,
+                remedy="the file is probably corrupt: copy or download it again",
+            ) from error
+        raise

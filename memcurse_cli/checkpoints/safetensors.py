@@ -1,0 +1,159 @@
+"""safetensors: eight bytes of header length, a JSON header, then the elements.
+
+The layout and the limits are those of the format's own description
+(https://huggingface.co/docs/safetensors, "Format"): a header of at most 100 MB that begins with
+``{``, no duplicate keys, and tensors that fill the rest of the file without gaps or overlaps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, TypeGuard
+
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.elements import decode, element_bytes, element_count
+from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.training_state import select_flat
+from memcurse_cli.errors import CheckpointError
+
+MAX_DIMENSIONS = 64
+ELEMENT_NAMES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "U16": "uint16",
+    "I32": "int32",
+    "U32": "uint32",
+    "I64": "int64",
+    "U64": "uint64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+}
+
+
+class Safetensors:
+    """One safetensors file."""
+
+    name = "safetensors"
+    extensions = (".safetensors",)
+    recognised_by = "eight bytes of header length, then a JSON object that describes the tensors"
+
+    def recognises(self, head: bytes, file: File) -> bool:
+        """A length followed by ``{``, where eight letters are not taken for a length."""
+        return head[8:9] == b"{" and not (head[:8].isascii() and head[:8].decode().isprintable())
+
+    def open(self, file: File) -> LazyStore:
+        """Read and check the header."""
+        header, start = _header(file)
+        metadata = header.pop("__metadata__", {})
+        if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+            _refuse(file, "its __metadata__ is not an object of strings")
+        tensors = {}
+        ranges = []
+        for name, entry in header.items():
+            spec, begin, end = _entry(file, name, entry, file.size - start)
+            ranges.append((begin, end, name))
+            tensors[name] = LazyTensor(spec, _Reader(file, start + begin, spec))
+        _check_layout(file, ranges, file.size - start)
+        selected, notes = select_flat(tensors)
+        return LazyStore(
+            path=file.path,
+            format=self.name,
+            bytes=file.size,
+            tensors=selected,
+            metadata=metadata,
+            notes=notes,
+            resources=[file],
+        )
+
+
+class _Reader:
+    def __init__(self, file: File, offset: int, spec: TensorSpec) -> None:
+        self._file, self._offset, self._spec = file, offset, spec
+
+    def __call__(self) -> NDArray[Any]:
+        content = self._file.read(self._offset, self._spec.bytes)
+        return decode(content, self._spec.dtype, self._spec.shape)
+
+
+def _header(file: File) -> tuple[dict[str, Any], int]:
+    length = int.from_bytes(file.read(0, 8), "little")
+    if length > MAX_JSON_BYTES:
+        _refuse(file, f"its header claims {length} bytes, more than {MAX_JSON_BYTES}")
+    if 8 + length > file.size:
+        raise CheckpointError(
+            f"its header claims {length} bytes and the file has {file.size}",
+            where=file.path,
+            remedy="it is truncated: copy or download it again",
+        )
+    try:
+        return parse_object(bytes(file.read(8, length))), 8 + length
+    except ValueError as error:
+        _refuse(file, f"its header is damaged: {error}")
+
+
+def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec, int, int]:
+    label = f"tensor {printable(name, 60)}"
+    if not isinstance(entry, dict):
+        _refuse(file, f"{label} has no description")
+    code, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
+    if not isinstance(code, str) or code not in ELEMENT_NAMES:
+        raise CheckpointError(
+            f"{label} has the unknown element type {printable(str(code), 40)}",
+            where=file.path,
+            remedy=f"known are {', '.join(ELEMENT_NAMES)}",
+        )
+    if not _naturals(shape) or len(shape) > MAX_DIMENSIONS:
+        _refuse(file, f"{label} has no valid shape")
+    if not _naturals(offsets) or len(offsets) != 2:
+        _refuse(file, f"{label} has no valid data_offsets")
+    begin, end = offsets
+    dtype = ELEMENT_NAMES[code]
+    if not begin <= end <= room:
+        raise CheckpointError(
+            f"{label} lies at bytes {begin} to {end} of {room}",
+            where=file.path,
+            remedy="the file is truncated or corrupt: copy or download it again",
+        )
+    needed = element_count(tuple(shape)) * element_bytes(dtype)
+    if needed != end - begin:
+        _refuse(
+            file,
+            f"{label} of {code} {printable(str(shape), 80)} needs {printable(str(needed), 40)} "
+            f"bytes and has {end - begin}",
+        )
+    return TensorSpec(tuple(shape), dtype, needed), begin, end
+
+
+def _naturals(values: object) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
+
+
+def _check_layout(file: File, ranges: list[tuple[int, int, str]], room: int) -> None:
+    position = 0
+    for begin, end, name in sorted(ranges):
+        if begin != position:
+            fault = "overlaps another tensor" if begin < position else "leaves a gap before it"
+            _refuse(file, f"tensor {printable(name, 60)} {fault}")
+        position = end
+    if position != room:
+        _refuse(file, f"its tensors end at byte {position} of {room}")
+
+
+def _refuse(file: File, fault: str) -> NoReturn:
+    raise CheckpointError(
+        f"a corrupt safetensors file: {fault}",
+        where=file.path,
+        remedy="copy or download it again",
+    )

@@ -1,0 +1,198 @@
+"""Where bytes come from: regular files and directories, opened so that nothing else is touched."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.errors import CheckpointError
+
+HEAD_BYTES = 4096
+MAX_DIRECTORY_ENTRIES = 100_000
+
+
+class File(Protocol):
+    """A file that is read by ranges."""
+
+    @property
+    def path(self) -> str:
+        """The path as the user gave it, printable."""
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``.
+
+        Raises:
+            CheckpointError: the file ends before that.
+        """
+
+    def directory(self) -> LocalDirectory:
+        """The directory that it lies in."""
+
+    def close(self) -> None:
+        """Release the file."""
+
+
+class LocalFile:
+    """A regular file on this machine.
+
+    A FIFO, a socket or a device is refused before a byte is read, so that opening never blocks.
+
+    Args:
+        path: where it is.
+        shown: what to call it in messages, where that is not ``path``.
+
+    Raises:
+        CheckpointError: the file is missing, cannot be opened, or is not a regular file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], shown: str = "") -> None:
+        self.path = printable(shown or os.fspath(path))
+        self._location = Path(path)
+        # Without O_NONBLOCK the open itself waits for a writer when the path is a FIFO.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            descriptor = os.open(path, flags)
+        except (OSError, ValueError) as error:
+            raise unreadable(self.path, error) from error
+        self._file = io.FileIO(descriptor)
+        status = os.fstat(descriptor)
+        self.size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            self._file.close()
+            raise CheckpointError(
+                "this is neither a regular file nor a directory",
+                where=self.path,
+                remedy="copy its content into a file",
+            )
+
+    def read(self, offset: int, length: int) -> bytearray:
+        """Exactly ``length`` bytes from ``offset``."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise self._ended_early(offset, length)
+        content = bytearray(length)
+        view = memoryview(content)
+        try:
+            self._file.seek(offset)
+            while view:  # one read returns at most 2 GiB on Linux
+                count = self._file.readinto(view)
+                if not count:
+                    raise self._ended_early(offset, length)
+                view = view[count:]
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        return content
+
+    def directory(self) -> LocalDirectory:
+        """The directory that it lies in."""
+        return LocalDirectory(self._location.parent)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+    def _ended_early(self, offset: int, length: int) -> CheckpointError:
+        return CheckpointError(
+            f"the file ends at byte {self.size}, before the {length} bytes from byte {offset}",
+            where=self.path,
+            remedy="it is truncated: copy or download it again",
+        )
+
+
+class LocalDirectory:
+    """A directory on this machine whose files are opened by name, and none outside it.
+
+    Raises:
+        CheckpointError: the directory cannot be listed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = printable(os.fspath(path))
+        self._root = Path(path)
+        try:
+            self._resolved = self._root.resolve(strict=True)
+            with os.scandir(self._root) as entries:
+                names = [entry.name for entry in islice(entries, MAX_DIRECTORY_ENTRIES + 1)]
+        except (OSError, ValueError, RuntimeError) as error:
+            raise unreadable(self.path, error) from error
+        if len(names) > MAX_DIRECTORY_ENTRIES:
+            raise CheckpointError(
+                f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries",
+                where=self.path,
+                remedy="name the checkpoint's file",
+            )
+        self.names = sorted(names)
+
+    def locate(self, name: str) -> Path:
+        """The path of ``name``, a relative path with ``/``, after links are followed.
+
+        Raises:
+            CheckpointError: the name is absolute, climbs with ``..``, or links lead outside.
+        """
+        where = printable(f"{self.path}/{name}")
+        parts = name.split("/")
+        if not name or "\\" in name or ":" in name or any(p in ("", ".", "..") for p in parts):
+            raise CheckpointError(
+                "this name leads outside the checkpoint's directory, and is not opened",
+                where=where,
+                remedy="shards must lie beside their index",
+            )
+        try:
+            target = self._root.joinpath(*parts).resolve(strict=True)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise unreadable(where, error) from error
+        if not (target.is_relative_to(self._resolved) or target.parent == self._blobs()):
+            raise CheckpointError(
+                "this symbolic link leads outside the checkpoint's directory, and is not followed",
+                where=where,
+                remedy="copy the file into the directory, or name the file itself",
+            )
+        return target
+
+    def open(self, name: str) -> LocalFile:
+        """The file ``name``; the errors of `locate` and `LocalFile`."""
+        return LocalFile(self.locate(name), shown=f"{self.path}/{name}")
+
+    def files(self) -> Iterator[str]:
+        """The names of its regular files, links included, hidden ones left out."""
+        for name in self.names:
+            if not name.startswith(".") and (self._root / name).is_file():
+                yield name
+
+    def _blobs(self) -> Path | None:
+        # The Hugging Face cache keeps each snapshot as links into one `blobs` folder beside it.
+        snapshots = self._resolved.parent
+        return snapshots.parent / "blobs" if snapshots.name == "snapshots" else None
+
+
+def unreadable(where: str, error: Exception) -> CheckpointError:
+    """The one line for a path that the operating system does not let us read."""
+    number = getattr(error, "errno", None)
+    if number == errno.ENOENT or number == errno.ENOTDIR:
+        return CheckpointError("no such file or directory", where=where, remedy="check the path")
+    if number in (errno.EACCES, errno.EPERM):
+        return CheckpointError(
+            "permission denied", where=where, remedy="ask its owner for read access"
+        )
+    if number == errno.ENAMETOOLONG:
+        return CheckpointError("the path is too long", where=where, remedy="check the path")
+    if number == errno.ELOOP or isinstance(error, RuntimeError):
+        return CheckpointError(
+            "the symbolic link leads back to itself", where=where, remedy="name the file itself"
+        )
+    if isinstance(error, ValueError):
+        return CheckpointError(
+            "the path holds a null byte or cannot be encoded", where=where, remedy="check the path"
+        )
+    reason = getattr(error, "strerror", None) or "the file cannot be read"
+    return CheckpointError(printable(str(reason).lower()), where=where, remedy="check the file")

@@ -1,0 +1,133 @@
+"""What a training checkpoint holds beside the weights: optimiser state and averaged copies.
+
+Adam's moments and an exponential moving average (EMA) repeat the names and shapes of the
+weights, so that they would be reported as layers. This is the one place that tells them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from memcurse_cli.checkpoints.names import printable
+
+Leaf = TypeVar("Leaf")
+Path = tuple[str, ...]
+
+OPTIMIZER_CONTAINERS = frozenset(
+    {
+        "optim",
+        "optim_state",
+        "optim_state_dict",
+        "optimizer",
+        "optimizer_slots",
+        "optimizer_state",
+        "optimizer_state_dict",
+        "optimizer_states",
+        "optimizer_weights",
+        "optimizers",
+        "optimizers_state_dict",
+        "opt_state",
+        "opt_states",
+    }
+)
+OPTIMIZER_SLOTS = frozenset(
+    {
+        "acc_delta",
+        "beta1_power",
+        "beta2_power",
+        "exp_avg",
+        "exp_avg_sq",
+        "exp_inf",
+        "grad_avg",
+        "max_exp_avg_sq",
+        "momentum_buffer",
+        "square_avg",
+    }
+)
+# TensorFlow names a slot after the variable and the optimiser: W_rec/Adam, W_rec/Adam_1.
+TENSORFLOW_SLOT = re.compile(
+    r"(Adam|AdamW|AMSGrad|Adagrad|Adadelta|Adamax|Nadam|Ftrl|Momentum|RMSProp)(_\d+)?"
+)
+AVERAGED_COPIES = frozenset(
+    {
+        "averaged_model",
+        "averaged_params",
+        "ema_model",
+        "ema_model_state_dict",
+        "ema_params",
+        "ema_state",
+        "ema_state_dict",
+        "ema_weights",
+        "ExponentialMovingAverage",
+        "model_ema",
+        "model_ema_state_dict",
+        "model_state_dict_ema",
+        "params_ema",
+        "shadow_params",
+        "state_dict_ema",
+        "swa_model",
+        "swa_params",
+        "swa_state_dict",
+    }
+)
+_SEPARATORS = re.compile(r"[./\\,]")
+
+
+def select_flat(tensors: Mapping[str, Leaf]) -> tuple[dict[str, Leaf], list[str]]:
+    """The weights among tensors whose names join their path, and notes on what is left out."""
+    weights, notes = select({(name,): tensor for name, tensor in tensors.items()})
+    return {path[0]: tensor for path, tensor in weights.items()}, notes
+
+
+def select(tensors: Mapping[Path, Leaf]) -> tuple[dict[Path, Leaf], list[str]]:
+    """The weights among ``tensors``, and notes on what is left out.
+
+    An averaged copy is left out where the weights that it averages are in the file too; where it
+    is all there is, it is read and the note says so.
+
+    Args:
+        tensors: by their path, outermost container first; a part may itself join several names.
+    """
+    parts = {path: tuple(p for part in path for p in _SEPARATORS.split(part)) for path in tensors}
+    known = set(parts.values())
+    optimizer = {path for path in tensors if is_optimizer_state(parts[path], known)}
+    rest = [path for path in tensors if path not in optimizer]
+    averaged = _averaged({path: parts[path] for path in rest})
+    left_out = set(optimizer)
+    notes = _counted(optimizer, "of optimiser state", "left out")
+    if len(averaged) < len(rest):
+        left_out |= averaged
+        notes += _counted(averaged, "of an averaged (EMA) copy", "left out")
+    else:
+        notes += _counted(averaged, "of an averaged (EMA) copy", "read: the file has no other")
+    return {path: tensor for path, tensor in tensors.items() if path not in left_out}, notes
+
+
+def is_optimizer_state(parts: Path, known: Iterable[Path]) -> bool:
+    """Whether the tensor with these parts of its name is an optimiser's, given all the others."""
+    if any(part in OPTIMIZER_CONTAINERS for part in parts[:-1]) or parts[-1] in OPTIMIZER_SLOTS:
+        return True
+    return bool(TENSORFLOW_SLOT.fullmatch(parts[-1])) and parts[:-1] in known
+
+
+def _averaged(parts: Mapping[Path, Path]) -> set[Path]:
+    marked = {
+        path
+        for path, name in parts.items()
+        if any(part in AVERAGED_COPIES for part in (*name[:2], name[-1]))
+    }
+    # A layer may be called ema as well (Mega has one); a copy repeats the names of the weights.
+    called_ema = {path for path, name in parts.items() if "ema" in name[:2]} - marked
+    others = {name[-1] for path, name in parts.items() if path not in marked | called_ema}
+    if not others or all(parts[path][-1] in others for path in called_ema):
+        marked |= called_ema
+    return marked
+
+
+def _counted(paths: set[Path], what: str, verdict: str) -> list[str]:
+    if not paths:
+        return []
+    tensors = "1 tensor" if len(paths) == 1 else f"{len(paths)} tensors"
+    return [f"{tensors} {what} (such as {printable('.'.join(min(paths)), 80)}): {verdict}"]
