@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.names import printable
@@ -44,7 +43,7 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
             return name
     extensions = sorted({extension for format in formats for extension in format.extensions})
     found = [name for name in names if name.endswith(INDEX_SUFFIX)] or [
-        name for name in names if PurePath(name).suffix.lower() in extensions
+        name for name in names if name.lower().endswith(tuple(extensions))
     ]
     if len(found) == 1:
         return found[0]
@@ -52,7 +51,7 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
         raise CheckpointError(
             "the directory has no checkpoint",
             where=directory.path,
-            remedy=f"looked for {', '.join(CONVENTIONAL_NAMES[:2])}, another {INDEX_SUFFIX} file, "
+            remedy=f"looked for {', '.join(CONVENTIONAL_NAMES)}, "
             f"or one file ending in {', '.join(extensions)}",
         )
     listed = ", ".join(printable(name, 60) for name in found[:4])

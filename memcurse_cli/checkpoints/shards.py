@@ -1,0 +1,115 @@
+"""Hugging Face's sharded checkpoints: an index names the file of each tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from memcurse_cli.checkpoints.format import CheckpointFormat
+from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
+from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH, printable
+from memcurse_cli.checkpoints.source import HEAD_BYTES, File
+from memcurse_cli.checkpoints.training_state import select_flat
+from memcurse_cli.errors import CheckpointError
+
+MAX_SHARDS = 10_000
+
+
+class Shards:
+    """The index of a sharded checkpoint, and the shards beside it.
+
+    Args:
+        formats: the formats that a shard may have.
+    """
+
+    name = "Hugging Face shards"
+    extensions = (".index.json",)
+    recognised_by = "a JSON index whose weight_map names the shard of each tensor"
+
+    def __init__(self, formats: Sequence[CheckpointFormat]) -> None:
+        self._formats = formats
+
+    def recognises(self, head: bytes, file: File) -> bool:
+        """A JSON object with a ``weight_map``."""
+        return (
+            head.lstrip().startswith(b"{")
+            and file.size <= MAX_JSON_BYTES
+            and b'"weight_map"' in file.read(0, file.size)
+        )
+
+    def open(self, file: File) -> LazyStore:
+        """Read the index and the headers of its shards."""
+        try:
+            weight_map = parse_object(bytes(file.read(0, file.size))).get("weight_map")
+        except ValueError as error:
+            _refuse(file, f"the index is damaged: {error}")
+        if not isinstance(weight_map, dict) or not weight_map:
+            _refuse(file, "the index's weight_map is not an object that names shards")
+        if not all(isinstance(shard, str) for shard in weight_map.values()):
+            _refuse(file, "the index's weight_map names something that is not a file")
+        names = sorted(set(weight_map.values()))
+        if len(names) > MAX_SHARDS:
+            _refuse(file, f"the index names more than {MAX_SHARDS} shards")
+        stores: dict[str, LazyStore] = {}
+        try:
+            for name in names:
+                stores[name] = self._open_shard(file, name)
+            tensors = _mapped(file, weight_map, stores)
+        except BaseException:
+            for store in stores.values():
+                store.close()
+            raise
+        file.close()
+        notes = dict.fromkeys(note for store in stores.values() for note in store.notes)
+        first = next(iter(stores.values()))
+        return LazyStore(
+            path=file.path,
+            format=self.name,
+            bytes=file.size + sum(store.bytes for store in stores.values()),
+            tensors=tensors,
+            metadata=first.metadata,
+            notes=[f"{len(names)} shards of {first.format}", *notes],
+            resources=stores.values(),
+        )
+
+    def _open_shard(self, index: File, name: str) -> LazyStore:
+        shard = index.directory().open(name)
+        try:
+            head = bytes(shard.read(0, min(HEAD_BYTES, shard.size)))
+            for format in self._formats:
+                if format.recognises(head, shard):
+                    return format.open(shard)
+            readable = " or ".join(format.name for format in self._formats)
+            raise CheckpointError(
+                f"this shard is not a {readable} file",
+                where=shard.path,
+                remedy="copy or download it again",
+            )
+        except BaseException:
+            shard.close()
+            raise
+
+
+def _mapped(
+    file: File, weight_map: dict[str, str], stores: dict[str, LazyStore]
+) -> dict[str, LazyTensor]:
+    tensors = {}
+    for name, shard in weight_map.items():
+        shown = printable(name, MAX_NAME_LENGTH)
+        if shown in stores[shard].tensors:
+            tensors[shown] = stores[shard].entry(shown)
+    # What a shard's own reader left out as training state is not missing.
+    expected, _ = select_flat(weight_map)
+    missing = [name for name in expected if printable(name, MAX_NAME_LENGTH) not in tensors]
+    if missing:
+        _refuse(
+            file,
+            f"tensor {printable(missing[0], 60)} is not in {printable(weight_map[missing[0]], 60)}"
+            f" (and {len(missing) - 1} more)",
+        )
+    return tensors
+
+
+def _refuse(file: File, fault: str) -> NoReturn:
+    raise CheckpointError(fault, where=file.path, remedy="download the index and its shards again")
