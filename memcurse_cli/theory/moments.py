@@ -1,0 +1,209 @@
+"""Second moments of a scalar linear recurrence and of its derivative, in closed form.
+
+The recurrence is ``h[t+1] = λ h[t] + x[t+1]``, and ``s = dh/dλ`` obeys ``s[t+1] = λ s[t] + h[t]``.
+Everything takes log λ: near the unit circle 1 - |λ|² must come from the decay itself, since λ
+has already rounded it away. The functions follow the Array API, so they run on NumPy, torch and
+JAX arrays alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_jax_array
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.horizon import finite_moments
+
+if TYPE_CHECKING:
+    from jaxtyping import Complex, Float, Inexact
+
+Array = Any
+
+
+class Moments(NamedTuple):
+    """Stationary moments at γ = 1, one per eigenvalue.
+
+    Attributes:
+        second_moment: E|h|²; +inf where it diverges.
+        cross_moment: E[s h̄]; 0 where E|s|² diverges, as it has no meaning there.
+        sensitivity: E|s|² with s = dh/dλ; +inf where it diverges.
+    """
+
+    second_moment: Float[Array, " n"]
+    cross_moment: Complex[Array, " n"]
+    sensitivity: Float[Array, " n"]
+
+
+class Bilinear(NamedTuple):
+    """f(α, β) = Σ_nm α^n β^m ρ^|n-m| and its derivatives.
+
+    Attributes:
+        value: f.
+        derivative_alpha: ∂f/∂α.
+        derivative_beta: ∂f/∂β.
+        mixed_derivative: ∂²f/∂α∂β.
+    """
+
+    value: Complex[Array, "*shape"]
+    derivative_alpha: Complex[Array, "*shape"]
+    derivative_beta: Complex[Array, "*shape"]
+    mixed_derivative: Complex[Array, "*shape"]
+
+
+def one_minus_exp(z: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
+    """1 - e^z without cancellation near z = 0; z may be -inf.
+
+    For z = x + iy it is ``[-expm1(x) cos y + 2 sin²(y/2)] - i e^x sin y``.
+    """
+    xp = array_namespace(z)
+    if not xp.isdtype(z.dtype, "complex floating"):
+        return -xp.expm1(z)
+    x, y = xp.real(z), xp.imag(z)
+    real = -xp.expm1(x) * xp.cos(y) + 2 * xp.sin(y / 2) ** 2
+    return real - 1j * (xp.exp(x) * xp.sin(y))
+
+
+def bilinear(
+    log_alpha: Inexact[Array, "*shape"], log_beta: Inexact[Array, "*shape"], rho: float
+) -> Bilinear:
+    """f(α, β) = Σ_nm α^n β^m ρ^|n-m|, its derivatives and its mixed derivative.
+
+    With ``s = αβ, u = 1 - s, N = 1 - ρ² s, p = 1 - ρα, q = 1 - ρβ``:
+
+        f       = N / (u p q)
+        ∂α f    = f g_α,              g_α = β (1-ρ²) / (u N) + ρ / p
+        ∂α∂β f  = f (g_α g_β + V),    V = (1-ρ) (1+ρs) (N+ρu) / (u N)²
+
+    which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected. Numerators are built from u and
+    1 - ρ, so nothing cancels near the unit circle.
+
+    Args:
+        log_alpha: log α, |α| < 1; -inf for α = 0. Broadcasts against ``log_beta``.
+        log_beta: log β, |β| < 1.
+        rho: autocorrelation of the input at one step, in [0, 1].
+
+    Returns:
+        Four arrays of the broadcast shape, real where both logarithms are real.
+    """
+    white = 1 - rho  # exact for rho ≥ 1/2
+    coloured = white * (1 + rho)
+    u = one_minus_exp(log_alpha + log_beta)
+    xp = array_namespace(u)
+    numerator = coloured + rho**2 * u
+    p = white + rho * one_minus_exp(log_alpha)
+    q = white + rho * one_minus_exp(log_beta)
+    value = numerator / (u * (p * q))
+    if rho == 1:
+        rate_alpha, rate_beta, variance = 1 / p, 1 / q, 0.0
+    else:
+        inverse = 1 / (u * numerator)
+        rate_alpha = (coloured * xp.exp(log_beta)) * inverse + rho / p
+        rate_beta = (coloured * xp.exp(log_alpha)) * inverse + rho / q
+        variance = white * ((1 + rho) - rho * u) * (numerator + rho * u) * inverse**2
+    return Bilinear(
+        value, value * rate_alpha, value * rate_beta, value * (rate_alpha * rate_beta + variance)
+    )
+
+
+def moments(
+    log_eigenvalues: Inexact[Array, " n"],
+    autocorrelation: Autocorrelation = WHITE,
+    horizon: int | None = None,
+) -> Moments:
+    """E|h|², E[s h̄] and E|s|² for a stationary input, at γ = 1.
+
+    Args:
+        log_eigenvalues: (n,) complex or real log λ; -inf for λ = 0.
+        autocorrelation: R(Δ) of the input.
+        horizon: the number of steps T since h = s = 0, which is exact for every λ; None for
+            T → ∞, where |λ| ≥ 1 diverges.
+
+    Returns:
+        Moments of the state at the last step. With an infinite horizon they are `bilinear` at
+        α = λ, β = λ̄, in forms that are sums of non-negative terms.
+    """
+    xp = array_namespace(log_eigenvalues)
+    log_modulus, angle = _polar(log_eigenvalues)
+    rotation = None
+    if angle is not None and autocorrelation.is_white:
+        # White input sees |λ| alone; only the phase of E[s h̄] = λ̄ (…) is left to restore.
+        rotation, angle = xp.exp(-1j * angle), None
+
+    second_moment = cross_moment = sensitivity = 0.0
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        for weight, rho in autocorrelation:
+            if weight == 0:
+                continue
+            if horizon is None:
+                f, c, s = _stationary_moments(log_modulus, angle, rho)
+            else:
+                f, c, s = finite_moments(log_modulus, angle, rho, horizon)
+            second_moment = second_moment + weight * f
+            cross_moment = cross_moment + weight * c
+            sensitivity = sensitivity + weight * s
+        # What left the range of a float is as divergent as what has no limit.
+        second_moment = xp.where(xp.isfinite(second_moment), second_moment, xp.inf)
+        sensitivity = xp.where(xp.isfinite(sensitivity), sensitivity, xp.inf)
+        if rotation is not None:
+            cross_moment = cross_moment * rotation
+        cross_moment = xp.where(xp.isfinite(sensitivity), cross_moment + 0j, 0j)
+    return Moments(second_moment, cross_moment, sensitivity)
+
+
+def _polar(log_eigenvalues: Array) -> tuple[Array, Array | None]:
+    """log|λ| and the angle, which is None where every λ is a positive real or 0."""
+    xp = array_namespace(log_eigenvalues)
+    if not xp.isdtype(log_eigenvalues.dtype, "complex floating"):
+        return log_eigenvalues, None
+    log_modulus, angle = xp.real(log_eigenvalues), xp.imag(log_eigenvalues)
+    # A traced JAX array has no values to look at, so there the angle always stays.
+    if not is_jax_array(angle) and not bool(xp.any(angle != 0)):
+        angle = None
+    return log_modulus, angle
+
+
+def _stationary_moments(
+    log_modulus: Array, angle: Array | None, rho: float
+) -> tuple[Array, Array, Array]:
+    """f, ∂α f and ∂α∂β f at α = λ, β = λ̄ for one ρ; inf, 0 and inf where |λ| ≥ 1."""
+    xp = array_namespace(log_modulus)
+    stable = log_modulus < 0
+    log_modulus = xp.where(stable, log_modulus, -1.0)
+    white = 1 - rho
+    coloured = white * (1 + rho)
+
+    modulus = xp.exp(log_modulus)
+    to_one = -xp.expm1(log_modulus)
+    u = to_one * (1 + modulus)  # 1 - |λ|²
+    numerator = coloured + rho**2 * u  # 1 - ρ²|λ|²
+    if angle is None:
+        eigenvalue_real, eigenvalue_imag = modulus, None
+        p_real = white + rho * to_one
+        p_squared = p_real**2
+    else:
+        cosine = xp.cos(angle)
+        eigenvalue_real, eigenvalue_imag = modulus * cosine, modulus * xp.sin(angle)
+        p_real = white + rho * (to_one * cosine + 2 * xp.sin(angle / 2) ** 2)
+        p_squared = p_real**2 + (rho * eigenvalue_imag) ** 2
+
+    f = numerator / (u * p_squared)
+    rate_real = rho * (p_real / p_squared)
+    rate_imag = None if eigenvalue_imag is None else eigenvalue_imag * (rho**2 / p_squared)
+    variance = 0.0
+    if rho < 1:
+        inverse = 1 / (u * numerator)
+        rate_real = rate_real + eigenvalue_real * (coloured * inverse)
+        if eigenvalue_imag is not None:
+            rate_imag = rate_imag - eigenvalue_imag * (coloured * inverse)
+        variance = (white * inverse) * (1 + rho * modulus**2) * ((numerator + rho * u) * inverse)
+    if rate_imag is None:
+        cross, rate_squared = f * rate_real, rate_real**2
+    else:
+        cross, rate_squared = f * rate_real + 1j * (f * rate_imag), rate_real**2 + rate_imag**2
+    return (
+        xp.where(stable, f, xp.inf),
+        xp.where(stable, cross, 0.0),
+        xp.where(stable, f * (variance + rate_squared), xp.inf),
+    )

@@ -1,0 +1,62 @@
+"""What storing a recurrent parameter in fewer bits does to the state."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Dtype = Literal["bfloat16", "float16", "float32"]
+
+
+class _Format(NamedTuple):
+    """A binary floating-point format: bits of the fraction, exponents of 2, largest value."""
+
+    fraction_bits: int
+    smallest_exponent: int
+    largest: float
+
+
+_FORMATS: dict[Dtype, _Format] = {
+    "bfloat16": _Format(7, -126, 2.0**127 * (2 - 2.0**-7)),
+    "float16": _Format(10, -14, 2.0**15 * (2 - 2.0**-10)),
+    "float32": _Format(23, -126, 2.0**127 * (2 - 2.0**-23)),
+}
+
+
+def spacing(values: NDArray[np.float64], dtype: Dtype) -> NDArray[np.float64]:
+    """The distance between neighbours of a type at each value: its unit in the last place.
+
+    Below the smallest normal number it is the constant spacing of the subnormal ones. A value
+    that rounds beyond the largest number of the type has no neighbours: inf.
+    """
+    form = _FORMATS[dtype]
+    magnitude = np.abs(values)
+    _, exponent = np.frexp(magnitude)  # magnitude = m 2^exponent with m in [1/2, 1), or 0
+    exponent = np.where(magnitude == 0, form.smallest_exponent, exponent - 1)
+    unit = np.ldexp(1.0, np.maximum(exponent, form.smallest_exponent) - form.fraction_bits)
+    half_unit = np.ldexp(0.5, np.frexp(form.largest)[1] - 1 - form.fraction_bits)
+    return np.where(magnitude < form.largest + half_unit, unit, np.inf)
+
+
+def rounding_error(
+    relative_sensitivity: NDArray[np.float64], values: NDArray[np.float64], dtype: Dtype
+) -> NDArray[np.float64]:
+    """The relative error √(E|δh|² / E|h|²) of the state when ω is stored in a type.
+
+    Rounding moves ω by an error that is uniform over one spacing, of variance spacing²/12, and
+    the state by ``δω dh/dω``, so the error is ``√(κ(ω) spacing(ω)² / 12)``. It is of first order:
+    true while small against 1.
+
+    Args:
+        relative_sensitivity: (size,) κ(ω), inf where it diverges.
+        values: (size,) ω.
+        dtype: the type to store ω in.
+
+    Returns:
+        (size,) the error; inf where κ diverges or ω is beyond the range of the type.
+    """
+    unit = spacing(values, dtype)
+    fits = np.isfinite(unit)
+    return np.where(fits, np.sqrt(relative_sensitivity / 12) * np.where(fits, unit, 1.0), np.inf)
