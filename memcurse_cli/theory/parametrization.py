@@ -1,0 +1,238 @@
+"""How the usual parametrisations of an eigenvalue and of its gain move with their parameters.
+
+Derivatives are of λ itself, not of log λ, so that λ = 0 is an ordinary point; the eigenvalues
+come as log λ, so that those near the unit circle keep their decay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.moments import one_minus_exp
+
+Complexes = NDArray[np.complex128]
+
+DEFAULT_STEP_SIZE = 0.01
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """What one unit of a parameter does.
+
+    Attributes:
+        eigenvalue: (n,) dλ/dω.
+        log_gain: (n,) d log γ/dω, or None where γ does not depend on ω.
+    """
+
+    eigenvalue: Complexes
+    log_gain: Complexes | None = None
+
+
+@dataclass(frozen=True)
+class Parametrized:
+    """Eigenvalues and gains as functions of named real parameters.
+
+    Attributes:
+        log_gain: (n,) log γ; complex, since the gain of a zero-order hold is.
+        derivatives: what each parameter moves.
+    """
+
+    log_gain: Complexes
+    derivatives: Mapping[str, Derivative]
+
+
+def _real_imaginary(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+    one = np.ones_like(log_eigenvalues)
+    return {"lambda_re": one, "lambda_im": 1j * one}
+
+
+def _polar(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+    """λ = ν e^{iθ}."""
+    return {"nu": _phase(log_eigenvalues), "theta": 1j * _eigenvalue(log_eigenvalues)}
+
+
+def _lru(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+    """log λ = -e^{ω_ν} + i e^{ω_θ}."""
+    eigenvalue, log = _eigenvalue(log_eigenvalues), _finite(log_eigenvalues)
+    return {"nu_log": eigenvalue * log.real, "theta_log": eigenvalue * (1j * log.imag)}
+
+
+def _optimal(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+    """ν = tanh ω_ν, θ = ω_θ (1-ν²) / (ν √(1+ν²)): Zucchet & Orvieto 2024, B.1.2.
+
+    At a given ω_θ a step on ω_ν turns the angle too.
+    """
+    modulus = np.exp(log_eigenvalues.real)
+    phase, angle = _phase(log_eigenvalues), log_eigenvalues.imag
+    remaining = -np.expm1(2 * log_eigenvalues.real)  # 1 - ν²
+    squared = modulus**2
+    turn = -2 * squared - remaining - squared * remaining / (1 + squared)  # (ν/θ) dθ/dω_ν
+    return {
+        "omega_nu": phase * (remaining + 1j * angle * turn),
+        "omega_theta": phase * (1j * remaining / np.sqrt(1 + squared)),
+    }
+
+
+def _s4(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+    """λ = e^{ΔA} with Δ = e^{log_dt} and Re A = -e^{log_A_real}."""
+    eigenvalue, log = _eigenvalue(log_eigenvalues), _finite(log_eigenvalues)
+    return {
+        "log_dt": eigenvalue * log,
+        "log_A_real": eigenvalue * log.real,
+        "A_imag": eigenvalue * (1j * step_size),
+    }
+
+
+def _sigmoid_gate(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+    """λ = σ(b)."""
+    return {"bias": _eigenvalue(log_eigenvalues) * one_minus_exp(log_eigenvalues)}
+
+
+_PARAMETRIZATIONS: dict[str, Callable[[Complexes, float], dict[str, Complexes]]] = {
+    "real-imaginary": _real_imaginary,
+    "polar": _polar,
+    "lru": _lru,
+    "optimal": _optimal,
+    "s4": _s4,
+    "sigmoid-gate": _sigmoid_gate,
+}
+PARAMETRIZATIONS = tuple(_PARAMETRIZATIONS)
+NORMALIZATIONS = ("none", "lru", "gru", "zoh")
+
+# The map itself keeps |λ| < 1 or λ ≥ 0, so nothing outside has parameters.
+_STABLE_PARAMETRIZATIONS = {"lru", "optimal", "s4", "sigmoid-gate"}
+_STABLE_NORMALIZATIONS = {"lru", "gru", "zoh"}
+_REAL = {"sigmoid-gate", "gru"}
+
+
+def parametrize(
+    log_eigenvalues: Complexes,
+    parametrization: str = "real-imaginary",
+    normalization: str = "none",
+    step_size: float = DEFAULT_STEP_SIZE,
+) -> Parametrized:
+    """The parameters behind given eigenvalues, by what they move.
+
+    Normalisations: ``none`` γ = 1; ``lru`` γ = √(1-|λ|²), learnt on its own as ``gamma_log`` (LRU)
+    but tied to ν under ``optimal``; ``gru`` γ = 1-λ; ``zoh`` γ = (e^{ΔA}-1)/A, of ``s4`` alone.
+
+    Args:
+        log_eigenvalues: (n,) complex log λ; -inf for λ = 0.
+        parametrization: one of `PARAMETRIZATIONS`.
+        normalization: one of `NORMALIZATIONS`.
+        step_size: Δ, which only ``s4`` asks for.
+
+    Raises:
+        UsageError: an unknown name, an eigenvalue that the map cannot reach, a Δ that is not
+            positive, or ``zoh`` without ``s4``.
+    """
+    _check_name(parametrization, PARAMETRIZATIONS, "parametrization")
+    _check_name(normalization, NORMALIZATIONS, "normalization")
+    if not 0 < step_size < np.inf:
+        raise UsageError(
+            f"a step size of {step_size:g} is not positive",
+            where="step-size",
+            remedy="give Δ in the time unit of A, for example 0.01",
+        )
+    if normalization == "zoh" and parametrization != "s4":
+        raise UsageError(
+            f"zoh is the gain of a discretised A, which {parametrization} does not have",
+            where="normalization",
+            remedy="use it with the parametrization s4",
+        )
+    _check_reach(log_eigenvalues, parametrization, "parametrization", _STABLE_PARAMETRIZATIONS)
+    _check_reach(log_eigenvalues, normalization, "normalization", _STABLE_NORMALIZATIONS)
+
+    moved = _PARAMETRIZATIONS[parametrization](log_eigenvalues, step_size)
+    if normalization == "lru":
+        log_gain = (0.5 * np.log(-np.expm1(2 * log_eigenvalues.real))).astype(np.complex128)
+        if parametrization == "optimal":
+            rates = {
+                "omega_nu": (-np.exp(log_eigenvalues.real)).astype(np.complex128),
+                "omega_theta": np.zeros_like(log_eigenvalues),
+            }
+            return _coupled(log_gain, moved, rates)
+        derivatives = {name: Derivative(eigenvalue) for name, eigenvalue in moved.items()}
+        derivatives["gamma_log"] = Derivative(
+            np.zeros_like(log_eigenvalues), np.ones_like(log_eigenvalues)
+        )
+        return Parametrized(log_gain, derivatives)
+    if normalization == "gru":
+        to_one = one_minus_exp(log_eigenvalues)
+        return _coupled(
+            np.log(to_one), moved, {name: -value / to_one for name, value in moved.items()}
+        )
+    if normalization == "zoh":
+        log_gain, rates = _zero_order_hold(log_eigenvalues, step_size)
+        return _coupled(log_gain, moved, rates)
+    return Parametrized(
+        np.zeros_like(log_eigenvalues),
+        {name: Derivative(eigenvalue) for name, eigenvalue in moved.items()},
+    )
+
+
+def _zero_order_hold(
+    log_eigenvalues: Complexes, step_size: float
+) -> tuple[Complexes, dict[str, Complexes]]:
+    """log γ of γ = (e^{ΔA}-1)/A, and d log γ = dλ/(λ-1) - dA/A for each parameter of s4."""
+    log = _finite(log_eigenvalues)
+    to_one = one_minus_exp(log_eigenvalues)
+    with np.errstate(divide="ignore"):  # log γ = -inf at λ = 0
+        log_gain = np.log(to_one / -log_eigenvalues) + np.log(step_size)
+    weight = -_eigenvalue(log_eigenvalues) / to_one  # λ / (λ-1)
+    real_share = 1 / (1 + 1j * (log_eigenvalues.imag / log_eigenvalues.real))  # Re A / A
+    return log_gain, {
+        "log_dt": weight * log,
+        "log_A_real": weight * log.real - real_share,
+        "A_imag": 1j * step_size * (weight - 1 / log_eigenvalues),
+    }
+
+
+def _coupled(
+    log_gain: Complexes, moved: dict[str, Complexes], rates: dict[str, Complexes]
+) -> Parametrized:
+    return Parametrized(
+        log_gain, {name: Derivative(value, rates[name]) for name, value in moved.items()}
+    )
+
+
+def _eigenvalue(log_eigenvalues: Complexes) -> Complexes:
+    modulus: NDArray[np.float64] = np.exp(log_eigenvalues.real)
+    return modulus * _phase(log_eigenvalues)
+
+
+def _phase(log_eigenvalues: Complexes) -> Complexes:
+    phase: Complexes = np.exp(1j * log_eigenvalues.imag)
+    return phase
+
+
+def _finite(log_eigenvalues: Complexes) -> Complexes:
+    """log λ with 0 for λ = 0, where it is only ever multiplied by λ."""
+    return np.where(np.isneginf(log_eigenvalues.real), 0.0, log_eigenvalues)
+
+
+def _check_name(name: str, known: tuple[str, ...], option: str) -> None:
+    if name not in known:
+        raise UsageError(
+            f"'{name}' is not known", where=option, remedy=f"choose one of {', '.join(known)}"
+        )
+
+
+def _check_reach(log_eigenvalues: Complexes, name: str, option: str, stable: set[str]) -> None:
+    if name in stable and np.any(log_eigenvalues.real >= 0):
+        raise UsageError(
+            f"{name} cannot reach |λ| ≥ 1",
+            where=option,
+            remedy="give moduli below 1, or real-imaginary or polar without normalization",
+        )
+    if name in _REAL and np.any(log_eigenvalues.imag != 0):
+        raise UsageError(
+            f"{name} has real eigenvalues between 0 and 1 only",
+            where=option,
+            remedy="leave the angle at 0",
+        )
