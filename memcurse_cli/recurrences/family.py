@@ -17,7 +17,7 @@ class Assumption:
     Attributes:
         key: its name in ``--assume KEY=VALUE``.
         default: what is assumed unless the user says otherwise.
-        choices: the values that are understood.
+        choices: the values that are understood; empty where any number is.
         meaning: one line for `memcurse families`.
     """
 

@@ -1,0 +1,183 @@
+"""Which recurrent layers a checkpoint holds, by names and shapes alone."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from fnmatch import fnmatchcase
+
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.errors import NoRecurrenceError, UsageError
+from memcurse_cli.recurrences.family import Assumption, Family, Match
+from memcurse_cli.recurrences.reading import split_name
+from memcurse_cli.recurrences.registry import FAMILIES
+
+SHOWN_NAMES = 5
+SHOWN_LAYERS = 10
+COMPARED_NAMES = 200
+
+
+def detect(
+    tensors: Mapping[str, TensorSpec], family: str | None = None, layers: Sequence[str] = ()
+) -> list[tuple[Family, Match]]:
+    """The recurrent layers among the tensors, in the order of the file.
+
+    A tensor belongs to one layer only: where two families recognise it, the more specific one has
+    it.
+
+    Args:
+        tensors: every tensor's name, shape and type.
+        family: the name of the only family to look for, or None for all of them.
+        layers: glob patterns of layer names, ``*`` also across separators; all layers if empty.
+
+    Raises:
+        NoRecurrenceError: no layer is recognised.
+        UsageError: no family has this name, or a pattern matches no layer.
+    """
+    families = FAMILIES if family is None else (named_family(family),)
+    claimed: set[str] = set()
+    found: list[tuple[Family, Match]] = []
+    for candidate in families:
+        for match in candidate.find(tensors):
+            names = set(match.tensors.values())
+            if claimed.isdisjoint(names):
+                claimed |= names
+                found.append((candidate, match))
+    if not found:
+        raise nothing_found(tensors, families)
+    position = {name: index for index, name in enumerate(tensors)}
+    found.sort(key=lambda pair: min(position[name] for name in pair[1].tensors.values()))
+    return select_layers(found, layers)
+
+
+def named_family(name: str) -> Family:
+    """The family of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for family in FAMILIES:
+        if family.name == name:
+            return family
+    raise UsageError(
+        f"no family is called {printable(name, 60)}",
+        where="--family",
+        remedy=f"choose one of {', '.join(family.name for family in FAMILIES)}",
+    )
+
+
+def select_layers(
+    found: list[tuple[Family, Match]], patterns: Sequence[str]
+) -> list[tuple[Family, Match]]:
+    """The layers whose name matches any of the patterns; all of them where there is no pattern.
+
+    Raises:
+        UsageError: a pattern matches no layer.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(match.layer, pattern) for _, match in found):
+            names = [printable(match.layer, 80) for _, match in found[:SHOWN_LAYERS]]
+            more = len(found) - len(names)
+            raise UsageError(
+                f"no layer matches {printable(pattern, 80)}",
+                where="--layer",
+                remedy=f"the layers are {', '.join(names)}" + (f" and {more} more" if more else ""),
+            )
+    if not patterns:
+        return found
+    return [
+        (family, match)
+        for family, match in found
+        if any(fnmatchcase(match.layer, pattern) for pattern in patterns)
+    ]
+
+
+def validate_assumptions(assume: Mapping[str, str]) -> None:
+    """Check what the user gave with ``--assume`` before anything is read.
+
+    Raises:
+        UsageError: no family knows the key, or none that knows it understands the value.
+    """
+    known: dict[str, list[Assumption]] = {}
+    for family in FAMILIES:
+        for assumption in family.assumptions:
+            known.setdefault(assumption.key, []).append(assumption)
+    for key, value in assume.items():
+        if key not in known:
+            raise UsageError(
+                f"nothing is assumed under the name {printable(key, 60)}",
+                where="--assume",
+                remedy=f"choose one of {', '.join(sorted(known))}; memcurse families explains them",
+            )
+        if not any(understood(assumption, value) for assumption in known[key]):
+            choices = dict.fromkeys(
+                choice
+                for assumption in known[key]
+                for choice in assumption.choices or ("a number",)
+            )
+            raise UsageError(
+                f"{printable(value, 60)} is not a value of {key}",
+                where="--assume",
+                remedy=f"choose one of {', '.join(choices)}",
+            )
+
+
+def understood(assumption: Assumption, value: str) -> bool:
+    """Whether an assumption's value is one of its choices, or a number where it has none."""
+    if assumption.choices:
+        return value in assumption.choices
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def characteristic_names(family: Family) -> tuple[str, ...]:
+    """The tensor names in a family's ``recognised_by``: words with an underscore in them."""
+    return tuple(dict.fromkeys(re.findall(r"\w+_\w+(?:\.\w+)*", family.recognised_by)))
+
+
+def nothing_found(
+    tensors: Mapping[str, TensorSpec], families: Sequence[Family]
+) -> NoRecurrenceError:
+    """What was looked for, and the tensor names that come nearest to it."""
+    looked_for = "; ".join(
+        f"{', '.join(characteristic_names(family)[:2]) or family.title} ({family.name})"
+        for family in families
+    )
+    roles = {name for family in families for name in characteristic_names(family)}
+    nearest = ", ".join(printable(name, 80) for name in nearest_names(tensors, roles))
+    return NoRecurrenceError(
+        f"no recurrent layer is recognised among its {len(tensors)} tensors",
+        remedy=f"looked for {looked_for}"
+        + (f"; the nearest names are {nearest}" if nearest else ""),
+    )
+
+
+def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
+    """The names whose last part is most like one of the roles, the most alike first.
+
+    Only the first name of each last part counts. Letter triples choose whom difflib compares, so
+    that 10⁵ names take a fraction of a second.
+    """
+    roles = list(roles)
+    triples = set().union(*map(_triples, roles)) if roles else set()
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(re.sub(r"\d+", "0", split_name(name)[1])[:80], name)
+    candidates = heapq.nlargest(
+        COMPARED_NAMES, first, key=lambda last: len(_triples(last) & triples)
+    )
+
+    def likeness(last: str) -> float:
+        return max((SequenceMatcher(None, last, role).ratio() for role in roles), default=0.0)
+
+    return [first[last] for last in heapq.nlargest(SHOWN_NAMES, candidates, key=likeness)]
+
+
+def _triples(text: str) -> set[str]:
+    return {text[index : index + 3] for index in range(max(len(text) - 2, 1))}

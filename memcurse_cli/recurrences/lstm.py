@@ -1,0 +1,68 @@
+"""The LSTM of Hochreiter & Schmidhuber with Gers's forget gate, in torch's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import log_sigmoid, sigmoid
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS, hidden_weights, read_gate_biases
+
+GATES = ("input", "forget", "cell", "output")
+
+
+class LSTM:
+    """``c[t+1] = σ(f) c[t] + σ(i) tanh(g)``: the state is c, λ = σ(b_f) and γ = σ(b_i).
+
+    The gates stand at zero input and zero state, where only their biases are left. The hidden
+    weights are recognised by their shape and not read. A layer without biases has λ = 1/2 and no
+    parameter group, since its weights do not act at zero input.
+    """
+
+    name = "lstm"
+    title = "LSTM"
+    recognised_by = "weight_hh_l0 or weight_hh (4H, H), or with a projection weight_hr_l0 (4H, P)"
+    equation = "λ = σ(b_f), b = bias_ih + bias_hh, rows i, f, g, o"
+    source = "torch.nn.LSTM; Gers et al. 2000; theory of Zucchet & Orvieto 2024, D.2"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Layers whose hidden weight is (4H, H), or (4H, P) beside a projection."""
+        return [
+            weight.match(self.name)
+            for weight in hidden_weights(tensors)
+            if weight.rows == 4 * weight.columns or (weight.projected and weight.rows % 4 == 0)
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the biases.
+
+        Raises:
+            TensorError: NaN or inf in a bias, or a bias of another size than 4H.
+        """
+        weight = match.tensors.get("weight_hh") or match.tensors["weight_hh_v"]
+        size = store.tensors[weight].shape[0] // len(GATES)
+        biases = read_gate_biases(store, match, GATES, size)
+        forget, opened = biases["forget"], biases["input"]
+        eigenvalue = sigmoid(forget.total)
+        eigenvalue_derivative = (eigenvalue * sigmoid(-forget.total)).astype(np.complex128)
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(match.tensors.values()),
+            log_eigenvalues=log_sigmoid(forget.total).astype(np.complex128),
+            log_gain=log_sigmoid(opened.total).astype(np.complex128),
+            parameters=(
+                *forget.groups("forget", eigenvalue_derivative, None),
+                *opened.groups(
+                    "input", np.zeros(size, dtype=np.complex128), sigmoid(-opened.total)
+                ),
+            ),
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=() if forget.parts else (WITHOUT_BIAS,),
+        )

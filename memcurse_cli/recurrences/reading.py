@@ -1,0 +1,243 @@
+"""What every family needs to read a layer: grouping names, checking tensors, stable functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup
+
+LARGEST_DECAY = 700.0
+"""-log|λ| is cut here: e⁻⁷⁰⁰ is still a normal double, and λ = 0 has no logarithm."""
+
+_LAST_SEPARATOR = re.compile(r"[./,](?=[^./,]*$)")
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The name of the module and of the tensor in it; ``.``, ``/`` and ``,`` join names."""
+    found = _LAST_SEPARATOR.search(name)
+    return (name[: found.start()], name[found.end() :]) if found else ("", name)
+
+
+def group_by_module(
+    tensors: Mapping[str, TensorSpec], roles: Iterable[str]
+) -> dict[str, dict[str, str]]:
+    """For every module that holds a tensor named after a role: the full name of each role.
+
+    Roles with a dot (``in_proj.weight``) are names of tensors in a child module.
+    """
+    plain: dict[str, list[str]] = {}
+    for role in roles:
+        plain.setdefault(role.rpartition(".")[2], []).append(role)
+    modules: dict[str, dict[str, str]] = {}
+    for name in tensors:
+        module, last = split_name(name)
+        for role in plain.get(last, ()):
+            parent, remainder = module, role.rpartition(".")[0]
+            while remainder:
+                remainder, _, child = remainder.rpartition(".")
+                parent, last_module = split_name(parent)
+                if last_module != child:
+                    break
+            else:
+                modules.setdefault(parent, {})[role] = name
+    return modules
+
+
+def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
+    """The tensor as float64 or complex128.
+
+    Raises:
+        TensorError: it is empty, or holds NaN or inf.
+    """
+    if 0 in store.tensors[tensor].shape:
+        raise TensorError("the tensor is empty", where=tensor, remedy="use another checkpoint")
+    values = store.read(tensor)
+    if not np.isfinite(values).all():
+        raise TensorError(
+            f"{count_not_finite(values)} of its {values.size} values",
+            where=tensor,
+            remedy="the run had diverged: use an earlier checkpoint",
+        )
+    return values
+
+
+def count_not_finite(values: NDArray[Any]) -> str:
+    """``3 NaN`` or ``1 inf`` or both."""
+    nan, infinite = np.count_nonzero(np.isnan(values)), np.count_nonzero(np.isinf(values))
+    return " and ".join(
+        f"{count} {name}" for count, name in ((nan, "NaN"), (infinite, "inf")) if count
+    )
+
+
+def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Floats:
+    """A real tensor of a given shape, where None stands for any size.
+
+    Raises:
+        TensorError: it is complex, of another shape, empty, or holds NaN or inf.
+    """
+    require_shape(store, tensor, shape)
+    values = read_finite(store, tensor)
+    if np.iscomplexobj(values):
+        raise TensorError(
+            "the tensor is complex where this family has a real one",
+            where=tensor,
+            remedy="name the right family with --family",
+        )
+    return values.astype(np.float64, copy=False)
+
+
+def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:
+    """Check a shape before anything is read, where None stands for any size.
+
+    Raises:
+        TensorError: the tensor has another shape.
+    """
+    found = store.tensors[tensor].shape
+    fits = len(found) == len(shape) and all(
+        wanted in (None, size) for wanted, size in zip(shape, found, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise TensorError(
+            f"its shape {shown_shape(found)} does not fit, ({wanted}) is needed",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+
+
+def shown_shape(shape: tuple[int, ...]) -> str:
+    """``(8, 3)``."""
+    return f"({', '.join(map(str, shape))})"
+
+
+def require_finite(values: NDArray[Any], tensor: str, what: str) -> None:
+    """Check what was computed from a tensor.
+
+    Raises:
+        TensorError: an element overflows.
+    """
+    if not np.isfinite(values).all():
+        raise TensorError(
+            f"its values are so large that {what} overflows",
+            where=tensor,
+            remedy="the run had diverged: use an earlier checkpoint",
+        )
+
+
+def read_complex(store: TensorStore, tensors: Mapping[str, str], role: str) -> Complexes | None:
+    """A complex array under any of the names that libraries give it, or None.
+
+    ``B_re`` and ``B_im``, ``B_real`` and ``B_imag``, a complex ``B``, or a real ``B``, which has no
+    imaginary part.
+
+    Raises:
+        TensorError: the two parts differ in shape, or hold NaN or inf.
+    """
+    for real, imaginary in ((f"{role}_re", f"{role}_im"), (f"{role}_real", f"{role}_imag")):
+        if real in tensors and imaginary in tensors:
+            shape = store.tensors[tensors[real]].shape
+            return read_real(store, tensors[real], shape) + 1j * read_real(
+                store, tensors[imaginary], shape
+            )
+    if role in tensors:
+        return read_finite(store, tensors[role]).astype(np.complex128)
+    return None
+
+
+def complex_roles(role: str) -> tuple[str, ...]:
+    """Every name that `read_complex` understands."""
+    return tuple(f"{role}{suffix}" for suffix in ("", "_re", "_im", "_real", "_imag"))
+
+
+def read_readin(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
+    """B as (n, inputs); a vector is a single input, and (inputs, n) is transposed."""
+    matrix = read_complex(store, tensors, "B")
+    if matrix is None:
+        return None
+    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
+    if matrix.ndim == 2 and matrix.shape[0] != size and matrix.shape[1] == size:
+        matrix = matrix.T
+    _require_states(matrix.shape, 0, size, _tensor_of(tensors, "B"))
+    return matrix
+
+
+def read_readout(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
+    """C as (outputs, n); a vector is a single output, and (n, outputs) is transposed."""
+    matrix = read_complex(store, tensors, "C")
+    if matrix is None:
+        return None
+    matrix = matrix[None] if matrix.ndim == 1 else matrix
+    if matrix.ndim == 2 and matrix.shape[1] != size and matrix.shape[0] == size:
+        matrix = matrix.T
+    _require_states(matrix.shape, 1, size, _tensor_of(tensors, "C"))
+    return matrix
+
+
+def _tensor_of(tensors: Mapping[str, str], role: str) -> str:
+    return next(tensors[name] for name in complex_roles(role) if name in tensors)
+
+
+def _require_states(shape: tuple[int, ...], axis: int, size: int, tensor: str) -> None:
+    if len(shape) != 2 or shape[axis] != size:
+        raise TensorError(
+            f"its shape {shown_shape(shape)} does not fit a layer of {size} states",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+
+
+def one_to_one(
+    name: str,
+    tensor: str,
+    values: Floats,
+    dtype: str,
+    eigenvalue_derivative: Complexes,
+    log_gain_derivative: NDArray[Any] | None = None,
+) -> ParameterGroup:
+    """A parameter group whose scalar ``i`` moves eigenvalue ``i`` and no other."""
+    index = np.arange(values.size)
+    return ParameterGroup(
+        name=name,
+        tensor=tensor,
+        values=values,
+        dtype=dtype,
+        scalar=index,
+        eigenvalue=index,
+        eigenvalue_derivative=eigenvalue_derivative.astype(np.complex128),
+        log_gain_derivative=(
+            None if log_gain_derivative is None else log_gain_derivative.astype(np.complex128)
+        ),
+    )
+
+
+def log_of_eigenvalues(eigenvalues: NDArray[Any]) -> Complexes:
+    """log λ, with the angle in (-π, π] and the decay cut at `LARGEST_DECAY`.
+
+    The complex logarithm of the C library keeps full precision next to the unit circle, which
+    the logarithm of |λ| does not.
+    """
+    smallest = np.exp(-LARGEST_DECAY)
+    cut = np.where(np.abs(eigenvalues) < smallest, smallest, eigenvalues)
+    return np.log(cut.astype(np.complex128))
+
+
+def softplus(x: Floats) -> Floats:
+    """log(1 + eˣ)."""
+    return np.logaddexp(0.0, x)
+
+
+def log_sigmoid(x: Floats) -> Floats:
+    """log σ(x) = -log(1 + e⁻ˣ), exact in both tails, cut at `LARGEST_DECAY`."""
+    return -np.minimum(softplus(-x), LARGEST_DECAY)
+
+
+def sigmoid(x: Floats) -> Floats:
+    """σ(x) = 1 / (1 + e⁻ˣ), with 1 - σ(x) = σ(-x)."""
+    return np.exp(log_sigmoid(x))

@@ -1,0 +1,174 @@
+"""Hidden-to-hidden weights under torch's names, and the tensors that stand beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.family import Match
+from memcurse_cli.recurrences.reading import one_to_one, read_real
+from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup
+
+# encoder.weight_hh_l0_reverse of nn.LSTM, cell.weight_hh of nn.LSTMCell, enc_w_hh of a port;
+# the last part is weight normalisation, new style and old.
+_HIDDEN_WEIGHT = re.compile(
+    r"(?P<module>(?:.*[./,_])?)(?P<stem>weight|[wW])_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"
+    r"(?P<norm>(?:[./,]original1|_v)?)"
+)
+_PARAMETRIZATIONS = re.compile(r"parametrizations[./,]$")
+_BIAS_STEMS = {"weight": ("bias", "bias"), "w": ("b", "bias"), "W": ("b", "bias")}
+
+
+@dataclass(frozen=True)
+class HiddenWeight:
+    """One layer and direction.
+
+    Attributes:
+        layer: the module's name and ``l0``, ``l0_reverse``, …; empty for a cell at the root.
+        rows: the number of rows: H, 3H or 4H.
+        columns: the number of columns: H, or the projected size of an LSTM.
+        projected: whether ``weight_hr`` projects the state.
+        tensors: the names of weight_hh (or its direction and norm weight_hh_v and weight_hh_g),
+            weight_ih (likewise), weight_hr, bias_ih, bias_hh and bias, as far as they are there.
+    """
+
+    layer: str
+    rows: int
+    columns: int
+    projected: bool
+    tensors: Mapping[str, str]
+
+    def match(self, family: str) -> Match:
+        """The layer as a match; one without any name bears its family's."""
+        return Match(self.layer or family, self.tensors)
+
+
+def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
+    """Every two-dimensional hidden-to-hidden weight in the order of the file."""
+    found = []
+    for name, spec in tensors.items():
+        parts = _HIDDEN_WEIGHT.fullmatch(name) if "_hh" in name and len(spec.shape) == 2 else None
+        if parts is None:
+            continue
+        stem, suffix = parts["stem"], parts["suffix"]
+        module = _PARAMETRIZATIONS.sub("", parts["module"])
+        roles = _weight(tensors, module, f"{stem}_hh{suffix}", "weight_hh")
+        if not roles:
+            continue
+        for side in ("ih", "xh"):
+            roles |= _weight(tensors, module, f"{stem}_{side}{suffix}", "weight_ih")
+        beside: dict[str, tuple[str, ...]] = {"weight_hr": (f"{stem}_hr",)}
+        for side in ("ih", "hh"):
+            beside[f"bias_{side}"] = tuple(f"{bias}_{side}" for bias in _BIAS_STEMS[stem])
+        for role, candidates in beside.items():
+            for candidate in candidates:
+                if f"{module}{candidate}{suffix}" in tensors:
+                    roles[role] = f"{module}{candidate}{suffix}"
+        # Equinox keeps one bias for both sides.
+        if f"{module}bias" in tensors and not roles.keys() & {"bias_ih", "bias_hh"} and not suffix:
+            roles["bias"] = f"{module}bias"
+        rows, columns = spec.shape
+        found.append(
+            HiddenWeight(_layer(module, suffix), rows, columns, "weight_hr" in roles, roles)
+        )
+    return found
+
+
+def _weight(tensors: Mapping[str, TensorSpec], module: str, name: str, role: str) -> dict[str, str]:
+    """The tensors of one weight: itself, or what weight normalisation makes of it."""
+    if f"{module}{name}" in tensors:
+        return {role: f"{module}{name}"}
+    pairs = [(f"{module}{name}_g", f"{module}{name}_v")]
+    for dot in "./,":
+        parametrized = f"{module}parametrizations{dot}{name}{dot}original"
+        pairs.append((f"{parametrized}0", f"{parametrized}1"))
+    for norm, direction in pairs:
+        if norm in tensors and direction in tensors:
+            return {f"{role}_g": norm, f"{role}_v": direction}
+    return {}
+
+
+def _layer(module: str, suffix: str) -> str:
+    joint = module[-1:] if module[-1:] in (".", "/", ",") else "."
+    return joint.join(part for part in (module.rstrip("./,_"), suffix.lstrip("_")) if part)
+
+
+def read_weight(store: TensorStore, match: Match, role: str) -> Floats | None:
+    """A weight matrix, with weight normalisation ``g v / ‖v‖`` by rows applied; None if absent.
+
+    Raises:
+        TensorError: NaN or inf, or not a matrix.
+    """
+    if role in match.tensors:
+        return read_real(store, match.tensors[role], (None, None))
+    if f"{role}_v" not in match.tensors:
+        return None
+    direction = read_real(store, match.tensors[f"{role}_v"], (None, None))
+    norm = read_real(store, match.tensors[f"{role}_g"], (direction.shape[0], 1))
+    length = np.linalg.norm(direction, axis=1, keepdims=True)
+    # A row of zeros stays zero, as it does in the limit of small rows with a zero gain.
+    unit: Floats = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
+    return norm * unit
+
+
+@dataclass(frozen=True)
+class GateBias:
+    """The bias of one gate, summed over the tensors that hold it.
+
+    Attributes:
+        total: (H,) the sum: the gate's pre-activation at zero input and zero state.
+        parts: (role, tensor, values, dtype) of each tensor's rows of this gate.
+    """
+
+    total: Floats
+    parts: tuple[tuple[str, str, Floats, str], ...]
+
+    def groups(
+        self, gate: str, eigenvalue: Complexes, log_gain: Floats | None
+    ) -> list[ParameterGroup]:
+        """One parameter group per tensor, all with the derivatives of the sum."""
+        return [
+            one_to_one(f"{role}[{gate}]", tensor, values, dtype, eigenvalue, log_gain)
+            for role, tensor, values, dtype in self.parts
+        ]
+
+
+def read_gate_biases(
+    store: TensorStore, match: Match, gates: tuple[str, ...], size: int
+) -> dict[str, GateBias]:
+    """The biases of every gate, whose rows stand in the given order.
+
+    Args:
+        store: the open checkpoint.
+        match: the layer.
+        gates: the gates' names in the order of the rows.
+        size: the number H of hidden units.
+
+    Raises:
+        TensorError: NaN or inf, or a bias that has not ``len(gates) * size`` elements.
+    """
+    read = [
+        (role, match.tensors[role], read_real(store, match.tensors[role], (len(gates) * size,)))
+        for role in ("bias_ih", "bias_hh", "bias")
+        if role in match.tensors
+    ]
+    biases = {}
+    for index, gate in enumerate(gates):
+        rows = slice(index * size, (index + 1) * size)
+        parts = tuple(
+            (role, tensor, values[rows], store.tensors[tensor].dtype)
+            for role, tensor, values in read
+        )
+        total = np.sum([part[2] for part in parts], axis=0) if parts else np.zeros(size)
+        biases[gate] = GateBias(total, parts)
+    return biases
+
+
+WITHOUT_BIAS = (
+    "the layer has no bias: at zero input its gates stand at 1/2 and only the weights move them, "
+    "so no parameter is listed"
+)
