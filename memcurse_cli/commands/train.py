@@ -31,6 +31,14 @@ def train(
     modulus: Annotated[
         float, typer.Option(metavar="ν", help="The teacher's smallest |λ|, in [0, 1).")
     ] = 0.99,
+    initial_modulus: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ν₀",
+            help="The student's smallest |λ| before training.",
+            show_default="the teacher's",
+        ),
+    ] = None,
     horizon: Annotated[int, typer.Option(min=1, help="Steps of a sequence.")] = 300,
     steps: Annotated[
         int | None,
@@ -66,6 +74,7 @@ def train(
         units=units,
         teacher_units=teacher_units,
         modulus=modulus,
+        initial_modulus=modulus if initial_modulus is None else initial_modulus,
         horizon=horizon,
         steps=recipe.steps if steps is None else steps,
         batch=recipe.batch if batch is None else batch,

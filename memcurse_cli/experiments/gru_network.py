@@ -24,7 +24,7 @@ class GRU:
     """
 
     def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
-        """Initial values uniform in ±1/√n as in torch; ν is not used."""
+        """Initial values uniform in ±1/√n as in torch; the modulus is not used."""
         limit = 1 / np.sqrt(units)
         shapes = {
             "weight_ih_l0": (3 * units, 1),

@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 class DenseLinearRNN:
     """``h[t] = A h[t-1] + B x[t]``, ``y[t] = C h[t] + D x[t]``.
 
-    A is (n, n), B (n, 1), C (1, n) and D (1, 1). The eigenvalues start inside the unit disk,
-    |λ| = tanh|λ₀|, as the paper found better for dense networks than the teacher's ring.
+    A is (n, n), B (n, 1), C (1, n) and D (1, 1). It starts as the teachers do.
     """
 
     def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
-        """Initial values of A, B, C and D; ν is not used."""
+        """Initial values, with eigenvalues on the ring ν ≤ |λ| < 1."""
         return {
-            "A": dense_transition(random, units, 0.0),
+            "A": dense_transition(random, units, modulus),
             "B": truncated_normal(random, (units, 1), fan_in=1),
             "C": truncated_normal(random, (1, units), fan_in=units),
             "D": truncated_normal(random, (1, 1), fan_in=1),

@@ -25,7 +25,7 @@ class Network(Protocol):
         Args:
             random: the source of randomness.
             units: hidden units n.
-            modulus: ν, the teacher's smallest |λ|, for networks that start on its ring.
+            modulus: the smallest |λ|, for networks whose eigenvalues are set.
         """
 
     def outputs(

@@ -42,7 +42,7 @@ class Recipe:
 
 
 RECIPES = {
-    NetworkName.DENSE_LINEAR_RNN: Recipe(3e-3, 10_000, 128),
+    NetworkName.DENSE_LINEAR_RNN: Recipe(5e-5, 10_000, 128),
     NetworkName.COMPLEX_DIAGONAL_RNN: Recipe(3e-3, 10_000, 128),
     NetworkName.LRU: Recipe(3e-2, 10_000, 128),
     NetworkName.GRU: Recipe(1e-3, 10_000, 32),
@@ -54,13 +54,14 @@ class TrainingSettings:
     """Everything that determines a training run.
 
     Raises:
-        UsageError: ν outside [0, 1) or a learning rate that is not a positive number.
+        UsageError: a modulus outside [0, 1) or a learning rate that is not a positive number.
 
     Attributes:
         network: the student.
         units: hidden units of the student.
         teacher_units: hidden units of the teacher.
         modulus: ν, the smallest |λ| of the teacher, in [0, 1).
+        initial_modulus: the smallest |λ| of the student before training; a GRU does not use it.
         horizon: steps T of every sequence.
         steps: optimizer steps.
         batch: sequences per optimizer step.
@@ -73,6 +74,7 @@ class TrainingSettings:
     units: int
     teacher_units: int
     modulus: float
+    initial_modulus: float
     horizon: int
     steps: int
     batch: int
@@ -81,12 +83,16 @@ class TrainingSettings:
     dtype: Precision
 
     def __post_init__(self) -> None:
-        if not 0 <= self.modulus < 1:
-            raise UsageError(
-                f"{self.modulus:g} is not a modulus of a stable teacher",
-                where="--modulus",
-                remedy="take a number from 0 up to, but without, 1",
-            )
+        for option, modulus in (
+            ("--modulus", self.modulus),
+            ("--initial-modulus", self.initial_modulus),
+        ):
+            if not 0 <= modulus < 1:
+                raise UsageError(
+                    f"{modulus:g} is not a smallest modulus of stable eigenvalues",
+                    where=option,
+                    remedy="take a number from 0 up to, but without, 1",
+                )
         if not (self.learning_rate > 0 and isfinite(self.learning_rate)):
             raise UsageError(
                 f"{self.learning_rate:g} is not a learning rate",
@@ -112,6 +118,7 @@ class TrainingSettings:
             units=int(text["units"]),
             teacher_units=int(text["teacher_units"]),
             modulus=float(text["modulus"]),
+            initial_modulus=float(text["initial_modulus"]),
             horizon=int(text["horizon"]),
             steps=int(text["steps"]),
             batch=int(text["batch"]),

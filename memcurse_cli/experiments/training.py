@@ -7,6 +7,7 @@ every step of the sequence.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -89,25 +90,20 @@ def train(
             end = min(done + STEPS_PER_CALL, settings.steps)
             parameters, state, loss = advance(parameters, state, done, end)
             done = end
-            if not np.isfinite(loss):
-                raise DivergenceError(
-                    f"training diverged before step {done}",
-                    where=f"--learning-rate {settings.learning_rate:g}",
-                    remedy="take a smaller learning rate",
-                )
+            _require_finite(float(loss), settings, done)
             if report is not None:
                 report(done, float(loss))
         trained = {name: np.asarray(value) for name, value in parameters.items()}
         seconds = time.perf_counter() - started
-    return TrainingResult(
-        trained, evaluate(settings, initial), evaluate(settings, trained), seconds
-    )
+    loss_after = evaluate(settings, trained)
+    _require_finite(loss_after, settings, done)
+    return TrainingResult(trained, evaluate(settings, initial), loss_after, seconds)
 
 
 def initialise(settings: TrainingSettings) -> dict[str, NDArray[Any]]:
     """The student before training, in the dtype of the settings."""
     random = np.random.default_rng([settings.seed, 1])
-    drawn = NETWORKS[settings.network].initialise(random, settings.units, settings.modulus)
+    drawn = NETWORKS[settings.network].initialise(random, settings.units, settings.initial_modulus)
     return {name: value.astype(settings.dtype) for name, value in drawn.items()}
 
 
@@ -129,6 +125,15 @@ def teacher_power(settings: TrainingSettings) -> float:
     kernel = _teacher_kernel(settings)
     remaining = 1 - np.arange(settings.horizon) / settings.horizon
     return float(0.5 * np.sum(remaining * kernel**2))
+
+
+def _require_finite(loss: float, settings: TrainingSettings, step: int) -> None:
+    if not math.isfinite(loss):
+        raise DivergenceError(
+            f"training diverged before step {step}",
+            where=f"--learning-rate {settings.learning_rate:g}",
+            remedy="take a smaller learning rate",
+        )
 
 
 def _teacher_kernel(settings: TrainingSettings) -> NDArray[np.float64]:

@@ -1,0 +1,111 @@
+"""The linear students against the recurrence, step by step, and against minimal-LRU's definition."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memcurse_cli.experiments.linear_networks import LRU, ComplexDiagonalRNN, DenseLinearRNN
+from memcurse_cli.experiments.linear_response import causal_convolution
+
+UNITS = 5
+HORIZONS = [1, 2, 13, 64]
+
+
+def step_by_step(A, B, C, D, inputs):
+    """``h ← A h + B x``, ``y = Re[C h] + D x`` by an explicit loop."""
+    outputs = np.empty_like(inputs)
+    for sequence, row in enumerate(inputs):
+        state = np.zeros(len(A), complex)
+        for step, x in enumerate(row):
+            state = A @ state + B * x
+            outputs[sequence, step] = (C @ state).real + D * x
+    return outputs
+
+
+def as_dense(parameters):
+    p = parameters
+    return p["A"], p["B"][:, 0], p["C"][0], p["D"][0, 0]
+
+
+def as_complex_diagonal(parameters):
+    p = parameters
+    transition = np.diag(p["A_re"] + 1j * p["A_im"])
+    return transition, p["B_re"][:, 0] + 1j * p["B_im"][:, 0], *readout(p)
+
+
+def as_lru(parameters):
+    p = parameters
+    transition = np.diag(np.exp(-np.exp(p["nu_log"]) + 1j * np.exp(p["theta_log"])))
+    readin = np.exp(p["gamma_log"]) * (p["B_re"][:, 0] + 1j * p["B_im"][:, 0])
+    return transition, readin, *readout(p)
+
+
+def readout(p):
+    return p["C_re"][0] + 1j * p["C_im"][0], p["D"][0]
+
+
+CASES = [
+    pytest.param(DenseLinearRNN(), as_dense, id="dense"),
+    pytest.param(ComplexDiagonalRNN(), as_complex_diagonal, id="complex diagonal"),
+    pytest.param(LRU(), as_lru, id="LRU"),
+]
+
+
+@pytest.mark.parametrize("horizon", HORIZONS)
+@pytest.mark.parametrize(("network", "matrices"), CASES)
+def test_outputs_are_those_of_the_recurrence(network, matrices, horizon):
+    random = np.random.default_rng(horizon)
+    parameters = network.initialise(random, UNITS, 0.9)
+    inputs = random.standard_normal((3, horizon))
+    with jax.enable_x64(True):
+        outputs = np.asarray(network.outputs(to_jax(parameters), jnp.asarray(inputs)))
+    expected = step_by_step(*matrices(parameters), inputs)
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("network", "matrices"), CASES)
+def test_gradients_are_those_of_the_recurrence(network, matrices):
+    """Doubling must not change what the optimizer sees: central differences of the loop."""
+    random = np.random.default_rng(3)
+    parameters = network.initialise(random, 3, 0.9)
+    inputs = random.standard_normal((2, 11))
+    with jax.enable_x64(True):
+        x = jnp.asarray(inputs)
+        gradients = jax.grad(lambda p: jnp.sum(network.outputs(p, x) ** 2))(to_jax(parameters))
+    for name, gradient in gradients.items():
+        index = tuple(0 for _ in parameters[name].shape)
+        ends = []
+        for sign in (1, -1):
+            moved = {key: value.copy() for key, value in parameters.items()}
+            moved[name][index] += sign * 1e-6
+            ends.append(np.sum(step_by_step(*matrices(moved), inputs) ** 2))
+        assert float(gradient[index]) == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize(("network", "matrices"), CASES)
+def test_students_start_on_the_ring(network, matrices):
+    parameters = network.initialise(np.random.default_rng(0), 64, 0.99)
+    moduli = np.abs(np.linalg.eigvals(matrices(parameters)[0]))
+    assert moduli.min() >= 0.99 - 1e-12
+    assert moduli.max() < 1
+
+
+def test_lru_normalises_its_input():
+    """γ = √(1 - |λ|²) makes the state's variance that of the input, whatever the memory."""
+    parameters = LRU().initialise(np.random.default_rng(0), 64, 0.99)
+    squared = np.exp(-2 * np.exp(parameters["nu_log"]))
+    np.testing.assert_allclose(np.exp(2 * parameters["gamma_log"]) / (1 - squared), 1, rtol=1e-12)
+
+
+def test_convolution_is_causal():
+    with jax.enable_x64(True):
+        inputs = jnp.zeros((1, 7)).at[0, 4].set(1.0)
+        outputs = np.asarray(causal_convolution(jnp.arange(1.0, 8.0), inputs))
+    np.testing.assert_allclose(outputs, [[0, 0, 0, 0, 1, 2, 3]], atol=1e-14)
+
+
+def to_jax(parameters):
+    return {name: jnp.asarray(value) for name, value in parameters.items()}

@@ -1,0 +1,140 @@
+"""`memcurse train`: the file that it writes, and that it writes all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from memcurse_cli.__main__ import run
+from memcurse_cli.experiments import training
+from memcurse_cli.experiments.settings import NetworkName, TrainingSettings
+
+TINY = ["--units", "4", "--teacher-units", "2", "--horizon", "8", "--steps", "3", "--batch", "2"]
+
+
+def train(network, path, *more):
+    return run(["train", network, "--output", str(path), *TINY, *more])
+
+
+def metadata_of(path):
+    with safe_open(path, "numpy") as file:
+        return file.metadata()
+
+
+def test_writes_tensors_and_how_they_were_trained(tmp_path, capsys):
+    path = tmp_path / "lru.safetensors"
+    assert train("lru", path, "--modulus", "0.9", "--learning-rate", "0.02", "--seed", "5") == 0
+    shapes = {name: (values.shape, values.dtype.name) for name, values in load_file(path).items()}
+    assert shapes == {
+        "nu_log": ((4,), "float32"),
+        "theta_log": ((4,), "float32"),
+        "gamma_log": ((4,), "float32"),
+        "B_re": ((4, 1), "float32"),
+        "B_im": ((4, 1), "float32"),
+        "C_re": ((1, 4), "float32"),
+        "C_im": ((1, 4), "float32"),
+        "D": ((1,), "float32"),
+    }
+    metadata = metadata_of(path)
+    assert metadata["memcurse.horizon"] == "8"
+    assert metadata["memcurse.learning_rate"] == "0.02"
+    assert metadata["memcurse.seed"] == "5"
+    assert metadata["memcurse.task"] == "linear teacher-student"
+    settings = TrainingSettings.from_metadata(metadata)
+    assert settings.network is NetworkName.LRU
+    assert settings.initial_modulus == settings.modulus == 0.9
+
+    captured = capsys.readouterr()
+    assert captured.err == ""  # no terminal, no progress
+    before = training.evaluate(settings, training.initialise(settings))
+    after = training.evaluate(settings, load_file(path))
+    assert f"loss {before:.4g} before, {after:.4g} after 3 steps" in captured.out
+    assert metadata["memcurse.loss_after"] == str(after)
+
+
+def test_same_command_same_bytes(tmp_path):
+    for name in ("first", "again"):
+        assert train("complex-diagonal-rnn", tmp_path / name) == 0
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "again").read_bytes()
+
+
+def test_torch_loads_the_gru(tmp_path):
+    path = tmp_path / "gru.safetensors"
+    assert train("gru", path) == 0
+    stored = {name: torch.from_numpy(values) for name, values in load_file(path).items()}
+    torch.nn.Linear(4, 1).load_state_dict(
+        {name.removeprefix("head."): stored.pop(name) for name in ("head.weight", "head.bias")}
+    )
+    torch.nn.GRU(1, 4).load_state_dict(stored)
+
+
+def test_double_precision_is_stored(tmp_path):
+    path = tmp_path / "dense.safetensors"
+    assert train("dense-linear-rnn", path, "--dtype", "float64") == 0
+    assert {values.dtype for values in load_file(path).values()} == {np.dtype(np.float64)}
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("absent/lru.safetensors", "folder does not exist"), ("folder", "is a directory")],
+)
+def test_hopeless_output_is_refused_before_training(tmp_path, capsys, monkeypatch, place, reason):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(training, "train", lambda *_: pytest.fail("it trained first"))
+    assert train("lru", tmp_path / place) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert reason in error
+    assert place in error
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize(
+    ("interruption", "code"), [(KeyboardInterrupt(), 130), (OSError(28, "No space left"), 2)]
+)
+def test_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch, interruption, code):
+    path = tmp_path / "lru.safetensors"
+    path.write_bytes(b"what was there")
+
+    def interrupt(*_):
+        raise interruption
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    assert train("lru", path) == code
+    assert path.read_bytes() == b"what was there"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_diverged_training_writes_nothing(tmp_path, capsys):
+    assert train("lru", tmp_path / "lru.safetensors", "--learning-rate", "1e30") == 2
+    assert "take a smaller learning rate" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--modulus", "1"],
+        ["--initial-modulus", "-1"],
+        ["--learning-rate", "0"],
+        ["--steps", "0"],
+        ["--seed", "-1"],
+        ["--dtype", "float16"],
+    ],
+)
+def test_options_outside_their_domain(tmp_path, capsys, arguments):
+    assert train("lru", tmp_path / "lru.safetensors", *arguments) == 2
+    captured = capsys.readouterr()
+    assert arguments[0] in captured.err
+    assert captured.err.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_unknown_network(tmp_path, capsys):
+    assert train("transformer", tmp_path / "x.safetensors") == 2
+    assert "complex-diagonal-rnn" in capsys.readouterr().err
