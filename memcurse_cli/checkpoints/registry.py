@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.npz import Npz
+from memcurse_cli.checkpoints.plain_pickle import PlainPickle
+from memcurse_cli.checkpoints.pytorch import PyTorch
+from memcurse_cli.checkpoints.pytorch_legacy import PyTorchLegacy
 from memcurse_cli.checkpoints.safetensors import Safetensors
 from memcurse_cli.checkpoints.shards import Shards
 
 FORMATS: tuple[CheckpointFormat, ...] = (
     Safetensors(),
+    PyTorch(),
+    PyTorchLegacy(),
+    PlainPickle(),
     Npz(),
-    Shards([Safetensors()]),
+    Shards([Safetensors(), PyTorch(), PyTorchLegacy()]),
 )

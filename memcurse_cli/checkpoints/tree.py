@@ -2,47 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH
 from memcurse_cli.checkpoints.training_state import Path, select
 
 Leaf = TypeVar("Leaf")
 
 MAX_DEPTH = 64
 MAX_NODES = 2_000_000
+MAX_TENSORS = 500_000
 
 
-def collect(root: object, leaf: Callable[[object], Leaf | None]) -> dict[Path, Leaf]:
+def collect(
+    root: object,
+    leaf: Callable[[object], Leaf | None],
+    expand: Callable[[object], object] = lambda node: node,
+) -> dict[Path, Leaf]:
     """Every leaf of a tree of mappings, lists and tuples, by the keys that lead to it.
 
     Args:
         root: the tree. It may hold anything else, which is passed over.
         leaf: what a node stands for as a tensor, or None where it is none.
+        expand: the container that a node of another type stands for.
 
     Raises:
         ValueError: with the fault as a clause; the tree is cyclic, nested too deeply or too large.
     """
     found: dict[Path, Leaf] = {}
-    pending: list[tuple[Path, object]] = [((), root)]
+    path: list[str] = []
+    pending: list[Iterator[tuple[str, object]]] = [iter([("", root)])]
     visited = 0
     while pending:
-        path, node = pending.pop()
+        key, node = next(pending[-1], (None, None))
+        if key is None:
+            pending.pop()
+            if path:
+                path.pop()
+            continue
         visited += 1
-        if len(path) > MAX_DEPTH:
-            raise ValueError(f"its containers are nested more than {MAX_DEPTH} deep")
         # A container that holds another twice, and so on, has exponentially many paths.
-        if visited > MAX_NODES:
-            raise ValueError(f"it holds more than {MAX_NODES} entries")
+        if visited > MAX_NODES or len(found) > MAX_TENSORS:
+            raise ValueError(f"it holds more than {min(visited, MAX_NODES)} entries")
+        here = (*path, key)[1:]
         tensor = leaf(node)
         if tensor is not None:
-            found[path] = tensor
-        elif isinstance(node, Mapping):
-            children = [((*path, str(key)), child) for key, child in node.items()]
-            pending.extend(reversed(children))
-        elif isinstance(node, list | tuple):
-            pending.extend(((*path, str(i)), node[i]) for i in reversed(range(len(node))))
+            if sum(map(len, here)) > MAX_NAME_LENGTH:
+                raise ValueError(f"a tensor's name has more than {MAX_NAME_LENGTH} characters")
+            found[here] = tensor
+            continue
+        children = _children(expand(node))
+        if children is not None:
+            if len(path) > MAX_DEPTH:
+                raise ValueError(f"its containers are nested more than {MAX_DEPTH} deep")
+            path.append(key)
+            pending.append(children)
     return found
+
+
+def _children(node: object) -> Iterator[tuple[str, object]] | None:
+    if isinstance(node, Mapping):
+        # What torch.optim saves, under whatever key: its moments carry no names of their own.
+        if "param_groups" in node and "state" in node:
+            return ((f"optimizer.{_key(key)}", child) for key, child in node.items())
+        return ((_key(key), child) for key, child in node.items())
+    if isinstance(node, list | tuple):
+        return ((str(index), child) for index, child in enumerate(node))
+    return None
+
+
+def _key(key: object) -> str:
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "replace")
+    # Any other key's own text could be of any length.
+    return str(key) if isinstance(key, str | int) else type(key).__name__
 
 
 def name_torch(tensors: Mapping[Path, Leaf]) -> tuple[dict[str, Leaf], list[str]]:
@@ -50,20 +84,26 @@ def name_torch(tensors: Mapping[Path, Leaf]) -> tuple[dict[str, Leaf], list[str]
 
     The keys that lead to the only model of a training checkpoint are dropped; those of several
     models (an encoder and a decoder, several agents) stay as prefixes.
+
+    Raises:
+        ValueError: two tensors have the same name.
     """
     selected, notes = select(tensors)
+    paths = list(selected)
     common = 0
-    while selected and all(
-        len(path) > common + 1 and path[: common + 1] == first[: common + 1]
-        for first in [next(iter(selected))]
-        for path in selected
+    while paths and all(
+        len(path) > common + 1 and path[common] == paths[0][common] for path in paths
     ):
         common += 1
     return _join({path[common:]: tensor for path, tensor in selected.items()}, "."), notes
 
 
 def name_jax(tensors: Mapping[Path, Leaf]) -> tuple[dict[str, Leaf], list[str]]:
-    """Names that join a JAX tree's keys with ``/``, every container kept, and notes."""
+    """Names that join a JAX tree's keys with ``/``, every container kept, and notes.
+
+    Raises:
+        ValueError: two tensors have the same name.
+    """
     selected, notes = select(tensors)
     return _join(selected, "/"), notes
 
