@@ -1,0 +1,234 @@
+"""What the place that a report is written to can show: width, colour, characters.
+
+Everything that a report prints passes `Screen.clean` first, since names come from checkpoints.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.text import Text
+
+LABEL = "dim"
+TITLE = "bold"
+NAME = "bold"
+CODE = "cyan"
+SPECTRUM = "cyan"
+ALARM = "bold red"
+VERDICT_STYLES = {"ok": "green", "watch": "yellow", "cursed": ALARM}
+SEVERITY_STYLES = {"info": "blue", "warning": "yellow", "error": ALARM}
+
+FILE_WIDTH = 80
+LEAST_WIDTH = 20
+MOST_CHARACTERS = 2000
+LONGEST_WORD = 64
+DUMB_TERMINALS = ("dumb", "unknown")
+
+SPELLED_OUT = {
+    "α": "alpha",
+    "β": "beta",
+    "γ": "gamma",
+    "δ": "delta",
+    "Δ": "Delta",
+    "θ": "theta",
+    "κ": "kappa",
+    "λ": "lambda",
+    "Λ": "Lambda",
+    "μ": "mu",
+    "ν": "nu",
+    "ρ": "rho",
+    "σ": "sigma",
+    "Σ": "Sum",
+    "τ": "tau",
+    "χ": "chi",
+    "ω": "omega",
+    "π": "pi",
+    "√": "sqrt",
+    "∂": "d",
+    "∞": "infinity",
+    "‖": "||",
+    "×": "x",
+    "·": "*",
+    "≥": ">=",
+    "≤": "<=",
+    "≈": "~",
+    "→": "->",
+    "…": "..",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    "²": "^2",
+    "³": "^3",
+    "⁻": "^-",
+    "ᵀ": "^T",
+    "½": "1/2",
+}
+"""How the characters of our own sentences are written where only ASCII can be."""
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """The characters that a report draws with.
+
+    Attributes:
+        bars: the heights of a bar, from empty to full.
+        rule: a horizontal line.
+        ellipsis: stands for what was cut out.
+        bullet: starts a list entry.
+        advice: starts what to do about a finding.
+    """
+
+    bars: str
+    rule: str
+    ellipsis: str
+    bullet: str
+    advice: str
+
+
+UNICODE = Glyphs(bars="·▁▂▃▄▅▆▇█", rule="─", ellipsis="…", bullet="·", advice="→")
+ASCII = Glyphs(bars=".123456789", rule="-", ellipsis="..", bullet="-", advice="->")
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The width in cells, and whether only ASCII can be written."""
+
+    width: int
+    ascii_only: bool = False
+
+    @classmethod
+    def of(cls, options: ConsoleOptions) -> Screen:
+        """The screen that a console's options describe."""
+        return cls(max(options.max_width, LEAST_WIDTH), options.ascii_only)
+
+    @property
+    def glyphs(self) -> Glyphs:
+        """The characters to draw with."""
+        return ASCII if self.ascii_only else UNICODE
+
+    def clean(self, text: str) -> str:
+        """Text that is safe to print: control characters made visible, and ASCII where needed."""
+        if len(text) > MOST_CHARACTERS:
+            half = MOST_CHARACTERS // 2
+            text = text[:half] + self.glyphs.ellipsis + text[-half:]
+        safe = visible(text)
+        return to_ascii(safe) if self.ascii_only else safe
+
+    def sentence(self, text: str, style: str = "") -> Text:
+        """A sentence of the diagnosis: cleaned, names of any length cut, `code` set off."""
+        from rich.text import Text
+
+        words = [self.shorten(word, LONGEST_WORD) for word in self.clean(text).split(" ")]
+        sentence = Text(" ".join(words), style)
+        sentence.highlight_regex(r"`[^`]+`", CODE)
+        return sentence
+
+    def shorten(self, text: str, width: int) -> str:
+        """Clean text with its middle cut out where it is wider than ``width`` cells."""
+        from rich.cells import cell_len, set_cell_size
+
+        if cell_len(text) <= width:
+            return text
+        room = width - len(self.glyphs.ellipsis)
+        if room < 2:
+            return set_cell_size(text, width).rstrip()
+        head = set_cell_size(text, room - room // 2).rstrip()
+        tail = set_cell_size(text[::-1], room // 2).rstrip()[::-1]
+        return f"{head}{self.glyphs.ellipsis}{tail}"
+
+
+def visible(text: str) -> str:
+    r"""Text in which whatever does not print stands as its escape, e.g. ``\x1b``.
+
+    Control characters, line ends, bidirectional and zero-width controls, lone surrogates and
+    unassigned code points could rewrite the screen or hide part of a name. A letter keeps up to
+    two combining marks.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    shown: list[str] = []
+    marks = 0
+    for character in unicodedata.normalize("NFC", text):
+        combining = unicodedata.category(character) in ("Mn", "Me")
+        marks = marks + 1 if combining else 0
+        printable = character.isprintable() and not (combining and (marks > 2 or not shown))
+        shown.append(character if printable else _escape(character))
+    return "".join(shown)
+
+
+def to_ascii(text: str) -> str:
+    """Text in ASCII: Greek spelled out, accents dropped, anything else as its escape."""
+    if text.isascii():
+        return text
+    return "".join(map(_ascii_character, text))
+
+
+def _ascii_character(character: str) -> str:
+    if character.isascii():
+        return character
+    if character in SPELLED_OUT:
+        return SPELLED_OUT[character]
+    decomposed = unicodedata.normalize("NFKD", character)
+    plain = "".join(part for part in decomposed if part.isascii())
+    return plain or _escape(character)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def console_for(stream: TextIO | None = None, *, width: int | None = None) -> Console:
+    """A console that writes to a stream what the stream can show.
+
+    Colour and other control codes only reach a terminal (or whoever sets FORCE_COLOR), and none
+    at all under NO_COLOR or TERM=dumb. The width is the terminal's or COLUMNS, else 80.
+    """
+    from rich.console import Console
+
+    stream = sys.stdout if stream is None else stream
+    terminal = bool(os.environ.get("FORCE_COLOR")) or (
+        hasattr(stream, "isatty") and stream.isatty()
+    )
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "") in DUMB_TERMINALS
+    coloured = terminal and not plain
+    return Console(
+        file=stream,
+        width=width,
+        force_terminal=coloured,
+        color_system="auto" if coloured else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def text_for(renderable: RenderableType, stream: TextIO | None, *, width: int | None = None) -> str:
+    """What a console on the stream would print, as text; nothing is written yet."""
+    console = console_for(stream, width=width)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def text_for_file(renderable: RenderableType, *, width: int = FILE_WIDTH) -> str:
+    """The same for a file in UTF-8, which neither the terminal nor the environment changes."""
+    import io
+
+    from rich.console import Console
+
+    stream = io.StringIO()
+    console = Console(
+        file=stream, width=width, color_system=None, markup=False, emoji=False, highlight=False
+    )
+    console.print(renderable)
+    return stream.getvalue()

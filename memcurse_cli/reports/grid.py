@@ -1,0 +1,187 @@
+"""Aligned columns that give way as the screen gets narrower: gaps, then names, then columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from memcurse_cli.reports.console import LABEL, Screen
+
+GUTTER = 9
+"""The cells of the left margin that verdicts, severities and labels stand in."""
+
+LEAST_NAME = 12
+
+TIE = "\ue000"
+"""Stands for a space that no line may end at; cleaned text never holds it."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        heading: its name; empty for a column that needs none.
+        meaning: the sentence that the legend explains it with.
+        align: numbers stand on the right.
+        shrinks: may be cut in the middle, down to 12 cells.
+        leaves: 0 stays at any width; otherwise the highest leaves first.
+        called: what the legend calls it, where that is not its heading.
+    """
+
+    heading: str
+    align: Literal["left", "right"] = "right"
+    shrinks: bool = False
+    leaves: int = 0
+    meaning: str = ""
+    called: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one row says in one column."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A drawn grid.
+
+    Attributes:
+        lines: the heading and the rows, each no wider than the screen.
+        meanings: what the legend says of the columns that are there.
+        left_out: the names of the columns that there was no room for.
+        shrunk: whether any name had to be cut.
+    """
+
+    lines: tuple[Text, ...]
+    meanings: tuple[str, ...]
+    left_out: tuple[str, ...]
+    shrunk: bool
+
+
+Row = Sequence[Cell] | str
+"""The cells of a row, or a line that heads the rows below it."""
+
+
+def draw(screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> Drawn:
+    """Lay rows out under their columns; the cells' text is cleaned here.
+
+    The first column is a gutter of 9 cells. What does not fit is tried in this order: gaps of two
+    cells, gaps of one, shorter names, and only then fewer columns.
+    """
+    grid = _Grid(screen, columns, rows)
+    kept = list(range(len(columns)))
+    while True:
+        for gap, shrink in ((2, False), (1, False), (2, True), (1, True)):
+            if grid.width(kept, gap, shrink=shrink) <= screen.width:
+                return grid.drawn(kept, gap)
+        index = max(kept, key=lambda index: columns[index].leaves)
+        if columns[index].leaves == 0:
+            return grid.drawn(kept, 1)
+        kept.remove(index)
+
+
+class _Grid:
+    def __init__(self, screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        self.screen = screen
+        self.columns = columns
+        self.headings = [screen.clean(column.heading) for column in columns]
+        self.rows: list[list[Cell] | str] = [
+            screen.clean(row)
+            if isinstance(row, str)
+            else [Cell(screen.clean(cell.text), cell.style) for cell in row]
+            for row in rows
+        ]
+        cells = [row for row in self.rows if not isinstance(row, str)]
+        self.natural = [
+            max([cell_len(heading), *(cell_len(row[index].text) for row in cells)])
+            for index, heading in enumerate(self.headings)
+        ]
+        self.natural[0] = GUTTER - 1
+
+    def least(self, index: int) -> int:
+        natural = self.natural[index]
+        return min(natural, LEAST_NAME) if self.columns[index].shrinks else natural
+
+    def width(self, kept: Sequence[int], gap: int, *, shrink: bool) -> int:
+        cells = sum(self.least(index) if shrink else self.natural[index] for index in kept[1:])
+        return GUTTER + cells + gap * (len(kept) - 2)
+
+    def drawn(self, kept: Sequence[int], gap: int) -> Drawn:
+        widths = {index: self.least(index) for index in kept}
+        spare = self.screen.width - self.width(kept, gap, shrink=True)
+        for index in kept[1:]:  # what room there is goes back to the names, the first one first
+            more = max(0, min(spare, self.natural[index] - widths[index]))
+            widths[index] += more
+            spare -= more
+        if spare < 0:  # not even the essential columns fit
+            name = next(index for index in kept[1:] if self.columns[index].shrinks)
+            widths[name] = max(1, widths[name] + spare)
+        headings = [Cell(heading, LABEL) for heading in self.headings]
+        lines = [self.line(headings, kept, widths, gap)]
+        for row in self.rows:
+            if isinstance(row, str):
+                lines.append(Text(self.screen.shorten(row, self.screen.width), LABEL))
+            else:
+                lines.append(self.line(row, kept, widths, gap))
+        return Drawn(
+            lines=tuple(lines),
+            meanings=tuple(self.columns[index].meaning for index in kept),
+            left_out=tuple(
+                column.called or column.heading
+                for index, column in enumerate(self.columns)
+                if index not in kept
+            ),
+            shrunk=any(widths[index] < self.natural[index] for index in kept),
+        )
+
+    def line(
+        self, cells: Sequence[Cell], kept: Sequence[int], widths: dict[int, int], gap: int
+    ) -> Text:
+        line = Text(no_wrap=True)
+        for place, index in enumerate(kept):
+            cell, width = cells[index], widths[index]
+            text = self.screen.shorten(cell.text, width)
+            padding = " " * (width - cell_len(text))
+            if self.columns[index].align == "right":
+                line.append(padding)
+                padding = ""
+            line.append(text, cell.style)
+            between = 0 if place == len(kept) - 1 else 1 if place == 0 else gap
+            line.append(padding + " " * between)
+        line.rstrip()
+        line.truncate(self.screen.width)
+        return line
+
+
+def paragraph(
+    screen: Screen, *texts: Text, gutter: Sequence[tuple[str, str]] = ()
+) -> Iterator[Text]:
+    """Wrapped texts beside the gutter, whose first lines carry a (word, style) each.
+
+    A number and its % sign stay on one line.
+    """
+    width = max(screen.width - GUTTER, 1)
+    console = Console(width=width)
+    body: list[Text] = []
+    for text in texts:
+        tied = text.copy()
+        tied.plain = text.plain.replace(" %", f"{TIE}%")
+        for line in tied.wrap(console, width, overflow="fold"):
+            line.plain = line.plain.replace(TIE, " ")
+            body.append(line)
+    body.extend(Text() for _ in range(len(gutter) - len(body)))
+    for index, line in enumerate(body):
+        word, style = gutter[index] if index < len(gutter) else ("", "")
+        beside = Text(screen.shorten(word, GUTTER - 1).ljust(GUTTER), style, no_wrap=True)
+        beside.append_text(line)
+        beside.rstrip()
+        yield beside

@@ -1,0 +1,90 @@
+"""Numbers as a table says them: three significant digits, short exponents, units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Literal
+
+from memcurse_cli.diagnosis.report import Quantiles
+
+DIVERGENT = "divergent"
+ABSENT = "-"
+
+Level = Literal["min", "p50", "p90", "p99", "max"]
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A measured number: `1.23`, `1000`, `1.2e5`.
+
+    From 0.001 up to 99999 it is written out, with ``digits`` significant digits; beyond, it has
+    an exponent and no trailing zeros.
+    """
+    return _scaled(value, 0, digits)
+
+
+def percent(fraction: float, digits: int = 3) -> str:
+    """A fraction in per cent: `220 %`."""
+    return f"{_scaled(fraction, 2, digits)} %"
+
+
+def setting(value: float) -> str:
+    """A number that a user gave: as many digits as it has, `0.001`, `1e-5`."""
+    mantissa, separator, exponent = f"{value:.12g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if separator else mantissa
+
+
+def largest(layers: Sequence[Quantiles], level: Level) -> str:
+    """The largest of several layers' quantiles; `divergent` where one of them diverges."""
+    values: list[float | None] = [getattr(quantiles, level) for quantiles in layers]
+    finite = [value for value in values if value is not None]
+    divergent = [
+        quantiles
+        for quantiles, value in zip(layers, values, strict=True)
+        if value is None and quantiles.divergent
+    ]
+    if divergent:
+        return DIVERGENT
+    return number(max(finite)) if finite else ABSENT
+
+
+def effect(fraction: float | None, *, divergent: int) -> str:
+    """A step's relative change of the state; without a value it diverges or does not exist."""
+    if fraction is not None:
+        return percent(fraction)
+    return DIVERGENT if divergent else ABSENT
+
+
+def count(items: int, noun: str) -> str:
+    """`1 layer`, `2 layers`, `1,024 tensors`."""
+    return f"{items:,} {noun}" if items == 1 else f"{items:,} {noun}s"
+
+
+def size(size_in_bytes: int) -> str:
+    """A file's size in decimal units: `512 bytes`, `1.23 MB`."""
+    if size_in_bytes < 1000:
+        return count(size_in_bytes, "byte")
+    scaled = float(size_in_bytes)
+    *smaller, largest_unit = ("kB", "MB", "GB", "TB")
+    for unit in smaller:
+        scaled /= 1000
+        if float(f"{scaled:.3g}") < 1000:
+            return f"{number(scaled)} {unit}"
+    return f"{number(scaled / 1000)} {largest_unit}"
+
+
+def _scaled(value: float, shift: int, digits: int) -> str:
+    """``value · 10^shift``, scaled in decimal so that no float overflows on the way."""
+    mantissa, _, exponent_text = f"{value:.{digits - 1}e}".partition("e")
+    exponent = int(exponent_text) + shift
+    rounded = Decimal(mantissa)
+    if rounded == 0:
+        return "0"
+    if -3 <= exponent <= 4:
+        return format(rounded.scaleb(exponent).quantize(_place(exponent, digits)), "f")
+    return f"{rounded.normalize():f}e{exponent}"
+
+
+def _place(exponent: int, digits: int) -> Decimal:
+    """The unit of the last digit that is shown: never left of the ones."""
+    return Decimal(1).scaleb(min(exponent - digits + 1, 0))

@@ -1,0 +1,103 @@
+"""The table of parameter groups: what one optimizer step, or fewer bits, does to the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary
+from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
+from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
+from memcurse_cli.reports.numbers import ABSENT, count, effect, largest, number, percent
+from memcurse_cli.reports.ranking import parameter_rank
+from memcurse_cli.reports.terminal_layers import Names, fitting, legend
+
+SHOWN = 8
+WHERE = "worst in"
+LEAST_ERROR = 1e-4
+
+Entry = tuple[ParameterSummary, LayerReport, int]
+"""A parameter group, its layer, and how many layers the entry stands for."""
+
+
+def parameter_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """The worst parameter groups, one row per name and family; every single one for all layers."""
+    entries = _entries(layers, every=all_layers)
+    shown = entries if all_layers else entries[:SHOWN]
+    if not shown:
+        return
+
+    def table(names: Names) -> Drawn:
+        rows = [_row(entry, names) for entry in shown]
+        columns = _columns()
+        if len(layers) == 1:
+            where = [column.heading for column in columns].index(WHERE)
+            del columns[where]
+            for cells in rows:
+                del cells[where]
+        return draw(screen, columns, rows)
+
+    drawn, names = fitting(layers, [table])
+    yield from drawn.lines
+    hidden = len(entries) - len(shown)
+    note = f"{count(hidden, 'more group')} with smaller effects: --all." if hidden else ""
+    yield from legend(screen, drawn, names, note=note)
+
+
+def _entries(layers: Sequence[LayerReport], *, every: bool) -> list[Entry]:
+    groups: dict[object, list[tuple[ParameterSummary, LayerReport]]] = {}
+    for layer in layers:
+        for parameter in layer.parameters:
+            key = (id(layer), id(parameter)) if every else (layer.family, parameter.name)
+            groups.setdefault(key, []).append((parameter, layer))
+    entries = [
+        (*max(group, key=lambda pair: parameter_rank(pair[0])), len(group))
+        for group in groups.values()
+    ]
+    return sorted(entries, key=lambda entry: parameter_rank(entry[0]), reverse=True)
+
+
+def _columns() -> list[Column]:
+    effect_meaning = "Effect: the state's change by one step on the p99 element, lr √κ."
+    rounding = "bf16, fp16, fp32: the state's error, in %, when the group is stored so."
+    return [
+        Column("", align="left"),
+        Column("parameter", align="left", shrinks=True),
+        Column(WHERE, align="left", shrinks=True, leaves=4),
+        Column("κ p99", leaves=6),
+        Column("effect", meaning=effect_meaning),
+        Column("max lr", leaves=1, meaning="Max lr: where that is cursed."),
+        Column("a step is", align="left", leaves=2),
+        Column("bf16", leaves=3, meaning=rounding),
+        Column("fp16", leaves=5),
+        Column("fp32", leaves=7),
+    ]
+
+
+def _row(entry: Entry, names: Names) -> list[Cell]:
+    parameter, layer, layers = entry
+    style = VERDICT_STYLES[parameter.verdict]
+    relative = parameter.relative_sensitivity
+    rounding = parameter.rounding
+    return [
+        Cell(parameter.verdict, style),
+        Cell(parameter.name, NAME),
+        Cell(f"{names[layer.name]} +{layers - 1}" if layers > 1 else names[layer.name]),
+        Cell(largest([relative], "p99")),
+        Cell(effect(parameter.step_effect, divergent=relative.divergent), style),
+        Cell(ABSENT if parameter.max_lr is None else number(parameter.max_lr, 2)),
+        Cell(parameter.direction),
+        *(
+            Cell(_in_percent(error), LABEL)
+            for error in (rounding.bfloat16, rounding.float16, rounding.float32)
+        ),
+    ]
+
+
+def _in_percent(error: float | None) -> str:
+    if error is None:
+        return ABSENT
+    return percent(error, 2).removesuffix(" %") if error >= LEAST_ERROR else "<0.01"

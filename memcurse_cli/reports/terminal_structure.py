@@ -1,0 +1,112 @@
+"""The tables of what couples parameters: Hessian scores and departures from normality."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from memcurse_cli.diagnosis.report import DenseSummary, HessianSummary, LayerReport
+from memcurse_cli.reports.console import NAME, Screen
+from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
+from memcurse_cli.reports.numbers import ABSENT, count, number, percent
+from memcurse_cli.reports.terminal_layers import Names, fitting, legend
+
+SHOWN = 6
+
+
+def hessian_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """Scores of the Hessian over each layer's recurrent parameters, the most coupled first."""
+    scored = [(layer, layer.hessian) for layer in layers if layer.hessian is not None]
+    if not scored:
+        return
+    hidden = 0
+    if not all_layers and len(scored) > SHOWN:
+        hidden = len(scored) - SHOWN
+        scored = sorted(scored, key=lambda pair: -pair[1].adam_residual)[:SHOWN]
+
+    def table(names: Names) -> Drawn:
+        rows = [_hessian_row(names[layer.name], hessian) for layer, hessian in scored]
+        return draw(screen, _HESSIAN_COLUMNS, rows)
+
+    drawn, names = fitting(layers, [table])
+    yield from drawn.lines
+    note = f"{count(hidden, 'more layer')} with less left to Adam: --all." if hidden else ""
+    yield from legend(screen, drawn, names, note=note)
+
+
+def dense_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """How far each dense matrix is from normal, the farthest first."""
+    scored = [(layer, layer.dense) for layer in layers if layer.dense is not None]
+    if not scored:
+        return
+    hidden = 0
+    if not all_layers and len(scored) > SHOWN:
+        hidden = len(scored) - SHOWN
+        scored = sorted(scored, key=lambda pair: -pair[1].henrici_departure)[:SHOWN]
+
+    def table(names: Names) -> Drawn:
+        rows = [_dense_row(names[layer.name], dense) for layer, dense in scored]
+        return draw(screen, _DENSE_COLUMNS, rows)
+
+    drawn, names = fitting(layers, [table])
+    yield from drawn.lines
+    note = f"{count(hidden, 'more layer')} nearer to normal: --all." if hidden else ""
+    yield from legend(screen, drawn, names, note=note)
+
+
+_HESSIAN_COLUMNS = [
+    Column("", align="left"),
+    Column("layer", align="left", shrinks=True),
+    Column("N"),
+    Column("diagonal", meaning="Diagonal: 100 % if no two parameters interact."),
+    Column(
+        "Adam left",
+        meaning="Adam left: the curvature that an ideal diagonal preconditioner leaves, 1 to N.",
+    ),
+    Column("spread", leaves=3, meaning="Spread: coordinates that carry a top eigenvector."),
+    Column("sharpness", leaves=2),
+    Column("max SGD lr", leaves=1),
+    Column("output", leaves=4, meaning="Output: its change by one step on all N."),
+]
+
+_DENSE_COLUMNS = [
+    Column("", align="left"),
+    Column("layer", align="left", shrinks=True),
+    Column("κ(P)", meaning="κ(P): condition of the eigenvectors, 1 for a normal matrix."),
+    Column(
+        "departure",
+        meaning="Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
+    ),
+    Column("activation", align="left", leaves=1),
+]
+
+
+def _hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
+    rate, output = hessian.max_stable_lr, hessian.output_step_effect
+    return [
+        Cell(""),
+        Cell(name, NAME),
+        Cell(str(hessian.order)),
+        Cell(percent(hessian.diagonality)),
+        Cell(number(hessian.adam_residual)),
+        Cell(number(hessian.concentration)),
+        Cell(number(hessian.sharpness)),
+        Cell(ABSENT if rate is None else number(rate, 2)),
+        Cell(ABSENT if output is None else percent(output)),
+    ]
+
+
+def _dense_row(name: str, dense: DenseSummary) -> list[Cell]:
+    condition = dense.eigenvector_condition
+    return [
+        Cell(""),
+        Cell(name, NAME),
+        Cell("not diagonalisable" if condition is None else number(condition)),
+        Cell(percent(dense.henrici_departure)),
+        Cell(dense.activation),
+    ]
