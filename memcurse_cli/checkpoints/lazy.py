@@ -79,9 +79,25 @@ class LazyStore:
         }
 
     def read(self, name: str) -> NDArray[Any]:
-        """The tensor as float64, or complex128 where it is stored complex."""
+        """The tensor as float64, or complex128 where it is stored complex.
+
+        Raises:
+            CheckpointError: the file ends early, or the tensor is of a kind that is not read.
+            KeyError: no tensor has this name.
+        """
         tensor = self._entries[name]
-        array = tensor.load()
+        try:
+            array = tensor.load()
+        except CheckpointError as error:
+            raise CheckpointError(
+                error.what, where=f"{self.path}: {name}", remedy=error.remedy
+            ) from error
+        except MemoryError as error:
+            raise CheckpointError(
+                f"its {tensor.spec.bytes} bytes do not fit into memory as float64",
+                where=f"{self.path}: {name}",
+                remedy="use a machine with more memory",
+            ) from error
         self.bytes_read += tensor.spec.bytes
         return array
 

@@ -78,7 +78,6 @@ class _Convert:
             reason = printable(str(error).partition("\n")[0])
             raise CheckpointError(
                 f"this {self._dtype} array cannot be converted to float64 ({reason})",
-                where=type(array).__name__,
                 remedy="convert it to a dense float array first",
             ) from error
 

@@ -39,6 +39,17 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
     return store
 
 
+def _with_weights(store: LazyStore) -> LazyStore:
+    if store.tensors:
+        return store
+    why = f" ({'; '.join(store.notes)})" if store.notes else ""
+    raise CheckpointError(
+        f"the file holds no weights{why}",
+        where=store.path,
+        remedy="name the file that the model itself was saved to",
+    )
+
+
 def open_file(file: File) -> LazyStore:
     """Open a file in the format that recognises it; the store then owns the file.
 
@@ -49,7 +60,7 @@ def open_file(file: File) -> LazyStore:
         head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
         for format in FORMATS:
             if format.recognises(head, file):
-                return format.open(file)
+                return _with_weights(format.open(file))
         raise unknown_file(head, file, FORMATS)
     except BaseException as error:
         file.close()

@@ -11,90 +11,23 @@ import codecs
 import pickle
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
+
+from memcurse_cli.checkpoints.pickle_values import (
+    ByteRange,
+    Bytes,
+    Global,
+    PickleError,
+    Record,
+)
 
 MAX_OPCODES = 10_000_000
 MAX_TEXT = 1 << 26
-MAX_GLOBAL_LENGTH = 1000
+MAX_LINE_LENGTH = 1000
 MAX_INTEGER_BYTES = 4096
 # Shorter byte strings are small data; longer ones are arrays, and stay in the file until read.
 INLINE_BYTES = 256
 _CHUNK = 1 << 16
-
-
-class Bytes(Protocol):
-    """Bytes that are read by ranges: a file, a member of an archive, or a part of either."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
-
-
-class ByteRange:
-    """A part of other bytes."""
-
-    def __init__(self, source: Bytes, offset: int, size: int) -> None:
-        self._source, self._offset, self.size = source, offset, size
-
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise PickleError(f"it needs {length} bytes from byte {offset} of {self.size}")
-        return self._source.read(self._offset + offset, length)
-
-
-class InlineBytes:
-    """Bytes that are in memory already."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content, self.size = content, len(content)
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise PickleError(f"it needs {length} bytes from byte {offset} of {self.size}")
-        return self._content[offset : offset + length]
-
-
-class PickleError(ValueError):
-    """What is wrong with a pickle, as a clause."""
-
-
-class Global(NamedTuple):
-    """A name in a module, as the file spells it."""
-
-    module: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
-
-
-class Record:
-    """An object that the pickle would make: what it would call, with what, and what it holds."""
-
-    __slots__ = ("arguments", "entries", "function", "items", "state")
-
-    def __init__(self, function: object, arguments: tuple[object, ...] = ()) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.state: object = None
-        self.items: list[object] = []
-        self.entries: dict[Any, object] = {}
-
-    def build(self, state: object) -> None:
-        """Keep the state that the object would be given."""
-        self.state = state
-
-
-class Buildable(Protocol):
-    """What takes a state."""
-
-    def build(self, state: object) -> None:
-        """Take the state that the pickle gives the object."""
 
 
 Constructor = Callable[..., object]
@@ -198,8 +131,8 @@ class Machine:
         line = bytearray()
         while (byte := self._take(1)[0]) != 0x0A:
             line.append(byte)
-            if len(line) > MAX_GLOBAL_LENGTH:
-                raise PickleError(f"it has a line of more than {MAX_GLOBAL_LENGTH} bytes")
+            if len(line) > MAX_LINE_LENGTH:
+                raise PickleError(f"it has a line of more than {MAX_LINE_LENGTH} bytes")
         return bytes(line)
 
     def _bytes(self, count: int) -> bytes | ByteRange:
@@ -217,8 +150,8 @@ class Machine:
     def _global(self, module: object, name: object) -> Global:
         if not isinstance(module, str) or not isinstance(name, str):
             raise PickleError("it names a global by something that is not text")
-        if len(module) + len(name) > MAX_GLOBAL_LENGTH:
-            raise PickleError(f"it names a global by more than {MAX_GLOBAL_LENGTH} characters")
+        if len(module) + len(name) > MAX_LINE_LENGTH:
+            raise PickleError(f"it names a global by more than {MAX_LINE_LENGTH} characters")
         return Global(module, name)
 
     def _pop_mark(self) -> list[Any]:

@@ -15,10 +15,10 @@ from memcurse_cli.checkpoints.elements import (
     element_count,
 )
 from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.pickle_machine import (
+from memcurse_cli.checkpoints.pickle_machine import Constructor
+from memcurse_cli.checkpoints.pickle_values import (
     ByteRange,
     Bytes,
-    Constructor,
     Global,
     InlineBytes,
     PickleError,

@@ -17,13 +17,8 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.elements import decode, element_bytes, element_count
 from memcurse_cli.checkpoints.lazy import LazyTensor
 from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.pickle_machine import (
-    Bytes,
-    Constructor,
-    Global,
-    PickleError,
-    Record,
-)
+from memcurse_cli.checkpoints.pickle_machine import Constructor
+from memcurse_cli.checkpoints.pickle_values import Bytes, Global, PickleError
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import CheckpointError
 
@@ -146,20 +141,18 @@ class _View:
         if count > max(self.extent, MAX_EXPANDED_ELEMENTS):
             raise CheckpointError(
                 f"an expanded view of {self.extent} elements that claims {count}",
-                where=self.dtype,
                 remedy="save the tensor with .contiguous()",
             )
         if self.storage.content is None:
             raise CheckpointError(
                 "a tensor whose storage is not in the file",
-                where=self.dtype,
                 remedy="the file is truncated: copy or download it again",
             )
         try:
             content = self.storage.content.read(self.offset * size, self.extent * size)
         except PickleError as error:
             raise CheckpointError(
-                f"a corrupt storage: {error}", where=self.dtype, remedy="download the file again"
+                f"a corrupt storage: {error}", remedy="download the file again"
             ) from error
         flat = decode(content, self.dtype, (self.extent,), self.storage.big_endian)
         strides = tuple(step * flat.itemsize for step in self.stride)
@@ -180,7 +173,6 @@ class Unreadable:
         """Raise the reason."""
         raise CheckpointError(
             f"{self._what} is not read",
-            where="a tensor of this checkpoint",
             remedy="save it as a dense floating-point tensor",
         )
 
@@ -285,33 +277,6 @@ def _size(values: object = ()) -> tuple[int, ...]:
     return _naturals(values)
 
 
-def _dictionary(*arguments: object) -> object:
-    # OrderedDict(), dict(pairs), defaultdict(factory, entries)
-    entries: dict[object, object] = {}
-    source = arguments[-1] if arguments else None
-    if isinstance(source, dict):
-        entries.update(source)
-    elif isinstance(source, list | tuple):
-        for pair in source:
-            if not isinstance(pair, list | tuple) or len(pair) != 2:
-                raise PickleError("it has a malformed dictionary")
-            if not isinstance(pair[0], str | bytes | int):
-                continue
-            entries[pair[0]] = pair[1]
-    return entries
-
-
-def _listed(values: object = ()) -> list[object]:
-    return list(values) if isinstance(values, list | tuple) else []
-
-
-def _encoded(text: object, encoding: object = "latin1") -> object:
-    # How protocol 2 writes bytes: text in which each character is one of them.
-    if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "utf8"):
-        raise PickleError("it encodes what is not text")
-    return text.encode("latin-1" if "latin" in str(encoding) else "utf-8", "replace")
-
-
 def _from_type(construct: Callable[[object, object], object]) -> Constructor:
     def rebuild(function: object, kind: object, arguments: object, *state: object) -> object:
         return construct(function, arguments)
@@ -319,12 +284,8 @@ def _from_type(construct: Callable[[object, object], object]) -> Constructor:
     return rebuild
 
 
-def _record(function: object, *rest: object) -> Record:
-    return Record(function)
-
-
 def torch_constructors(construct: Callable[[object, object], object]) -> dict[Global, Constructor]:
-    """How to build what PyTorch's and Python's own pickles name.
+    """How to build what PyTorch's pickles name.
 
     Args:
         construct: the machine's `construct`, for calls that wrap another.
@@ -347,17 +308,7 @@ def torch_constructors(construct: Callable[[object, object], object]) -> dict[Gl
         Global("torch._tensor", "_rebuild_from_type"): _from_type(construct),
         Global("torch._tensor", "_rebuild_from_type_v2"): _from_type(construct),
         Global("torch.jit._pickle", "restore_type_tag"): _first,
-        Global("collections", "OrderedDict"): _dictionary,
-        Global("collections", "defaultdict"): _dictionary,
-        Global("_codecs", "encode"): _encoded,
-        Global("copyreg", "_reconstructor"): _record,
-        Global("copy_reg", "_reconstructor"): _record,
     }
     for kind in ("int", "double", "bool", "tensor"):
         table[Global("torch.jit._pickle", f"build_{kind}list")] = _first
-    for builtins in ("builtins", "__builtin__"):
-        table[Global(builtins, "dict")] = _dictionary
-        for kind in ("list", "set", "frozenset", "tuple"):
-            table[Global(builtins, kind)] = _listed
-        table[Global(builtins, "bytearray")] = _first
     return table

@@ -6,15 +6,10 @@ from collections.abc import Callable
 
 from memcurse_cli.checkpoints.lazy import LazyTensor
 from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.pickle_machine import (
-    Bytes,
-    Constructor,
-    Global,
-    Machine,
-    PickleError,
-    Record,
-)
+from memcurse_cli.checkpoints.pickle_machine import Constructor, Machine
+from memcurse_cli.checkpoints.pickle_values import Bytes, Global, PickleError, Record
 from memcurse_cli.checkpoints.pickled_arrays import PickledArray, numpy_constructors
+from memcurse_cli.checkpoints.pickled_containers import python_constructors
 from memcurse_cli.checkpoints.pickled_tensors import torch_constructors
 from memcurse_cli.checkpoints.training_state import Path
 from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch
@@ -33,6 +28,7 @@ def machine(
     """A pickle machine that builds PyTorch's, NumPy's and JAX's arrays and nothing else."""
     table: dict[Global, Constructor] = {}
     made = Machine(source, table, persistent, position)
+    table.update(python_constructors())
     table.update(torch_constructors(made.construct))
     table.update(numpy_constructors())
     table.update(more or {})
@@ -57,7 +53,7 @@ def tensors_of(root: object) -> tuple[dict[str, LazyTensor], list[str]]:
     found = collect(root, search.leaf, search.expand)
     found = {_merged(path): tensor for path, tensor in found.items()}
     if not found:
-        raise ValueError(f"there is no tensor in it: it holds {describe(root)}")
+        raise ValueError(f"it holds {describe(root)} and no tensor")
     if () in found:
         found = {("tensor",): found[()]}
     weights, notes = (name_torch if search.any_torch else name_jax)(found)

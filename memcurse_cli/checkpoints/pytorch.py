@@ -9,7 +9,7 @@ from __future__ import annotations
 from memcurse_cli.checkpoints.archive import Archive, first_member, member_names
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.pickle_machine import PickleError
+from memcurse_cli.checkpoints.pickle_values import PickleError
 from memcurse_cli.checkpoints.pickled_tensors import Storage, storage_type
 from memcurse_cli.checkpoints.pickled_tree import machine, tensors_of
 from memcurse_cli.checkpoints.source import File
@@ -45,7 +45,7 @@ class PyTorch:
             tensors, notes = tensors_of(machine(container.pickle, container.persistent).load())
         except ValueError as error:
             raise CheckpointError(
-                f"the pickle in this PyTorch file cannot be read: {error}",
+                f"this PyTorch file cannot be read: {error}",
                 where=file.path,
                 remedy=f"copy or download it again, or {EXPORT}",
             ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.pickle_machine import (
+from memcurse_cli.checkpoints.pickle_values import (
     ByteRange,
     Bytes,
     Global,
