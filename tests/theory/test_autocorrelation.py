@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+
+
+def test_reads_pairs_of_weight_and_rho() -> None:
+    text = Autocorrelation.parse("0.332:0, 0.044:0.997")
+    assert text == Autocorrelation((0.332, 0.044), (0.0, 0.997))
+    assert list(text) == [(0.332, 0.0), (0.044, 0.997)]
+    assert text.variance == pytest.approx(0.376, rel=1e-15)
+
+
+def test_one_rho_has_variance_one() -> None:
+    assert list(Autocorrelation.from_rho(0.5)) == [(1.0, 0.5)]
+    assert Autocorrelation.from_rho(0.5).variance == 1
+
+
+def test_white_is_white_whatever_has_no_weight() -> None:
+    assert WHITE.is_white
+    assert Autocorrelation((1.0, 0.0), (0.0, 0.9)).is_white
+    assert not Autocorrelation((1.0, 0.1), (0.0, 0.9)).is_white
+
+
+@pytest.mark.parametrize("rho", [-1e-9, 1.0000001, math.nan, math.inf])
+def test_refuses_a_rho_outside_its_domain(rho: float) -> None:
+    with pytest.raises(UsageError, match=r"rho = \S+ is outside \[0, 1\]"):
+        Autocorrelation.from_rho(rho)
+
+
+@pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf])
+def test_refuses_a_weight_that_is_no_variance(weight: float) -> None:
+    with pytest.raises(UsageError, match="weight"):
+        Autocorrelation((1.0, weight), (0.0, 0.5))
+
+
+def test_refuses_an_input_without_variance() -> None:
+    with pytest.raises(UsageError, match="variance 0"):
+        Autocorrelation((0.0,), (0.5,))
+
+
+def test_refuses_lists_that_do_not_pair_up() -> None:
+    with pytest.raises(UsageError, match="2 weights for 1 values of rho"):
+        Autocorrelation((1.0, 2.0), (0.5,))
+    with pytest.raises(UsageError, match="0 weights"):
+        Autocorrelation((), ())
+
+
+@pytest.mark.parametrize("text", ["", "0.5", "1:0,", "a:b", "1:0:1", "1;0"])
+def test_refuses_text_that_is_not_pairs(text: str) -> None:
+    with pytest.raises(UsageError, match="write WEIGHT:RHO pairs"):
+        Autocorrelation.parse(text)
