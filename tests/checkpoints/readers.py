@@ -1,0 +1,54 @@
+"""Other people's readers of the same files: what the tests compare with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shared
+import torch
+from numpy.typing import NDArray
+
+ENDINGS = ("safetensors", "npz", "pt", "pth", "bin", "ckpt", "tar", "jit")
+
+
+def files(*endings: str) -> list[Path]:
+    """The shared checkpoints with these extensions."""
+    if not shared.available():
+        return []
+    found = [
+        path
+        for folder in ("zoo", "trained", "paper")
+        for path in (shared.SHARED_DATA / folder).rglob("*")
+        if path.suffix.lstrip(".") in endings and path.is_file()
+    ]
+    return sorted(found)
+
+
+def label(path: Path) -> str:
+    return path.relative_to(shared.SHARED_DATA).as_posix()
+
+
+def double(tensor: Any) -> NDArray[Any]:
+    """A torch tensor or NumPy array as float64 or complex128."""
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        tensor = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64).numpy()
+    return tensor.astype(np.complex128 if tensor.dtype.kind == "c" else np.float64)
+
+
+def leaves(node: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], torch.Tensor]:
+    """Every tensor of what torch.load returned, by the keys that lead to it."""
+    if isinstance(node, torch.Tensor):
+        return {path: node}
+    if isinstance(node, dict):
+        pairs = [(str(key), child) for key, child in node.items()]
+    elif isinstance(node, list | tuple):
+        pairs = [(str(index), child) for index, child in enumerate(node)]
+    else:
+        return {}
+    found: dict[tuple[str, ...], torch.Tensor] = {}
+    for key, child in pairs:
+        found |= leaves(child, (*path, key))
+    return found
