@@ -10,7 +10,12 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.reading import log_sigmoid, sigmoid
 from memcurse_cli.recurrences.recurrence import Recurrence
-from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS, hidden_weights, read_gate_biases
+from memcurse_cli.recurrences.torch_names import (
+    WITHOUT_BIAS,
+    hidden_weights,
+    read_gate_biases,
+    weight_rows,
+)
 
 GATES = ("input", "forget", "cell", "output")
 
@@ -44,12 +49,10 @@ class LSTM:
         Raises:
             TensorError: NaN or inf in a bias, or a bias of another size than 4H.
         """
-        weight = match.tensors.get("weight_hh") or match.tensors["weight_hh_v"]
-        size = store.tensors[weight].shape[0] // len(GATES)
+        size = weight_rows(store, match) // len(GATES)
         biases = read_gate_biases(store, match, GATES, size)
         forget, opened = biases["forget"], biases["input"]
         eigenvalue = sigmoid(forget.total)
-        eigenvalue_derivative = (eigenvalue * sigmoid(-forget.total)).astype(np.complex128)
         return Recurrence(
             name=match.layer,
             family=self.name,
@@ -57,10 +60,8 @@ class LSTM:
             log_eigenvalues=log_sigmoid(forget.total).astype(np.complex128),
             log_gain=log_sigmoid(opened.total).astype(np.complex128),
             parameters=(
-                *forget.groups("forget", eigenvalue_derivative, None),
-                *opened.groups(
-                    "input", np.zeros(size, dtype=np.complex128), sigmoid(-opened.total)
-                ),
+                *forget.groups("forget", eigenvalue * sigmoid(-forget.total)),
+                *opened.groups("input", np.zeros(size), sigmoid(-opened.total)),
             ),
             input_dependent=True,
             stable_by_construction=True,

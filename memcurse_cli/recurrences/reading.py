@@ -198,7 +198,7 @@ def one_to_one(
     tensor: str,
     values: Floats,
     dtype: str,
-    eigenvalue_derivative: Complexes,
+    eigenvalue_derivative: NDArray[Any],
     log_gain_derivative: NDArray[Any] | None = None,
 ) -> ParameterGroup:
     """A parameter group whose scalar ``i`` moves eigenvalue ``i`` and no other."""

@@ -58,8 +58,10 @@ class DenseDynamics:
     Attributes:
         matrix: (n, n) real A, row = target.
         tensor: the name of A's tensor.
+        dtype: the stored type, as `TensorSpec.dtype`.
         eigenvectors: (n, n) complex P with ``A = P diag(λ) P⁻¹``, columns of norm 1.
         activation: ``linear``, ``tanh`` or ``relu``; a non-linear one is linearised with slope 1.
+        scale: dA/dW for the stored W, e.g. the leak α of ``A = (1-α) I + α W``.
     """
 
     matrix: Floats
@@ -67,6 +69,7 @@ class DenseDynamics:
     dtype: str
     eigenvectors: Complexes
     activation: str
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)

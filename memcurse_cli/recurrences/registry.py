@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from memcurse_cli.recurrences.complex_diagonal import ComplexDiagonalRNN
+from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
 from memcurse_cli.recurrences.family import Family
+from memcurse_cli.recurrences.gru import GRU
+from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
+from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
 
-FAMILIES: tuple[Family, ...] = (LSTM(),)
+FAMILIES: tuple[Family, ...] = (
+    LRU(),
+    LSTM(),
+    GRU(),
+    ComplexDiagonalRNN(),
+    LeakyRNN(),
+    DenseLinearRNN(),
+    # Last, since it also takes hidden weights whose shape fits no other family.
+    ElmanRNN(),
+)

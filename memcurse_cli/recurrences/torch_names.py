@@ -11,7 +11,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Match
 from memcurse_cli.recurrences.reading import one_to_one, read_real
-from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup
+from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup
 
 # encoder.weight_hh_l0_reverse of nn.LSTM, cell.weight_hh of nn.LSTMCell, enc_w_hh of a port;
 # the last part is weight normalisation, new style and old.
@@ -20,7 +20,11 @@ _HIDDEN_WEIGHT = re.compile(
     r"(?P<norm>(?:[./,]original1|_v)?)"
 )
 _PARAMETRIZATIONS = re.compile(r"parametrizations[./,]$")
-_BIAS_STEMS = {"weight": ("bias", "bias"), "w": ("b", "bias"), "W": ("b", "bias")}
+_BIAS_STEMS: dict[str, tuple[str, ...]] = {
+    "weight": ("bias",),
+    "w": ("b", "bias"),
+    "W": ("b", "bias"),
+}
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,11 @@ def _layer(module: str, suffix: str) -> str:
     return joint.join(part for part in (module.rstrip("./,_"), suffix.lstrip("_")) if part)
 
 
+def weight_rows(store: TensorStore, match: Match) -> int:
+    """The number of rows of the hidden weight, which is not read."""
+    return store.tensors[match.tensors.get("weight_hh") or match.tensors["weight_hh_v"]].shape[0]
+
+
 def read_weight(store: TensorStore, match: Match, role: str) -> Floats | None:
     """A weight matrix, with weight normalisation ``g v / ‖v‖`` by rows applied; None if absent.
 
@@ -128,13 +137,15 @@ class GateBias:
     parts: tuple[tuple[str, str, Floats, str], ...]
 
     def groups(
-        self, gate: str, eigenvalue: Complexes, log_gain: Floats | None
-    ) -> list[ParameterGroup]:
+        self, gate: str, eigenvalue_derivative: Floats, log_gain_derivative: Floats | None = None
+    ) -> tuple[ParameterGroup, ...]:
         """One parameter group per tensor, all with the derivatives of the sum."""
-        return [
-            one_to_one(f"{role}[{gate}]", tensor, values, dtype, eigenvalue, log_gain)
+        return tuple(
+            one_to_one(
+                f"{role}[{gate}]", tensor, values, dtype, eigenvalue_derivative, log_gain_derivative
+            )
             for role, tensor, values, dtype in self.parts
-        ]
+        )
 
 
 def read_gate_biases(

@@ -1,0 +1,64 @@
+"""A dense recurrence from its matrices, whatever names they were stored under."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.recurrences.family import Match
+from memcurse_cli.recurrences.reading import log_of_eigenvalues
+from memcurse_cli.recurrences.recurrence import Complexes, DenseDynamics, Floats, Recurrence
+from memcurse_cli.spectra.eigendecomposition import eigendecompose
+
+
+def dense_recurrence(
+    store: TensorStore,
+    match: Match,
+    *,
+    family: str,
+    matrix: Floats,
+    tensor: str,
+    activation: str,
+    device: str,
+    readin: Complexes | None = None,
+    readout: Complexes | None = None,
+    scale: float = 1.0,
+    assumptions: tuple[str, ...] = (),
+) -> Recurrence:
+    """``h[t+1] = A h[t] + B x[t+1]``, ``y = C h`` with the eigenvalues of A.
+
+    B and C stay in the coordinates of h, not of the eigenvectors.
+
+    Args:
+        store: the open checkpoint.
+        match: the layer.
+        family: the name of its family.
+        matrix: (n, n) real A, row = target.
+        tensor: the name of the tensor that A comes from.
+        activation: ``linear``, ``tanh`` or ``relu``, taken with slope 1.
+        device: where the eigendecomposition runs.
+        readin: (n, inputs) B.
+        readout: (outputs, n) C.
+        scale: dA/dW for the stored W.
+        assumptions: what was assumed, one sentence each.
+    """
+    decomposition = eigendecompose(matrix, device)
+    return Recurrence(
+        name=match.layer,
+        family=family,
+        tensors=tuple(match.tensors.values()),
+        log_eigenvalues=log_of_eigenvalues(decomposition.values),
+        log_gain=np.zeros(matrix.shape[0], dtype=np.complex128),
+        parameters=(),
+        readin=readin,
+        readout=readout,
+        assumptions=assumptions,
+        dense=DenseDynamics(
+            matrix=matrix,
+            tensor=tensor,
+            dtype=store.tensors[tensor].dtype,
+            eigenvectors=decomposition.vectors,
+            activation=activation,
+            scale=scale,
+        ),
+    )

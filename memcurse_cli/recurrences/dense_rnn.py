@@ -1,0 +1,149 @@
+"""The Elman network in torch's layout, and the dense linear recurrence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.dense_layer import dense_recurrence
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import (
+    complex_roles,
+    group_by_module,
+    read_readin,
+    read_readout,
+    read_real,
+    shown_shape,
+)
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.torch_names import hidden_weights, read_weight
+
+ACTIVATION = Assumption(
+    key="activation",
+    default="tanh",
+    choices=("tanh", "relu", "linear"),
+    meaning="the activation of an Elman network; taken with slope 1",
+)
+# A continuous-time layer stores its step beside A: it is another family's.
+STEPS = ("log_dt", "inv_dt", "log_step", "dt", "A_log")
+
+
+class ElmanRNN:
+    """``h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b)``, linearised with slope 1: A = W_hh, B = W_ih.
+
+    Row = target, as in torch. Where the input weight shows by its shape that a port multiplies
+    from the right, ``h W_hh``, both are transposed. Biases do not matter to the linear theory.
+    """
+
+    name = "dense_rnn"
+    title = "Elman RNN (dense)"
+    recognised_by = "weight_hh_l0, weight_hh or W_hh (H, H)"
+    equation = "λ = eig(weight_hh)"
+    source = "torch.nn.RNN; Elman 1990; theory of Zucchet & Orvieto 2024, section 4"
+    assumptions: tuple[Assumption, ...] = (ACTIVATION,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Layers whose hidden weight is (H, H), and those whose shape fits no torch layer.
+
+        The latter are found to be reported as unreadable, not passed over in silence.
+        """
+        return [weight.match(self.name) for weight in hidden_weights(tensors)]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the weights and decompose the hidden one.
+
+        Raises:
+            TensorError: NaN or inf, or weights whose shapes do not fit together.
+        """
+        tensor = match.tensors.get("weight_hh") or match.tensors["weight_hh_v"]
+        shape = store.tensors[tensor].shape
+        if shape[0] != shape[1]:
+            raise TensorError(
+                f"its shape {shown_shape(shape)} is neither (H, H) of an RNN, (3H, H) of a GRU "
+                "nor (4H, H) of an LSTM",
+                where=tensor,
+                remedy="export the layer under torch's names and shapes",
+            )
+        matrix, readin = (
+            read_weight(store, match, "weight_hh"),
+            read_weight(store, match, "weight_ih"),
+        )
+        assert matrix is not None
+        activation, chosen = options.choose(ACTIVATION)
+        assumptions = [] if chosen else [f"the activation is {activation}"]
+        if readin is not None and readin.shape[0] != shape[0]:
+            if readin.shape[1] != shape[0]:
+                raise TensorError(
+                    f"its shape {shown_shape(readin.shape)} does not fit {shape[0]} hidden units",
+                    where=match.tensors.get("weight_ih") or match.tensors["weight_ih_v"],
+                    remedy="export the layer under torch's names and shapes",
+                )
+            matrix, readin = matrix.T, readin.T
+            assumptions.append("weights multiply from the right, as the input weight's shape says")
+        if tensor == match.tensors.get("weight_hh_v"):
+            assumptions.append(
+                "weight normalisation is applied; sensitivities are those of the product"
+            )
+        return dense_recurrence(
+            store,
+            match,
+            family=self.name,
+            matrix=matrix,
+            tensor=tensor,
+            activation=activation,
+            device=options.device,
+            readin=None if readin is None else readin.astype(np.complex128),
+            assumptions=tuple(assumptions),
+        )
+
+
+class DenseLinearRNN:
+    """``h[t+1] = A h[t] + B x[t+1]``, ``y = C h + D x``."""
+
+    name = "dense_linear"
+    title = "Dense linear RNN"
+    recognised_by = "real A (n, n) beside B (n, inputs), and no step size"
+    equation = "λ = eig(A)"
+    source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a square real A and a B of as many rows."""
+        roles = ("A", *complex_roles("B"), *complex_roles("C"), "D", *STEPS)
+        matches = []
+        for module, names in group_by_module(tensors, roles).items():
+            if "A" not in names or names.keys() & set(STEPS):
+                continue
+            spec = tensors[names["A"]]
+            readins = [tensors[names[role]] for role in ("B", "B_re", "B_real") if role in names]
+            if (
+                len(spec.shape) == 2
+                and spec.shape[0] == spec.shape[1]
+                and not spec.dtype.startswith("complex")
+                and any(spec.shape[0] in readin.shape for readin in readins)
+            ):
+                matches.append(Match(module or self.name, names))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read A, B and C and decompose A.
+
+        Raises:
+            TensorError: NaN or inf, or matrices whose shapes do not fit together.
+        """
+        tensor = match.tensors["A"]
+        size = store.tensors[tensor].shape[0]
+        return dense_recurrence(
+            store,
+            match,
+            family=self.name,
+            matrix=read_real(store, tensor, (size, size)),
+            tensor=tensor,
+            activation="linear",
+            device=options.device,
+            readin=read_readin(store, match.tensors, size),
+            readout=read_readout(store, match.tensors, size),
+        )

@@ -1,0 +1,66 @@
+"""The GRU of Cho et al. in torch's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import log_sigmoid, sigmoid
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.torch_names import (
+    WITHOUT_BIAS,
+    hidden_weights,
+    read_gate_biases,
+    weight_rows,
+)
+
+GATES = ("reset", "update", "new")
+
+
+class GRU:
+    """``h[t+1] = σ(z) h[t] + (1 - σ(z)) tanh(n)``: λ = σ(b_z), coupled to γ = 1 - λ.
+
+    The gate stands at zero input and zero state, where only its bias is left. The hidden weights
+    are recognised by their shape and not read. A layer without biases has λ = 1/2 and no
+    parameter group, since its weights do not act at zero input.
+    """
+
+    name = "gru"
+    title = "GRU"
+    recognised_by = "weight_hh_l0, weight_hh or w_hh (3H, H)"
+    equation = "λ = σ(b_z), γ = 1 - λ, b = bias_ih + bias_hh, rows r, z, n"
+    source = "torch.nn.GRU; Cho et al. 2014; theory of Zucchet & Orvieto 2024, D.2"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Layers whose hidden weight is (3H, H)."""
+        return [
+            weight.match(self.name)
+            for weight in hidden_weights(tensors)
+            if weight.rows == 3 * weight.columns and not weight.projected
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the biases.
+
+        Raises:
+            TensorError: NaN or inf in a bias, or a bias of another size than 3H.
+        """
+        size = weight_rows(store, match) // len(GATES)
+        update = read_gate_biases(store, match, GATES, size)["update"]
+        eigenvalue, opposite = sigmoid(update.total), sigmoid(-update.total)
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(match.tensors.values()),
+            log_eigenvalues=log_sigmoid(update.total).astype(np.complex128),
+            log_gain=log_sigmoid(-update.total).astype(np.complex128),
+            # d log(1 - λ)/db = -λ
+            parameters=update.groups("update", eigenvalue * opposite, -eigenvalue),
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=() if update.parts else (WITHOUT_BIAS,),
+        )

@@ -1,0 +1,96 @@
+"""The leaky rate network of computational neuroscience, as PsychRNN saves it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import UsageError
+from memcurse_cli.recurrences.dense_layer import dense_recurrence
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import group_by_module, read_real
+from memcurse_cli.recurrences.recurrence import Recurrence
+
+LEAK = Assumption(
+    key="alpha",
+    default="0.1",
+    choices=(),
+    meaning="α = dt/τ of a leaky rate network, a number in (0, 1]",
+)
+ROLES = ("W_rec", "W_in", "rec_connectivity", "input_connectivity", "Dale_rec", "W_out")
+
+
+class LeakyRNN:
+    """``s[t+1] = (1-α) s[t] + α (W φ(s[t]) + W_in x[t+1] + b)``, linearised with slope 1.
+
+    ``A = (1-α) I + α W`` with ``W = W_rec ∘ rec_connectivity``, row = target, and B = α W_in. Under
+    Dale's law, which shows in a ``Dale_rec`` with a negative entry, ``W = |W_rec ∘ M| Dale_rec``.
+    α is not stored.
+    """
+
+    name = "leaky_rnn"
+    title = "Leaky rate RNN (dense)"
+    recognised_by = "W_rec (H, H) beside W_in (H, inputs)"
+    equation = "λ = eig((1-α) I + α W_rec ∘ rec_connectivity)"
+    source = "psychrnn.backend.models.basic; Ehrlich et al. 2021"
+    assumptions: tuple[Assumption, ...] = (LEAK,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a square W_rec and a W_in."""
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, ROLES).items()
+            if "W_rec" in names and "W_in" in names and _is_square(tensors[names["W_rec"]])
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read W_rec, W_in and their masks.
+
+        Raises:
+            TensorError: NaN or inf, or matrices whose shapes do not fit together.
+            UsageError: α is not in (0, 1].
+        """
+        names = match.tensors
+        size = store.tensors[names["W_rec"]].shape[0]
+        weight = read_real(store, names["W_rec"], (size, size))
+        readin = read_real(store, names["W_in"], (size, None))
+        if "rec_connectivity" in names:
+            weight = weight * read_real(store, names["rec_connectivity"], weight.shape)
+        if "input_connectivity" in names:
+            readin = readin * read_real(store, names["input_connectivity"], readin.shape)
+        if "Dale_rec" in names:
+            dale = read_real(store, names["Dale_rec"], weight.shape)
+            if (dale < 0).any():
+                weight = np.abs(weight) @ dale
+        leak, chosen = _leak(options)
+        return dense_recurrence(
+            store,
+            match,
+            family=self.name,
+            matrix=(1 - leak) * np.eye(size) + leak * weight,
+            tensor=names["W_rec"],
+            activation="relu",
+            device=options.device,
+            readin=(leak * readin).astype(np.complex128),
+            scale=leak,
+            assumptions=() if chosen else (f"the leak α = dt/τ is {leak:g}",),
+        )
+
+
+def _is_square(spec: TensorSpec) -> bool:
+    return len(spec.shape) == 2 and spec.shape[0] == spec.shape[1]
+
+
+def _leak(options: ReadOptions) -> tuple[float, bool]:
+    value, chosen = options.choose(LEAK)
+    leak = float(value)
+    if not (math.isfinite(leak) and 0 < leak <= 1):
+        raise UsageError(
+            f"alpha={value} is outside (0, 1]",
+            where="--assume",
+            remedy="give α = dt/τ, the step over the time constant of a unit",
+        )
+    return leak, chosen

@@ -1,0 +1,206 @@
+"""The linear recurrent unit of Orvieto et al. 2023, in JAX and in its ports to torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import (
+    LARGEST_DECAY,
+    complex_roles,
+    group_by_module,
+    one_to_one,
+    read_readin,
+    read_readout,
+    read_real,
+    require_finite,
+    shown_shape,
+)
+from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
+
+NORMALISATION = Assumption(
+    key="normalization",
+    default="none",
+    choices=("none", "lru"),
+    meaning="the gain of an LRU without gamma_log: 1, or √(1-|λ|²) computed from λ",
+)
+LOGARITHMS = ("nu_log", "theta_log", "gamma_log")
+STACKED = "params_log"
+PROJECTIONS = {"B": "in_proj.weight", "C": "out_proj.weight"}
+
+
+@dataclass(frozen=True)
+class _Exponents:
+    """The rows nu_log, theta_log and gamma_log, as (values, tensor, dtype) each."""
+
+    nu: tuple[Floats, str, str]
+    theta: tuple[Floats, str, str]
+    gamma: tuple[Floats, str, str] | None
+
+
+class LRU:
+    """``h[t+1] = λ h[t] + γ B x[t+1]``, ``y = Re[C h]``.
+
+    ``log λ = -e^{nu_log} + i e^{theta_log}``, so dλ/dnu_log = -e^{nu_log} λ and
+    dλ/dtheta_log = i e^{theta_log} λ; ``γ = e^{gamma_log}`` is a parameter of its own. Only the
+    names nu and theta beside gamma_log mean logarithms too. No conjugate partners are implied.
+    """
+
+    name = "lru"
+    title = "LRU"
+    recognised_by = "nu_log and theta_log, with gamma_log; or params_log (3, n) or (n, 3)"
+    equation = "λ = exp(-e^nu_log + i e^theta_log), γ = e^gamma_log"
+    source = "minimal-LRU, LRURec; Orvieto et al. 2023, arXiv 2303.06349"
+    assumptions: tuple[Assumption, ...] = (NORMALISATION,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with nu_log and theta_log, or with all of them stacked in params_log."""
+        roles = (
+            *LOGARITHMS,
+            *("nu", "theta", STACKED),
+            *complex_roles("B"),
+            *complex_roles("C"),
+            "D",
+            *PROJECTIONS.values(),
+        )
+        matches = []
+        for module, names in group_by_module(tensors, roles).items():
+            if STACKED in names:
+                if 3 not in tensors[names[STACKED]].shape:
+                    continue
+                names = _with_projections(names, tensors)
+            elif not {"nu_log", "theta_log"} <= names.keys():
+                if not {"nu", "theta", "gamma_log"} <= names.keys():
+                    continue
+                names = {
+                    f"{role}_log" if role in ("nu", "theta") else role: name
+                    for role, name in names.items()
+                }
+            kept = {
+                role: name
+                for role, name in names.items()
+                if role not in (*PROJECTIONS.values(), "nu", "theta")
+            }
+            matches.append(Match(module or self.name, kept))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the three vectors, B and C.
+
+        Raises:
+            TensorError: NaN or inf, or tensors whose shapes do not fit together.
+        """
+        exponents = _read_exponents(store, match)
+        (nu, nu_tensor, nu_dtype), (theta, theta_tensor, theta_dtype) = (
+            exponents.nu,
+            exponents.theta,
+        )
+        size = nu.size
+        with np.errstate(over="ignore"):
+            decay = np.minimum(np.exp(nu), LARGEST_DECAY)
+            angle = np.exp(theta)
+        require_finite(angle, theta_tensor, "the angle e^theta_log")
+        log_eigenvalues = -decay + 1j * angle
+        eigenvalues = np.exp(log_eigenvalues)
+        log_gain, gain_derivative, gamma, assumptions = _gain(exponents, decay, options)
+        readout, sentence = _read_readout(store, match, size)
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(match.tensors.values()),
+            log_eigenvalues=log_eigenvalues,
+            log_gain=log_gain.astype(np.complex128),
+            parameters=(
+                one_to_one(
+                    "nu_log", nu_tensor, nu, nu_dtype, -decay * eigenvalues, gain_derivative
+                ),
+                one_to_one("theta_log", theta_tensor, theta, theta_dtype, 1j * angle * eigenvalues),
+                *gamma,
+            ),
+            readin=read_readin(store, match.tensors, size),
+            readout=readout,
+            stable_by_construction=True,
+            assumptions=assumptions + sentence,
+        )
+
+
+def _with_projections(
+    names: Mapping[str, str], tensors: Mapping[str, TensorSpec]
+) -> dict[str, str]:
+    """LRURec keeps B and C in complex linear layers; real ones are something else."""
+    found = dict(names)
+    for role, projection in PROJECTIONS.items():
+        tensor = names.get(projection)
+        if tensor is not None and tensors[tensor].dtype.startswith("complex"):
+            found[role] = tensor
+    return found
+
+
+def _read_exponents(store: TensorStore, match: Match) -> _Exponents:
+    names = match.tensors
+    if STACKED in names:
+        tensor = names[STACKED]
+        shape = store.tensors[tensor].shape
+        if len(shape) != 2 or 3 not in shape:
+            raise TensorError(
+                f"its shape {shown_shape(shape)} is neither (3, n) nor (n, 3)",
+                where=tensor,
+                remedy="name the right family with --family",
+            )
+        values = read_real(store, tensor, (None, None))
+        # A (3, 3) one is taken by rows, as the ports that stack them do.
+        rows = values if shape[0] == 3 else values.T
+        dtype = store.tensors[tensor].dtype
+        nu, theta, gamma = ((np.ascontiguousarray(row), tensor, dtype) for row in rows)
+        return _Exponents(nu, theta, gamma)
+    first = store.tensors[names["nu_log"]].shape
+    size = first[0] if first else None
+    vectors = {
+        role: (
+            read_real(store, names[role], (size,)),
+            names[role],
+            store.tensors[names[role]].dtype,
+        )
+        for role in LOGARITHMS
+        if role in names
+    }
+    return _Exponents(vectors["nu_log"], vectors["theta_log"], vectors.get("gamma_log"))
+
+
+def _gain(
+    exponents: _Exponents, decay: Floats, options: ReadOptions
+) -> tuple[Floats, Floats | None, tuple[ParameterGroup, ...], tuple[str, ...]]:
+    """log γ, d log γ / d nu_log, the group of gamma_log and what was assumed."""
+    if exponents.gamma is not None:
+        values, tensor, dtype = exponents.gamma
+        group = one_to_one(
+            "gamma_log", tensor, values, dtype, np.zeros(decay.size), np.ones(decay.size)
+        )
+        return values, None, (group,), ()
+    normalisation, chosen = options.choose(NORMALISATION)
+    if normalisation == "none":
+        sentence = "the gain γ is 1, since no gamma_log is stored"
+        return np.zeros(decay.size), None, (), () if chosen else (sentence,)
+    # log γ = ½ log(1 - e^{-2 decay}), and d decay / d nu_log = decay
+    smallest = np.exp(-LARGEST_DECAY)
+    lost = np.maximum(-np.expm1(-2 * decay), smallest)
+    return 0.5 * np.log(lost), decay * np.exp(-2 * decay) / lost, (), ()
+
+
+def _read_readout(
+    store: TensorStore, match: Match, size: int
+) -> tuple[Complexes | None, tuple[str, ...]]:
+    """C, unless it reads a second pass backward in time, as minimal-LRU's bidirectional layers."""
+    columns = {
+        store.tensors[match.tensors[role]].shape[-1:]
+        for role in complex_roles("C")
+        if role in match.tensors
+    }
+    if columns == {(2 * size,)}:
+        return None, ("C reads a pass backward in time too, and is left out",)
+    return read_readout(store, match.tensors, size), ()
