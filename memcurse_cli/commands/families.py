@@ -1,0 +1,67 @@
+"""`memcurse families`: the recurrent families that are read, and how each is recognised."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcurse_cli.commands.options import JsonOption, OutputOption, emit
+
+if TYPE_CHECKING:
+    from memcurse_cli.recurrences.family import Assumption, Family
+
+
+def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
+    """List the recurrent families that are recognised, and by what.
+
+    Names and shapes of tensors decide; the first family that recognises a
+    layer has it, unless --family of memcurse inspect names another.
+    """
+    from memcurse_cli.recurrences.registry import FAMILIES
+
+    if as_json:
+        import json
+
+        document = {
+            "schema": "memcurse.families/1",
+            "families": [_document(family) for family in FAMILIES],
+        }
+        emit(json.dumps(document, indent=2, ensure_ascii=False), output)
+        return
+    from memcurse_cli.reports.families import FamilyEntry, to_text
+
+    entries = [FamilyEntry(family.name, family.title, _facts(family)) for family in FAMILIES]
+    emit(to_text(entries, file=output), output)
+
+
+def _document(family: Family) -> dict[str, object]:
+    return {
+        "name": family.name,
+        "title": family.title,
+        "recognised_by": family.recognised_by,
+        "equation": family.equation,
+        "source": family.source,
+        "assumptions": [
+            {
+                "key": assumption.key,
+                "default": assumption.default,
+                "choices": list(assumption.choices),
+                "meaning": assumption.meaning,
+            }
+            for assumption in family.assumptions
+        ],
+    }
+
+
+def _facts(family: Family) -> list[tuple[str, str]]:
+    return [
+        ("recognised by", family.recognised_by),
+        ("equation", family.equation),
+        ("source", family.source),
+        *(("--assume", _describe(assumption)) for assumption in family.assumptions),
+    ]
+
+
+def _describe(assumption: Assumption) -> str:
+    """``activation=tanh|relu|linear (tanh): what it means``."""
+    values = "|".join(assumption.choices) or "NUMBER"
+    return f"{assumption.key}={values} ({assumption.default}): {assumption.meaning}"
