@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from typing import Any, NoReturn
 
 import numpy as np
@@ -74,7 +75,8 @@ class _Member:
         stream = io.BytesIO(archive.read(name, 0, min(size, MAX_HEADER_BYTES)))
         try:
             shape, fortran, dtype = _read_header(stream)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        # NumPy parses the header as Python literals, and a damaged one raises whatever it meets.
+        except Exception as error:
             self._refuse(f"has no valid header ({printable(str(error), 80)})")
         self._offset, self._fortran = stream.tell(), fortran
         if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
@@ -114,10 +116,13 @@ class _Member:
 
 def _read_header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = npy.read_magic(stream)
-    if version == (1, 0):
-        return npy.read_array_header_1_0(stream)
-    if version == (2, 0):
-        return npy.read_array_header_2_0(stream)
+    with warnings.catch_warnings():
+        # NumPy warns of headers that Python 2 wrote, and reads them.
+        warnings.simplefilter("ignore")
+        if version == (1, 0):
+            return npy.read_array_header_1_0(stream)
+        if version == (2, 0):
+            return npy.read_array_header_2_0(stream)
     raise ValueError(f"version {version[0]}.{version[1]} is for structured arrays only")
 
 

@@ -15,7 +15,8 @@ from memcurse_cli.checkpoints.training_state import Path
 from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch
 
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
-# Marks the attributes of a module on a path; no key of a file begins with it.
+# Marks the attributes of a module on a path. A key that begins with it in a hostile file is only
+# joined to its neighbour.
 MODULE_MARK = "\0"
 
 

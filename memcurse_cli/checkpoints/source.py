@@ -51,14 +51,17 @@ class LocalFile:
     Args:
         path: where it is.
         shown: what to call it in messages, where that is not ``path``.
+        directory: where the files beside it are, if links have been followed to ``path``.
 
     Raises:
         CheckpointError: the file is missing, cannot be opened, or is not a regular file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], shown: str = "") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], shown: str = "", directory: Path | None = None
+    ) -> None:
         self.path = printable(shown or os.fspath(path))
-        self._location = Path(path)
+        self._directory = directory or Path(path).parent
         # Without O_NONBLOCK the open itself waits for a writer when the path is a FIFO.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         try:
@@ -95,7 +98,7 @@ class LocalFile:
 
     def directory(self) -> LocalDirectory:
         """The directory that it lies in."""
-        return LocalDirectory(self._location.parent)
+        return LocalDirectory(self._directory)
 
     def close(self) -> None:
         """Release the file."""
@@ -161,7 +164,8 @@ class LocalDirectory:
 
     def open(self, name: str) -> LocalFile:
         """The file ``name``; the errors of `locate` and `LocalFile`."""
-        return LocalFile(self.locate(name), shown=f"{self.path}/{name}")
+        beside = self._root.joinpath(name).parent
+        return LocalFile(self.locate(name), shown=f"{self.path}/{name}", directory=beside)
 
     def files(self) -> Iterator[str]:
         """The names of its regular files, links included, hidden ones left out."""

@@ -11,7 +11,7 @@ from memcurse_cli.checkpoints.training_state import Path, select
 Leaf = TypeVar("Leaf")
 
 MAX_DEPTH = 64
-MAX_NODES = 2_000_000
+MAX_NODES = 1_000_000
 MAX_TENSORS = 500_000
 
 
@@ -44,7 +44,7 @@ def collect(
         visited += 1
         # A container that holds another twice, and so on, has exponentially many paths.
         if visited > MAX_NODES or len(found) > MAX_TENSORS:
-            raise ValueError(f"it holds more than {min(visited, MAX_NODES)} entries")
+            raise ValueError(f"it holds more than {MAX_NODES} entries or {MAX_TENSORS} tensors")
         here = (*path, key)[1:]
         tensor = leaf(node)
         if tensor is not None:

@@ -1,0 +1,471 @@
+"""Writes each attack file; `ATTACKS` says what it tries. None of them is kept in the repository."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+Builder = Callable[[Path], Path]
+ATTACKS: dict[str, tuple[Builder, str]] = {}
+MARKER = "executed"
+
+
+def attack(outcome: str) -> Callable[[Builder], Builder]:
+    """Register a builder; the outcome is a part of the error, or "opens" for a harmless read."""
+
+    def register(build: Builder) -> Builder:
+        ATTACKS[build.__name__] = (build, outcome)
+        return build
+
+    return register
+
+
+class Executes:
+    """Unpickles by running a command that leaves a marker in the directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._command = f"touch {directory / MARKER}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (self._command,)
+
+
+class Evaluates(Executes):
+    """The same through eval."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, (f"__import__('os').system({self._command!r})",)
+
+
+def weights() -> dict[str, Any]:
+    return {"rnn.weight_hh_l0": torch.eye(3), "rnn.bias_hh_l0": torch.zeros(3)}
+
+
+def safetensors(
+    path: Path, header: object, content: bytes = b"", length: int | None = None
+) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + content)
+    return path
+
+
+def entry(shape: list[Any], begin: int, end: int, dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def rewritten_zip(path: Path, change: Callable[[str, bytes], bytes]) -> Path:
+    """A torch file with the content of its members changed."""
+    buffer = io.BytesIO()
+    torch.save(weights(), buffer)
+    with zipfile.ZipFile(buffer) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, change(name, old.read(name)))
+    return path
+
+
+# Pickles that would run code
+
+
+@attack("opens")
+def pickle_in_pt(directory: Path) -> Path:
+    torch.save(weights() | {"evil": Executes(directory)}, directory / "a.pt")
+    return directory / "a.pt"
+
+
+@attack("opens")
+def pickle_in_legacy_pt(directory: Path) -> Path:
+    torch.save(
+        weights() | {"evil": Evaluates(directory)},
+        directory / "a.pth",
+        _use_new_zipfile_serialization=False,
+    )
+    return directory / "a.pth"
+
+
+@attack("opens")
+def plain_pickle(directory: Path) -> Path:
+    with (directory / "a.pkl").open("wb") as file:
+        pickle.dump({"w": np.eye(20), "evil": Executes(directory)}, file)
+    return directory / "a.pkl"
+
+
+@attack("no tensor")
+def pickle_without_tensors(directory: Path) -> Path:
+    with (directory / "a.bin").open("wb") as file:
+        pickle.dump(Executes(directory), file, protocol=2)
+    return directory / "a.bin"
+
+
+@attack("no tensor")
+def pickle_called_through_a_rebuild(directory: Path) -> Path:
+    # _rebuild_from_type_v2(func, …) calls whatever function it is given.
+    command = f"touch {directory / MARKER}".encode()
+    content = b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(cos\nsystem\nN"
+    content += b"X" + struct.pack("<I", len(command)) + command + b"\x85NtR."
+    (directory / "a.pkl").write_bytes(content)
+    return directory / "a.pkl"
+
+
+@attack("opens")
+def pickle_in_npz(directory: Path) -> Path:
+    evil = np.array([Executes(directory)], dtype=object)
+    np.savez(directory / "a.npz", w=np.eye(3), evil=evil)
+    return directory / "a.npz"
+
+
+@attack("opens")
+def pickle_in_torchscript(directory: Path) -> Path:
+    module = torch.jit.script(torch.nn.Linear(3, 3))
+    module.save(str(directory / "good.pt"))
+    with (
+        zipfile.ZipFile(directory / "good.pt") as old,
+        zipfile.ZipFile(directory / "a.pt", "w") as new,
+    ):
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("/constants.pkl"):
+                content = pickle.dumps((Executes(directory),), protocol=2)
+            new.writestr(name, content)
+    return directory / "a.pt"
+
+
+# Pickles that exhaust memory or time
+
+
+@attack("no tensor")
+def pickle_memo_index(directory: Path) -> Path:
+    # CPython's own unpickler allocates 16 GiB for this index.
+    (directory / "a.pkl").write_bytes(b"\x80\x02Nr\xff\xff\xff\x7fr\xff\xff\xff\xff.")
+    return directory / "a.pkl"
+
+
+@attack("nested more than")
+def pickle_nested_a_million_deep(directory: Path) -> Path:
+    (directory / "a.pkl").write_bytes(b"\x80\x02" + b"]" * 10**6 + b"a" * (10**6 - 1) + b".")
+    return directory / "a.pkl"
+
+
+@attack("no tensor")
+def pickle_key_nested_a_million_deep(directory: Path) -> Path:
+    # Hashing such a tuple overflows the C stack.
+    (directory / "a.pkl").write_bytes(b"\x80\x02})" + b"\x85" * 10**6 + b"Ns.")
+    return directory / "a.pkl"
+
+
+@attack("entries")
+def pickle_of_a_billion_laughs(directory: Path) -> Path:
+    level = b"".join(b"](" + b"h%c" % (i - 1) * 10 + b"eq%c" % i for i in range(1, 40))
+    (directory / "a.pkl").write_bytes(b"\x80\x02]q\x00" + level + b".")
+    return directory / "a.pkl"
+
+
+@attack("nested more than")
+def pickle_that_holds_itself(directory: Path) -> Path:
+    (directory / "a.pkl").write_bytes(b"\x80\x02}q\x00X\x01\0\0\0ah\x00s.")
+    return directory / "a.pkl"
+
+
+@attack("more than")
+def pickle_that_copies_a_text_again_and_again(directory: Path) -> Path:
+    text = b"X" + struct.pack("<I", 10**6) + b"x" * 10**6
+    call = b"h\x02h\x00h\x01\x86R"
+    content = b"\x80\x02" + text + b"q\x000X\x06\0\0\0latin1q\x010c_codecs\nencode\nq\x020"
+    (directory / "a.pkl").write_bytes(content + call * 10**5 + b".")
+    return directory / "a.pkl"
+
+
+# Storages and views that lie
+
+
+def _pickled_view(
+    count: int, shape: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> bytes:
+    # torch._utils._rebuild_tensor_v2(('storage', FloatStorage, '0', 'cpu', count), …)
+    body = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n"
+    body += b"X\x01\0\0\x000X\x03\0\0\0cpu" + pickle.dumps(count, 2)[2:-1] + b"tQ"
+    for value in (offset, shape, stride):
+        body += pickle.dumps(value, 2)[2:-1].replace(b"q\x00", b"")
+    return body + b"\x89NtR."
+
+
+def _view(directory: Path, *view: Any) -> Path:
+    return rewritten_zip(
+        directory / "a.pt",
+        lambda name, content: _pickled_view(*view) if name.endswith("data.pkl") else content,
+    )
+
+
+@attack("a storage claims")
+def storage_of_10_to_the_18_elements(directory: Path) -> Path:
+    return _view(directory, 10**18, (3,), (1,), 0)
+
+
+@attack("reaches element")
+def view_beyond_its_storage(directory: Path) -> Path:
+    return _view(directory, 9, (3, 3), (4, 1), 0)
+
+
+@attack("not a natural number")
+def view_with_a_negative_stride(directory: Path) -> Path:
+    return _view(directory, 9, (3,), (-1,), 2)
+
+
+@attack("not a natural number")
+def view_with_a_negative_offset(directory: Path) -> Path:
+    return _view(directory, 9, (3,), (1,), -4)
+
+
+@attack("reaches element")
+def view_whose_extent_overflows_64_bits(directory: Path) -> Path:
+    return _view(directory, 9, (2**61, 2**61), (2**61, 2**61), 0)
+
+
+@attack("expanded view")
+def view_expanded_to_10_to_the_18(directory: Path) -> Path:
+    return _view(directory, 9, (10**9, 10**9), (0, 0), 0)
+
+
+@attack("the storage ../../../e is not in the archive")
+def storage_outside_the_archive(directory: Path) -> Path:
+    return rewritten_zip(
+        directory / "a.pt",
+        lambda name, content: (
+            content.replace(b"X\x01\0\0\x000", b"X\x0a\0\0\x00../../../e")
+            if name.endswith("data.pkl")
+            else content
+        ),
+    )
+
+
+@attack("opens")
+def names_that_write_to_the_terminal(directory: Path) -> Path:
+    names = {"\x1b]0;owned\x07\x1b[2Jrnn.weight_hh_l0": torch.eye(3), "\u202eevil": torch.eye(2)}
+    torch.save(names, directory / "a.pt")
+    return directory / "a.pt"
+
+
+@attack("characters")
+def name_of_a_million_characters(directory: Path) -> Path:
+    torch.save({"w" * 10**6: torch.eye(3)}, directory / "a.pt")
+    return directory / "a.pt"
+
+
+@attack("characters")
+def safetensors_name_of_a_million_characters(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", {"w" * 10**6: entry([1], 0, 4)}, bytes(4))
+
+
+# safetensors headers that lie
+
+
+@attack("claims 1000000000000000000 bytes")
+def header_of_10_to_the_18_bytes(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", {}, length=10**18)
+
+
+@attack("claims 90000000 bytes and the file has")
+def header_longer_than_the_file(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", {}, length=90_000_000)
+
+
+@attack("needs")
+def shape_of_10_to_the_36_elements(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", {"w": entry([10**18, 10**18], 0, 4)}, bytes(4))
+
+
+@attack("no valid shape")
+def shape_with_a_negative_dimension(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", {"w": entry([-1, -1], 0, 4)}, bytes(4))
+
+
+@attack("no valid shape")
+def shape_with_a_fraction(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", {"w": entry([1.0], 0, 4)}, bytes(4))
+
+
+@attack("lies at bytes")
+def offsets_beyond_the_file(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", {"w": entry([1], 4, 8)}, bytes(4))
+
+
+@attack("lies at bytes")
+def offsets_that_run_backwards(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", {"w": entry([1], 8, 4)}, bytes(8))
+
+
+@attack("overlaps")
+def offsets_that_overlap(directory: Path) -> Path:
+    header = {"a": entry([2], 0, 8), "b": entry([2], 4, 12)}
+    return safetensors(directory / "a.safetensors", header, bytes(12))
+
+
+@attack("gap")
+def offsets_that_hide_a_gap(directory: Path) -> Path:
+    header = {"a": entry([1], 0, 4), "b": entry([1], 8, 12)}
+    return safetensors(directory / "a.safetensors", header, bytes(12))
+
+
+@attack("twice")
+def key_that_stands_twice(directory: Path) -> Path:
+    one = json.dumps(entry([1], 0, 4))
+    return safetensors(
+        directory / "a.safetensors", f'{{"w": {one}, "w": {one}}}'.encode(), bytes(4)
+    )
+
+
+@attack("nested too deeply")
+def header_nested_a_million_deep(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", b'{"w":' + b"[" * 10**6 + b"]" * 10**6 + b"}")
+
+
+@attack("lists and objects")
+def header_of_ten_million_lists(directory: Path) -> Path:
+    return safetensors(directory / "a.safetensors", b'{"w":[' + b"[]," * 10**7 + b"[]]}")
+
+
+# Zip archives that lie
+
+
+def _npy(shape: tuple[int, ...]) -> bytes:
+    buffer = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    return buffer.getvalue()
+
+
+@attack("needs")
+def npz_shape_that_lies(directory: Path) -> Path:
+    with zipfile.ZipFile(directory / "a.npz", "w") as archive:
+        archive.writestr("w.npy", _npy((10**9, 10**9)) + bytes(16))
+    return directory / "a.npz"
+
+
+@attack("no valid")
+def npz_negative_shape(directory: Path) -> Path:
+    with zipfile.ZipFile(directory / "a.npz", "w") as archive:
+        archive.writestr("w.npy", _npy((-4,)) + bytes(16))
+    return directory / "a.npz"
+
+
+@attack("claims")
+def npz_bomb(directory: Path) -> Path:
+    """A gibibyte of zeros in a mebibyte."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    head = _npy((1 << 28,))
+    content = packer.compress(head)
+    for _ in range(1 << 10):
+        content += packer.compress(bytes(1 << 20))
+    content += packer.flush()
+    size = len(head) + (1 << 30)
+    name = b"w.npy"
+    fields = (20, 0, 8, 0, 33, 0, len(content), size, len(name), 0)
+    local = struct.pack("<4s5H3I2H", b"PK\x03\x04", *fields) + name
+    central = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", 20, *fields, 0, 0, 0, 0, 0) + name
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, len(central), len(local + content), 0)
+    (directory / "a.npz").write_bytes(local + content + central + end)
+    return directory / "a.npz"
+
+
+@attack("overlap")
+def npz_members_that_overlap(directory: Path) -> Path:
+    """Two names for the same bytes, as in the archives that expand 46 MB to 4.5 PB."""
+    path = directory / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", _npy((4,)) + bytes(16))
+        archive.writestr("b.npy", _npy((4,)) + bytes(16))
+    content = bytearray(path.read_bytes())
+    second = content.rindex(b"PK\x01\x02")
+    content[second + 42 : second + 46] = bytes(4)
+    path.write_bytes(content)
+    return path
+
+
+@attack("twice")
+def npz_name_that_stands_twice(directory: Path) -> Path:
+    import warnings
+
+    with warnings.catch_warnings(), zipfile.ZipFile(directory / "a.npz", "w") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr("w.npy", _npy((4,)) + bytes(16))
+        archive.writestr("w.npy", _npy((4,)) + bytes(16))
+    return directory / "a.npz"
+
+
+@attack("opens")
+def npz_name_that_climbs(directory: Path) -> Path:
+    with zipfile.ZipFile(directory / "a.npz", "w") as archive:
+        archive.writestr("../../w.npy", _npy((4,)) + bytes(16))
+    return directory / "a.npz"
+
+
+# Indexes and links that lead outside
+
+
+def _secret(directory: Path) -> Path:
+    outside = directory.parent / f"{directory.name}-outside"
+    outside.mkdir(exist_ok=True)
+    header = {"w": entry([1], 0, 4)}
+    return safetensors(outside / "secret.safetensors", header, bytes(4))
+
+
+def _index(directory: Path, shard: str) -> Path:
+    text = json.dumps({"weight_map": {"w": shard}})
+    (directory / "model.safetensors.index.json").write_text(text)
+    return directory
+
+
+@attack("outside")
+def index_that_climbs(directory: Path) -> Path:
+    secret = _secret(directory)
+    return _index(directory, f"../{secret.parent.name}/{secret.name}")
+
+
+@attack("outside")
+def index_that_names_an_absolute_path(directory: Path) -> Path:
+    return _index(directory, str(_secret(directory)))
+
+
+@attack("outside")
+def index_with_backslashes(directory: Path) -> Path:
+    return _index(directory, "..\\secret.safetensors")
+
+
+@attack("outside")
+def index_that_names_a_link(directory: Path) -> Path:
+    (directory / "shard.safetensors").symlink_to(_secret(directory))
+    return _index(directory, "shard.safetensors")
+
+
+@attack("outside")
+def directory_with_a_link(directory: Path) -> Path:
+    (directory / "model.safetensors").symlink_to(_secret(directory))
+    return directory
+
+
+@attack("outside")
+def index_through_a_linked_directory(directory: Path) -> Path:
+    (directory / "sub").symlink_to(_secret(directory).parent)
+    return _index(directory, "sub/secret.safetensors")
+
+
+@attack("neither a regular file")
+def index_that_names_a_fifo(directory: Path) -> Path:
+    os.mkfifo(directory / "shard.safetensors")
+    return _index(directory, "shard.safetensors")
+
+
+@attack("itself")
+def link_to_itself(directory: Path) -> Path:
+    (directory / "a.safetensors").symlink_to(directory / "a.safetensors")
+    return directory / "a.safetensors"

@@ -1,0 +1,156 @@
+"""Whatever a file holds, the only exception is a CheckpointError of one printable line."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save as save_safetensors
+
+from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.errors import CheckpointError
+
+EXAMPLES = int(os.environ.get("MEMCURSE_FUZZ_EXAMPLES", "150"))
+FUZZ = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PICKLE_OPCODES = bytes(
+    getattr(pickle, name)[0]
+    for name in dir(pickle)
+    if name.isupper()
+    and isinstance(getattr(pickle, name), bytes)
+    and len(getattr(pickle, name)) == 1
+)
+
+
+@cache
+def valid(kind: str) -> bytes:
+    """A small valid file of each format."""
+    state = {"rnn.weight_hh_l0": torch.eye(3), "rnn.bias_hh_l0": torch.zeros(3)}
+    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+    checkpoint = {"model": state, "optimizer": {"state": {0: {"exp_avg": torch.ones(3)}}}}
+    buffer = io.BytesIO()
+    if kind == "safetensors":
+        return save_safetensors(arrays, {"format": "pt"})
+    if kind in ("zip", "legacy"):
+        torch.save(checkpoint, buffer, _use_new_zipfile_serialization=kind == "zip")
+    elif kind == "module":
+        torch.save(torch.nn.GRU(2, 2), buffer)
+    elif kind == "torchscript":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), buffer)
+    elif kind == "npz":
+        np.savez(buffer, **arrays)
+    elif kind == "compressed npz":
+        np.savez_compressed(buffer, **arrays)
+    elif kind == "pickle":
+        pickle.dump({"params": {"lstm": {"kernel": np.ones((20, 20))}}, "sd": state}, buffer)
+    elif kind == "index":
+        buffer.write(b'{"metadata": {}, "weight_map": {"w": "a.safetensors", "v": "b.bin"}}')
+    return buffer.getvalue()
+
+
+KINDS = (
+    "safetensors",
+    "zip",
+    "legacy",
+    "module",
+    "torchscript",
+    "npz",
+    "compressed npz",
+    "pickle",
+    "index",
+)
+
+
+def refused(store: LazyStore, name: str, shape: tuple[int, ...]) -> list[str]:
+    """Why a tensor is not read, or nothing where it is."""
+    try:
+        array = store.read(name)
+    except CheckpointError as error:
+        return [str(error)]
+    assert array.shape == shape
+    return []
+
+
+def survives(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "checkpoint"
+        path.write_bytes(content)
+        lines: list[str] = []
+        try:
+            with open_checkpoint(path) as store:
+                shapes = {name: spec.shape for name, spec in store.tensors.items()}
+                for name, shape in shapes.items():
+                    assert name.isprintable()
+                    lines += refused(store, name, shape)
+        except CheckpointError as error:
+            lines.append(str(error))
+        assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_unchanged_file_is_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(valid(kind))
+    if kind == "index":
+        with pytest.raises(CheckpointError, match="no such file"):
+            open_checkpoint(path)
+    else:
+        with open_checkpoint(path) as store:
+            assert store.tensors
+
+
+@FUZZ
+@given(st.binary(max_size=400))
+def test_random_bytes(content: bytes) -> None:
+    survives(content)
+
+
+@FUZZ
+@given(
+    st.sampled_from(
+        [b"\x80\x02", b"\x80\x04", b"PK\x03\x04", b"PK\x05\x06", b'\x40\0\0\0\0\0\0\0{"']
+    ),
+    st.binary(max_size=400),
+)
+def test_random_bytes_after_a_magic_number(magic: bytes, content: bytes) -> None:
+    survives(magic + content)
+
+
+@FUZZ
+@given(st.lists(st.sampled_from(PICKLE_OPCODES), max_size=40), st.binary(max_size=20))
+def test_random_instructions(opcodes: list[int], operands: bytes) -> None:
+    survives(b"\x80\x04" + bytes(opcodes) + operands + b".")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@FUZZ
+@given(data=st.data())
+def test_a_changed_file(kind: str, data: st.DataObject) -> None:
+    content = bytearray(valid(kind))
+    for _ in range(data.draw(st.integers(1, 4), "changes")):
+        place = data.draw(st.integers(0, max(0, len(content) - 1)), "place")
+        length = data.draw(st.integers(1, 8), "length")
+        change = data.draw(st.sampled_from(["set", "insert", "remove", "repeat", "cut"]), "change")
+        if change == "set":
+            content[place : place + length] = data.draw(st.binary(min_size=length, max_size=length))
+        elif change == "insert":
+            content[place:place] = data.draw(st.binary(max_size=8))
+        elif change == "remove":
+            del content[place : place + length]
+        elif change == "repeat":
+            content[place:place] = content[place : place + length]
+        else:
+            del content[place:]
+    survives(bytes(content))
