@@ -16,6 +16,9 @@ from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGrou
 LARGEST_DECAY = 700.0
 """-log|λ| is cut here: e⁻⁷⁰⁰ is still a normal double, and λ = 0 has no logarithm."""
 
+LARGEST_VALUE = 1e75
+"""Beyond it products of a few values overflow; the largest float32 is 3e38."""
+
 _LAST_SEPARATOR = re.compile(r"[./,](?=[^./,]*$)")
 
 
@@ -54,7 +57,7 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     """The tensor as float64 or complex128.
 
     Raises:
-        TensorError: it is empty, or holds NaN or inf.
+        TensorError: it is empty, or holds NaN, inf or a value beyond `LARGEST_VALUE`.
     """
     if 0 in store.tensors[tensor].shape:
         raise TensorError("the tensor is empty", where=tensor, remedy="use another checkpoint")
@@ -62,6 +65,12 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     if not np.isfinite(values).all():
         raise TensorError(
             f"{count_not_finite(values)} of its {values.size} values",
+            where=tensor,
+            remedy="the run had diverged: use an earlier checkpoint",
+        )
+    if np.abs(values).max() > LARGEST_VALUE:
+        raise TensorError(
+            f"it holds values beyond {LARGEST_VALUE:g}",
             where=tensor,
             remedy="the run had diverged: use an earlier checkpoint",
         )

@@ -61,7 +61,8 @@ def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
         stem, suffix = parts["stem"], parts["suffix"]
         module = _PARAMETRIZATIONS.sub("", parts["module"])
         roles = _weight(tensors, module, f"{stem}_hh{suffix}", "weight_hh")
-        if not roles:
+        # A weight beside its own normalised parts is another module's leftover: one of them counts.
+        if name not in roles.values():
             continue
         for side in ("ih", "xh"):
             roles |= _weight(tensors, module, f"{stem}_{side}{suffix}", "weight_ih")

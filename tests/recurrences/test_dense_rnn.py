@@ -136,6 +136,11 @@ def test_a_singular_matrix_has_finite_logarithms() -> None:
     assert_allclose(power(recurrence, 1), matrix, atol=1e-300)
 
 
+def test_values_whose_products_overflow_are_refused() -> None:
+    with pytest.raises(TensorError, match="A: it holds values beyond 1e"):
+        read_layer({"A": np.full((2, 2), 1e200), "B": np.ones(2)}, DenseLinearRNN())
+
+
 def test_psychrnn(trained: Path) -> None:
     folder = trained / "psychrnn_npz"
     oracle = json.loads((folder / "oracle.json").read_text())["layers"]
