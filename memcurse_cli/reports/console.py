@@ -49,7 +49,7 @@ SPELLED_OUT = {
     "χ": "chi",
     "ω": "omega",
     "π": "pi",
-    "√": "sqrt",
+    "√": "sqrt ",
     "∂": "d",
     "∞": "infinity",
     "‖": "||",

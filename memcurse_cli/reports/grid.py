@@ -129,7 +129,7 @@ class _Grid:
         lines = [self.line(headings, kept, widths, gap)]
         for row in self.rows:
             if isinstance(row, str):
-                lines.append(Text(self.screen.shorten(row, self.screen.width), LABEL))
+                lines.append(Text(self.heading(row), LABEL, no_wrap=True))
             else:
                 lines.append(self.line(row, kept, widths, gap))
         return Drawn(
@@ -142,6 +142,12 @@ class _Grid:
             ),
             shrunk=any(widths[index] < self.natural[index] for index in kept),
         )
+
+    def heading(self, words: str) -> str:
+        """As many of a heading's clauses as there is room for."""
+        while cell_len(words) > self.screen.width and "; " in words:
+            words = words.rpartition("; ")[0]
+        return self.screen.shorten(words, self.screen.width).rstrip()
 
     def line(
         self, cells: Sequence[Cell], kept: Sequence[int], widths: dict[int, int], gap: int
@@ -157,8 +163,8 @@ class _Grid:
             line.append(text, cell.style)
             between = 0 if place == len(kept) - 1 else 1 if place == 0 else gap
             line.append(padding + " " * between)
-        line.rstrip()
         line.truncate(self.screen.width)
+        line.rstrip()
         return line
 
 
@@ -181,7 +187,7 @@ def paragraph(
     body.extend(Text() for _ in range(len(gutter) - len(body)))
     for index, line in enumerate(body):
         word, style = gutter[index] if index < len(gutter) else ("", "")
-        beside = Text(screen.shorten(word, GUTTER - 1).ljust(GUTTER), style, no_wrap=True)
-        beside.append_text(line)
+        beside = Text(no_wrap=True)
+        beside.append(screen.shorten(word, GUTTER - 1).ljust(GUTTER), style).append_text(line)
         beside.rstrip()
         yield beside

@@ -93,7 +93,7 @@ def told_once(layers: Iterable[LayerReport]) -> list[Told]:
     groups: dict[object, list[tuple[Finding, LayerReport]]] = {}
     for layer in layers:
         for finding in layer.findings:
-            groups.setdefault(_wording(finding, layer), []).append((finding, layer))
+            groups.setdefault(_wording(finding), []).append((finding, layer))
     told = []
     for group in groups.values():
         finding, layer = max(group, key=lambda pair: _finding_rank(*pair))
@@ -104,10 +104,9 @@ def told_once(layers: Iterable[LayerReport]) -> list[Told]:
     )
 
 
-def _wording(finding: Finding, layer: LayerReport) -> object:
-    """The code and the message without its numbers and the layer's name."""
-    words = _whole_word(layer.name).sub(" ", finding.message)
-    return finding.code, re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", words)
+def _wording(finding: Finding) -> object:
+    """The code, and the message without its numbers."""
+    return finding.code, re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", finding.message)
 
 
 def _finding_rank(finding: Finding, layer: LayerReport) -> Rank:

@@ -1,0 +1,32 @@
+"""Hypothesis strategies for anything that the report's types allow, not only what is sensible."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, Literal
+
+from hypothesis import strategies as st
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+COUNTS = st.integers(0, 2**63)
+NAMES = st.text(max_size=30) | st.sampled_from(["layers.0.rnn", "layers.1.rnn", "nu_log"])
+SCALARS = {float: FLOATS, int: COUNTS, bool: st.booleans(), str: NAMES}
+
+
+def instances(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type: a dataclass of the schema, a scalar, an optional, a tuple, a literal."""
+    arguments = typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return st.builds(kind, **{name: instances(hint) for name, hint in hints.items()})
+    if isinstance(kind, types.UnionType):
+        return st.none() | instances(arguments[0])
+    if typing.get_origin(kind) is Literal:
+        return st.sampled_from(arguments)
+    if typing.get_origin(kind) is tuple:
+        if arguments[-1] is Ellipsis:
+            return st.lists(instances(arguments[0]), max_size=3).map(tuple)
+        return st.tuples(*map(instances, arguments))
+    return SCALARS[kind]

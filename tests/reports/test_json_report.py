@@ -1,0 +1,167 @@
+"""The report as JSON: nothing lost on the way there and back, nothing wrong let in."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from reports import build
+from reports.strategies import instances
+
+from memcurse_cli.diagnosis.report import Report
+from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.reports.json_report import dumps, from_json, loads, to_json
+
+
+def document() -> dict:
+    return json.loads(dumps([build.four_families()]))
+
+
+@given(instances(Report))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_round_trip_is_exact(report: Report) -> None:
+    text = dumps([report])
+    assert loads(text) == [report]
+    assert text.isascii()
+
+
+def test_field_names_and_their_order_are_those_of_the_schema() -> None:
+    report = to_json(build.four_families())
+    assert list(report) == [
+        "schema", "version", "checkpoint", "input", "device", "verdict", "sentence", "layers",
+        "skipped",
+    ]  # fmt: skip
+    assert report["schema"] == "memcurse.report/1"
+    assert list(report["checkpoint"])[:5] == ["path", "format", "bytes", "tensors", "bytes_read"]
+    assert report["input"]["autocorrelation"] == [{"weight": 1.0, "rho": 0.0}]
+    assert report["input"]["horizon"] is None
+    layer = report["layers"][2]
+    assert {
+        "name", "family", "tensors", "input_dependent", "stable_by_construction", "eigenvalues",
+        "state", "parameters", "hessian", "verdict", "findings",
+    } <= set(layer)  # fmt: skip
+    assert list(layer["eigenvalues"]["modulus"]) == [
+        "min", "p50", "p90", "p99", "max", "divergent",
+    ]  # fmt: skip
+    assert list(layer["parameters"][0]["rounding"]) == ["bfloat16", "float16", "float32"]
+    assert list(layer["findings"][0]) == ["code", "severity", "message", "advice", "source"]
+    assert {"order", "diagonality", "sharpness", "max_stable_lr", "adam_residual"} <= set(
+        layer["hessian"]
+    )
+
+
+def test_eigenvalues_are_written_only_where_asked_for() -> None:
+    layer = build.gru()
+    assert "values" not in to_json(build.report(layer))["layers"][0]["eigenvalues"]
+    valued = replace(layer, eigenvalues=replace(layer.eigenvalues, values=((0.5, -0.25),)))
+    report = build.report(valued)
+    assert to_json(report)["layers"][0]["eigenvalues"]["values"] == [[0.5, -0.25]]
+    assert loads(dumps([report])) == [report]
+
+
+def test_what_diverges_is_null_and_counted() -> None:
+    time_constant = to_json(build.divergent())["layers"][0]["eigenvalues"]["time_constant"]
+    assert time_constant["max"] is None
+    assert time_constant["divergent"] == 2
+
+
+def test_floats_keep_all_their_digits() -> None:
+    report = replace(
+        build.four_families(), input=replace(build.report().input, learning_rate=0.1 + 0.2)
+    )
+    assert '"learning_rate": 0.30000000000000004' in dumps([report])
+
+
+def test_several_reports_are_an_array() -> None:
+    reports = [build.four_families(), build.divergent()]
+    assert isinstance(json.loads(dumps(reports)), list)
+    assert loads(dumps(reports)) == reports
+
+
+def test_a_name_with_a_lone_surrogate_survives() -> None:
+    assert loads(dumps([build.hostile()])) == [build.hostile()]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_a_number_is_never_written(value: float) -> None:
+    report = replace(build.report(), input=replace(build.report().input, learning_rate=value))
+    with pytest.raises(ValueError, match="JSON compliant"):
+        dumps([report])
+
+
+def test_fields_of_a_later_version_are_passed_over() -> None:
+    later = document() | {"schema": "memcurse.report/1.4", "mood": "sunny"}
+    assert from_json(later) == build.four_families()
+
+
+@pytest.mark.parametrize("schema", ["memcurse.report/2", "memcurse.report/11", "memcurse.report/"])
+def test_another_major_schema_is_refused(schema: str) -> None:
+    with pytest.raises(UsageError, match=r"this version reads memcurse\.report/1"):
+        from_json(document() | {"schema": schema})
+
+
+@pytest.mark.parametrize("changes", [{"schema": "sarif"}, {"schema": 1}, {"schema": None}])
+def test_what_is_no_report_is_refused(changes: dict) -> None:
+    with pytest.raises(UsageError, match="not a memcurse report"):
+        from_json(document() | changes)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("version",), 3, "version is not a string"),
+        (("verdict",), "fine", "verdict is not one of ok, watch, cursed"),
+        (("verdict",), [], "verdict is not one of"),
+        (("layers",), {}, "layers is not an array"),
+        (("layers", 1), "rnn", r"layers\[1\] is not an object"),
+        (("layers", 0, "eigenvalues", "count"), 1.5, r"layers\[0\]\.eigenvalues\.count is not an"),
+        (("layers", 0, "eigenvalues", "count"), True, r"count is not an integer"),
+        (("layers", 0, "eigenvalues", "values"), [[1.0]], r"values\[0\] is not an array of 2"),
+        (("layers", 0, "input_dependent"), 1, "is not true or false"),
+        (("layers", 0, "state", "second_moment", "max"), "1", "max is not a number"),
+        (("layers", 0, "state", "second_moment", "max"), 10**400, "not a finite number"),
+        (("layers", 0, "state", "second_moment", "max"), float("nan"), "not a finite number"),
+        (("input", "autocorrelation", 0), [1, 0], '"weight" and "rho"'),
+        (("input", "autocorrelation", 0, "rho"), None, r"\[0\]\.rho is not a number"),
+    ],
+)
+def test_a_wrong_field_is_named(path: tuple, value: object, message: str) -> None:
+    wrong = document()
+    *outer, last = path
+    inner = wrong
+    for step in outer:
+        inner = inner[step]
+    inner[last] = value
+    with pytest.raises(MemcurseError, match=message) as caught:
+        from_json(wrong, where="report.json")
+    assert str(caught.value).startswith("report.json: ")
+
+
+def test_a_missing_field_is_named() -> None:
+    wrong = copy.deepcopy(document())
+    del wrong["layers"][0]["eigenvalues"]["count"]
+    with pytest.raises(MemcurseError, match=r"layers\[0\]\.eigenvalues\.count is missing"):
+        from_json(wrong)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2", "[" * 100_000, b"\xff\xfe\x00", "1" * 5000])
+def test_what_is_not_json_is_one_line(text: str | bytes) -> None:
+    with pytest.raises(MemcurseError, match="not JSON") as caught:
+        loads(text, where="report.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_json_that_is_no_object_is_refused() -> None:
+    with pytest.raises(MemcurseError, match="not a JSON object"):
+        loads("3")
+
+
+def test_integers_stand_for_floats() -> None:
+    report = document()
+    report["input"]["learning_rate"] = 1
+    learning_rate = from_json(report).input.learning_rate
+    assert learning_rate == 1.0
+    assert isinstance(learning_rate, float)

@@ -1,0 +1,102 @@
+"""What counts as worst, which layers look alike, which findings are the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reports import build
+
+from memcurse_cli.diagnosis.report import Finding
+from memcurse_cli.reports.ranking import alike, told_once, worst_parameter
+
+
+def test_a_divergent_effect_is_worse_than_any_other() -> None:
+    layer = build.layer(
+        "rnn",
+        "elman",
+        [1.0, 2.0],
+        [build.parameter("a", 50.0), build.parameter("b", None), build.parameter("c", 0.01)],
+    )
+    worst = worst_parameter(layer)
+    assert worst is not None
+    assert worst.name == "b"
+
+
+def test_the_verdict_goes_before_the_effect() -> None:
+    turning = build.parameter("theta", 9.0, "decorrelating")
+    cursed = build.parameter("lambda_re", 2.0, "destabilising")
+    worst = worst_parameter(build.layer("rnn", "cdrnn", [1.0, 2.0], [turning, cursed]))
+    assert worst is cursed
+
+
+def test_a_layer_without_parameters_has_no_worst_one() -> None:
+    assert worst_parameter(build.layer("rnn", "elman", [1.0, 2.0], [])) is None
+
+
+def test_few_layers_keep_their_order_and_many_show_the_worst() -> None:
+    few = [build.mamba(index) for index in range(6)]
+    (group,) = alike(few, all_layers=False)
+    assert group.shown == tuple(few)
+    assert group.others == ()
+    many = [build.mamba(index) for index in range(64)]
+    (group,) = alike(many, all_layers=False)
+    effects = sorted((layer.parameters[1].step_effect or 0.0 for layer in many), reverse=True)
+    assert [layer.parameters[1].step_effect for layer in group.shown] == effects[:3]
+    assert len(group.others) == 61
+    (group,) = alike(many, all_layers=True)
+    assert group.shown == tuple(many)
+
+
+def test_other_shapes_are_other_groups_until_there_are_too_many() -> None:
+    def sized(index: int, size: int) -> build.LayerReport:
+        made = build.spread(size, 1, 100)
+        return build.layer(f"layers.{index}", "lru", made, [build.parameter("nu_log", 0.01)])
+
+    groups = alike([sized(0, 64), sized(1, 64), sized(2, 128)], all_layers=False)
+    assert [len(group.shown) for group in groups] == [2, 1]
+    groups = alike([sized(index, 8 + index) for index in range(40)], all_layers=False)
+    assert [(len(group.shown), len(group.others)) for group in groups] == [(3, 37)]
+
+
+def test_a_shared_finding_is_told_once_where_it_is_worst() -> None:
+    layers = [build.mamba(index) for index in range(64)]
+    (told,) = told_once(layers)
+    effects = {layer.name: layer.parameters[1].step_effect or 0.0 for layer in layers}
+    assert effects[told.layer.name] == max(effects.values())
+    assert told.layers == sum(bool(layer.findings) for layer in layers)
+
+
+def test_findings_on_other_parameters_are_told_apart() -> None:
+    told = told_once([build.complex_diagonal("a.0"), build.complex_diagonal("a.1")])
+    assert [(one.finding.code, one.layers) for one in told] == [("MC201", 2), ("MC201", 2)]
+
+
+def test_the_parameter_that_a_finding_names_decides_where_it_is_worst() -> None:
+    def finding(effect: float) -> Finding:
+        return Finding("MC202", "warning", f"a step on theta moves it by {effect} %", "", "")
+
+    def with_theta(name: str, theta: float, other: float) -> build.LayerReport:
+        parameters = [build.parameter("theta", theta), build.parameter("other", other)]
+        return build.layer(name, "lru", [1.0, 2.0], parameters, (finding(theta),))
+
+    (told,) = told_once([with_theta("a", 0.3, 0.0), with_theta("b", 0.2, 0.9)])
+    assert told.layer.name == "a"
+
+
+def test_memory_decides_where_a_finding_on_the_dynamics_is_worst() -> None:
+    def frozen(name: str, tau: float, effect: float) -> build.LayerReport:
+        finding = Finding("MC103", "warning", "1 of 2 eigenvalues are frozen", "", "")
+        return build.layer(name, "lru", [1.0, tau], [build.parameter("nu", effect)], (finding,))
+
+    (told,) = told_once([frozen("a", 1e9, 0.01), frozen("b", 1e7, 0.9)])
+    assert told.layer.name == "a"
+
+
+def test_the_severest_finding_comes_first() -> None:
+    layer = build.gru()
+    findings = tuple(
+        Finding(code, severity, code, "", "")
+        for code, severity in (("MC101", "info"), ("MC401", "error"), ("MC202", "warning"))
+    )
+    told = told_once([replace(layer, findings=findings)])
+    assert [one.finding.code for one in told] == ["MC401", "MC202", "MC101"]

@@ -1,0 +1,173 @@
+"""The terminal report: golden pages, and that every page fits its screen.
+
+MEMCURSE_WRITE_GOLDEN=1 writes the golden pages anew.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reports import build
+from reports.strategies import instances
+from reports.streams import Stream
+from rich.cells import cell_len
+
+from memcurse_cli.diagnosis.report import InputAssumption, Report
+from memcurse_cli.reports.console import text_for, text_for_file
+from memcurse_cli.reports.terminal import describe_input, render, to_text
+from memcurse_cli.reports.terminal_layers import short_names
+
+GOLDEN = Path(__file__).parent / "golden"
+PAGES = {
+    "four_families": lambda: page(build.four_families()),
+    "divergent": lambda: page(build.divergent()),
+    "many_layers": lambda: page(build.many_layers()),
+    "hostile": lambda: page(build.hostile()),
+    "one_layer": lambda: page(build.report(build.lru())),
+    "narrow": lambda: page(build.four_families(), width=40),
+    "wide": lambda: page(build.four_families(), width=120),
+    "ascii": lambda: text_for(
+        render(build.four_families()), Stream(terminal=False, encoding="ascii"), width=80
+    ),
+}
+
+
+def page(report: Report, *, width: int = 80, all_layers: bool = False) -> str:
+    return text_for_file(render(report, all_layers=all_layers), width=width)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_golden(name: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    text = PAGES[name]()
+    if "MEMCURSE_WRITE_GOLDEN" in os.environ:
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def check(text: str, width: int) -> None:
+    for line in text.split("\n"):
+        assert cell_len(line) <= width, line
+        assert line == line.rstrip(" ")
+        assert not {unicodedata.category(one) for one in line} & {"Cc", "Cf", "Cs", "Co"}
+
+
+@given(instances(Report), st.integers(40, 200), st.booleans())
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_report_fits_any_width(report: Report, width: int, all_layers: bool) -> None:
+    check(page(report, width=width, all_layers=all_layers), width)
+
+
+@given(st.integers(40, 200), st.sampled_from(["ascii", "utf-8"]), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_the_usual_reports_fit_any_width(width: int, encoding: str, all_layers: bool) -> None:
+    stream = Stream(terminal=False, encoding=encoding)
+    for report in (build.four_families(), build.divergent(), build.hostile(), build.many_layers(9)):
+        check(text_for(render(report, all_layers=all_layers), stream, width=width), width)
+
+
+@pytest.mark.parametrize("width", [1, 5, 20, 39])
+def test_a_tiny_screen_is_no_crash(width: int) -> None:
+    assert "cursed" in page(build.four_families(), width=max(width, 20))
+    page(build.hostile(), width=width)
+
+
+def test_sixty_four_layers_are_a_page() -> None:
+    text = page(build.many_layers())
+    assert len(text.splitlines()) <= 50
+    assert "+61 more" in text
+
+
+def test_all_shows_every_layer() -> None:
+    text = page(build.many_layers(), all_layers=True, width=120)
+    for index in range(64):
+        assert f"backbone.layers.{index}.mixer" in text
+    assert "more" not in text.split("Findings")[0]
+
+
+def test_a_left_out_column_is_named() -> None:
+    assert "Left out at this width" in page(build.four_families(), width=60)
+    assert "Left out at this width" not in page(build.four_families(), width=120)
+
+
+def test_the_sentence_and_the_verdict_close_the_page() -> None:
+    last = page(build.divergent()).rstrip("\n").split("─\n")[-1]
+    assert last.startswith("cursed   The state of decoder.rnn is infinitely sensitive")
+    assert last.endswith(".")
+
+
+def test_words_are_not_broken_at_40_columns() -> None:
+    words = set(page(build.divergent(), width=40).split())
+    sentence = build.divergent().layers[0].findings[0].message
+    assert set(sentence.split()) <= words
+
+
+def test_a_family_keeps_whole_clauses_on_a_narrow_screen() -> None:
+    assert "gru, 1 layer; |λ| < 1 by construction\n" in page(build.four_families(), width=40)
+
+
+def test_a_report_without_layers_still_says_what_was_skipped() -> None:
+    text = page(replace(build.divergent(), layers=(), verdict="ok"))
+    assert "3 of 64 elements are nan" in text
+
+
+@pytest.mark.parametrize(
+    ("components", "text"),
+    [
+        (((1.0, 0.0),), "white noise, R(Δ) = δ(Δ)"),
+        (((1.0, 1.0),), "constant, R(Δ) = 1"),
+        (((1.0, 0.5),), "R(Δ) = 0.5^|Δ|"),
+        (((0.332, 0.0), (0.044, 0.997)), "R(Δ) = 0.332·δ(Δ) + 0.044·0.997^|Δ|"),
+        (((0.5, 1.0), (0.5, 0.0)), "R(Δ) = 0.5 + 0.5·δ(Δ)"),
+        ((), "R(Δ) = 0"),
+        (((0.1, 0.5),) * 6, "R(Δ) = " + " + ".join(["0.1·0.5^|Δ|"] * 4) + " + 2 more"),
+    ],
+)
+def test_the_input_is_described(components: tuple, text: str) -> None:
+    assert describe_input(InputAssumption(components, None, None, 1e-3)) == text
+
+
+def test_the_horizon_says_where_it_comes_from() -> None:
+    stored = InputAssumption(((1.0, 0.0),), 300, "checkpoint", 1e-3)
+    text = page(build.report(build.gru(), input=stored))
+    assert "300 steps from a zero state, from the checkpoint's metadata" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["backbone.layers.0.mixer", "backbone.layers.1.mixer"], ["layers.0", "layers.1"]),
+        (["rnn", "lru"], ["rnn", "lru"]),
+        (["model.rnn"], ["model.rnn"]),
+        (["a.b", "a.b.c"], ["a.b", "a.b.c"]),
+        (["enc.rnn.fwd", "enc.rnn.bwd"], ["rnn.fwd", "rnn.bwd"]),
+        ([], []),
+    ],
+)
+def test_names_lose_what_they_share(names: list[str], short: list[str]) -> None:
+    assert list(short_names(names).values()) == short
+    assert len(set(short_names(names).values())) == len(names)
+
+
+def test_text_for_a_file_is_plain_whatever_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    text = to_text(build.four_families(), file=Path("report.txt"))
+    assert "\x1b" not in text
+    assert max(map(cell_len, text.splitlines())) == 80
+
+
+def test_numbers_and_json_import_no_rich() -> None:
+    code = (
+        "import sys, memcurse_cli.reports.json_report, memcurse_cli.reports.numbers, "
+        "memcurse_cli.reports.console; sys.exit('rich' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
