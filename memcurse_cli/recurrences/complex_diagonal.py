@@ -17,7 +17,6 @@ from memcurse_cli.recurrences.reading import (
     read_readin,
     read_readout,
     read_real,
-    require_shape,
 )
 from memcurse_cli.recurrences.recurrence import Complexes, ParameterGroup, Recurrence
 
@@ -97,7 +96,6 @@ def _read_diagonal(
     dtypes = [store.tensors[tensor].dtype for tensor in tensors]
     size = store.tensors[tensors[0]].shape[0]
     if len(form) == 1:
-        require_shape(store, tensors[0], (size,))
         eigenvalues = read_finite(store, tensors[0]).astype(np.complex128)
         first, second = eigenvalues.real.copy(), eigenvalues.imag.copy()
         names = [f"{form[0]}[real]", f"{form[0]}[imaginary]"]

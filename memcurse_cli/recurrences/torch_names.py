@@ -61,7 +61,7 @@ def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
         stem, suffix = parts["stem"], parts["suffix"]
         module = _PARAMETRIZATIONS.sub("", parts["module"])
         roles = _weight(tensors, module, f"{stem}_hh{suffix}", "weight_hh")
-        # A weight beside its own normalised parts is another module's leftover: one of them counts.
+        # Where a weight stands beside its own normalised parts, it counts once.
         if name not in roles.values():
             continue
         for side in ("ih", "xh"):
