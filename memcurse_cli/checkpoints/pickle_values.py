@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 
 class Bytes(Protocol):
@@ -46,7 +47,8 @@ class PickleError(ValueError):
     """What is wrong with a pickle, as a clause."""
 
 
-class Global(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Global:
     """A name in a module, as the file spells it."""
 
     module: str

@@ -115,7 +115,8 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
         kept = {key: child for key, child in buffers.items() if key not in names}
         return [pair for part in (parts[0], kept, parts[2]) for pair in (part or {}).items()]
     if isinstance(node.function, Global) and node.function.module.startswith("__torch__"):
-        return list(state.items())
+        # TorchScript's RNNs list their weights a second time.
+        return [(key, child) for key, child in state.items() if key != "_flat_weights"]
     return None
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from memcurse_cli.checkpoints.lazy import LazyTensor
 from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH
 from memcurse_cli.checkpoints.training_state import Path, select
 
 Leaf = TypeVar("Leaf")
+Tensor = TypeVar("Tensor", bound=LazyTensor)
 
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
@@ -79,23 +81,29 @@ def _key(key: object) -> str:
     return str(key) if isinstance(key, str | int) else type(key).__name__
 
 
-def name_torch(tensors: Mapping[Path, Leaf]) -> tuple[dict[str, Leaf], list[str]]:
+def name_torch(tensors: Mapping[Path, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     """Names as a state_dict has them, and notes.
 
     The keys that lead to the only model of a training checkpoint are dropped; those of several
-    models (an encoder and a decoder, several agents) stay as prefixes.
+    models (an encoder and a decoder, several agents) stay as prefixes. A model is told by its
+    matrices, so that a loss history or a random-number state beside it is not taken for another.
 
     Raises:
         ValueError: two tensors have the same name.
     """
     selected, notes = select(tensors)
-    paths = list(selected)
+    matrices = [path for path, tensor in selected.items() if len(tensor.spec.shape) > 1]
+    paths = matrices or list(selected)
     common = 0
     while paths and all(
         len(path) > common + 1 and path[common] == paths[0][common] for path in paths
     ):
         common += 1
-    return _join({path[common:]: tensor for path, tensor in selected.items()}, "."), notes
+    key = paths[0][:common] if paths else ()
+    shortened = {
+        path[common:] if path[:common] == key else path: tensor for path, tensor in selected.items()
+    }
+    return _join(shortened if len(shortened) == len(selected) else selected, "."), notes
 
 
 def name_jax(tensors: Mapping[Path, Leaf]) -> tuple[dict[str, Leaf], list[str]]:

@@ -1,0 +1,264 @@
+"""What open_checkpoint chooses, and the one line for each thing that is not a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.registry import FORMATS
+from memcurse_cli.errors import CheckpointError
+
+WEIGHTS = {"rnn.weight_hh_l0": np.eye(3, dtype=np.float32)}
+
+
+def test_the_content_decides_and_not_the_extension(tmp_path: Path) -> None:
+    save_file(WEIGHTS, tmp_path / "a.pt")
+    torch.save({"w": torch.eye(2)}, tmp_path / "a.safetensors")
+    with (tmp_path / "a.bin").open("wb") as file:
+        np.savez(file, w=np.eye(2))
+    torch.save({"w": torch.eye(2)}, tmp_path / "noextension", _use_new_zipfile_serialization=False)
+    found = {path.name: open_checkpoint(path).format for path in tmp_path.iterdir()}
+    assert found == {
+        "a.pt": "safetensors",
+        "a.safetensors": "PyTorch",
+        "a.bin": "NumPy .npz",
+        "noextension": "PyTorch legacy",
+    }
+    assert set(found.values()) <= {format.name for format in FORMATS}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "the file is empty; copy or download it again"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n",
+            "git-LFS pointer, not the file that it stands for; run `git lfs pull`",
+        ),
+        (b"\n<!DOCTYPE html><html>", "a web page saved under a checkpoint's name"),
+        (bytes(5000), "bytes are zero, as in a file whose writing was cut short"),
+        (b"hello, world", 'its first bytes are "hello, world"; it reads safetensors, PyTorch, '),
+        (b"\x89HDF\r\n\x1a\n", "its first bytes are 89 48 44 46 0d 0a 1a 0a; it reads"),
+        (b"\x1b]0;owned\x07", "its first bytes are 1b 5d 30 3b 6f 77 6e 65"),
+        (b'{"a": 1}', "not a format that memcurse reads"),
+    ],
+)
+def test_a_file_that_is_no_checkpoint_is_named(
+    tmp_path: Path, content: bytes, expected: str
+) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pt", "pth", "npz"])
+def test_a_truncated_file_is_named_wherever_it_ends(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    if kind == "safetensors":
+        save_file(WEIGHTS, path)
+    elif kind == "npz":
+        np.savez(path, **WEIGHTS)
+    else:
+        state = {"w": torch.eye(30)}
+        torch.save(state, path, _use_new_zipfile_serialization=kind == "pt")
+    whole = path.read_bytes()
+    for length in range(0, len(whole), max(1, len(whole) // 50)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(CheckpointError):
+            open_checkpoint(path)
+
+
+def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    for path, expected in (
+        (tmp_path / "missing.pt", "no such file or directory; check the path"),
+        (tmp_path / "missing" / "deep.pt", "no such file or directory"),
+        (tmp_path / ("x" * 5000), "the path is too long"),
+        (str(tmp_path) + "/a\0b", "null byte"),
+    ):
+        with pytest.raises(CheckpointError, match=expected) as caught:
+            open_checkpoint(path)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 400
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"x")
+    path.chmod(0)
+    with pytest.raises(CheckpointError, match="permission denied"):
+        open_checkpoint(path)
+
+
+def test_a_fifo_or_a_device_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.pt")
+    for path in (tmp_path / "a.pt", Path(os.devnull), Path("/dev/zero")):
+        with pytest.raises(CheckpointError, match="neither a regular file nor a directory"):
+            open_checkpoint(path)
+
+
+def test_a_file_without_weights_is_named(tmp_path: Path) -> None:
+    module = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(module.parameters())
+    module(torch.ones(2)).sum().backward()
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    with pytest.raises(CheckpointError, match=r"holds no weights .*optimiser state"):
+        open_checkpoint(tmp_path / "optimizer.pt")
+    torch.save({"epoch": 3}, tmp_path / "epoch.pt")
+    with pytest.raises(CheckpointError, match="a dictionary of epoch and no tensor"):
+        open_checkpoint(tmp_path / "epoch.pt")
+
+
+class TestDirectory:
+    def test_without_weights_it_says_what_was_looked_for(self, tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text("{}")
+        (tmp_path / "optimizer.pt").write_bytes(b"")
+        with pytest.raises(CheckpointError, match=r"no checkpoint; looked for model\.safetensors"):
+            open_checkpoint(tmp_path)
+
+    def test_the_only_weights_are_read(self, tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text("{}")
+        torch.save({"training": 1}, tmp_path / "training_args.bin")
+        save_file(WEIGHTS, tmp_path / "epoch3.safetensors")
+        with open_checkpoint(tmp_path) as store:
+            assert list(store.tensors) == list(WEIGHTS)
+            assert store.path == str(tmp_path)
+
+    def test_model_safetensors_comes_first(self, tmp_path: Path) -> None:
+        save_file(WEIGHTS, tmp_path / "model.safetensors")
+        torch.save({"w": torch.eye(2)}, tmp_path / "pytorch_model.bin")
+        assert open_checkpoint(tmp_path).format == "safetensors"
+
+    def test_of_several_it_asks_for_one(self, tmp_path: Path) -> None:
+        for name in ("a.safetensors", "b\x1b[2J.safetensors"):
+            save_file(WEIGHTS, tmp_path / name)
+        with pytest.raises(CheckpointError, match=r"2 checkpoints: a.safetensors, b\\x1b\[2J"):
+            open_checkpoint(tmp_path)
+
+
+class TestShards:
+    def write(self, directory: Path) -> None:
+        state = {"a.weight": torch.eye(2), "b.weight": torch.ones(3)}
+        torch.save({"a.weight": state["a.weight"]}, directory / "one.bin")
+        torch.save({"b.weight": state["b.weight"]}, directory / "two.bin")
+        index = {"weight_map": {"a.weight": "one.bin", "b.weight": "two.bin"}}
+        (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+
+    def test_shards_of_pytorch_are_read(self, tmp_path: Path) -> None:
+        self.write(tmp_path)
+        with open_checkpoint(tmp_path) as store:
+            np.testing.assert_array_equal(store.read("b.weight"), np.ones(3))
+            assert store.bytes_read == 12
+            assert store.bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+            assert store.notes == ("2 shards of PyTorch",)
+
+    def test_a_missing_shard_is_named(self, tmp_path: Path) -> None:
+        self.write(tmp_path)
+        (tmp_path / "two.bin").unlink()
+        with pytest.raises(CheckpointError, match=r"two\.bin: no such file"):
+            open_checkpoint(tmp_path)
+
+    def test_a_tensor_that_its_shard_lacks_is_named(self, tmp_path: Path) -> None:
+        self.write(tmp_path)
+        shutil.copy(tmp_path / "one.bin", tmp_path / "two.bin")
+        with pytest.raises(CheckpointError, match=r"tensor b\.weight is not in two\.bin"):
+            open_checkpoint(tmp_path)
+
+    def test_a_shard_of_another_kind_is_named(self, tmp_path: Path) -> None:
+        self.write(tmp_path)
+        shutil.copy(tmp_path / "pytorch_model.bin.index.json", tmp_path / "two.bin")
+        with pytest.raises(CheckpointError, match=r"two\.bin: this shard is not a safetensors or"):
+            open_checkpoint(tmp_path)
+
+    def test_the_links_of_a_hugging_face_cache_are_followed(self, tmp_path: Path) -> None:
+        blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "0123"
+        blobs.mkdir()
+        snapshot.mkdir(parents=True)
+        self.write(snapshot)
+        for number, path in enumerate(sorted(snapshot.iterdir())):
+            path.rename(blobs / str(number))
+            path.symlink_to(Path("..", "..", "blobs", str(number)))
+        for path in (snapshot, snapshot / "pytorch_model.bin.index.json"):
+            with open_checkpoint(path) as store:
+                assert list(store.tensors) == ["a.weight", "b.weight"]
+
+
+def test_a_billion_parameters_are_opened_without_being_read(tmp_path: Path) -> None:
+    # The shapes of a Mamba of 48 layers and 1.4·10⁹ bfloat16 parameters, in a sparse file.
+    shapes = {"backbone.embeddings.weight": (50280, 2048)}
+    for layer in range(48):
+        mixer = f"backbone.layers.{layer}.mixer"
+        shapes |= {
+            f"{mixer}.in_proj.weight": (8192, 2048),
+            f"{mixer}.out_proj.weight": (2048, 4096),
+            f"{mixer}.A_log": (4096, 16),
+            f"{mixer}.dt_proj.bias": (4096,),
+        }
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * int(np.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    path = tmp_path / "model.safetensors"
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    with open_checkpoint(path) as store:
+        assert store.bytes_read == 0
+        for layer in range(48):
+            assert store.read(f"backbone.layers.{layer}.mixer.A_log").shape == (4096, 16)
+            store.read(f"backbone.layers.{layer}.mixer.dt_proj.bias")
+        assert store.bytes > 2.6e9
+        assert store.bytes_read / store.bytes < 0.01
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pt", "pth", "npz"])
+def test_no_framework_is_imported_to_read_a_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    if kind == "safetensors":
+        save_file(WEIGHTS, path)
+    elif kind == "npz":
+        np.savez(path, **WEIGHTS)
+    else:
+        torch.save({"w": torch.eye(3)}, path, _use_new_zipfile_serialization=kind == "pt")
+    code = (
+        "import sys; from memcurse_cli.checkpoints.open import open_checkpoint\n"
+        f"store = open_checkpoint({str(path)!r})\n"
+        "for name in store.tensors: store.read(name)\n"
+        "heavy = {'torch', 'jax', 'scipy', 'ml_dtypes', 'safetensors', 'rich', 'typer'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("layers.0.Λ_bar", "layers.0.Λ_bar"),
+        ("a\x1b[2J\nb", "a\\x1b[2J\\nb"),
+        ("\u202eabc\u2028", "\\u202eabc\\u2028"),
+        ("\ud800", "\\ud800"),
+        ("x" * 300, "x" * 99 + "…" + "x" * 100),
+    ],
+)
+def test_printable(text: str, expected: str) -> None:
+    assert printable(text) == expected
+    assert printable(text).isprintable()
+    assert len(printable("\x1b" * 10**6)) <= 200
