@@ -37,6 +37,12 @@ class PyTorch:
         """Read the archive's directory and its pickle."""
         archive = Archive(file)
         pickles = [name for name in archive.names if name.endswith(f"/{PICKLE}")]
+        if not pickles:  # the first member has a name that the archive's directory has not
+            raise CheckpointError(
+                f"a corrupt zip archive: its directory lists no {PICKLE}",
+                where=file.path,
+                remedy="copy or download it again",
+            )
         root = min(pickles, key=lambda name: name.count("/")).removesuffix(PICKLE)
         container = _Container(archive, root)
         try:

@@ -402,6 +402,16 @@ def npz_name_that_stands_twice(directory: Path) -> Path:
     return directory / "a.npz"
 
 
+@attack("lists no data.pkl")
+def archive_whose_directory_hides_a_member(directory: Path) -> Path:
+    path = rewritten_zip(directory / "a.pt", lambda name, content: content)
+    content = bytearray(path.read_bytes())
+    for place in [i for i in range(len(content)) if content.startswith(b"data.pkl", i)][1:]:
+        content[place : place + 8] = b"hidden.x"
+    path.write_bytes(content)
+    return path
+
+
 @attack("opens")
 def npz_name_that_climbs(directory: Path) -> Path:
     with zipfile.ZipFile(directory / "a.npz", "w") as archive:
