@@ -9,11 +9,21 @@ from memcurse_cli.recurrences.gru import GRU
 from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
 from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
+from memcurse_cli.recurrences.mamba import Mamba
+from memcurse_cli.recurrences.mamba2 import Mamba2
+from memcurse_cli.recurrences.s4_dplr import S4DPLR
+from memcurse_cli.recurrences.s4d import S4D
+from memcurse_cli.recurrences.s5 import S5
 
 FAMILIES: tuple[Family, ...] = (
     LRU(),
     LSTM(),
     GRU(),
+    S4DPLR(),
+    S4D(),
+    S5(),
+    Mamba(),
+    Mamba2(),
     ComplexDiagonalRNN(),
     LeakyRNN(),
     DenseLinearRNN(),

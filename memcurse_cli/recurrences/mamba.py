@@ -1,0 +1,100 @@
+"""Mamba (selective state space, S6) of Gu & Dao 2023, arXiv 2312.00752, at its nominal input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.discretization import apply_transform
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module, one_to_one, read_real
+from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+
+# The decay rates and the bias of the step size, forward and (Vision Mamba) backward in time.
+_DIRECTIONS = (
+    ("", ("A_log",), ("dt_proj.bias", "dt_proj_bias")),
+    (" (backward)", ("A_b_log", "A_log_b"), ("dt_proj_b.bias",)),
+)
+_ROLES = tuple(role for _, rates, biases in _DIRECTIONS for role in rates + biases)
+
+_NOMINAL = (
+    "Δ = softplus(dt_proj.bias) is the step at a zero input; what the bias of the convolution adds"
+    " to it through x_proj is left out"
+)
+
+
+class Mamba:
+    """``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and ``Δ = softplus(dt_proj.bias)``.
+
+    ``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba_simple.py, `Mamba.step`. A_log is
+    (channels, state), or (heads, head dimension, state) in Zamba; one bias moves the whole state
+    of its channel, and Δ is the gain as well. B and C depend on the input.
+    """
+
+    name = "mamba"
+    title = "Mamba (S6)"
+    recognised_by = "A_log (channels, state) beside dt_proj.bias (channels)"
+    equation = "λ = exp(-Δ e^A_log), Δ = softplus(dt_proj.bias)"
+    source = "mamba_ssm and transformers; Gu & Dao 2023, arXiv 2312.00752"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every ``A_log`` of two or more dimensions that has a step-size bias beside it."""
+        matches = []
+        for module, names in group_by_module(tensors, _ROLES).items():
+            for direction, rates, biases in _DIRECTIONS:
+                rate = next((names[role] for role in rates if role in names), None)
+                bias = next((names[role] for role in biases if role in names), None)
+                if rate is not None and bias is not None and len(tensors[rate].shape) >= 2:
+                    roles = {"A_log": rate, "dt_proj.bias": bias}
+                    matches.append(Match((module or self.name) + direction, roles))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read A_log and the bias.
+
+        Raises:
+            TensorError: NaN or inf, or a bias that has not one entry per channel.
+        """
+        rate_name, bias_name = match.tensors["A_log"], match.tensors["dt_proj.bias"]
+        rate_spec, bias_spec = store.tensors[rate_name], store.tensors[bias_name]
+        bias = read_real(store, bias_name, rate_spec.shape[:-1]).ravel()
+        log_rate = read_real(store, rate_name, rate_spec.shape)
+        state = log_rate.shape[-1]
+
+        step = apply_transform(bias, "softplus")
+        rate = apply_transform(log_rate.reshape(-1, state), "exp").value
+        decay = step.value[:, None] * rate
+        eigenvalue = np.exp(-decay)
+        by_rate = one_to_one(
+            "A_log",
+            rate_name,
+            log_rate.ravel(),
+            rate_spec.dtype,
+            -(eigenvalue * decay).ravel(),
+        )
+        by_bias = ParameterGroup(
+            name="dt_proj.bias",
+            tensor=bias_name,
+            values=bias,
+            dtype=bias_spec.dtype,
+            scalar=np.repeat(np.arange(bias.size), state),
+            eigenvalue=by_rate.eigenvalue,
+            eigenvalue_derivative=(
+                -(eigenvalue * rate * step.slope[:, None]).ravel().astype(np.complex128)
+            ),
+            log_gain_derivative=np.repeat(step.log_slope, state).astype(np.complex128),
+        )
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=(rate_name, bias_name),
+            log_eigenvalues=-np.minimum(decay, LARGEST_DECAY).ravel().astype(np.complex128),
+            log_gain=np.repeat(step.log, state),
+            parameters=(by_rate, by_bias),
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(_NOMINAL,),
+        )

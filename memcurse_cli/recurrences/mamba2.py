@@ -1,0 +1,146 @@
+"""Mamba-2 (state space duality) of Dao & Gu 2024, arXiv 2405.21060, at its nominal input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.discretization import apply_transform
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import (
+    LARGEST_DECAY,
+    group_by_module,
+    one_to_one,
+    read_real,
+    require_shape,
+    shown_shape,
+    split_name,
+)
+from memcurse_cli.recurrences.recurrence import Recurrence
+
+GROUPS = Assumption(
+    key="groups",
+    default="1",
+    choices=("1", "2", "4", "8", "16", "32", "64"),
+    meaning="how many groups of heads share B and C (n_groups); the size of the state rests on it",
+)
+
+# A gated delta net has A_log and dt_bias too, but no D, and other names for its projections.
+_REQUIRED = ("A_log", "dt_bias", "D", "in_proj.weight", "conv1d.weight")
+_OPTIONAL = ("in_proj.bias", "norm.weight")
+# Nemotron-H keeps what needs single precision in a module of its own inside the mixer.
+_SINGLE_PRECISION = "_fp32_params"
+
+_UNCLAMPED = (
+    "Δ is not clamped: the limits of time_step_limit are in the configuration, not in the"
+    " checkpoint, and act on whole sequences only"
+)
+
+
+class Mamba2:
+    """``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and ``Δ = softplus(dt_bias + in_proj.bias[-heads:])``.
+
+    One eigenvalue per head, which drives (head dimension × state) scalar states:
+    ``h[t] = λ h[t-1] + Δ B x[t]``, mamba_ssm/modules/mamba2.py, `Mamba2.step`. The rows of in_proj
+    are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ.
+    """
+
+    name = "mamba2"
+    title = "Mamba-2 (SSD)"
+    recognised_by = "A_log, dt_bias and D (heads) beside in_proj.weight and conv1d.weight"
+    equation = "λ = exp(-Δ e^A_log), Δ = softplus(dt_bias + in_proj.bias[-heads:])"
+    source = "mamba_ssm and transformers; Dao & Gu 2024, arXiv 2405.21060"
+    assumptions = (GROUPS,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every one-dimensional ``A_log`` that has all of a Mamba-2 mixer's tensors beside it."""
+        modules = group_by_module(tensors, _REQUIRED + _OPTIONAL)
+        matches = []
+        for module, names in modules.items():
+            if "A_log" not in names or len(tensors[names["A_log"]].shape) != 1:
+                continue
+            parent, last = split_name(module)
+            mixer = parent if last == _SINGLE_PRECISION else module
+            roles = modules.get(mixer, {}) | names
+            if all(role in roles for role in _REQUIRED):
+                matches.append(Match(mixer or self.name, roles))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read A_log, dt_bias and the end of in_proj.bias.
+
+        Raises:
+            TensorError: NaN or inf, or shapes that do not make a Mamba-2 mixer.
+        """
+        names = match.tensors
+        assumed = Assumed(options)
+        multiplicity = _multiplicity(store, names, int(assumed.choose(GROUPS)))
+        log_rate = read_real(store, names["A_log"], (None,))
+        heads = log_rate.size
+        biases = {"dt_bias": read_real(store, names["dt_bias"], (heads,))}
+        if "in_proj.bias" in names:
+            biases["in_proj.bias"] = read_real(store, names["in_proj.bias"], (None,))[-heads:]
+
+        step = apply_transform(np.sum(list(biases.values()), axis=0), "softplus")
+        rate = apply_transform(log_rate, "exp").value
+        decay = step.value * rate
+        eigenvalue = np.exp(-decay)
+        dtypes = {role: store.tensors[name].dtype for role, name in names.items()}
+        by_rate = one_to_one(
+            "A_log", names["A_log"], log_rate, dtypes["A_log"], -eigenvalue * decay
+        )
+        by_biases = (
+            one_to_one(
+                role,
+                names[role],
+                bias,
+                dtypes[role],
+                -eigenvalue * rate * step.slope,
+                step.log_slope,
+            )
+            for role, bias in biases.items()
+        )
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=(names["A_log"], *(names[role] for role in biases)),
+            log_eigenvalues=-np.minimum(decay, LARGEST_DECAY).astype(np.complex128),
+            log_gain=step.log,
+            parameters=(by_rate, *by_biases),
+            multiplicity=multiplicity,
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(*assumed.sentences, _UNCLAMPED),
+        )
+
+
+def _multiplicity(store: TensorStore, names: Mapping[str, str], groups: int) -> int:
+    """Head dimension × state, from the rows of in_proj (z, x, B, C, Δ) and conv1d (x, B, C).
+
+    Raises:
+        TensorError: the shapes contradict each other.
+    """
+    shapes = {role: store.tensors[name].shape for role, name in names.items()}
+    require_shape(store, names["in_proj.weight"], (None, None))
+    require_shape(store, names["conv1d.weight"], (None, None, None))
+    heads, rows, convolved = (
+        shapes[role][0] for role in ("A_log", "in_proj.weight", "conv1d.weight")
+    )
+    if "in_proj.bias" in names:
+        require_shape(store, names["in_proj.bias"], (rows,))
+    # A mixer may carry a gated MLP in the same projection; its norm is as wide as its heads.
+    gate = rows - convolved - heads
+    width = shapes["norm.weight"][0] if len(shapes.get("norm.weight", ())) == 1 else gate
+    shared = convolved - width
+    if heads < 1 or width % heads or not 0 < width <= gate or shared < 1 or shared % (2 * groups):
+        raise TensorError(
+            f"its shape {shown_shape(shapes['in_proj.weight'])} does not fit {heads} heads,"
+            f" {convolved} convolved channels and groups={groups}",
+            where=names["in_proj.weight"],
+            remedy="give the number of groups with --assume groups=, or export the layer again",
+        )
+    return width // heads * (shared // (2 * groups))

@@ -1,0 +1,258 @@
+"""What S4D and S4 share: the names of each version, the step size and the diagonal of A.
+
+The tensors were renamed in every version of state-spaces/s4, the sign of ``A_imag`` changed with
+version 4, and the transforms are constructor arguments that no checkpoint stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.discretization import (
+    RELU_OFFSET,
+    TRANSFORMS,
+    PositiveParameter,
+    apply_transform,
+)
+from memcurse_cli.recurrences.family import Assumption
+from memcurse_cli.recurrences.reading import read_finite, read_real, shown_shape
+from memcurse_cli.recurrences.recurrence import Complexes, Floats, Integers
+
+REAL_TRANSFORM = Assumption(
+    key="real-transform",
+    default="exp",
+    choices=TRANSFORMS,
+    meaning="the map from A_real (inv_A_real, inv_w_real) to -Re A",
+)
+IMAG_TRANSFORM = Assumption(
+    key="imag-transform",
+    default="none",
+    choices=TRANSFORMS,
+    meaning="the map from A_imag to |Im A|",
+)
+STEP_TRANSFORM = Assumption(
+    key="dt-transform",
+    default="exp",
+    choices=TRANSFORMS,
+    meaning="the map from inv_dt to the step size Δ",
+)
+
+
+@dataclass(frozen=True)
+class Version:
+    """How one version names and transforms its parameters.
+
+    Attributes:
+        step: the tensor that gives Δ.
+        real: the tensor that gives -Re A.
+        imag: the tensor that gives Im A.
+        sign: of ``imag`` in A.
+        transforms: those of the assumptions that are arguments of its constructor; the other
+            transforms are written into its code.
+        relu_offset: what its rectifier adds.
+    """
+
+    step: str
+    real: str
+    imag: str
+    sign: int
+    transforms: tuple[Assumption, ...] = ()
+    relu_offset: float = RELU_OFFSET
+
+
+@dataclass(frozen=True)
+class Component:
+    """One real number per mode that moves the diagonal of A.
+
+    Attributes:
+        role: the tensor that holds it.
+        scalar: (systems, modes) index into the tensor's scalars.
+        slope: (systems, modes) dA/dω.
+    """
+
+    role: str
+    scalar: Integers
+    slope: Complexes
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """The diagonal of A, one row per independent system.
+
+    Attributes:
+        values: (systems, modes).
+        components: what moves it.
+        stored: the stored scalars by role, on one axis.
+        stable: its real part is negative whatever the parameters.
+    """
+
+    values: Complexes
+    components: tuple[Component, ...]
+    stored: Mapping[str, Floats]
+    stable: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step size of every channel and mode.
+
+    Attributes:
+        parameter: Δ, (channels, 1) where a channel's modes share it, else (channels, modes).
+        stored: the stored scalars, on one axis.
+        positive: Δ > 0 whatever the parameters.
+    """
+
+    parameter: PositiveParameter
+    stored: Floats
+    positive: bool
+
+    @property
+    def channels(self) -> int:
+        """The number of channels H."""
+        return len(self.parameter.value)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the modes of a channel share their step size."""
+        return self.stored.size == self.channels
+
+
+def read_diagonal(
+    store: TensorStore, names: Mapping[str, str], version: Version, assumed: Assumed
+) -> Diagonal:
+    """``A = -f(real) ± i g(imag)``, with the transforms of the version.
+
+    Raises:
+        TensorError: NaN or inf, or real and imaginary parts of different shapes.
+    """
+    stored = read_real(store, names[version.real], (None, None))
+    transform = assumed.choose(REAL_TRANSFORM, silent=REAL_TRANSFORM not in version.transforms)
+    real = apply_transform(stored, transform, relu_offset=version.relu_offset)
+    values = -real.value.astype(np.complex128)
+    scalar = np.arange(stored.size).reshape(stored.shape)
+    components = [Component(version.real, scalar, -real.slope.astype(np.complex128))]
+    tensors = {version.real: stored.ravel()}
+    if version.imag in names:
+        frequency = read_real(store, names[version.imag], stored.shape)
+        silent = IMAG_TRANSFORM not in version.transforms
+        imag = apply_transform(frequency, assumed.choose(IMAG_TRANSFORM, silent=silent))
+        values = values + 1j * version.sign * imag.value
+        imag_slope = (1j * version.sign * imag.slope).astype(np.complex128)
+        components.append(Component(version.imag, scalar, imag_slope))
+        tensors[version.imag] = frequency.ravel()
+    return Diagonal(values, tuple(components), tensors, transform != "none")
+
+
+def read_step(
+    store: TensorStore, tensor: str, version: Version, modes: int, assumed: Assumed
+) -> Step:
+    """Δ, one per channel or one per mode.
+
+    Raises:
+        TensorError: NaN or inf, or another shape than (H,), (H, 1) or (H, modes).
+    """
+    shape = store.tensors[tensor].shape
+    untied = len(shape) == 2 and shape[1] == modes
+    wanted = (None,) if len(shape) == 1 else (None, modes if untied else 1)
+    stored = read_real(store, tensor, wanted)
+    stored = stored.reshape(stored.shape[0], -1)
+    transform = assumed.choose(STEP_TRANSFORM, silent=STEP_TRANSFORM not in version.transforms)
+    return Step(apply_transform(stored, transform), stored.ravel(), transform != "none")
+
+
+def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
+    """(channels,) which row of A and B each channel uses: ``h mod systems``.
+
+    Raises:
+        TensorError: the systems do not divide the channels.
+    """
+    if channels % systems:
+        raise TensorError(
+            f"its {systems} systems do not divide the {channels} channels of the step size",
+            where=tensor,
+            remedy="check that the layer's tensors belong together",
+        )
+    return np.arange(channels) % systems
+
+
+def read_pairs(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Complexes:
+    """A tensor that is stored complex, or real with a last axis of (real, imaginary).
+
+    Args:
+        store: the checkpoint.
+        tensor: its name.
+        shape: its shape as a complex tensor, where None stands for any size. Leading axes of
+            size one may be missing.
+
+    Raises:
+        TensorError: NaN or inf, or another shape.
+    """
+    values = read_finite(store, tensor)
+    if not np.iscomplexobj(values):
+        if values.ndim <= 1 or values.shape[-1] != 2:
+            raise _shape_error(tensor, values.shape, (*shape, 2))
+        values = values[..., 0] + 1j * values[..., 1]
+    return with_leading_axes(values, tensor, shape).astype(np.complex128)
+
+
+def with_leading_axes(
+    values: NDArray[np.generic], tensor: str, shape: tuple[int | None, ...]
+) -> NDArray[np.generic]:
+    """``values`` with the leading axes of size one that are missing from ``shape``.
+
+    Raises:
+        TensorError: it does not fit the shape, where None stands for any size.
+    """
+    padded = values.reshape((1,) * (len(shape) - values.ndim) + values.shape)
+    fits = padded.ndim == len(shape) and all(
+        wanted in (None, size) for wanted, size in zip(shape, padded.shape, strict=True)
+    )
+    if not fits:
+        raise _shape_error(tensor, values.shape, shape)
+    return padded
+
+
+def _shape_error(
+    tensor: str, found: tuple[int, ...], wanted: tuple[int | None, ...]
+) -> TensorError:
+    shown = ", ".join("any" if size is None else str(size) for size in wanted)
+    return TensorError(
+        f"its shape {shown_shape(found)} does not fit, ({shown}) is needed",
+        where=tensor,
+        remedy="check that the layer's tensors belong together",
+    )
+
+
+def read_matrices(
+    store: TensorStore, names: Mapping[str, str], system: Integers, modes: int, paired: bool
+) -> tuple[Complexes, Complexes | None]:
+    """B as (n, 1) and C as (outputs of a channel, n), for the n = channels × modes states.
+
+    The minimal S4D has no B, which is one. A layer that stores one of each conjugate pair puts
+    out ``2 Re[C h]``; the real S4D doubles its output too, so that its C is doubled here.
+
+    Raises:
+        TensorError: NaN or inf, or a shape that does not fit.
+    """
+    systems = int(system.max()) + 1
+    channels = system.size
+
+    def read(tensor: str, shape: tuple[int | None, ...]) -> Complexes:
+        if paired:
+            return read_pairs(store, tensor, shape)
+        return with_leading_axes(read_finite(store, tensor), tensor, shape).astype(np.complex128)
+
+    readin = np.ones((channels * modes, 1), dtype=np.complex128)
+    if "B" in names:
+        readin = read(names["B"], (1, systems, modes))[0, system].reshape(-1, 1)
+    if "C" not in names:
+        return readin, None
+    readout = read(names["C"], (None, channels, modes)).reshape(-1, channels * modes)
+    return readin, readout if paired else 2 * readout

@@ -1,0 +1,179 @@
+"""S4D, the diagonal S4 of Gu et al. 2022, arXiv 2206.11893."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.discretization import (
+    BILINEAR,
+    METHODS,
+    ZERO_ORDER_HOLD,
+    DiscreteModes,
+    discretise,
+    group_through_z,
+)
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import group_by_module
+from memcurse_cli.recurrences.recurrence import Complexes, Integers, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.s4 import (
+    IMAG_TRANSFORM,
+    REAL_TRANSFORM,
+    STEP_TRANSFORM,
+    Diagonal,
+    Step,
+    Version,
+    read_diagonal,
+    read_matrices,
+    read_step,
+    system_of_channel,
+)
+
+DISCRETIZATION = Assumption(
+    key="discretization",
+    default=ZERO_ORDER_HOLD,
+    choices=METHODS,
+    meaning="from continuous time to steps; S4D's default is zoh, but bilinear in version 3",
+)
+
+MINIMAL = Version("log_dt", "log_A_real", "A_imag", +1)
+VERSION_3 = Version("log_dt", "inv_A_real", "A_imag", +1, (REAL_TRANSFORM,))
+VERSION_4 = Version(
+    "inv_dt", "A_real", "A_imag", -1, (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
+)
+_VERSIONS = (MINIMAL, VERSION_3, VERSION_4)
+_ROLES = tuple(
+    dict.fromkeys(
+        (
+            *(role for version in _VERSIONS for role in (version.step, version.real)),
+            *("A_imag", "B", "C", "P"),
+        )
+    )
+)
+
+
+class S4D:
+    """``λ = exp(Δ A)`` or its bilinear form, with ``A = -f(A_real) ± i A_imag``.
+
+    One input, N/2 stored modes and ``y = 2 Re[C h]`` per channel: `SSMKernelDiag` (models/s4/s4.py)
+    and `S4DKernel` (models/s4/s4d.py) in state-spaces/s4. Channel h uses row ``h mod n_ssm`` of A
+    and B. One Δ per channel moves λ and γ of all its modes.
+    """
+
+    name = "s4d"
+    title = "S4D (diagonal S4)"
+    recognised_by = "A_real with inv_dt, or log_A_real or inv_A_real with A_imag and log_dt; no P"
+    equation = "λ = exp(Δ A) or (1 + Δ A/2)/(1 - Δ A/2), A = -f(A_real) ± i A_imag, Δ = g(inv_dt)"
+    source = "state-spaces/s4, versions 3 and 4 and minimal; Gu et al. 2022, arXiv 2206.11893"
+    assumptions = (DISCRETIZATION, REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every diagonal A beside a step size; version 4 may be real, without ``A_imag``."""
+        matches = []
+        for module, names in group_by_module(tensors, _ROLES).items():
+            if _versions(names) and "P" not in names:
+                matches.append(Match(module or self.name, names))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read Δ, A, B and C.
+
+        Raises:
+            TensorError: NaN or inf, or shapes that do not fit together.
+        """
+        names = match.tensors
+        version = _versions(names)[0]
+        assumed = Assumed(options)
+        method = assumed.choose(
+            DISCRETIZATION,
+            default=BILINEAR if version is VERSION_3 else ZERO_ORDER_HOLD,
+            silent=version is MINIMAL,
+        )
+        diagonal = read_diagonal(store, names, version, assumed)
+        systems, modes = diagonal.values.shape
+        step = read_step(store, names[version.step], version, modes, assumed)
+        system = system_of_channel(systems, step.channels, names[version.real])
+        discrete = discretise((step.parameter.value * diagonal.values[system]).ravel(), method)
+        readin, readout = read_matrices(store, names, system, modes, version.imag in names)
+        log_step = np.broadcast_to(step.parameter.log, (step.channels, modes)).ravel()
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(
+                names[role] for role in (version.step, *diagonal.stored, "B", "C") if role in names
+            ),
+            log_eigenvalues=discrete.log_eigenvalue,
+            log_gain=discrete.log_gain + log_step,
+            parameters=(
+                _step_group(store, names, version, step, diagonal.values[system], discrete),
+                *_diagonal_groups(store, names, step, diagonal, system, discrete),
+            ),
+            readin=readin,
+            readout=readout,
+            channel=np.repeat(np.arange(step.channels), modes),
+            conjugate_pairs=version.imag in names,
+            stable_by_construction=diagonal.stable and step.positive,
+            assumptions=tuple(assumed.sentences),
+        )
+
+
+def _versions(names: Mapping[str, str]) -> list[Version]:
+    """The versions that a module's tensors make complete."""
+    return [
+        version
+        for version in _VERSIONS
+        if version.real in names
+        and version.step in names
+        and (version.imag in names or version is VERSION_4)
+    ]
+
+
+def _step_group(
+    store: TensorStore,
+    names: Mapping[str, str],
+    version: Version,
+    step: Step,
+    rate: Complexes,
+    discrete: DiscreteModes,
+) -> ParameterGroup:
+    """One step size moves all modes of its channel where they share it."""
+    parameter = step.parameter
+    scalar = np.arange(step.stored.size).reshape(parameter.value.shape)
+    return group_through_z(
+        version.step,
+        names[version.step],
+        step.stored,
+        store.tensors[names[version.step]].dtype,
+        discrete,
+        scalar=np.broadcast_to(scalar, rate.shape).ravel(),
+        eigenvalue=np.arange(rate.size),
+        z_slope=(rate * parameter.slope).ravel(),
+        log_step_slope=np.broadcast_to(parameter.log_slope, rate.shape).ravel(),
+    )
+
+
+def _diagonal_groups(
+    store: TensorStore,
+    names: Mapping[str, str],
+    step: Step,
+    diagonal: Diagonal,
+    system: Integers,
+    discrete: DiscreteModes,
+) -> list[ParameterGroup]:
+    """One entry of A moves a mode of every channel that uses its row."""
+    return [
+        group_through_z(
+            component.role,
+            names[component.role],
+            diagonal.stored[component.role],
+            store.tensors[names[component.role]].dtype,
+            discrete,
+            scalar=component.scalar[system].ravel(),
+            eigenvalue=np.arange(system.size * diagonal.values.shape[1]),
+            z_slope=(step.parameter.value * component.slope[system]).ravel(),
+        )
+        for component in diagonal.components
+    ]
