@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from theory import brute_force
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.parametrization import (
+    NORMALIZATIONS,
+    PARAMETRIZATIONS,
+    Derivative,
+    parametrize,
+)
+from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
+
+STEP = 0.05
+NO_ANGLE = 1e-300  # the LRU's own coordinates are log θ
+Map = Callable[[jax.Array], jax.Array]
+
+
+def maps(parametrization: str, z: complex) -> tuple[dict[str, float], Map]:
+    """The parameters at log λ = z, and the map from them to log λ, written from the papers."""
+    decay, angle = -z.real, z.imag
+    modulus = np.exp(-decay)
+    if parametrization == "real-imaginary":
+        value = np.exp(z)
+        point = {"lambda_re": value.real, "lambda_im": value.imag}
+        return point, lambda w: jnp.log(w[0] + 1j * w[1])
+    if parametrization == "polar":
+        return {"nu": modulus, "theta": angle}, lambda w: jnp.log(w[0]) + 1j * w[1]
+    if parametrization == "lru":
+        point = {"nu_log": np.log(decay), "theta_log": np.log(angle)}
+        return point, lambda w: -jnp.exp(w[0]) + 1j * jnp.exp(w[1])
+    if parametrization == "optimal":
+
+        def turns(nu: float) -> float:
+            return (1 - nu**2) / (nu * (1 + nu**2) ** 0.5)
+
+        point = {"omega_nu": np.arctanh(modulus), "omega_theta": angle / turns(modulus)}
+        return point, lambda w: jnp.log(jnp.tanh(w[0])) + 1j * w[1] * turns(jnp.tanh(w[0]))
+    if parametrization == "s4":
+        point = {
+            "log_dt": np.log(STEP),
+            "log_A_real": np.log(decay / STEP),
+            "A_imag": angle / STEP,
+        }
+        return point, lambda w: jnp.exp(w[0]) * (-jnp.exp(w[1]) + 1j * w[2])
+    return {"bias": -np.log(np.expm1(decay))}, lambda w: jnp.log(jax.nn.sigmoid(w[0])) + 0j
+
+
+def log_gain(parametrization: str, normalization: str, w: jax.Array, log: Map) -> jax.Array:
+    z = log(w)
+    if normalization == "lru" and parametrization == "optimal":
+        return 0.5 * jnp.log(1 - jnp.abs(jnp.exp(z)) ** 2) + 0j
+    if normalization == "gru":
+        return jnp.log(1 - jnp.exp(z))
+    if normalization == "zoh":
+        return jnp.log((jnp.exp(z) - 1) / (z / jnp.exp(w[0])))
+    return jnp.zeros_like(z)
+
+
+def is_real(parametrization: str, normalization: str) -> bool:
+    return parametrization == "sigmoid-gate" or normalization == "gru"
+
+
+def reachable(parametrization: str, normalization: str) -> bool:
+    return normalization != "zoh" or parametrization == "s4"
+
+
+CASES = [(p, n) for p in PARAMETRIZATIONS for n in NORMALIZATIONS if reachable(p, n)]
+
+
+@pytest.mark.parametrize("decay", [1.3, 0.1, 1e-4])
+@pytest.mark.parametrize(("parametrization", "normalization"), CASES)
+def test_derivatives_are_those_of_the_map(
+    parametrization: str, normalization: str, decay: float
+) -> None:
+    real = is_real(parametrization, normalization)
+    z = complex(-decay, NO_ANGLE if real else 2.5)
+    point, log = maps(parametrization, z)
+    w = np.array(list(point.values()))
+
+    def both(v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.exp(log(v)), log_gain(parametrization, normalization, v, log)
+
+    with jax.enable_x64(True):
+        eigenvalue, gain = (np.asarray(slopes) for slopes in jax.jacfwd(both)(w))
+    logs = np.array([z.real + 0j if real else z])
+    found = parametrize(logs, parametrization, normalization, STEP).derivatives
+    own = ["gamma_log"] if normalization == "lru" and parametrization != "optimal" else []
+    assert list(found) == [*point, *own]
+    for index, name in enumerate(point):
+        derivative = found[name]
+        scale = max(abs(eigenvalue))
+        assert abs(derivative.eigenvalue[0] - eigenvalue[index]) <= 1e-9 * scale
+        if derivative.log_gain is None:
+            assert gain[index] == 0
+        else:
+            scale = max(abs(gain))
+            assert abs(derivative.log_gain[0] - gain[index]) <= 1e-9 * scale + 1e-15
+
+
+@pytest.mark.parametrize(("parametrization", "normalization"), CASES)
+@pytest.mark.parametrize("rho", [0.0, 0.9, 1.0])
+def test_sensitivities_are_those_of_the_impulse_response(
+    parametrization: str, normalization: str, rho: float
+) -> None:
+    """E|dh/dω|² from autodiff of γ λ^n, with every formula of the theory left aside."""
+    real = is_real(parametrization, normalization)
+    z = complex(-0.2, NO_ANGLE if real else 0.7)
+    point, log = maps(parametrization, z)
+    own = normalization == "lru" and parametrization != "optimal"
+    lru_log_gain = 0.5 * np.log(-np.expm1(2 * z.real))
+    names = [*point, "gamma_log"] if own else list(point)
+    w = np.array([*point.values(), lru_log_gain] if own else list(point.values()))
+    n = np.arange(250)
+
+    def response(v: jax.Array) -> jax.Array:
+        gain = v[-1] + 0j if own else log_gain(parametrization, normalization, v, log)
+        return jnp.exp(gain + n * log(v))
+
+    with jax.enable_x64(True):
+        slopes = np.asarray(jax.jacfwd(response)(w))
+        h = np.asarray(response(w))
+    second_moment = brute_force.expectation(h, h, rho).real
+
+    logs = np.array([z.real + 0j if real else z])
+    moment = moments(logs, Autocorrelation.from_rho(rho))
+    found = parametrize(logs, parametrization, normalization, STEP)
+    gain = np.exp(2 * found.log_gain[0].real)
+    assert gain * moment.second_moment[0] == pytest.approx(second_moment, rel=1e-10)
+    for index, name in enumerate(names):
+        expected = brute_force.expectation(slopes[:, index], slopes[:, index], rho).real
+        derivative: Derivative = found.derivatives[name]
+        moved = (derivative.eigenvalue, derivative.log_gain)
+        absolute = parameter_sensitivity(moment, found.log_gain, *moved)[0]
+        assert absolute == pytest.approx(expected, rel=1e-9, abs=1e-13)
+        relative = relative_sensitivity(moment, *moved)[0]
+        assert relative == pytest.approx(expected / second_moment, rel=1e-9, abs=1e-13)
+
+
+@pytest.mark.parametrize(("parametrization", "normalization"), CASES)
+def test_an_eigenvalue_of_zero_has_finite_derivatives(
+    parametrization: str, normalization: str
+) -> None:
+    found = parametrize(np.array([complex(-np.inf)]), parametrization, normalization)
+    near = parametrize(np.array([complex(-700.0)]), parametrization, normalization)
+    for name, derivative in found.derivatives.items():
+        limit = near.derivatives[name]
+        assert derivative.eigenvalue == pytest.approx(limit.eigenvalue, abs=1e-12)
+        if derivative.log_gain is not None:
+            assert limit.log_gain is not None
+            # 1/log λ is how slowly a zero-order hold gets there
+            assert derivative.log_gain == pytest.approx(limit.log_gain, abs=1e-4)
+
+
+def kappa(logs: np.ndarray, derivative: Derivative) -> float:
+    return float(relative_sensitivity(moments(logs), derivative.eigenvalue, derivative.log_gain)[0])
+
+
+@pytest.mark.parametrize("tau", [1e4, 1e9, 1e15])
+def test_long_memory_under_the_lru_costs_half(tau: float) -> None:
+    """κ(ω_ν) → 1/2 while κ(λ) diverges as 1/(2(1-|λ|)²); κ(ω_θ) → θ²/(2(1-|λ|)²)."""
+    angle = 0.3
+    logs = np.array([complex(-1 / tau, angle)])
+    lru = parametrize(logs, "lru", "lru").derivatives
+    plain = parametrize(logs).derivatives
+    close = {"rel": 2 / tau + 1e-14}
+    assert kappa(logs, lru["nu_log"]) == pytest.approx(0.5, **close)
+    assert kappa(logs, lru["gamma_log"]) == pytest.approx(1, rel=1e-14)
+    assert kappa(logs, plain["lambda_re"]) == pytest.approx(tau**2 / 2, **close)
+    assert kappa(logs, lru["theta_log"]) == pytest.approx(angle**2 * tau**2 / 2, **close)
+
+
+def test_the_second_moment_under_the_lru_gain_is_one() -> None:
+    """E|h|² = γ²/(1-|λ|²), not the printed γ/(1-|λ|²) of Zucchet & Orvieto 2024, eq. 68."""
+    logs = np.array([-0.7 + 1j, -1e-3 + 2j, -1e-12 + 3j])
+    gain = np.exp(parametrize(logs, "lru", "lru").log_gain.real)
+    second_moment = moments(logs).second_moment
+    np.testing.assert_allclose(gain**2 * second_moment, 1, rtol=1e-14)
+    assert (abs(gain * second_moment - 1) > 0.15).all()
+
+
+@pytest.mark.parametrize("tau", [2.0, 1e6, 1e15])
+def test_the_optimal_parametrisation_has_unit_curvature(tau: float) -> None:
+    """Zucchet & Orvieto 2024, B.1.2: both sensitivities are 1 for white input, at every λ."""
+    logs = np.array([complex(-1 / tau)])
+    found = parametrize(logs, "optimal", "lru")
+    for derivative in found.derivatives.values():
+        sensitivity = parameter_sensitivity(
+            moments(logs), found.log_gain, derivative.eigenvalue, derivative.log_gain
+        )
+        assert sensitivity[0] == pytest.approx(1, rel=1e-12)
+
+
+def sensitivity(log: complex, parametrization: str, name: str) -> float:
+    logs = np.array([log], complex)
+    found = parametrize(logs, parametrization, "lru")
+    derivative = found.derivatives[name]
+    moved = (derivative.eigenvalue, derivative.log_gain)
+    return float(parameter_sensitivity(moments(logs), found.log_gain, *moved)[0])
+
+
+def test_the_hessians_of_the_papers_own_code(paper: Path) -> None:
+    rows = json.loads((paper / "one_dimensional.json").read_text())["hessian_at_opt"]
+    for row in rows:
+        log = np.log(row["lam"])
+        close = {"rel": 1e-9}
+        assert sensitivity(log, "polar", "theta") == pytest.approx(
+            row["gamma_polar_theta"], **close
+        )
+        assert sensitivity(log, "optimal", "omega_nu") == pytest.approx(
+            row["gamma_tanh_nu"], **close
+        )
+        turned = sensitivity(log, "optimal", "omega_theta")
+        assert turned == pytest.approx(row["gamma_tanh_theta"], **close)
+        exponential = sensitivity(complex(log, np.pi / 100), "lru", "theta_log")
+        assert exponential == pytest.approx(row["theta_exp_at_pi100"], **close)
+        # γ = √(1-ν²) moves with ν there: undo dν/dω_ν = 1 - ν² of `optimal`.
+        coupled = sensitivity(log, "optimal", "omega_nu") / np.expm1(2 * log) ** 2
+        assert coupled == pytest.approx(row["gamma_nu"], **close)
+
+
+def test_the_gru_of_the_papers_own_code(paper: Path) -> None:
+    rows = json.loads((paper / "gru_theory.json").read_text())["rows"]
+    text = Autocorrelation((0.332, 0.043056), (0.0, 0.997005))
+    for span, second_moment, authors, expected in rows:
+        logs = np.array([complex(np.log1p(-1 / span))])
+        moment = moments(logs, text)
+        found = parametrize(logs, "sigmoid-gate", "gru")
+        gain = np.exp(2 * found.log_gain.real)
+        assert (gain * moment.second_moment)[0] == pytest.approx(second_moment, rel=1e-4)
+        bias = found.derivatives["bias"]
+        sensitivity = parameter_sensitivity(moment, found.log_gain, bias.eigenvalue, bias.log_gain)[
+            0
+        ]
+        assert sensitivity == pytest.approx(expected, rel=1e-4)
+        assert abs(sensitivity / authors - 1) > 5e-3  # the printed curve has spurious terms
+
+
+@pytest.mark.parametrize("parametrization", ["lru", "optimal", "s4", "sigmoid-gate"])
+def test_refuses_what_a_stable_map_cannot_reach(parametrization: str) -> None:
+    for log in (0j, 0.1 + 0j):
+        with pytest.raises(UsageError, match=r"cannot reach \|λ\| ≥ 1"):
+            parametrize(np.array([log]), parametrization)
+    with pytest.raises(UsageError, match=r"cannot reach"):
+        parametrize(np.array([0j]), "polar", "lru")
+
+
+def test_refuses_an_angle_where_eigenvalues_are_real() -> None:
+    logs = np.array([-1 + 0.5j])
+    with pytest.raises(UsageError, match="sigmoid-gate has real eigenvalues"):
+        parametrize(logs, "sigmoid-gate")
+    with pytest.raises(UsageError, match="gru has real eigenvalues"):
+        parametrize(logs, "polar", "gru")
+
+
+def test_refuses_names_and_lists_the_right_ones() -> None:
+    logs = np.array([-1 + 0j])
+    with pytest.raises(UsageError, match="choose one of real-imaginary, polar, lru, optimal"):
+        parametrize(logs, "cartesian")
+    with pytest.raises(UsageError, match="choose one of none, lru, gru, zoh"):
+        parametrize(logs, "polar", "layer-norm")
+    with pytest.raises(UsageError, match="use it with the parametrization s4"):
+        parametrize(logs, "polar", "zoh")
+    for step_size in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(UsageError, match="step size"):
+            parametrize(logs, "s4", "zoh", step_size)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.signal import lfilter
+
+from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.rounding import Dtype, rounding_error, spacing
+from memcurse_cli.theory.sensitivity import relative_sensitivity
+
+TYPES: dict[Dtype, type] = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float16": np.float16,
+    "float32": np.float32,
+}
+
+
+def gap(stored: np.ndarray) -> np.ndarray:
+    """From each stored number to the next one away from zero, by counting up its bits."""
+    integers = {2: np.uint16, 4: np.uint32}[stored.dtype.itemsize]
+    following = (stored.view(integers) + integers(1)).view(stored.dtype)
+    return np.abs(following.astype(np.float64) - stored.astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_spacing_is_the_gap_between_stored_numbers(dtype: Dtype) -> None:
+    info = ml_dtypes.finfo(TYPES[dtype])
+    tiny, least = float(info.smallest_normal), float(info.smallest_subnormal)
+    values = [0.0, 1.0, 1.5, 1.99, 2.0, -3.0, 0.3, 1e3, tiny, 1.5 * tiny, tiny / 2, least]
+    stored = np.array(values).astype(TYPES[dtype])
+    assert spacing(stored.astype(np.float64), dtype).tolist() == gap(stored).tolist()
+
+
+@given(value=st.floats(-65000, 65000), dtype=st.sampled_from(list(TYPES)))
+def test_rounding_moves_a_value_by_at_most_half_its_spacing(value: float, dtype: Dtype) -> None:
+    rounded = float(np.array([value]).astype(TYPES[dtype])[0])
+    assert abs(rounded - value) <= spacing(np.array([value]), dtype)[0] / 2
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_value_beyond_the_range_has_no_spacing(dtype: Dtype) -> None:
+    largest = float(ml_dtypes.finfo(TYPES[dtype]).max)
+    ulp = spacing(np.array([largest]), dtype)[0]
+    values = np.array([largest, largest + 0.49 * ulp, largest + 0.51 * ulp, 2 * largest, np.inf])
+    with np.errstate(over="ignore"):
+        overflows = np.isinf(values.astype(TYPES[dtype]).astype(np.float64))
+    assert np.isinf(spacing(values, dtype)).tolist() == overflows.tolist()
+    assert overflows.tolist() == [False, False, True, True, True]
+
+
+def test_the_error_is_first_order_in_the_spacing() -> None:
+    values, kappa = np.array([0.3, -5.0, 1e5, 1.0]), np.array([2.0, 7.0, 0.0, np.inf])
+    error = rounding_error(kappa, values, "float16")
+    np.testing.assert_allclose(
+        error[:2], np.sqrt(kappa[:2] / 12) * np.spacing(abs(values[:2]).astype(np.float16))
+    )
+    assert np.isposinf(error[2:]).all()  # 1e5 is beyond float16, and κ diverges
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_state_moves_as_predicted_when_its_eigenvalue_is_stored(dtype: Dtype) -> None:
+    random = np.random.default_rng(0)
+    eigenvalues = random.uniform(0.5, 0.9, 400)
+    stored = eigenvalues.astype(TYPES[dtype]).astype(np.float64)
+    x = random.normal(size=5000)
+    measured = []
+    for exact, rounded in zip(eigenvalues, stored, strict=True):
+        h = lfilter([1.0], [1.0, -exact], x)
+        moved = lfilter([1.0], [1.0, -rounded], x) - h
+        measured.append(np.mean(moved**2) / np.mean(h**2))
+    kappa = relative_sensitivity(
+        moments(np.log(eigenvalues).astype(complex)), np.ones(400, complex)
+    )
+    predicted = rounding_error(kappa, eigenvalues, dtype) ** 2
+    assert np.mean(measured) == pytest.approx(np.mean(predicted), rel=0.15)

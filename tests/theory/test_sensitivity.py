@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from theory import brute_force
+
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import Moments, moments
+from memcurse_cli.theory.sensitivity import (
+    group_sensitivity,
+    parameter_sensitivity,
+    relative_sensitivity,
+)
+
+COLOURED = Autocorrelation((0.5, 1.0), (0.0, 0.9))
+
+
+@dataclass(frozen=True)
+class Jacobian:
+    size: int
+    scalar: NDArray[np.intp]
+    eigenvalue: NDArray[np.intp]
+    eigenvalue_derivative: NDArray[np.complex128]
+    log_gain_derivative: NDArray[np.complex128] | None = None
+
+
+def layer(size: int) -> tuple[NDArray[np.complex128], NDArray[np.complex128], Jacobian]:
+    """Random eigenvalues and gains, and a parameter each."""
+    random = np.random.default_rng(0)
+    logs = -random.uniform(1e-3, 2, size) + 1j * random.uniform(-3, 3, size)
+    gain, rates, slopes = random.normal(size=(3, size)) + 1j * random.normal(size=(3, size))
+    index = np.arange(size)
+    return logs, gain, Jacobian(size, index, index, rates, slopes)
+
+
+def test_a_real_parameter_has_no_factor_of_one_quarter() -> None:
+    """Zucchet & Orvieto 2024, eq. 56-59 print ¼ E|dh/dλ|² for the real part of λ."""
+    eigenvalue, rho, step = 0.8 * np.exp(0.5j), 0.5, 1e-5
+    ahead, _ = brute_force.impulse_responses(eigenvalue + step, 300)
+    behind, _ = brute_force.impulse_responses(eigenvalue - step, 300)
+    slope = (ahead - behind) / (2 * step)
+    expected = brute_force.expectation(slope, slope, rho).real
+    moment = moments(np.log(np.array([eigenvalue])), Autocorrelation.from_rho(rho))
+    one, nothing = np.ones(1, complex), np.zeros(1, complex)
+    found = parameter_sensitivity(moment, nothing, one)[0]
+    assert found == pytest.approx(expected, rel=1e-8)
+    assert found == moment.sensitivity[0]
+
+
+def test_a_single_parameter_is_the_quadratic_form_of_its_covariance() -> None:
+    logs, gain, jacobian = layer(30)
+    moment = moments(logs, COLOURED)
+    assert jacobian.log_gain_derivative is not None
+    moved = (jacobian.eigenvalue_derivative, jacobian.log_gain_derivative)
+    found = parameter_sensitivity(moment, gain, *moved)
+    relative = relative_sensitivity(moment, *moved)
+    for i in range(30):
+        covariance = np.array(
+            [
+                [moment.sensitivity[i], moment.cross_moment[i]],
+                [moment.cross_moment[i].conj(), moment.second_moment[i]],
+            ]
+        )
+        direction = np.exp(gain[i]) * np.array([moved[0][i], moved[1][i]])
+        expected = (direction @ covariance @ direction.conj()).real
+        assert found[i] == pytest.approx(expected, rel=1e-12)
+        held = abs(np.exp(gain[i])) ** 2 * moment.second_moment[i]
+        assert relative[i] == pytest.approx(expected / held, rel=1e-12)
+
+
+def test_parameters_of_one_eigenvalue_each_in_any_order() -> None:
+    logs, gain, jacobian = layer(12)
+    moment = moments(logs, COLOURED)
+    straight = group_sensitivity(moment, gain, jacobian)
+    order = np.random.default_rng(1).permutation(12)
+    assert jacobian.log_gain_derivative is not None
+    shuffled = Jacobian(
+        12,
+        order,
+        order,
+        jacobian.eigenvalue_derivative[order],
+        jacobian.log_gain_derivative[order],
+    )
+    for one, other in zip(straight, group_sensitivity(moment, gain, shuffled), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+def test_a_tied_parameter_adds_squares_above_and_below() -> None:
+    logs, gain, single = layer(6)
+    weight = np.array([1.0, 2.0, 0.5, 0.0, 3.0, 1.0])
+    moment = moments(logs, COLOURED)
+    each = parameter_sensitivity(
+        moment, gain, single.eigenvalue_derivative, single.log_gain_derivative
+    )
+    held = np.exp(2 * gain.real) * moment.second_moment
+    scalar = np.array([0, 0, 0, 1, 1, 1])
+    tied = Jacobian(
+        2, scalar, single.eigenvalue, single.eigenvalue_derivative, single.log_gain_derivative
+    )
+    found = group_sensitivity(moment, gain, tied, weight)
+    for k in range(2):
+        own = scalar == k
+        expected = np.sum((weight * each)[own])
+        assert found.sensitivity[k] == pytest.approx(expected, rel=1e-13)
+        relative = expected / np.sum((weight * held)[own])
+        assert found.relative_sensitivity[k] == pytest.approx(relative, rel=1e-13)
+
+
+def test_an_eigenvalue_that_several_parameters_move() -> None:
+    """The real and the imaginary part of the same eigenvalues, as one group of 2n scalars."""
+    logs, gain, _ = layer(4)
+    moment = moments(logs)
+    derivative = np.repeat([1, 1j], 4).astype(complex)
+    group = Jacobian(8, np.arange(8), np.tile(np.arange(4), 2), derivative)
+    found = group_sensitivity(moment, gain, group)
+    expected = np.exp(2 * gain.real) * moment.sensitivity
+    np.testing.assert_allclose(found.sensitivity, np.tile(expected, 2), rtol=1e-14)
+
+
+@pytest.mark.parametrize("scalar", [[0, 1, 2], [0, 0, 1]])
+def test_a_divergent_eigenvalue_makes_its_parameter_infinite_and_no_other(
+    scalar: list[int],
+) -> None:
+    logs = np.array([-0.1 + 0j, 0.1 + 0j, -0.2 + 0j])
+    index, rate = np.arange(3), np.array([1.0, 0.0, 1.0], complex)
+    group = Jacobian(max(scalar) + 1, np.array(scalar), index, rate, np.ones(3, complex))
+    gain = np.zeros(3, complex)
+    for value in group_sensitivity(moments(logs), gain, group):
+        assert np.isposinf(value[scalar[1]])
+        assert np.isfinite(np.delete(value, scalar[1])).all()
+    driven = np.array([1.0, 0.0, 1.0])
+    for value in group_sensitivity(moments(logs), gain, group, driven):
+        assert np.isfinite(value).all()
+
+
+@pytest.mark.parametrize("scalar", [[0, 1], [0, 0]])
+def test_the_gain_cancels_from_the_relative_sensitivity(scalar: list[int]) -> None:
+    logs = np.array([-1e-12 + 1j, -1e-12 + 1j])
+    group = Jacobian(max(scalar) + 1, np.array(scalar), np.arange(2), np.ones(2, complex))
+    expected = group_sensitivity(moments(logs), np.zeros(2, complex), group)
+    small = group_sensitivity(moments(logs), np.full(2, -150 + 2j), group)
+    np.testing.assert_allclose(
+        small.relative_sensitivity, expected.relative_sensitivity, rtol=1e-12
+    )
+    np.testing.assert_allclose(small.sensitivity, np.exp(-300) * expected.sensitivity, rtol=1e-12)
+
+
+def test_a_scalar_that_moves_nothing_is_not_sensitive() -> None:
+    group = Jacobian(3, np.array([1]), np.array([0]), np.ones(1, complex))
+    found = group_sensitivity(moments(np.array([-1 + 0j])), np.zeros(1, complex), group)
+    assert found.sensitivity[[0, 2]].tolist() == [0, 0]
+    assert found.relative_sensitivity[[0, 2]].tolist() == [0, 0]
+    assert found.relative_sensitivity[1] > 0
+
+
+def test_a_state_of_zero_that_is_moved_is_infinitely_sensitive() -> None:
+    """λ = -1 and a constant input: the state is 0 after two steps, its derivative is not."""
+    moment = Moments(np.zeros(1), np.zeros(1, complex), np.ones(1))
+    assert np.isposinf(relative_sensitivity(moment, np.ones(1, complex))[0])
+    assert relative_sensitivity(moment, np.zeros(1, complex), np.ones(1, complex))[0] == 0
+
+
+@given(
+    decay=st.floats(1e-9, 50.0),
+    angle=st.floats(-np.pi, np.pi),
+    rho=st.floats(0.0, 1.0),
+    rate=st.complex_numbers(max_magnitude=1e3),
+    slope=st.complex_numbers(max_magnitude=1e3),
+)
+def test_sensitivities_are_never_negative(
+    decay: float, angle: float, rho: float, rate: complex, slope: complex
+) -> None:
+    moment = moments(np.array([complex(-decay, angle)]), Autocorrelation.from_rho(rho))
+    assert relative_sensitivity(moment, np.array([rate]), np.array([slope]))[0] >= 0
