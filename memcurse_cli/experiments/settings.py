@@ -45,7 +45,7 @@ RECIPES = {
     NetworkName.DENSE_LINEAR_RNN: Recipe(5e-5, 10_000, 128),
     NetworkName.COMPLEX_DIAGONAL_RNN: Recipe(3e-3, 10_000, 128),
     NetworkName.LRU: Recipe(3e-2, 10_000, 128),
-    NetworkName.GRU: Recipe(1e-3, 10_000, 32),
+    NetworkName.GRU: Recipe(2e-3, 15_000, 32),
 }
 
 

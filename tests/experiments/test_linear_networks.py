@@ -1,4 +1,4 @@
-"""The linear students against the recurrence, step by step, and against minimal-LRU's definition."""
+"""The linear students against the recurrence, step by step, as their papers define it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,87 @@
+"""The stored samples are what their README says: command, loss before and loss after."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from memcurse_cli.__main__ import run
+from memcurse_cli.experiments import training
+from memcurse_cli.experiments.settings import TrainingSettings
+
+SAMPLES = Path(__file__).parents[2] / "sample_checkpoints"
+README = (SAMPLES / "README.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| (\S+\.safetensors) \| `(.+)` \| (\S+) \| (\S+) \| \d+ \|$", re.MULTILINE)
+ROWS = {row[0]: row[1:] for row in ROW.findall(README)}
+
+
+def settings_of(path: Path) -> TrainingSettings:
+    with safe_open(path, "numpy") as file:
+        return TrainingSettings.from_metadata(file.metadata())
+
+
+def test_every_sample_is_in_the_table_and_small():
+    paths = sorted(SAMPLES.glob("*.safetensors"))
+    assert [path.name for path in paths] == sorted(ROWS)
+    assert {path.stem for path in paths} == {
+        "dense_linear_rnn",
+        "complex_diagonal_rnn",
+        "lru",
+        "gru",
+    }
+    for path in paths:
+        assert path.stat().st_size < 300_000
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_losses_are_those_of_the_table(name):
+    _, before, after = ROWS[name]
+    settings, stored = settings_of(SAMPLES / name), load_file(SAMPLES / name)
+    assert f"{training.evaluate(settings, training.initialise(settings)):.4g}" == before
+    assert f"{training.evaluate(settings, stored):.4g}" == after
+    assert f"{training.teacher_power(settings):.2f}" in README
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_command_of_the_table_gives_the_settings_of_the_file(name, tmp_path, monkeypatch):
+    """Everything but the training: its settings and the student that it would start from."""
+    program, *arguments = shlex.split(ROWS[name][0])
+    assert program == "memcurse"
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def untrained(settings, report):
+        seen.append(settings)
+        return training.TrainingResult(training.initialise(settings), 1.0, 1.0, 0.0)
+
+    monkeypatch.setattr(training, "train", untrained)
+    assert run(arguments) == 0
+    assert seen == [settings_of(SAMPLES / name)]
+    written, stored = load_file(tmp_path / name), load_file(SAMPLES / name)
+    assert {k: (v.shape, v.dtype) for k, v in written.items()} == {
+        k: (v.shape, v.dtype) for k, v in stored.items()
+    }
+
+
+def test_dense_step_effect_of_the_readme():
+    """lr √(E‖dh/dA‖² / E‖h‖²) at 1e-3 and T = 300, by summing the response to each input."""
+    path = SAMPLES / "dense_linear_rnn.safetensors"
+    horizon = settings_of(path).horizon
+    stored = {name: values.astype(float) for name, values in load_file(path).items()}
+    A, B = stored["A"], stored["B"]
+    state, derivative = B[:, 0], np.zeros((64, 64, 64))
+    power = total = 0.0
+    for _ in range(horizon):
+        power += np.sum(state**2)
+        total += np.sum(derivative**2)
+        # d(A h)/dA_ij = A dh/dA_ij + e_i h_j
+        derivative = np.tensordot(A, derivative, axes=1)
+        derivative[range(64), range(64)] += state
+        state = A @ state
+    assert f"{1e-3 * np.sqrt(total / power):.0%}".replace("%", " %") in README
