@@ -1,0 +1,225 @@
+"""The theory without a checkpoint: what memory costs under a parametrisation.
+
+>>> from memcurse_cli import predict
+>>> row = predict(rho=0.0, time_constant=1e6, parametrization="lru", normalization="lru").rows[0]
+>>> round(row.second_moment, 12), round(row.parameters["nu_log"].relative_sensitivity, 6)
+(1.0, 0.5)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import Moments, moments
+from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, Parametrized, parametrize
+from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
+
+SCHEMA = "memcurse.prediction/1"
+
+Numbers = float | Iterable[float]
+
+DEFAULT_MODULI = (0.0, *(1 - 10 ** (-half_decades / 2) for half_decades in range(1, 13)))
+"""From 0 to 1 - 1e-6, in half decades of 1 - |λ|."""
+
+
+@dataclass(frozen=True)
+class ParameterPrediction:
+    """One parameter of one eigenvalue; None is divergent.
+
+    Attributes:
+        sensitivity: E|dh/dω|².
+        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
+    """
+
+    sensitivity: float | None
+    relative_sensitivity: float | None
+
+
+@dataclass(frozen=True)
+class PredictionRow:
+    """One eigenvalue under one input; a number that is None is divergent.
+
+    Attributes:
+        rho: ρ of the input; None where the input is a mixture.
+        modulus: |λ|.
+        time_constant: -1/log|λ| in steps; None where |λ| ≥ 1.
+        angle: arg λ in radians.
+        second_moment: E|h|².
+        sensitivity: E|dh/dλ|² at a given gain γ.
+        parameters: the parameters of λ and γ by name.
+    """
+
+    rho: float | None
+    modulus: float
+    time_constant: float | None
+    angle: float
+    second_moment: float | None
+    sensitivity: float | None
+    parameters: Mapping[str, ParameterPrediction]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the theory says of some eigenvalues, and what was assumed.
+
+    Attributes:
+        parametrization: how λ depends on its parameters.
+        normalization: how the gain γ does.
+        step_size: Δ; None where the parametrisation has none.
+        horizon: T in steps, or None for an infinite sequence.
+        autocorrelation: (weight, ρ) pairs of the input where it is a mixture, else None.
+        rows: one per input, angle and eigenvalue.
+    """
+
+    parametrization: str
+    normalization: str
+    step_size: float | None
+    horizon: int | None
+    autocorrelation: tuple[tuple[float, float], ...] | None
+    rows: tuple[PredictionRow, ...]
+
+
+def predict(
+    *,
+    rho: Numbers | None = None,
+    autocorrelation: Autocorrelation | str | None = None,
+    modulus: Numbers | None = None,
+    time_constant: Numbers | None = None,
+    angle: Numbers = 0.0,
+    parametrization: str = "real-imaginary",
+    normalization: str = "none",
+    horizon: int | None = None,
+    step_size: float = DEFAULT_STEP_SIZE,
+) -> Prediction:
+    """E|h|², E|dh/dλ|², and E|dh/dω|² and κ(ω) of every parameter, for given eigenvalues.
+
+    Args:
+        rho: one or more ρ in [0, 1], for inputs with R(Δ) = ρ^|Δ|; white noise by default.
+        autocorrelation: a mixture instead, or its text such as ``"0.332:0,0.044:0.997"``.
+        modulus: one or more |λ|; by default from 0 to 1 - 1e-6.
+        time_constant: one or more τ in steps instead, log|λ| = -1/τ, exact however large.
+        angle: one or more arg λ in radians.
+        parametrization: real-imaginary, polar, lru, optimal, s4 or sigmoid-gate.
+        normalization: the gain: none, lru, gru or zoh.
+        horizon: the number of steps T since h = 0; None for an infinite sequence, where |λ| ≥ 1
+            diverges.
+        step_size: Δ of ``s4``.
+
+    Raises:
+        UsageError: a value outside its domain, an unknown name, options that exclude each other,
+            or an eigenvalue that the parametrisation cannot reach.
+    """
+    inputs = _inputs(_several(rho), autocorrelation)
+    log_moduli = _log_moduli(_several(modulus), _several(time_constant))
+    angles = _several(angle)
+    if not np.isfinite(angles).all():
+        raise UsageError(
+            "an angle is not finite", where="angle", remedy="give radians, for example 0.5"
+        )
+    if horizon is not None and horizon < 1:
+        raise UsageError(
+            f"{horizon} steps are too few", where="horizon", remedy="give one step or more"
+        )
+    logs = (log_moduli[None, :] + 1j * np.array(angles)[:, None]).ravel()
+    parameters = parametrize(logs, parametrization, normalization, step_size)
+    rows: list[PredictionRow] = []
+    for source in inputs:
+        rows += _rows(logs, _single_rho(source), moments(logs, source, horizon), parameters)
+    return Prediction(
+        parametrization=parametrization,
+        normalization=normalization,
+        step_size=step_size if parametrization == "s4" else None,
+        horizon=horizon,
+        autocorrelation=tuple(inputs[0]) if _single_rho(inputs[0]) is None else None,
+        rows=tuple(rows),
+    )
+
+
+def _rows(
+    logs: NDArray[np.complex128],
+    rho: float | None,
+    moment: Moments,
+    parameters: Parametrized,
+) -> list[PredictionRow]:
+    gain = np.exp(2 * parameters.log_gain.real)
+    second_moment = gain * moment.second_moment
+    sensitivity = gain * moment.sensitivity
+    columns = {
+        name: (
+            parameter_sensitivity(moment, parameters.log_gain, moved.eigenvalue, moved.log_gain),
+            relative_sensitivity(moment, moved.eigenvalue, moved.log_gain),
+        )
+        for name, moved in parameters.derivatives.items()
+    }
+    return [
+        PredictionRow(
+            rho=rho,
+            modulus=math.exp(log.real),
+            time_constant=-1 / log.real if log.real < 0 else None,
+            angle=log.imag,
+            second_moment=_finite(second_moment[index]),
+            sensitivity=_finite(sensitivity[index]),
+            parameters={
+                name: ParameterPrediction(*(_finite(column[index]) for column in pair))
+                for name, pair in columns.items()
+            },
+        )
+        for index, log in enumerate(logs.tolist())
+    ]
+
+
+def _several(value: Numbers | None) -> tuple[float, ...]:
+    if value is None:
+        return ()
+    return tuple(map(float, value)) if isinstance(value, Iterable) else (float(value),)
+
+
+def _inputs(
+    rhos: tuple[float, ...], autocorrelation: Autocorrelation | str | None
+) -> list[Autocorrelation]:
+    if autocorrelation is None:
+        return [Autocorrelation.from_rho(rho) for rho in rhos or (0.0,)]
+    if rhos:
+        raise UsageError(
+            "given beside an autocorrelation", where="rho", remedy="give one of the two"
+        )
+    if isinstance(autocorrelation, str):
+        autocorrelation = Autocorrelation.parse(autocorrelation)
+    return [autocorrelation]
+
+
+def _single_rho(source: Autocorrelation) -> float | None:
+    return source.rhos[0] if source.weights == (1.0,) else None
+
+
+def _log_moduli(
+    moduli: tuple[float, ...], time_constants: tuple[float, ...]
+) -> NDArray[np.float64]:
+    if moduli and time_constants:
+        raise UsageError(
+            "given beside a modulus", where="time-constant", remedy="give one of the two"
+        )
+    for name, values in (("modulus", moduli), ("time-constant", time_constants)):
+        for value in values:
+            if not 0 <= value < math.inf:
+                raise UsageError(
+                    f"{value:g} is not a finite number of at least 0",
+                    where=name,
+                    remedy="a modulus is |λ|, a time constant is in steps",
+                )
+    with np.errstate(divide="ignore", over="ignore"):
+        if time_constants:
+            return -1 / np.array(time_constants)
+        log_moduli: NDArray[np.float64] = np.log(np.array(moduli or DEFAULT_MODULI))
+        return log_moduli
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
