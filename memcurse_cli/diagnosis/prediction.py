@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
@@ -86,6 +86,14 @@ class Prediction:
     rows: tuple[PredictionRow, ...]
 
 
+class _Magnitude(NamedTuple):
+    """|λ| as the user gave it, and its logarithm, which may say more than |λ| can."""
+
+    log_modulus: float
+    modulus: float
+    time_constant: float | None
+
+
 def predict(
     *,
     rho: Numbers | None = None,
@@ -117,7 +125,7 @@ def predict(
             or an eigenvalue that the parametrisation cannot reach.
     """
     inputs = _inputs(_several(rho), autocorrelation)
-    log_moduli = _log_moduli(_several(modulus), _several(time_constant))
+    magnitudes = _magnitudes(_several(modulus), _several(time_constant))
     angles = _several(angle)
     if not np.isfinite(angles).all():
         raise UsageError(
@@ -127,11 +135,13 @@ def predict(
         raise UsageError(
             f"{horizon} steps are too few", where="horizon", remedy="give one step or more"
         )
-    logs = (log_moduli[None, :] + 1j * np.array(angles)[:, None]).ravel()
+    eigenvalues = [(magnitude, turn) for turn in angles for magnitude in magnitudes]
+    logs = np.array([complex(magnitude.log_modulus, turn) for magnitude, turn in eigenvalues])
     parameters = parametrize(logs, parametrization, normalization, step_size)
     rows: list[PredictionRow] = []
     for source in inputs:
-        rows += _rows(logs, _single_rho(source), moments(logs, source, horizon), parameters)
+        moment = moments(logs, source, horizon)
+        rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
     return Prediction(
         parametrization=parametrization,
         normalization=normalization,
@@ -143,7 +153,7 @@ def predict(
 
 
 def _rows(
-    logs: NDArray[np.complex128],
+    eigenvalues: list[tuple[_Magnitude, float]],
     rho: float | None,
     moment: Moments,
     parameters: Parametrized,
@@ -161,9 +171,9 @@ def _rows(
     return [
         PredictionRow(
             rho=rho,
-            modulus=math.exp(log.real),
-            time_constant=-1 / log.real if log.real < 0 else None,
-            angle=log.imag,
+            modulus=magnitude.modulus,
+            time_constant=magnitude.time_constant,
+            angle=angle,
             second_moment=_finite(second_moment[index]),
             sensitivity=_finite(sensitivity[index]),
             parameters={
@@ -171,7 +181,7 @@ def _rows(
                 for name, pair in columns.items()
             },
         )
-        for index, log in enumerate(logs.tolist())
+        for index, (magnitude, angle) in enumerate(eigenvalues)
     ]
 
 
@@ -199,9 +209,7 @@ def _single_rho(source: Autocorrelation) -> float | None:
     return source.rhos[0] if source.weights == (1.0,) else None
 
 
-def _log_moduli(
-    moduli: tuple[float, ...], time_constants: tuple[float, ...]
-) -> NDArray[np.float64]:
+def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) -> list[_Magnitude]:
     if moduli and time_constants:
         raise UsageError(
             "given beside a modulus", where="time-constant", remedy="give one of the two"
@@ -216,9 +224,14 @@ def _log_moduli(
                 )
     with np.errstate(divide="ignore", over="ignore"):
         if time_constants:
-            return -1 / np.array(time_constants)
-        log_moduli: NDArray[np.float64] = np.log(np.array(moduli or DEFAULT_MODULI))
-        return log_moduli
+            logs = -1 / np.array(time_constants)
+            return list(map(_Magnitude, logs, np.exp(logs).tolist(), time_constants))
+        moduli = moduli or DEFAULT_MODULI
+        logs = np.log(np.array(moduli))
+    return [
+        _Magnitude(log, modulus, float(-1 / log) if log < 0 else None)
+        for log, modulus in zip(logs.tolist(), moduli, strict=True)
+    ]
 
 
 def _finite(value: float) -> float | None:

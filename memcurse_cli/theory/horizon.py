@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from array_api_compat import array_namespace, is_jax_array
+from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Inexact
@@ -37,7 +37,7 @@ def finite_moments(
     Returns:
         The three moments; not finite where the state leaves the range of a float.
     """
-    longest = None if is_jax_array(log_modulus) else _largest(log_modulus)
+    longest = None if may_be_traced(log_modulus) else _largest(log_modulus)
     state = _State(log_modulus, angle, rho)
     for bit in bin(steps)[3:]:
         if longest is not None and state.steps > 1 and (state.steps - 1) * longest < UNDERFLOW:

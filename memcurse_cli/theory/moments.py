@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, is_jax_array
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.horizon import finite_moments
+from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float, Inexact
@@ -159,7 +159,7 @@ def _polar(log_eigenvalues: Array) -> tuple[Array, Array | None]:
         return log_eigenvalues, None
     log_modulus, angle = xp.real(log_eigenvalues), xp.imag(log_eigenvalues)
     # A traced JAX array has no values to look at, so there the angle always stays.
-    if not is_jax_array(angle) and not bool(xp.any(angle != 0)):
+    if not may_be_traced(angle) and not bool(xp.any(angle != 0)):
         angle = None
     return log_modulus, angle
 
