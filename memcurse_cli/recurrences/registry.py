@@ -11,12 +11,18 @@ from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
 from memcurse_cli.recurrences.mamba import Mamba
 from memcurse_cli.recurrences.mamba2 import Mamba2
+from memcurse_cli.recurrences.rg_lru import RGLRU
+from memcurse_cli.recurrences.rwkv import RWKV
+from memcurse_cli.recurrences.rwkv7 import RWKV7
 from memcurse_cli.recurrences.s4_dplr import S4DPLR
 from memcurse_cli.recurrences.s4d import S4D
 from memcurse_cli.recurrences.s5 import S5
 
 FAMILIES: tuple[Family, ...] = (
     LRU(),
+    RGLRU(),
+    RWKV(),
+    RWKV7(),
     LSTM(),
     GRU(),
     S4DPLR(),

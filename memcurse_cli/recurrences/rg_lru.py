@@ -1,0 +1,107 @@
+"""The RG-LRU of Griffin and RecurrentGemma, De et al. 2024, arXiv 2402.19427."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import (
+    LARGEST_DECAY,
+    group_by_module,
+    log_sigmoid,
+    one_to_one,
+    sigmoid,
+    softplus,
+)
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.vectors import read_vector
+
+EXPONENT = 8.0
+"""c in λ = a^{cσ(b)}: a constant in both libraries' code."""
+
+# transformers, then recurrentgemma: Λ, the recurrence gate's bias and the input gate's bias.
+_NAMINGS = (
+    ("recurrent_param", "recurrent_gate_bias", "input_gate_bias"),
+    ("a_param", "a_gate.b", "input_gate.b"),
+)
+_SMALLEST_DECAY = 1e-300
+
+_NOMINAL = (
+    "both gates stand at a zero input of the RG-LRU; what the biases of the linear layer and the"
+    " convolution before it add to them is left out"
+)
+
+
+class RGLRU:
+    """``h[t] = λ h[t-1] + √(1-λ²) σ(b_x) x[t]``, ``log λ = -8 softplus(Λ) σ(b_a)``.
+
+    With the decay d = -log λ: ``dd/dΛ = 8σ(Λ)σ(b_a)``, ``dd/db_a = d σ(-b_a)`` and
+    ``d log γ/dd = 1/(e^{2d} - 1)``. Λ is stored as it is, not negated. The library multiplies
+    λ by 0 where a document starts.
+    """
+
+    name = "rg_lru"
+    title = "RG-LRU (Griffin, RecurrentGemma)"
+    recognised_by = (
+        "recurrent_param, recurrent_gate_bias and input_gate_bias; or a_param, a_gate.b and"
+        " input_gate.b"
+    )
+    equation = "λ = exp(-8 softplus(recurrent_param) σ(b_a)), γ = √(1-λ²) σ(b_x)"
+    source = "transformers and recurrentgemma; De et al. 2024, arXiv 2402.19427"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with Λ and the biases of both gates."""
+        roles = tuple(role for naming in _NAMINGS for role in naming)
+        matches = []
+        for module, names in group_by_module(tensors, roles).items():
+            for naming in _NAMINGS:
+                if names.keys() >= set(naming):
+                    kept = {role: names[role] for role in naming}
+                    matches.append(Match(module or self.name, kept))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the three vectors.
+
+        Raises:
+            TensorError: NaN or inf, or vectors of different sizes.
+        """
+        naming = next(naming for naming in _NAMINGS if naming[0] in match.tensors)
+        names = [match.tensors[role] for role in naming]
+        radius = read_vector(store, names[0])
+        gate = read_vector(store, names[1], radius.size)
+        opened = read_vector(store, names[2], radius.size)
+        decay = np.clip(EXPONENT * softplus(radius) * sigmoid(gate), _SMALLEST_DECAY, LARGEST_DECAY)
+        eigenvalue = np.exp(-decay)
+        lost = -np.expm1(-2 * decay)
+        log_gain_slope = np.exp(-2 * decay) / lost
+        radius_slope, gate_slope = (
+            EXPONENT * sigmoid(radius) * sigmoid(gate),
+            decay * sigmoid(-gate),
+        )
+        derivatives = (
+            (-eigenvalue * radius_slope, log_gain_slope * radius_slope),
+            (-eigenvalue * gate_slope, log_gain_slope * gate_slope),
+            (np.zeros(radius.size), sigmoid(-opened)),
+        )
+        groups = tuple(
+            one_to_one(role, tensor, values, store.tensors[tensor].dtype, *derivative)
+            for role, tensor, values, derivative in zip(
+                naming, names, (radius, gate, opened), derivatives, strict=True
+            )
+        )
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(names),
+            log_eigenvalues=-decay.astype(np.complex128),
+            log_gain=(0.5 * np.log(lost) + log_sigmoid(opened)).astype(np.complex128),
+            parameters=groups,
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(_NOMINAL,),
+        )
