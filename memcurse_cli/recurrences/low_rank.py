@@ -18,13 +18,16 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.recurrence import Complexes, Floats
 from memcurse_cli.spectra.eigendecomposition import eigendecompose
 
+LARGEST_CONDITION = 1e12
+"""Of an eigenvalue; past it a derivative has fewer than four digits."""
+
 
 @dataclass(frozen=True)
 class LowRankSpectrum:
     """The eigendecomposition of one matrix per row.
 
     Attributes:
-        values: (rows, 2 modes) eigenvalues.
+        values: (rows, 2 modes) eigenvalues, by frequency.
         left_real: (rows, 2 modes, modes) the part of each left eigenvector that meets Re s.
         left_imag: the same for Im s.
         right_real: (rows, 2 modes, modes) likewise of the right eigenvectors, of norm 1.
@@ -110,19 +113,15 @@ def decompose(
     matrix[:, lower, upper] += diagonal.imag
     doubled = np.broadcast_to(weight, (rows, modes))
     matrix *= np.concatenate([doubled, doubled], axis=-1)[..., None]
-    try:
-        spectrum = eigendecompose(matrix, device)
-        left = np.linalg.inv(spectrum.vectors).astype(np.complex128, copy=False)
-    except np.linalg.LinAlgError as error:
-        raise TensorError(
-            f"the state matrix cannot be diagonalised ({error})",
-            where=tensor,
-            remedy="its eigenvectors coincide; use a checkpoint from another step",
-        ) from error
-    right = np.swapaxes(spectrum.vectors, -1, -2)
+    spectrum = eigendecompose(matrix, device)
+    # By frequency, so that a small change of a parameter does not reorder them.
+    order = np.lexsort((spectrum.values.imag, spectrum.values.real, np.abs(spectrum.values.imag)))
+    vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
+    left = _inverse(vectors, tensor)
+    right = np.swapaxes(vectors, -1, -2)
     weighted = left * np.concatenate([doubled, doubled], axis=-1)[:, None]
     return LowRankSpectrum(
-        values=spectrum.values,
+        values=np.take_along_axis(spectrum.values, order, axis=-1),
         left_real=left[..., :modes],
         left_imag=left[..., modes:],
         right_real=right[..., :modes],
@@ -132,3 +131,18 @@ def decompose(
         right_q=np.einsum("sim,rsm->rsi", right, q_real),
         tied=q is None,
     )
+
+
+def _inverse(vectors: Complexes, tensor: str) -> Complexes:
+    """The left eigenvectors, as rows. The norm of one is its eigenvalue's condition number."""
+    try:
+        left = np.linalg.inv(vectors).astype(np.complex128, copy=False)
+    except np.linalg.LinAlgError:
+        left = np.full_like(vectors, np.inf)
+    if not np.abs(left).max() < LARGEST_CONDITION:
+        raise TensorError(
+            "the state matrix cannot be diagonalised: its eigenvectors coincide",
+            where=tensor,
+            remedy="use a checkpoint from another step",
+        )
+    return left

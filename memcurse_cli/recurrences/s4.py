@@ -195,11 +195,10 @@ def read_pairs(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -
         TensorError: NaN or inf, or another shape.
     """
     values = read_finite(store, tensor)
-    if not np.iscomplexobj(values):
-        if values.ndim <= 1 or values.shape[-1] != 2:
-            raise _shape_error(tensor, values.shape, (*shape, 2))
-        values = values[..., 0] + 1j * values[..., 1]
-    return with_leading_axes(values, tensor, shape).astype(np.complex128)
+    if np.iscomplexobj(values):
+        return with_leading_axes(values, tensor, shape).astype(np.complex128)
+    parts = with_leading_axes(values, tensor, (*shape, 2)).astype(np.float64)
+    return parts[..., 0] + 1j * parts[..., 1]
 
 
 def with_leading_axes(
@@ -215,19 +214,13 @@ def with_leading_axes(
         wanted in (None, size) for wanted, size in zip(shape, padded.shape, strict=True)
     )
     if not fits:
-        raise _shape_error(tensor, values.shape, shape)
+        shown = ", ".join("any" if size is None else str(size) for size in shape)
+        raise TensorError(
+            f"its shape {shown_shape(values.shape)} does not fit, ({shown}) is needed",
+            where=tensor,
+            remedy="check that the layer's tensors belong together",
+        )
     return padded
-
-
-def _shape_error(
-    tensor: str, found: tuple[int, ...], wanted: tuple[int | None, ...]
-) -> TensorError:
-    shown = ", ".join("any" if size is None else str(size) for size in wanted)
-    return TensorError(
-        f"its shape {shown_shape(found)} does not fit, ({shown}) is needed",
-        where=tensor,
-        remedy="check that the layer's tensors belong together",
-    )
 
 
 def read_matrices(

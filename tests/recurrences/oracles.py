@@ -28,8 +28,11 @@ class ZooFile:
     layers: list[dict[str, Any]]
 
 
-def zoo_files(folder: str, *suffixes: str) -> list[Any]:
-    """Every file of a zoo folder with one of the suffixes, as parameters of a test."""
+def zoo_files(folder: str, *suffixes: str, kind: str | None = None) -> list[Any]:
+    """Every file of a zoo folder with one of the suffixes, as parameters of a test.
+
+    With ``kind``, only the files that have layers of that kind.
+    """
     if not shared.available():
         return [pytest.param(None, marks=pytest.mark.skip(reason=shared.REASON))]
     root = shared.SHARED_DATA / "zoo" / folder
@@ -39,6 +42,7 @@ def zoo_files(folder: str, *suffixes: str) -> list[Any]:
         for checkpoint in oracle["checkpoints"]
         for file in checkpoint["files"]
         if file.endswith(suffixes)
+        and kind in (None, *{layer["kind"] for layer in checkpoint["layers"]})
     ]
 
 

@@ -1,0 +1,27 @@
+"""The impulse response that a recurrence's λ, γ, B and C give."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.recurrences.recurrence import Recurrence
+
+
+def impulse_response(
+    recurrence: Recurrence, steps: int, readout: NDArray | None = None
+) -> NDArray[np.float64]:
+    """``y[l] = Re Σ_i C_i γ_i B_i λ_i^l`` for every output and input, twice that for half pairs.
+
+    Returns:
+        (outputs, inputs, steps), or (outputs, channels, steps) where each channel has an input of
+        its own.
+    """
+    readout = recurrence.readout if readout is None else readout
+    lags = np.exp(np.outer(recurrence.log_eigenvalues, np.arange(steps)))
+    driven = np.exp(recurrence.log_gain)[:, None] * recurrence.readin
+    if recurrence.channel is not None:
+        alone = recurrence.channel[:, None] == np.arange(recurrence.channel.max() + 1)
+        driven = driven * alone
+    factor = 2 if recurrence.conjugate_pairs else 1
+    return factor * np.einsum("oi,iu,il->oul", readout, driven, lags).real
