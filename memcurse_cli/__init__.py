@@ -1,1 +1,41 @@
-"""Diagnose the curse of memory in trained recurrent and state-space checkpoints."""
+"""Diagnose the curse of memory in trained recurrent and state-space checkpoints.
+
+>>> import memcurse_cli, numpy
+>>> report = memcurse_cli.inspect({"nu_log": numpy.zeros(4), "theta_log": numpy.zeros(4)})
+>>> report.verdict
+'ok'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memcurse_cli.diagnosis.inspection import inspect
+    from memcurse_cli.diagnosis.prediction import predict
+    from memcurse_cli.diagnosis.report import Report
+    from memcurse_cli.errors import MemcurseError
+    from memcurse_cli.theory.autocorrelation import Autocorrelation
+
+__all__ = ["Autocorrelation", "MemcurseError", "Report", "inspect", "predict"]
+
+# Names are imported when they are first used, so that `memcurse --help` imports no array library.
+_HOMES = {
+    "inspect": "memcurse_cli.diagnosis.inspection",
+    "predict": "memcurse_cli.diagnosis.prediction",
+    "Report": "memcurse_cli.diagnosis.report",
+    "MemcurseError": "memcurse_cli.errors",
+    "Autocorrelation": "memcurse_cli.theory.autocorrelation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -161,11 +161,13 @@ class DenseSummary:
         eigenvector_condition: κ(P), the 2-norm condition of the eigenvector matrix.
         henrici_departure: √(‖A‖_F² - Σ|λ|²) / ‖A‖_F, in [0, 1]; 0 is normal.
         activation: the activation that was assumed.
+        reason: why a figure of the matrix is missing, or None.
     """
 
     eigenvector_condition: float | None
     henrici_departure: float
     activation: str
+    reason: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,121 @@
+"""`python -m benchmarks`: measure everything, print the table, keep it as JSON.
+
+Each row runs `memcurse` and a named peer in turn as whole processes and gives medians.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks import checkpoints
+from benchmarks.measure import Figure, compare
+
+BIN = Path(sys.executable).parent
+MEMCURSE = str(BIN / "memcurse")
+PYTHON = sys.executable
+RESULTS = Path(__file__).parent / "results.json"
+VERSIONS = ("numpy", "scipy", "safetensors", "typer", "rich")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: our command, the peer's, and the limits that we hold ourselves to."""
+
+    what: str
+    ours: Sequence[str]
+    peer_name: str
+    peer: Sequence[str]
+    limit: str
+    pairs: int = 7
+
+
+def cases(folder: Path) -> list[Case]:
+    """Every row of the table."""
+    lstm, dense, mamba = (
+        str(make(folder)) for make in (checkpoints.lstm, checkpoints.dense, checkpoints.mamba)
+    )
+    peers = [PYTHON, "-m", "benchmarks.peers"]
+    inspect = [MEMCURSE, "inspect"]
+    return [
+        Case(
+            "`memcurse --help`",
+            [MEMCURSE, "--help"],
+            "`hf --help`",
+            [str(BIN / "hf"), "--help"],
+            "0.15 s",
+        ),
+        Case(
+            "`memcurse predict --rho 0.5`",
+            [MEMCURSE, "predict", "--rho", "0.5"],
+            "`import scipy.linalg`",
+            [PYTHON, "-c", "import scipy.linalg"],
+            "0.35 s",
+        ),
+        Case(
+            "inspect LSTM(1024)",
+            [*inspect, lstm],
+            "NumPy: eigenvalues of its 4 gates",
+            [*peers, "lstm_gates", lstm],
+            "1.0 s, 150 MiB",
+            5,
+        ),
+        Case(
+            "inspect a dense 1024² layer",
+            [*inspect, dense],
+            "`numpy.linalg.eig`",
+            [*peers, "dense_eig", dense],
+            "1.3 × the peer",
+            5,
+        ),
+        Case(
+            "inspect a Mamba of 1.4 billion parameters",
+            [*inspect, mamba],
+            "safetensors: λ alone",
+            [*peers, "mamba_spectrum", mamba],
+            "3 s, 400 MiB",
+            5,
+        ),
+    ]
+
+
+def table(rows: Sequence[tuple[Case, Figure]]) -> str:
+    """The figures as Markdown."""
+    lines = [
+        "| what | seconds | MiB | peer | its seconds | its MiB | ratio | limit |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case, figure in rows:
+        lines.append(
+            f"| {case.what} | {figure.seconds:.2f} | {figure.mebibytes:.0f} | {case.peer_name} "
+            f"| {figure.peer_seconds:.2f} | {figure.peer_mebibytes:.0f} | {figure.ratio:.2f} "
+            f"| {case.limit} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [(case, compare(case.ours, case.peer, case.pairs)) for case in cases(Path(folder))]
+    print(table(rows))
+    environment = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        **{name: version(name) for name in VERSIONS},
+    }
+    figures = {case.what: {"peer": case.peer_name, **asdict(figure)} for case, figure in rows}
+    RESULTS.write_text(
+        json.dumps({"environment": environment, "figures": figures}, indent=2) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""`memcurse inspect`: read checkpoints, report on every recurrent layer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memcurse_cli.commands.options import (
+    AutocorrelationOption,
+    HorizonOption,
+    JsonOption,
+    OutputOption,
+    QuietOption,
+    emit,
+)
+from memcurse_cli.errors import UsageError
+
+
+def inspect(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH…", help="Checkpoints: files or directories.")
+    ],
+    rho: Annotated[
+        float | None,
+        typer.Option(
+            "--rho",
+            metavar="RHO",
+            help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.",
+        ),
+    ] = None,
+    autocorrelation: AutocorrelationOption = None,
+    horizon: HorizonOption = None,
+    learning_rate: Annotated[
+        float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
+    ] = 1e-3,
+    watch_limit: Annotated[
+        float, typer.Option("--watch-limit", metavar="X", help="Step effect to watch from.")
+    ] = 0.1,
+    cursed_limit: Annotated[
+        float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
+    ] = 1.0,
+    family: Annotated[
+        str | None,
+        typer.Option("--family", metavar="NAME", help="Read as this family only."),
+    ] = None,
+    layer: Annotated[
+        list[str] | None,
+        typer.Option("--layer", metavar="GLOB", help="Only layers whose name matches; repeatable."),
+    ] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            metavar="KEY=VALUE",
+            help="What the checkpoint does not store, as discretization=bilinear; repeatable.",
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option("--device", metavar="auto|cpu|cuda[:i]", help="For eigendecompositions."),
+    ] = "auto",
+    values: Annotated[
+        bool, typer.Option("--values", help="Put every eigenvalue into the JSON.")
+    ] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show every layer, also those that look alike.")
+    ] = False,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Report on every recurrent layer of a checkpoint.
+
+    Example: memcurse inspect model.safetensors --horizon 1024 --lr 3e-4
+    """
+    from memcurse_cli.commands.progress import layer_progress
+    from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
+
+    assumptions = dict(map(_assumption, assume or []))
+    reports = []
+    for path in paths:
+        with layer_progress(path, quiet=quiet) as progress:
+            reports.append(
+                inspect_checkpoint(
+                    path,
+                    rho=rho,
+                    autocorrelation=autocorrelation,
+                    horizon=horizon,
+                    learning_rate=learning_rate,
+                    watch_limit=watch_limit,
+                    cursed_limit=cursed_limit,
+                    family=family,
+                    layers=layer or (),
+                    assume=assumptions,
+                    device=device,
+                    values=values,
+                    progress=progress,
+                )
+            )
+    if as_json:
+        from memcurse_cli.reports.json_report import dumps
+
+        emit(dumps(reports), output)
+        return
+    from memcurse_cli.reports.terminal import to_text
+
+    emit("\n".join(to_text(report, all_layers=show_all, file=output) for report in reports), output)
+
+
+def _assumption(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not (key and separator and value):
+        raise UsageError(
+            f"{text!r} is not KEY=VALUE",
+            where="--assume",
+            remedy="for example --assume discretization=bilinear; see memcurse families",
+        )
+    return key.strip(), value.strip()

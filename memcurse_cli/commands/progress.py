@@ -1,0 +1,36 @@
+"""Progress on standard error, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+PATIENCE = 1.0  # seconds before anything is shown
+
+
+@contextmanager
+def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
+    """A callback that keeps one line on standard error up to date while layers are read."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    started = time.monotonic()
+    shown = False
+
+    def show(done: int, total: int, layer: str) -> None:
+        nonlocal shown
+        if time.monotonic() - started < PATIENCE:
+            return
+        shown = True
+        line = f"{path}: layer {done + 1} of {total}"
+        sys.stderr.write(f"\r\x1b[2K{line[:79]}")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

@@ -1,0 +1,81 @@
+"""What a dense layer has beside its spectrum: the exact sensitivity to its whole matrix."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from memcurse_cli.diagnosis.quantiles import quantiles
+from memcurse_cli.diagnosis.report import (
+    DenseSummary,
+    ParameterSummary,
+    Quantiles,
+    Rounding,
+    StateSummary,
+)
+from memcurse_cli.diagnosis.rounding import summarise_rounding
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
+from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.theory.dense import DenseSensitivity, dense_sensitivity, henrici_departure
+from memcurse_cli.theory.eigenbasis import Eigenbasis
+
+UNKNOWN = Quantiles(None, None, None, None, None)
+
+
+def diagnose_dense(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> tuple[StateSummary, tuple[ParameterSummary, ...], DenseSummary]:
+    """The state, the matrix as one parameter group, and how far from normal it is."""
+    basis = Eigenbasis(recurrence.log_eigenvalues, dynamics.eigenvectors)
+    readin = None if recurrence.readin is None else recurrence.readin.real
+    sensitivity = dense_sensitivity(
+        dynamics.matrix, basis, readin, settings.autocorrelation, settings.horizon
+    )
+    state = UNKNOWN if sensitivity.second_moment is None else quantiles(sensitivity.second_moment)
+    summary = DenseSummary(
+        eigenvector_condition=basis.condition if math.isfinite(basis.condition) else None,
+        henrici_departure=henrici_departure(dynamics.matrix, np.exp(recurrence.log_eigenvalues)),
+        activation=dynamics.activation,
+        reason=sensitivity.reason,
+    )
+    return StateSummary(state), (_matrix_group(dynamics, sensitivity, settings),), summary
+
+
+def _matrix_group(
+    dynamics: DenseDynamics, sensitivity: DenseSensitivity, settings: Settings
+) -> ParameterSummary:
+    """Every entry of the matrix moved at once: the whole of it decides, not one element."""
+    scale = dynamics.scale**2
+    relative = sensitivity.relative
+    diverges = relative is not None and math.isinf(relative)
+    relative = None if relative is None or diverges else scale * relative
+    effect = step_effect(relative, settings.learning_rate)
+    # A saturating activation keeps the state finite where its linearisation explodes.
+    linear = dynamics.activation == "linear"
+    verdict = group_verdict(effect, "destabilising", settings)
+    if effect is None and not (diverges and linear):
+        verdict = "watch"
+    entries, relative_entries = UNKNOWN, UNKNOWN
+    rounding = Rounding(None, None, None)
+    if sensitivity.per_entry is not None and sensitivity.second_moment is not None:
+        state = float(sensitivity.second_moment.sum())
+        per_entry = scale * sensitivity.per_entry
+        entries = quantiles(per_entry)
+        if not diverges and 0 < state < math.inf:
+            relative_entries = quantiles(per_entry / state)
+            rounding = summarise_rounding(per_entry / state, dynamics.matrix)
+    return ParameterSummary(
+        name=dynamics.tensor.rpartition(".")[2],
+        tensor=dynamics.tensor,
+        size=dynamics.matrix.size,
+        dtype=dynamics.dtype,
+        sensitivity=entries,
+        relative_sensitivity=relative_entries,
+        step_effect=effect,
+        max_lr=max_learning_rate(relative, settings.cursed_limit),
+        direction="destabilising",
+        rounding=rounding,
+        verdict=verdict,
+    )

@@ -1,0 +1,135 @@
+"""From one recurrence to its part of the report."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.diagnosis.dense import diagnose_dense
+from memcurse_cli.diagnosis.findings import Facts, find
+from memcurse_cli.diagnosis.hessian import summarise_hessian
+from memcurse_cli.diagnosis.quantiles import quantiles
+from memcurse_cli.diagnosis.report import (
+    TIME_CONSTANT_EDGES,
+    DenseSummary,
+    EigenvalueSummary,
+    HessianSummary,
+    LayerReport,
+    ParameterSummary,
+    StateSummary,
+)
+from memcurse_cli.diagnosis.rounding import summarise_rounding
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import (
+    direction,
+    group_verdict,
+    max_learning_rate,
+    step_effect,
+    worst,
+)
+from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.theory.moments import Moments, moments
+from memcurse_cli.theory.sensitivity import group_sensitivity
+
+
+def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
+    """Every figure of one layer, its verdict and its findings."""
+    eigenvalues = summarise_eigenvalues(recurrence, settings)
+    dense: DenseSummary | None
+    if recurrence.dense is not None:
+        state, parameters, dense = diagnose_dense(recurrence, recurrence.dense, settings)
+        hessian: HessianSummary | None = None
+        hessian_reason: str | None = "a dense matrix of n² entries has a Hessian of order n²"
+    else:
+        moment = moments(recurrence.log_eigenvalues, settings.autocorrelation, settings.horizon)
+        gain = np.exp(2 * recurrence.log_gain.real)
+        state = StateSummary(quantiles(gain * moment.second_moment))
+        parameters = tuple(
+            summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
+        )
+        dense = None
+        hessian, hessian_reason = summarise_hessian(recurrence, settings)
+    facts = Facts(recurrence, settings, eigenvalues, state, parameters, hessian, dense)
+    verdict = worst(parameter.verdict for parameter in parameters)
+    return LayerReport(
+        name=recurrence.name,
+        family=recurrence.family,
+        tensors=recurrence.tensors,
+        input_dependent=recurrence.input_dependent,
+        stable_by_construction=recurrence.stable_by_construction,
+        assumptions=recurrence.assumptions,
+        eigenvalues=eigenvalues,
+        state=state,
+        parameters=parameters,
+        hessian=hessian,
+        hessian_reason=hessian_reason,
+        dense=dense,
+        verdict=verdict,
+        findings=find(facts),
+    )
+
+
+def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:
+    """|λ|, -1/log|λ| in steps and |arg λ|, each from log λ without passing through λ."""
+    log_modulus = recurrence.log_eigenvalues.real
+    time_constant = np.full(recurrence.size, np.inf)
+    np.divide(-1.0, log_modulus, out=time_constant, where=log_modulus < 0)
+    angle = recurrence.log_eigenvalues.imag
+    values = None
+    if settings.values:
+        eigenvalues = np.exp(recurrence.log_eigenvalues)
+        values = tuple(zip(eigenvalues.real.tolist(), eigenvalues.imag.tolist(), strict=True))
+    return EigenvalueSummary(
+        count=recurrence.size,
+        multiplicity=recurrence.multiplicity,
+        unstable=int(np.count_nonzero(log_modulus >= 0)),
+        modulus=quantiles(np.exp(log_modulus)),
+        time_constant=quantiles(time_constant),
+        angle=quantiles(np.abs(wrap(angle)) if np.any(angle) else np.zeros(recurrence.size)),
+        time_constant_histogram=histogram(time_constant),
+        values=values,
+    )
+
+
+def histogram(time_constant: NDArray[np.float64]) -> tuple[int, ...]:
+    """How many time constants fall between the `TIME_CONSTANT_EDGES`; infinite ones nowhere."""
+    bins = np.searchsorted(
+        TIME_CONSTANT_EDGES, time_constant[np.isfinite(time_constant)], side="right"
+    )
+    return tuple(np.bincount(bins, minlength=len(TIME_CONSTANT_EDGES) + 1).tolist())
+
+
+def wrap(angle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """An angle in [-π, π]; one that is there already is not rounded."""
+    return np.where(
+        np.abs(angle) <= math.pi, angle, np.remainder(angle + math.pi, math.tau) - math.pi
+    )
+
+
+def summarise_group(
+    recurrence: Recurrence, group: ParameterGroup, moment: Moments, settings: Settings
+) -> ParameterSummary:
+    """The sensitivity of one group, its step effect and what rounding does to it."""
+    sensitivity, kappa = group_sensitivity(moment, recurrence.log_gain, group)
+    if recurrence.readin is not None and group.scalar.size > group.size:
+        # A tied scalar moves states of different sizes: κ weighs them as B drives them.
+        drive = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
+        kappa = group_sensitivity(moment, recurrence.log_gain, group, drive).relative_sensitivity
+    relative = quantiles(kappa)
+    effect = step_effect(relative.p99, settings.learning_rate)
+    way = direction(recurrence, group)
+    return ParameterSummary(
+        name=group.name,
+        tensor=group.tensor,
+        size=group.size,
+        dtype=group.dtype,
+        sensitivity=quantiles(sensitivity),
+        relative_sensitivity=relative,
+        step_effect=effect,
+        max_lr=max_learning_rate(relative.p99, settings.cursed_limit),
+        direction=way,
+        rounding=summarise_rounding(kappa, group.values),
+        verdict=group_verdict(effect, way, settings),
+    )

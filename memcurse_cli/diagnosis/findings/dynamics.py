@@ -1,0 +1,93 @@
+"""MC1xx: what the eigenvalues alone say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from memcurse_cli.diagnosis.findings.facts import Facts, Rule
+from memcurse_cli.diagnosis.report import Finding
+from memcurse_cli.diagnosis.wording import count, number
+
+UNSTABLE = Rule("MC101", "unstable eigenvalues", "Zucchet & Orvieto 2024, section 1")
+FROZEN = Rule("MC103", "eigenvalues that never forget", "Zucchet & Orvieto 2024, section 2.2")
+DEAD = Rule("MC104", "eigenvalues without memory", "Zucchet & Orvieto 2024, section 2.2")
+BEYOND_HORIZON = Rule(
+    "MC105", "memory longer than the sequence", "Zucchet & Orvieto 2024, section 2.2 b"
+)
+
+FROZEN_STEPS = 1e6
+FROZEN_HORIZONS = 100
+DEAD_MODULUS = 0.01
+DEAD_SHARE = 0.5
+
+
+def find_dynamics(facts: Facts) -> Iterator[Finding]:
+    """Unstable, frozen and dead eigenvalues, and memory that no sequence is long enough to see."""
+    yield from _unstable(facts)
+    yield from _frozen_or_beyond(facts)
+    modulus = np.exp(facts.recurrence.log_eigenvalues.real)
+    dead = int(np.count_nonzero(modulus < DEAD_MODULUS))
+    if dead > DEAD_SHARE * modulus.size:
+        yield DEAD.finding(
+            "info",
+            f"{dead} of {count(modulus.size, 'eigenvalue')} have |λ| < {DEAD_MODULUS}: these "
+            "states forget within one step",
+            "if memory is wanted there, initialise |λ| closer to 1",
+        )
+
+
+def _unstable(facts: Facts) -> Iterator[Finding]:
+    unstable = facts.eigenvalues.unstable
+    if not unstable:
+        return
+    top = facts.eigenvalues.modulus.max
+    message = f"{unstable} of {count(facts.eigenvalues.count, 'eigenvalue')} have |λ| >= 1" + (
+        f", the largest |λ| = {top:.6g}" if top is not None else ""
+    )
+    if facts.linearised and facts.dense is not None:
+        yield UNSTABLE.finding(
+            "warning",
+            f"{message}; only the {facts.dense.activation}, which the linear theory leaves out, "
+            "keeps the state finite",
+            "read the figures as those of small states, or give --horizon T",
+        )
+        return
+    if facts.settings.horizon is None:
+        message += "; over an infinite sequence the state and its sensitivities diverge"
+        advice = "give --horizon T for the figures of a T-step sequence; "
+    else:
+        message += f"; the figures hold at the {facts.settings.horizon}-step horizon only"
+        advice = ""
+    yield UNSTABLE.finding(
+        "error",
+        message,
+        advice + "use a parametrisation that keeps |λ| < 1, such as |λ| = exp(-exp(ν))",
+    )
+
+
+def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
+    log_modulus = facts.recurrence.log_eigenvalues.real
+    horizon = facts.settings.horizon
+    limit = FROZEN_STEPS if horizon is None else FROZEN_HORIZONS * horizon
+    stable = log_modulus < 0
+    frozen = int(np.count_nonzero(stable & (log_modulus > -1 / limit)))
+    if frozen:
+        yield FROZEN.finding(
+            "warning",
+            f"{frozen} of {count(log_modulus.size, 'eigenvalue')} have time constants beyond "
+            f"{number(limit)} steps: these states sum their input and never let go of it",
+            "check that the decay parameter still trains; at the rounding of its type it may not",
+        )
+    if horizon is None:
+        return
+    beyond = int(np.count_nonzero(stable & (log_modulus > -1 / horizon))) - frozen
+    if beyond > 0:
+        yield BEYOND_HORIZON.finding(
+            "info",
+            f"{beyond} of {count(log_modulus.size, 'eigenvalue')} have time constants beyond the "
+            f"horizon of {horizon} steps; the figures are those of the last step of such a "
+            "sequence, and longer sequences are more sensitive",
+            "before running longer sequences than were trained on, inspect with their --horizon",
+        )

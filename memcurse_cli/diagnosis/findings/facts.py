@@ -1,0 +1,54 @@
+"""What a finding is drawn from: one layer's figures and the settings they were taken under."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memcurse_cli.diagnosis.report import (
+    DenseSummary,
+    EigenvalueSummary,
+    Finding,
+    HessianSummary,
+    ParameterSummary,
+    Severity,
+    StateSummary,
+)
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.recurrence import Recurrence
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One layer, summarised."""
+
+    recurrence: Recurrence
+    settings: Settings
+    eigenvalues: EigenvalueSummary
+    state: StateSummary
+    parameters: tuple[ParameterSummary, ...]
+    hessian: HessianSummary | None
+    dense: DenseSummary | None
+
+    @property
+    def linearised(self) -> bool:
+        """Whether the numbers are those of a non-linear layer with its slope taken as 1."""
+        return self.dense is not None and self.dense.activation != "linear"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A stable code and where its theory stands.
+
+    Attributes:
+        code: as in the report; never reused for something else.
+        title: a few words.
+        source: the equations that it rests on.
+    """
+
+    code: str
+    title: str
+    source: str
+
+    def finding(self, severity: Severity, message: str, advice: str = "") -> Finding:
+        """A finding of this rule."""
+        return Finding(self.code, severity, message, advice, self.source)

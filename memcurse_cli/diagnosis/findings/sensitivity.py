@@ -1,0 +1,76 @@
+"""MC2xx: how far one optimizer step moves the state, per parameter group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memcurse_cli.diagnosis.findings.facts import Facts, Rule
+from memcurse_cli.diagnosis.report import Finding, ParameterSummary, Severity
+from memcurse_cli.diagnosis.wording import number, percent, rounded_down
+
+SOURCE = "Zucchet & Orvieto 2024, eq. 6 and section 3"
+DESTABILISING = Rule("MC201", "a step can destabilise the recurrence", SOURCE)
+DECORRELATING = Rule("MC202", "a step scrambles what the state holds", SOURCE)
+SCALING = Rule("MC203", "a step rescales the state", SOURCE)
+DENSE = Rule(
+    "MC204",
+    "a step on a dense matrix moves every eigenvalue",
+    "Zucchet & Orvieto 2024, sections 2.3 and A.2.3",
+)
+UNNORMALISED = Rule("MC205", "the state is not normalised", "Zucchet & Orvieto 2024, eq. 5")
+
+LARGE_SECOND_MOMENT = 100.0
+
+RULES = {"destabilising": DESTABILISING, "decorrelating": DECORRELATING, "scaling": SCALING}
+CONSEQUENCE = {
+    "destabilising": "and can leave the unit disk",
+    "decorrelating": "by turning its angle: it scrambles what the state holds and cannot explode",
+    "scaling": "in scale",
+}
+REMEDY = {
+    "destabilising": "reparametrise the modulus so that |λ| < 1 holds by construction",
+    "decorrelating": "give the angle its own lower learning rate",
+    "scaling": "normalise the input of the state by its own memory",
+}
+
+
+def find_sensitivity(facts: Facts) -> Iterator[Finding]:
+    """One finding per group whose step effect passes a limit, and the state's own scale."""
+    for parameter in facts.parameters:
+        if parameter.verdict != "ok":
+            yield _sensitive(facts, parameter)
+    second_moment = facts.state.second_moment.p99
+    own_gain = bool(facts.recurrence.log_gain.any())
+    if second_moment is not None and second_moment > LARGE_SECOND_MOMENT and not own_gain:
+        yield UNNORMALISED.finding(
+            "info",
+            f"E|h|² reaches {number(second_moment)} times the variance of the drive (p99), since "
+            "no gain γ compensates for the memory",
+            "scale the input of each state by √(1-|λ|²)",
+        )
+
+
+def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
+    rule = DENSE if facts.dense is not None else RULES[parameter.direction]
+    severity: Severity = "error" if parameter.verdict == "cursed" else "warning"
+    if parameter.step_effect is None:
+        return rule.finding(
+            severity,
+            f"the sensitivity to {parameter.name} diverges: no learning rate is small enough for "
+            "an infinite sequence",
+            f"give --horizon T; {REMEDY[parameter.direction]}",
+        )
+    rate = facts.settings.learning_rate
+    message = (
+        f"one step at {number(rate)} on {parameter.name} moves the state by "
+        f"{percent(parameter.step_effect)} {CONSEQUENCE[parameter.direction]}"
+    )
+    advice = REMEDY[parameter.direction]
+    if facts.dense is not None:
+        advice = "make the recurrence diagonal (complex eigenvalues of its own)"
+    if parameter.max_lr is not None:
+        target = parameter.max_lr
+        if parameter.verdict == "watch":  # below the first limit, not the second
+            target *= facts.settings.watch_limit / facts.settings.cursed_limit
+        advice += f", or stay below a learning rate of {rounded_down(target)}"
+    return rule.finding(severity, message, advice)

@@ -1,0 +1,80 @@
+"""The Hessian scores of a diagonal layer, or the reason why it has none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.diagnosis.report import HessianSummary
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.hessian import recurrent_hessian
+
+LARGEST_BLOCK = 6000  # parameters in one dense block: 288 MB
+
+
+def summarise_hessian(
+    recurrence: Recurrence, settings: Settings
+) -> tuple[HessianSummary | None, str | None]:
+    """Scores of the Hessian at optimality over the recurrent parameters, or why there are none."""
+    reason = _reason(recurrence, settings)
+    if reason is not None or recurrence.readin is None or recurrence.readout is None:
+        return None, reason
+    output = 0.0
+
+    def hessians() -> Iterator[NDArray[np.float64]]:
+        nonlocal output
+        for blocks in recurrent_hessian(
+            recurrence.log_eigenvalues,
+            recurrence.log_gain,
+            recurrence.parameters,
+            recurrence.readin,
+            recurrence.readout,
+            channel=recurrence.channel,
+            conjugate_pairs=recurrence.conjugate_pairs,
+            autocorrelation=settings.autocorrelation,
+            horizon=settings.horizon,
+        ):
+            output += float(blocks.output_second_moments.sum())
+            yield blocks.hessians
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores = diagonality_scores(hessians())
+    if scores is None:
+        return None, "it is zero: no parameter changes the output"
+    if not math.isfinite(scores.diagonality):
+        return None, "it leaves the range of a float: the state explodes within the horizon"
+    return (
+        HessianSummary(
+            order=scores.order,
+            diagonality=scores.diagonality,
+            sharpness=scores.sharpness,
+            max_stable_lr=2 / scores.sharpness,
+            adam_residual=scores.adam_residual,
+            concentration=scores.concentration,
+            output_step_effect=(
+                settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
+            ),
+        ),
+        None,
+    )
+
+
+def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
+    """Why a layer has no Hessian scores, or None where it has."""
+    if not recurrence.parameters:
+        return "no recurrent parameter is stored"
+    if recurrence.readin is None or recurrence.readout is None:
+        if recurrence.input_dependent:
+            return "B and C depend on the input"
+        return "the checkpoint has no B or no C for it"
+    if settings.horizon is None and bool(np.any(recurrence.log_eigenvalues.real >= 0)):
+        return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
+    order = sum(group.size for group in recurrence.parameters)
+    if recurrence.channel is None and order > LARGEST_BLOCK:
+        return f"its order of {order} is beyond the {LARGEST_BLOCK} that are formed"
+    return None

@@ -1,0 +1,162 @@
+"""The main line: a checkpoint goes in, a report comes out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.diagnosis.diagnose import diagnose
+from memcurse_cli.diagnosis.report import (
+    CheckpointSummary,
+    InputAssumption,
+    LayerReport,
+    Report,
+    SkippedLayer,
+)
+from memcurse_cli.diagnosis.sentence import sentence
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import worst
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.recurrences.detect import detect, validate_assumptions
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.version import VERSION
+
+HORIZON_KEY = "memcurse.horizon"
+
+Progress = Callable[[int, int, str], None]
+
+
+def inspect(
+    checkpoint: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    rho: float | None = None,
+    autocorrelation: Autocorrelation | str | None = None,
+    horizon: int | None = None,
+    learning_rate: float = 1e-3,
+    watch_limit: float = 0.1,
+    cursed_limit: float = 1.0,
+    family: str | None = None,
+    layers: Sequence[str] = (),
+    assume: Mapping[str, str] | None = None,
+    device: str = "auto",
+    values: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Report on every recurrent layer of a checkpoint.
+
+    Args:
+        checkpoint: the path of a checkpoint, or a state dict of NumPy, torch or JAX arrays.
+        rho: the drive's autocorrelation is ρ^|Δ|; white noise (0) by default.
+        autocorrelation: a mixture instead of one ρ, as `Autocorrelation` or ``"w:ρ,…"``.
+        horizon: the number of steps T of a sequence that starts from a zero state. Without it
+            the horizon that the checkpoint's metadata names, else an infinite sequence.
+        learning_rate: the change that one optimizer step makes to a parameter.
+        watch_limit: the step effect above which a parameter group is to be watched.
+        cursed_limit: the step effect above which it is cursed.
+        family: read with this family only, instead of all that are recognised.
+        layers: glob patterns of layer names; all layers by default.
+        assume: what the checkpoint does not store, e.g. ``{"discretization": "bilinear"}``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
+        values: keep every eigenvalue in the report.
+        progress: called with (layers done, layers in all, name of the next).
+
+    Raises:
+        CheckpointError: the file is missing, damaged or unsafe to open.
+        NoRecurrenceError: no family recognises a layer.
+        TensorError: a layer was recognised but none could be read.
+        UsageError: an argument outside its domain.
+    """
+    settings = Settings(
+        autocorrelation=_autocorrelation(rho, autocorrelation),
+        horizon=horizon,
+        horizon_source=None if horizon is None else "option",
+        learning_rate=learning_rate,
+        watch_limit=watch_limit,
+        cursed_limit=cursed_limit,
+        values=values,
+    )
+    options = ReadOptions(device=device, assume=dict(assume or {}))
+    validate_assumptions(options.assume)
+    store = (
+        MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)
+    )
+    with store:
+        return _inspect(store, settings, options, family, layers, progress)
+
+
+def _inspect(
+    store: TensorStore,
+    settings: Settings,
+    options: ReadOptions,
+    family: str | None,
+    layers: Sequence[str],
+    progress: Progress | None,
+) -> Report:
+    settings = _with_stored_horizon(settings, store.metadata)
+    matches = detect(store.tensors, family, layers)
+    reports: list[LayerReport] = []
+    skipped: list[SkippedLayer] = []
+    errors: list[TensorError] = []
+    for index, (reader, match) in enumerate(matches):
+        if progress is not None:
+            progress(index, len(matches), match.layer)
+        try:
+            # One layer at a time: a recurrence is dropped before the next one is read.
+            reports.append(diagnose(reader.read(store, match, options), settings))
+        except TensorError as error:
+            errors.append(error)
+            skipped.append(SkippedLayer(match.layer, reader.name, str(error)))
+    if not reports:
+        raise errors[0]
+    return Report(
+        version=VERSION,
+        checkpoint=CheckpointSummary(
+            path=store.path,
+            format=store.format,
+            bytes=store.bytes,
+            tensors=len(store.tensors),
+            bytes_read=store.bytes_read,
+            notes=store.notes,
+        ),
+        input=InputAssumption(
+            autocorrelation=tuple(settings.autocorrelation),
+            horizon=settings.horizon,
+            horizon_source=settings.horizon_source,
+            learning_rate=settings.learning_rate,
+        ),
+        device=options.device,
+        verdict=worst(layer.verdict for layer in reports),
+        sentence=sentence(reports, settings),
+        layers=tuple(reports),
+        skipped=tuple(skipped),
+    )
+
+
+def _autocorrelation(
+    rho: float | None, autocorrelation: Autocorrelation | str | None
+) -> Autocorrelation:
+    if autocorrelation is None:
+        return WHITE if rho is None else Autocorrelation.from_rho(rho)
+    if rho is not None:
+        raise UsageError(
+            "both a ρ and an autocorrelation are given",
+            where="--rho",
+            remedy="give --rho for one decay or --autocorrelation for a mixture",
+        )
+    if isinstance(autocorrelation, str):
+        return Autocorrelation.parse(autocorrelation)
+    return autocorrelation
+
+
+def _with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:
+    """The settings, with the horizon that a checkpoint says it was trained at."""
+    stored = metadata.get(HORIZON_KEY, "")
+    if settings.horizon is not None or not stored.isdecimal() or int(stored) < 1:
+        return settings
+    return replace(settings, horizon=int(stored), horizon_source="checkpoint")

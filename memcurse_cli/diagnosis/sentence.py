@@ -1,0 +1,54 @@
+"""The sentence that a report leads with: what, how much, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memcurse_cli.diagnosis.findings.sensitivity import CONSEQUENCE, REMEDY
+from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import ORDER
+from memcurse_cli.diagnosis.wording import count, number, percent, rounded_down
+
+
+def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
+    """What the worst parameter group of the worst layer does to the state in one step."""
+    ranked = [(layer, parameter) for layer in layers for parameter in layer.parameters]
+    if not ranked:
+        return (
+            f"{count(len(layers), 'layer')} without a recurrent parameter of its own: nothing "
+            "that an optimizer step could be too large for"
+        )
+    layer, parameter = max(ranked, key=lambda pair: _severity(pair[1]))
+    memory = _memory(layer)
+    if parameter.step_effect is None:
+        return (
+            f"the state of {layer.name} is infinitely sensitive to `{parameter.name}` over an "
+            f"infinite sequence; {memory}; give --horizon T, or {REMEDY[parameter.direction]}"
+        )
+    text = (
+        f"one Adam step at {number(settings.learning_rate)} on `{parameter.name}` moves the state "
+        f"of {layer.name} by {percent(parameter.step_effect)}"
+    )
+    if parameter.verdict == "ok":
+        return f"at worst, {text}; {memory}"
+    text += f" {CONSEQUENCE[parameter.direction]}; {memory}; "
+    if layer.dense is not None:
+        text += "make the recurrence diagonal"
+    else:
+        text += REMEDY[parameter.direction]
+    if parameter.max_lr is not None:
+        text += f", or stay below {rounded_down(parameter.max_lr)}"
+    return text
+
+
+def _severity(parameter: ParameterSummary) -> tuple[int, float]:
+    effect = parameter.step_effect
+    return ORDER.index(parameter.verdict), float("inf") if effect is None else effect
+
+
+def _memory(layer: LayerReport) -> str:
+    longest = layer.eigenvalues.time_constant.max
+    if longest is None:
+        return f"{count(layer.eigenvalues.unstable, 'eigenvalue')} of it never decay"
+    return f"its longest time constant is {number(longest)} steps"

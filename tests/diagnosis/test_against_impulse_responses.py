@@ -1,0 +1,175 @@
+"""The whole line against nothing but impulse responses and finite differences.
+
+The state's impulse response is K[k] = γ λ^k, so that for white input E|h|² = Σ_k |K[k]|² and
+E|dh/dω|² = Σ_k |dK[k]/dω|². The derivative is a central difference of what the family reads from
+a checkpoint whose stored scalar was changed; no formula of the theory takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from memcurse_cli import inspect
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.diagnosis.report import Quantiles
+from memcurse_cli.recurrences.detect import detect
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.recurrence import Recurrence
+
+State = dict[str, NDArray[np.float64]]
+GENERATOR = np.random.default_rng(7)
+UNITS, STEPS, STEP = 4, 4000, 1e-5
+
+
+def complex_readin_and_readout() -> State:
+    return {
+        name: GENERATOR.normal(size=shape)
+        for name, shape in {
+            "B_re": (UNITS, 2),
+            "B_im": (UNITS, 2),
+            "C_re": (3, UNITS),
+            "C_im": (3, UNITS),
+        }.items()
+    }
+
+
+def lru() -> State:
+    return {
+        "nu_log": np.log(GENERATOR.uniform(0.01, 0.5, UNITS)),
+        "theta_log": np.log(GENERATOR.uniform(0.1, 3, UNITS)),
+        "gamma_log": GENERATOR.normal(size=UNITS) - 1,
+        **complex_readin_and_readout(),
+    }
+
+
+def complex_diagonal() -> State:
+    eigenvalues = GENERATOR.uniform(0.3, 0.99, UNITS) * np.exp(
+        1j * GENERATOR.uniform(0, np.pi, UNITS)
+    )
+    return {"A_re": eigenvalues.real, "A_im": eigenvalues.imag, **complex_readin_and_readout()}
+
+
+def lstm() -> State:
+    return {
+        "weight_ih_l0": GENERATOR.normal(size=(4 * UNITS, 2)),
+        "weight_hh_l0": GENERATOR.normal(size=(4 * UNITS, UNITS)),
+        "bias_ih_l0": GENERATOR.normal(size=4 * UNITS),
+        "bias_hh_l0": GENERATOR.normal(size=4 * UNITS),
+    }
+
+
+def gru() -> State:
+    return {
+        "weight_ih_l0": GENERATOR.normal(size=(3 * UNITS, 2)),
+        "weight_hh_l0": GENERATOR.normal(size=(3 * UNITS, UNITS)),
+        "bias_ih_l0": GENERATOR.normal(size=3 * UNITS),
+        "bias_hh_l0": GENERATOR.normal(size=3 * UNITS),
+    }
+
+
+def s4d() -> State:
+    return {
+        "kernel.log_dt": np.log(GENERATOR.uniform(0.05, 0.5, 2)),
+        "kernel.log_A_real": np.log(GENERATOR.uniform(0.3, 1, (2, UNITS))),
+        "kernel.A_imag": GENERATOR.uniform(0, 3, (2, UNITS)),
+        "kernel.C": GENERATOR.normal(size=(2, UNITS, 2)),
+        "D": GENERATOR.normal(size=2),
+    }
+
+
+def s5() -> State:
+    return {
+        "Lambda_re": -GENERATOR.uniform(0.3, 1, UNITS),
+        "Lambda_im": GENERATOR.uniform(0, 3, UNITS),
+        "log_step": np.log(GENERATOR.uniform(0.05, 0.5, (UNITS, 1))),
+        "B": GENERATOR.normal(size=(UNITS, 3, 2)),
+        "C": GENERATOR.normal(size=(3, UNITS, 2)),
+        "D": GENERATOR.normal(size=3),
+    }
+
+
+def mamba() -> State:
+    return {
+        "A_log": np.log(np.tile(np.arange(1.0, 4), (UNITS, 1))) + GENERATOR.normal(size=(UNITS, 3)),
+        "D": np.ones(UNITS),
+        "dt_proj.bias": GENERATOR.normal(size=UNITS) - 2,
+        "dt_proj.weight": GENERATOR.normal(size=(UNITS, 1)),
+        "x_proj.weight": GENERATOR.normal(size=(1 + 2 * 3, UNITS)),
+        "conv1d.weight": GENERATOR.normal(size=(UNITS, 1, 4)),
+        "conv1d.bias": GENERATOR.normal(size=UNITS),
+        "in_proj.weight": GENERATOR.normal(size=(2 * UNITS, 2)),
+        "out_proj.weight": GENERATOR.normal(size=(2, UNITS)),
+    }
+
+
+def read(state: State) -> Recurrence:
+    store = MemoryStore(state)
+    ((family, match),) = detect(store.tensors)
+    return family.read(store, match, ReadOptions(device="cpu"))
+
+
+def impulse_response(state: State) -> NDArray[np.complex128]:
+    """(n, STEPS) γ λ^k of every state."""
+    recurrence = read(state)
+    return np.exp(
+        recurrence.log_gain[:, None] + recurrence.log_eigenvalues[:, None] * np.arange(STEPS)
+    )
+
+
+def assert_quantiles(found: Quantiles, elements: NDArray[np.float64]) -> None:
+    expected = np.quantile(elements, [0, 0.5, 0.9, 0.99, 1])
+    np.testing.assert_allclose(
+        [found.min, found.p50, found.p90, found.p99, found.max], expected, rtol=2e-6, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [lru, complex_diagonal, lstm, gru, s4d, s5, mamba], ids=lambda make: make.__name__
+)
+def test_every_figure_of_every_group(make: Callable[[], State]) -> None:
+    state = make()
+    report = inspect(state, device="cpu")
+    (layer,) = report.layers
+    recurrence = read(state)
+    response = impulse_response(state)
+    second_moment = np.sum(np.abs(response) ** 2, axis=1)
+    assert_quantiles(layer.state.second_moment, second_moment)
+    drive = np.ones(recurrence.size)
+    if recurrence.readin is not None:
+        drive = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
+
+    assert layer.parameters
+    for group, summary in zip(recurrence.parameters, layer.parameters, strict=True):
+        sensitivity = np.empty(group.size)
+        relative = np.empty(group.size)
+        tensor = state[group.tensor]
+        places = _places(group.values, tensor)
+        for scalar in range(group.size):
+            shifted = [_shifted(state, group.tensor, places[scalar], sign) for sign in (1, -1)]
+            change = (impulse_response(shifted[0]) - impulse_response(shifted[1])) / (2 * STEP)
+            squares = np.sum(np.abs(change) ** 2, axis=1)
+            moved = group.eigenvalue[group.scalar == scalar]
+            assert np.allclose(np.delete(squares, moved), 0)
+            sensitivity[scalar] = squares.sum()
+            relative[scalar] = (drive * squares).sum() / (drive * second_moment)[moved].sum()
+        assert_quantiles(summary.sensitivity, sensitivity)
+        assert_quantiles(summary.relative_sensitivity, relative)
+        assert summary.step_effect == pytest.approx(
+            1e-3 * np.sqrt(np.quantile(relative, 0.99)), rel=2e-6
+        )
+
+
+def _places(values: NDArray[np.float64], tensor: NDArray[np.float64]) -> list[int]:
+    """Where in the flat tensor the scalars of a group stand."""
+    flat = tensor.ravel().tolist()
+    return [flat.index(value) for value in values.tolist()]
+
+
+def _shifted(state: State, name: str, place: int, sign: int) -> State:
+    tensor = state[name].copy()
+    tensor.flat[place] += sign * STEP
+    return {**state, name: tensor}

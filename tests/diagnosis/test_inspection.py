@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import memcurse_cli
+from memcurse_cli import Autocorrelation, MemcurseError, inspect
+from memcurse_cli.diagnosis.report import LayerReport, Report
+from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.reports.json_report import from_json, to_json
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
+
+
+def diagonal(modulus: float, angle: float = 1.0, units: int = 4) -> dict[str, np.ndarray]:
+    """A complex diagonal RNN whose eigenvalues are all alike."""
+    eigenvalue = modulus * np.exp(1j * angle)
+    return {"A_re": np.full(units, eigenvalue.real), "A_im": np.full(units, eigenvalue.imag)}
+
+
+def only(report: Report) -> LayerReport:
+    (layer,) = report.layers
+    return layer
+
+
+def codes(report: Report) -> set[str]:
+    return {finding.code for finding in only(report).findings}
+
+
+def test_the_verdict_follows_the_learning_rate() -> None:
+    # κ(Re λ) = (1+|λ|²)/(1-|λ|²)² at ρ = 0: a step effect of lr · 707 at |λ| = 0.999
+    verdicts = [inspect(diagonal(0.999), learning_rate=rate).verdict for rate in (1e-4, 1e-3, 2e-3)]
+    assert verdicts == ["ok", "watch", "cursed"]
+    effect = only(inspect(diagonal(0.999), learning_rate=1e-3)).parameters[0].step_effect
+    assert effect == pytest.approx(1e-3 * np.sqrt(1 + 0.999**2) / (1 - 0.999**2))
+
+
+def test_max_lr_is_the_rate_at_which_the_verdict_turns() -> None:
+    rate = only(inspect(diagonal(0.999))).parameters[0].max_lr
+    assert rate is not None
+    assert inspect(diagonal(0.999), learning_rate=rate * 0.999).verdict == "watch"
+    assert inspect(diagonal(0.999), learning_rate=rate * 1.001).verdict == "cursed"
+
+
+def test_an_unstable_layer_diverges_and_a_horizon_makes_it_finite() -> None:
+    endless = inspect(diagonal(1.01))
+    assert endless.verdict == "cursed"
+    assert "MC101" in codes(endless)
+    layer = only(endless)
+    assert layer.eigenvalues.unstable == 4
+    assert layer.eigenvalues.time_constant.max is None
+    assert layer.state.second_moment.max is None
+    assert layer.state.second_moment.divergent == 4
+    assert layer.parameters[0].step_effect is None
+    finite = only(inspect(diagonal(1.01), horizon=100))
+    expected = (1.01**200 - 1) / (1.01**2 - 1)
+    assert finite.state.second_moment.max == pytest.approx(expected, rel=1e-12)
+    assert finite.parameters[0].step_effect is not None
+
+
+def test_no_inf_or_nan_reaches_the_json() -> None:
+    document = to_json(inspect(diagonal(1.01), values=True))
+    assert from_json(json.loads(json.dumps(document, allow_nan=False))) is not None
+
+
+def test_angles_are_told_from_moduli() -> None:
+    lru = inspect(SAMPLES / "lru.safetensors", learning_rate=1e-2)
+    groups = {group.name: group for group in only(lru).parameters}
+    assert groups["theta_log"].direction == "decorrelating"
+    assert groups["nu_log"].direction == "scaling"
+    assert groups["theta_log"].step_effect is not None
+    assert groups["theta_log"].step_effect > 1  # replaces the state, and still is only watched
+    assert lru.verdict == "watch"
+    assert "MC202" in codes(lru)
+
+
+def test_the_samples_show_the_papers_claim() -> None:
+    verdicts = {
+        name: inspect(SAMPLES / f"{name}.safetensors").verdict
+        for name in ("dense_linear_rnn", "complex_diagonal_rnn", "lru", "gru")
+    }
+    assert verdicts == {
+        "dense_linear_rnn": "cursed",
+        "complex_diagonal_rnn": "watch",
+        "lru": "watch",
+        "gru": "ok",
+    }
+
+
+def test_the_horizon_comes_from_the_option_then_from_the_checkpoint() -> None:
+    sample = SAMPLES / "lru.safetensors"
+    stored = inspect(sample).input
+    assert (stored.horizon, stored.horizon_source) == (300, "checkpoint")
+    given = inspect(sample, horizon=100).input
+    assert (given.horizon, given.horizon_source) == (100, "option")
+    assert inspect(diagonal(0.9)).input.horizon is None
+
+
+def test_autocorrelation_is_a_mixture_or_one_rho() -> None:
+    mixture = inspect(diagonal(0.9), autocorrelation="0.332:0,0.044:0.997")
+    same = inspect(diagonal(0.9), autocorrelation=Autocorrelation((0.332, 0.044), (0.0, 0.997)))
+    assert mixture == same
+    assert mixture.input.autocorrelation == ((0.332, 0.0), (0.044, 0.997))
+    assert inspect(diagonal(0.9), rho=0.5) == inspect(diagonal(0.9), autocorrelation="1:0.5")
+    with pytest.raises(UsageError, match="both"):
+        inspect(diagonal(0.9), rho=0.5, autocorrelation="1:0")
+
+
+def test_a_layer_that_cannot_be_read_is_named_and_the_others_are_reported() -> None:
+    state = {f"good/{name}": values for name, values in diagonal(0.9).items()}
+    state |= {f"bad/{name}": values * np.nan for name, values in diagonal(0.9).items()}
+    report = inspect(state)
+    assert [layer.name for layer in report.layers] == ["good"]
+    assert [layer.name for layer in report.skipped] == ["bad"]
+    assert "bad/A_" in report.skipped[0].reason
+    with pytest.raises(TensorError, match="A_"):
+        inspect({name: values * np.nan for name, values in diagonal(0.9).items()})
+
+
+def test_layers_are_selected_by_glob() -> None:
+    state = {
+        f"layers.{index}.{name}": values
+        for index in range(3)
+        for name, values in diagonal(0.9).items()
+    }
+    report = inspect(state, layers=["*.0", "*.2"])
+    assert [layer.name for layer in report.layers] == ["layers.0", "layers.2"]
+
+
+def test_values_are_kept_only_where_asked_for() -> None:
+    assert only(inspect(diagonal(0.9))).eigenvalues.values is None
+    values = only(inspect(diagonal(0.9, 0.5), values=True)).eigenvalues.values
+    assert values is not None
+    np.testing.assert_allclose(values, [[0.9 * np.cos(0.5), 0.9 * np.sin(0.5)]] * 4)
+
+
+def test_a_file_and_its_state_dict_say_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "layer.safetensors"
+    save_file(diagonal(0.99), path)
+    stored, given = only(inspect(path)), only(inspect(diagonal(0.99)))
+    assert stored.parameters == given.parameters
+    assert stored.eigenvalues == given.eigenvalues
+
+
+def test_the_histogram_counts_every_stable_eigenvalue() -> None:
+    state = {"A_re": np.array([0.0, 0.5, 0.9, 0.999, 1.1]), "A_im": np.zeros(5)}
+    counts = only(inspect(state)).eigenvalues.time_constant_histogram
+    assert sum(counts) == 4
+    assert counts[0] == 1  # λ = 0; τ(0.5) = 1.44 is in the bin from 1 to √10
+    assert counts[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        (lambda: inspect(diagonal(0.999), learning_rate=1e-2), "MC201"),
+        (lambda: inspect(diagonal(1 - 1e-8)), "MC103"),
+        (lambda: inspect(diagonal(1e-3)), "MC104"),
+        (lambda: inspect(diagonal(0.999), horizon=100), "MC105"),
+        (lambda: inspect(diagonal(0.9999)), "MC205"),
+        (lambda: inspect(diagonal(0.999)), "MC401"),
+    ],
+)
+def test_findings(condition, code: str) -> None:  # type: ignore[no-untyped-def]
+    assert code in codes(condition())
+
+
+def test_a_healthy_layer_has_no_findings() -> None:
+    assert codes(inspect(diagonal(0.5))) == set()
+
+
+def test_the_sentence_names_the_worst_group() -> None:
+    sentence = inspect(diagonal(0.9999), learning_rate=1e-3).sentence
+    assert "`A_re`" in sentence or "`A_im`" in sentence
+    assert "can leave the unit disk" in sentence
+    assert "stay below 1e-4" in sentence
+
+
+def test_nothing_recurrent_is_an_error() -> None:
+    with pytest.raises(NoRecurrenceError):
+        inspect({"weight": np.zeros((3, 3))})
+
+
+def test_the_python_api_is_what_it_says() -> None:
+    for name in memcurse_cli.__all__:
+        assert getattr(memcurse_cli, name).__name__ == name
+    assert issubclass(UsageError, MemcurseError)
+    with pytest.raises(AttributeError):
+        memcurse_cli.absent  # noqa: B018  (the access itself is the test)
+
+
+def test_the_docstrings_of_the_api_run() -> None:
+    import doctest
+
+    assert doctest.testmod(memcurse_cli).failed == 0

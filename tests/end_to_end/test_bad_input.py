@@ -1,0 +1,162 @@
+"""Every bad input: one line on standard error, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end.command import SAMPLES, assert_refused, memcurse
+from safetensors.numpy import save_file
+
+SAMPLE = SAMPLES / "lru.safetensors"
+
+
+def missing(folder: Path) -> Path:
+    return folder / "absent.safetensors"
+
+
+def empty_directory(folder: Path) -> Path:
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def truncated(folder: Path) -> Path:
+    path = folder / "half.safetensors"
+    path.write_bytes(SAMPLE.read_bytes()[:-1000])
+    return path
+
+
+def corrupt_header(folder: Path) -> Path:
+    path = folder / "corrupt.safetensors"
+    path.write_bytes(struct.pack("<Q", 40) + b"{this is not json" + b" " * 40)
+    return path
+
+
+def empty_file(folder: Path) -> Path:
+    path = folder / "empty.pt"
+    path.touch()
+    return path
+
+
+def lfs_pointer(folder: Path) -> Path:
+    path = folder / "pointer.safetensors"
+    path.write_text(
+        "version https://git-lfs.github.com/spec/v1\n"
+        "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+    )
+    return path
+
+
+def no_recurrence(folder: Path) -> Path:
+    path = folder / "transformer.safetensors"
+    save_file({"encoder.weight_hh": np.zeros((3, 5)), "norm.weight": np.zeros(4)}, path)
+    return path
+
+
+def only_nan(folder: Path) -> Path:
+    path = folder / "nan.safetensors"
+    bias = np.zeros(12)
+    bias[5] = np.nan
+    save_file(
+        {
+            "rnn.weight_ih_l0": np.zeros((12, 3)),
+            "rnn.weight_hh_l0": np.zeros((12, 4)),
+            "rnn.bias_ih_l0": bias,
+            "rnn.bias_hh_l0": np.zeros(12),
+        },
+        path,
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (missing, ["absent.safetensors"]),
+        (empty_directory, ["safetensors"]),
+        (truncated, ["half.safetensors"]),
+        (corrupt_header, ["corrupt.safetensors"]),
+        (empty_file, ["empty.pt", "empty"]),
+        (lfs_pointer, ["git lfs pull"]),
+        (no_recurrence, ["encoder.weight_hh"]),
+        (only_nan, ["rnn.bias_ih_l0"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_bad_checkpoint_is_one_line(
+    make: Callable[[Path], Path], words: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    target = tmp_path / "report.json"
+    result = memcurse("inspect", make(folder), "--json", "--output", target)
+    assert_refused(result, *words)
+    assert not target.exists()
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("inspect", SAMPLE, "--rho", "1.5"), ["rho", "1.5"]),
+        (("inspect", SAMPLE, "--rho", "nan"), ["rho"]),
+        (("inspect", SAMPLE, "--autocorrelation", "1:2"), ["rho"]),
+        (("inspect", SAMPLE, "--autocorrelation", "nonsense"), ["autocorrelation"]),
+        (("inspect", SAMPLE, "--rho", "0.5", "--autocorrelation", "1:0"), ["--rho"]),
+        (("inspect", SAMPLE, "--horizon", "0"), ["--horizon"]),
+        (("inspect", SAMPLE, "--family", "perceptron"), ["perceptron", "lru"]),
+        (("inspect", SAMPLE, "--layer", "nowhere.*"), ["nowhere.*"]),
+        (("inspect", SAMPLE, "--assume", "discretization"), ["KEY=VALUE"]),
+        (("inspect", SAMPLE, "--assume", "nonsense=1"), ["nonsense"]),
+        (("inspect", SAMPLE, "--device", "abacus"), ["abacus"]),
+        (("inspect", SAMPLE, "--lr", "0"), ["--lr"]),
+        (("inspect",), ["PATH"]),
+        (("inspect", SAMPLE, "--nonsense"), ["--nonsense"]),
+        (("nonsense",), ["nonsense"]),
+        (("predict", "--rho", "2"), ["rho"]),
+        (("predict", "--parametrization", "nonsense"), ["nonsense", "polar"]),
+    ],
+    ids=lambda value: "-".join(map(str, value[2:])) if isinstance(value, tuple) else "",
+)
+def test_a_bad_option_is_one_line(arguments: tuple[str | Path, ...], words: list[str]) -> None:
+    assert_refused(memcurse(*arguments), *words)
+
+
+def test_an_unwritable_output_is_one_line(tmp_path: Path) -> None:
+    target = tmp_path / "absent" / "report.json"
+    assert_refused(memcurse("inspect", SAMPLE, "--json", "--output", target), str(target))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_one_line(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert_refused(memcurse("inspect", SAMPLE, "--output", tmp_path / "report.txt"), "report.txt")
+
+
+def test_an_earlier_output_survives_a_failure(tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    target.write_text("yesterday's")
+    memcurse("inspect", missing(tmp_path), "--json", "--output", target)
+    assert target.read_text() == "yesterday's"
+
+
+def test_a_layer_with_nan_is_named_and_the_others_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "two.safetensors"
+    state = {}
+    for layer, bias in (("good", 0.0), ("bad", np.nan)):
+        state |= {
+            f"{layer}.weight_ih_l0": np.zeros((12, 3)),
+            f"{layer}.weight_hh_l0": np.zeros((12, 4)),
+            f"{layer}.bias_ih_l0": np.full(12, bias),
+            f"{layer}.bias_hh_l0": np.zeros(12),
+        }
+    save_file(state, path)
+    result = memcurse("inspect", path)
+    assert result.returncode == 0
+    assert "good" in result.stdout
+    assert "bad.bias_ih_l0" in result.stdout.replace("\n", "")
