@@ -22,7 +22,8 @@ def summarise_hessian(
 ) -> tuple[HessianSummary | None, str | None]:
     """Scores of the Hessian at optimality over the recurrent parameters, or why there are none."""
     reason = _reason(recurrence, settings)
-    if reason is not None or recurrence.readin is None or recurrence.readout is None:
+    readin, readout = recurrence.readin, recurrence.readout
+    if reason is not None or readin is None or readout is None:
         return None, reason
     output = 0.0
 
@@ -32,8 +33,8 @@ def summarise_hessian(
             recurrence.log_eigenvalues,
             recurrence.log_gain,
             recurrence.parameters,
-            recurrence.readin,
-            recurrence.readout,
+            readin,
+            readout,
             channel=recurrence.channel,
             conjugate_pairs=recurrence.conjugate_pairs,
             autocorrelation=settings.autocorrelation,

@@ -1,0 +1,111 @@
+"""E[z_i z_j] of the states and their derivatives, for every pair of eigenvalues of a block.
+
+A block is a set of m eigenvalues; ``z = (h, s)`` with ``h[t+1] = λ h[t] + x[t+1]`` and
+``s = dh/dλ``. The tables are what a Hessian at optimality is summed from.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import bilinear
+
+Complexes = NDArray[np.complex128]
+NEGLIGIBLE = 45.0  # e^-45 squared is below the rounding of 1
+CHUNK = 2**20  # impulse-response samples held at once
+
+
+class PairMoments(NamedTuple):
+    """Second moments of every pair, (..., m, m) each.
+
+    Attributes:
+        ss: E[s_i s_j].
+        sh: E[s_i h_j].
+        hs: E[h_i s_j].
+        hh: E[h_i h_j].
+    """
+
+    ss: Complexes
+    sh: Complexes
+    hs: Complexes
+    hh: Complexes
+
+
+def stationary_pairs(
+    log_eigenvalues: Complexes, autocorrelation: Autocorrelation, *, conjugate: bool
+) -> PairMoments:
+    """The tables of an infinite sequence, from `bilinear`: |λ| < 1 throughout.
+
+    Args:
+        log_eigenvalues: (..., m) log λ.
+        autocorrelation: R(Δ) of the input.
+        conjugate: whether the second of a pair stands conjugated.
+    """
+    log_alpha = log_eigenvalues[..., :, None]
+    log_beta = log_eigenvalues[..., None, :]
+    if conjugate:
+        log_beta = log_beta.conj()
+    shape = np.broadcast_shapes(log_alpha.shape, log_beta.shape)
+    tables = PairMoments(*(np.zeros(shape, np.complex128) for _ in range(4)))
+    for weight, rho in autocorrelation:
+        pair = bilinear(log_alpha, log_beta, rho)
+        for table, part in zip(
+            tables,
+            (pair.mixed_derivative, pair.derivative_alpha, pair.derivative_beta, pair.value),
+            strict=True,
+        ):
+            table += weight * part
+    return tables
+
+
+def finite_pairs(
+    log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int
+) -> tuple[PairMoments, PairMoments]:
+    """The tables averaged over every step t = 1..T from h = s = 0, exact for any |λ|.
+
+    This is what a loss summed over a sequence sees. The input starts stationary, so that it is a
+    first innovation of variance 1 and later ones of variance 1-ρ²; a lag of k steps is seen by
+    T-k of the T outputs, one of them from the first innovation:
+
+        Σ_k z_i(k) z_j(k) [ (1-ρ²)(T-1-k) + 1 ] / T
+
+    with z(k) the responses to an innovation, through the input's AR(1) filter.
+
+    Args:
+        log_eigenvalues: (..., m) log λ.
+        autocorrelation: R(Δ) of the input.
+        horizon: T ≥ 1.
+
+    Returns:
+        The tables without and with the second of each pair conjugated.
+    """
+    batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
+    plain = np.zeros((*batch, 2 * size, 2 * size), np.complex128)
+    conjugated = np.zeros_like(plain)
+    eigenvalue = np.exp(log_eigenvalues)
+    chunk = max(1, min(horizon, CHUNK // max(1, 2 * log_eigenvalues.size)))
+    for weight, rho in autocorrelation:
+        state = np.zeros_like(eigenvalue)
+        derivative = np.zeros_like(eigenvalue)
+        for start in range(0, horizon, chunk):
+            lags = np.arange(start, min(start + chunk, horizon))
+            response = np.empty((*batch, 2 * size, lags.size), np.complex128)
+            for place, lag in enumerate(lags.tolist()):
+                derivative = eigenvalue * derivative + state
+                state = eigenvalue * state + rho**lag
+                response[..., :size, place] = derivative
+                response[..., size:, place] = state
+            share = weight * ((1 - rho) * (1 + rho) * (horizon - 1 - lags) + 1) / horizon
+            transposed = np.swapaxes(response, -1, -2)
+            plain += (response * share) @ transposed
+            conjugated += (response * share) @ transposed.conj()
+    return _split(plain, size), _split(conjugated, size)
+
+
+def _split(table: Complexes, size: int) -> PairMoments:
+    s, h = slice(0, size), slice(size, None)
+    return PairMoments(table[..., s, s], table[..., s, h], table[..., h, s], table[..., h, h])
