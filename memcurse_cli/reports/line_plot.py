@@ -44,6 +44,8 @@ class Axis:
 def plot(screen: Screen, axis: Axis, curves: Sequence[Curve]) -> Iterator[Text]:
     """Draw curves, each with a letter at its end, over the horizontal axis and a legend."""
     drawn = [curve for curve in curves if curve.points]
+    if not drawn:
+        return
     width = max(screen.width - MARGIN - 2 - len(drawn), 10)
     canvas = _Canvas(width, drawn)
     for index, curve in enumerate(drawn):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,10 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.line_plot import Axis, Curve, plot
-from memcurse_cli.reports.numbers import DIVERGENT, count, number, percent, setting
-
-STEP = 1e-3
-"""The step of an adaptive optimizer that the closing sentence is told for."""
-
-CURSED = 1.0
-HARMLESS = 0.1
+from memcurse_cli.reports.numbers import count, setting
+from memcurse_cli.reports.prediction_words import divergence, figure, gap, meaning, modulus_figure
 
 LEAST_BAR, MOST_BAR = 6, 24
-
-SPELLED_OUT_BELOW = 0.9995
-"""A modulus closer to 1 is written as 1 minus something."""
 
 AXIS = Axis(
     "|λ|, by the logarithm of 1-|λ|",
@@ -116,11 +108,11 @@ class Page:
                 yield from _tables(screen, rows)
         yield Text()
         for heading, rows in groups:
-            for sentence in _meaning(rows):
+            for sentence in meaning(rows):
                 prefix = f"{heading}: " if len(groups) > 1 else ""
                 yield from paragraph(screen, screen.sentence(prefix + sentence, NAME))
         if any(row.sensitivity is None for row in prediction.rows):
-            yield from paragraph(screen, screen.sentence(_divergence(prediction)))
+            yield from paragraph(screen, screen.sentence(divergence(prediction)))
 
 
 def _header(screen: Screen, prediction: Prediction) -> Iterator[Text]:
@@ -188,20 +180,20 @@ def _tables(screen: Screen, rows: Sequence[PredictionRow]) -> Iterator[Text]:
         Block(
             "",
             {
-                "τ": [_time_constant(row) for row in rows],
-                "E|h|²": [_cell(row.second_moment) for row in rows],
-                "E|dh/dλ|²": [_cell(row.sensitivity) for row in rows],
+                "τ": [figure(row.time_constant) for row in rows],
+                "E|h|²": [figure(row.second_moment) for row in rows],
+                "E|dh/dλ|²": [figure(row.sensitivity) for row in rows],
             },
         )
     ]
     for names in _alike(rows):
         found = [row.parameters[names[0]] for row in rows]
         columns = {
-            "E|dh/dω|²": [_cell(one.sensitivity) for one in found],
-            "κ": [_cell(one.relative_sensitivity) for one in found],
+            "E|dh/dω|²": [figure(one.sensitivity) for one in found],
+            "κ": [figure(one.relative_sensitivity) for one in found],
         }
         blocks.append(Block(f"ω = {', '.join(names)}", columns))
-    leader = Block("", {"|λ|": [_modulus(row) for row in rows]})
+    leader = Block("", {"|λ|": [modulus_figure(row) for row in rows]})
     tables = pack(screen, leader, blocks)
     for index, table in enumerate(tables):
         if index:
@@ -233,14 +225,16 @@ def _plots(screen: Screen, groups: Sequence[Group]) -> Iterator[Text]:
             screen, screen.sentence("A plot needs two moduli below 1 with finite moments.")
         )
         return
-    quantities = _quantities(groups[0][1])
+    quantities = _quantities([row for _, rows in groups for row in rows])
+    zero = [key for key in quantities if not any(_curve(rows, key) for _, rows in groups)]
+    labels = {key: label for key, label in quantities.items() if key not in zero}
     if len(groups) == 1:
         rows = groups[0][1]
-        panels = {"": [Curve(label, _curve(rows, key)) for key, label in quantities.items()]}
+        panels = {"": [Curve(label, _curve(rows, key)) for key, label in labels.items()]}
     else:
         panels = {
             label: [Curve(heading, _curve(rows, key)) for heading, rows in groups]
-            for key, label in quantities.items()
+            for key, label in labels.items()
             if key != "second_moment"
         }
     for title, curves in panels.items():
@@ -248,6 +242,8 @@ def _plots(screen: Screen, groups: Sequence[Group]) -> Iterator[Text]:
         if title:
             yield Text(screen.clean(title), TITLE)
         yield from plot(screen, AXIS, curves)
+    for key in zero:
+        yield from paragraph(screen, screen.sentence(f"{quantities[key]} is 0 and not drawn."))
 
 
 def _quantities(rows: Sequence[PredictionRow]) -> dict[str, str]:
@@ -270,91 +266,9 @@ def _curve(rows: Sequence[PredictionRow], key: str) -> list[tuple[float, float]]
         value = row.parameters[key].sensitivity if key in row.parameters else getattr(row, key)
         exponent = _exponent(value)
         if row.time_constant is not None and exponent is not None:
-            points.append((-math.log10(_gap(row)), exponent))
+            points.append((-math.log10(gap(row)), exponent))
     return sorted(points)
-
-
-def _meaning(rows: Sequence[PredictionRow]) -> list[str]:
-    """What the longest memory of these rows costs, in a sentence or two."""
-    finite = sorted(
-        (row for row in rows if row.sensitivity is not None),
-        key=lambda row: (row.modulus, row.time_constant or math.inf),
-    )
-    if not finite:
-        return []
-    shortest, longest = finite[0], finite[-1]
-    sentences = []
-    state = _ratio(longest.second_moment, shortest.second_moment)
-    derivative = _ratio(longest.sensitivity, shortest.sensitivity)
-    if shortest is not longest and state is not None and derivative is not None:
-        sentences.append(
-            f"From |λ| = {_modulus(shortest)} to {_modulus(longest)}, E|h|² changes by a "
-            f"factor of {number(state)} and E|dh/dλ|² by {number(derivative)}."
-        )
-    effects = {
-        name: STEP * math.sqrt(found.relative_sensitivity)
-        for name, found in longest.parameters.items()
-        if found.relative_sensitivity is not None
-    }
-    if effects:
-        sentences.append(_cost(longest, effects))
-    return sentences
-
-
-def _cost(row: PredictionRow, effects: Mapping[str, float]) -> str:
-    """What one optimizer step does to the state at one eigenvalue."""
-    same: dict[str, list[str]] = {}
-    for name, effect in effects.items():
-        same.setdefault(percent(effect), []).append(name)
-    said = ", ".join(f"{effect} through {' or '.join(names)}" for effect, names in same.items())
-    memory = f" (τ = {_time_constant(row)} steps)" if row.time_constant else ""
-    worst = max(effects.values())
-    bound = (
-        f"steps below {number(STEP * HARMLESS / worst, 2)} keep that under 10 %" if worst else ""
-    )
-    if worst > CURSED:
-        verdict = f"This is the curse of memory: one step replaces the state; {bound}."
-    elif worst > HARMLESS:
-        verdict = f"Memory this long needs care: {bound}."
-    else:
-        verdict = "Memory this long can be learnt with such a step."
-    return (
-        f"At |λ| = {_modulus(row)}{memory}, one optimizer step of {setting(STEP)} moves the "
-        f"state by {said}. {verdict}"
-    )
-
-
-def _divergence(prediction: Prediction) -> str:
-    if prediction.horizon is None:
-        return (
-            "divergent: with |λ| ≥ 1 an infinite sequence has no stationary state; "
-            "--horizon T gives the moments after T steps."
-        )
-    return "divergent: within this horizon the state leaves the range of a float."
-
-
-def _ratio(value: float | None, base: float | None) -> float | None:
-    return value / base if value and base else None
 
 
 def _exponent(value: float | None) -> float | None:
     return math.log10(value) if value else None
-
-
-def _gap(row: PredictionRow) -> float:
-    """1 - |λ| from τ, which knows more of it than |λ| does."""
-    return -math.expm1(-1 / row.time_constant) if row.time_constant else 1.0
-
-
-def _modulus(row: PredictionRow) -> str:
-    if row.time_constant is None or row.modulus < SPELLED_OUT_BELOW:
-        return f"{row.modulus:.6g}"
-    return f"1-{number(_gap(row))}"
-
-
-def _time_constant(row: PredictionRow) -> str:
-    return _cell(row.time_constant)
-
-
-def _cell(value: float | None) -> str:
-    return DIVERGENT if value is None else number(value)
