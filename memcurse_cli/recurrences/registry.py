@@ -11,18 +11,22 @@ from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
 from memcurse_cli.recurrences.mamba import Mamba
 from memcurse_cli.recurrences.mamba2 import Mamba2
+from memcurse_cli.recurrences.mlstm import MLSTM
 from memcurse_cli.recurrences.rg_lru import RGLRU
 from memcurse_cli.recurrences.rwkv import RWKV
 from memcurse_cli.recurrences.rwkv7 import RWKV7
 from memcurse_cli.recurrences.s4_dplr import S4DPLR
 from memcurse_cli.recurrences.s4d import S4D
 from memcurse_cli.recurrences.s5 import S5
+from memcurse_cli.recurrences.slstm import SLSTM
 
 FAMILIES: tuple[Family, ...] = (
     LRU(),
     RGLRU(),
     RWKV(),
     RWKV7(),
+    MLSTM(),
+    SLSTM(),
     LSTM(),
     GRU(),
     S4DPLR(),

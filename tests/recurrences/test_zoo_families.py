@@ -24,6 +24,7 @@ FAMILY_OF_KIND = {
     "rwkv4": "rwkv",
     "rwkv6": "rwkv",
     "rwkv7": "rwkv7",
+    "mlstm": "mlstm",
 }
 # Their multiplicities are counted; those of flash-linear-attention's are all noted as 1.
 COUNTED = {"hf_rwkv", "hf_xlstm", "hf_qwen3_next", "hf_recurrent_gemma"}
@@ -51,7 +52,7 @@ def checkpoints() -> list[Any]:
 
 
 @pytest.mark.parametrize(("path", "layers"), checkpoints())
-@pytest.mark.parametrize("name", sorted(set(FAMILY_OF_KIND.values())))
+@pytest.mark.parametrize("name", sorted({*FAMILY_OF_KIND.values(), "slstm"}))
 def test_a_family_finds_its_own_layers_alone(
     name: str, path: Path, layers: list[dict[str, Any]]
 ) -> None:

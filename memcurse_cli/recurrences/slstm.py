@@ -1,0 +1,95 @@
+"""The sLSTM of xLSTM, Beck et al. 2024, arXiv 2405.04517."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import (
+    group_by_module,
+    log_sigmoid,
+    one_to_one,
+    shown_shape,
+    sigmoid,
+)
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.vectors import read_vector
+
+GATES = ("input", "forget", "cell", "output")
+BIAS, KERNEL = "_bias_", "_recurrent_kernel_"
+
+_NOMINAL = (
+    "the gates stand at zero input and zero state, where only their biases are left; the recurrent"
+    " kernel is not read"
+)
+
+
+class SLSTM:
+    """``c[t] = σ(f) c[t-1] + e^i tanh(z)``, and the same for the normaliser n: λ = σ(b_f).
+
+    γ = e^{b_i}. The bias holds the gates i, f, z, o as [gate, head, unit] in the ``vanilla``
+    backend and as [head, gate, unit] in the ``cuda`` one, told apart by the recurrent kernel:
+    (heads, 4 units, units) or (heads, units, 4 units). The input projections of the layer are
+    named the other way round (over whole sequences ``igate`` feeds f and ``fgate`` feeds i), which
+    matters only away from zero input; the bias is in the order of the cell.
+    """
+
+    name = "slstm"
+    title = "sLSTM (xLSTM)"
+    recognised_by = "_bias_ beside _recurrent_kernel_"
+    equation = "λ = σ(b_f), γ = e^b_i, gates in the order i, f, z, o"
+    source = "xlstm; Beck et al. 2024, arXiv 2405.04517"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with the cell's bias and its recurrent kernel of three dimensions."""
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, (BIAS, KERNEL)).items()
+            if len(names) == 2 and len(tensors[names[KERNEL]].shape) == 3
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the bias.
+
+        Raises:
+            TensorError: NaN or inf, or shapes that fit neither backend.
+        """
+        tensor, kernel = match.tensors[BIAS], match.tensors[KERNEL]
+        heads, *inner = store.tensors[kernel].shape
+        units = min(inner)
+        if not heads or not units or max(inner) != len(GATES) * units:
+            raise TensorError(
+                f"its shape {shown_shape(store.tensors[kernel].shape)} is neither (heads, 4 units,"
+                " units) nor (heads, units, 4 units)",
+                where=kernel,
+                remedy="name the right family with --family, or export the layer again",
+            )
+        bias = read_vector(store, tensor, len(GATES) * heads * units)
+        position = np.arange(bias.size)
+        if inner[0] == units:  # cuda
+            position = position.reshape(heads, len(GATES), units).swapaxes(0, 1)
+        rows = dict(zip(GATES, position.reshape(len(GATES), -1), strict=True))
+        forget, opened = bias[rows["forget"]], bias[rows["input"]]
+        size, dtype = heads * units, store.tensors[tensor].dtype
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=(tensor,),
+            log_eigenvalues=log_sigmoid(forget).astype(np.complex128),
+            log_gain=opened.astype(np.complex128),
+            parameters=(
+                one_to_one(
+                    f"{BIAS}[forget]", tensor, forget, dtype, sigmoid(forget) * sigmoid(-forget)
+                ),
+                one_to_one(f"{BIAS}[input]", tensor, opened, dtype, np.zeros(size), np.ones(size)),
+            ),
+            multiplicity=2,  # the cell and its normaliser
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(_NOMINAL,),
+        )
