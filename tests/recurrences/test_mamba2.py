@@ -1,0 +1,195 @@
+"""Mamba-2 against transformers' own mixer, the libraries' layers, and differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
+from transformers import DynamicCache, Mamba2Config
+from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.mamba2 import Mamba2
+
+HIDDEN, HEADS, HEAD_DIMENSION, STATE, GROUPS = 8, 4, 4, 3, 2
+WIDTH = HEADS * HEAD_DIMENSION
+CONVOLVED = WIDTH + 2 * GROUPS * STATE
+ROWS = WIDTH + CONVOLVED + HEADS
+
+CONFIG = Mamba2Config(
+    hidden_size=HIDDEN,
+    num_heads=HEADS,
+    head_dim=HEAD_DIMENSION,
+    state_size=STATE,
+    n_groups=GROUPS,
+    expand=2,
+    chunk_size=4,
+    num_hidden_layers=1,
+    use_bias=True,
+)
+
+
+def layer(*, bias: bool = True) -> dict[str, NDArray]:
+    rng = np.random.default_rng(7)
+    tensors = {
+        "A_log": rng.uniform(-2, 1, HEADS),
+        "dt_bias": rng.uniform(-4, 1, HEADS),
+        "D": np.ones(HEADS),
+        "in_proj.weight": rng.normal(size=(ROWS, HIDDEN)),
+        "conv1d.weight": rng.normal(size=(CONVOLVED, 1, 4)),
+        "norm.weight": np.ones(WIDTH),
+    }
+    if bias:
+        tensors["in_proj.bias"] = rng.normal(size=ROWS)
+    return {f"mixer.{role}": values for role, values in tensors.items()}
+
+
+@pytest.fixture
+def mixer() -> Mamba2Mixer:
+    """A mixer whose convolution sees the current token only, with nominal step sizes."""
+    torch.manual_seed(0)
+    mixer = Mamba2Mixer(CONFIG, layer_idx=0).eval()
+    with torch.no_grad():
+        mixer.A_log.uniform_(-2, 1)
+        mixer.dt_bias.uniform_(-3, 0)
+        mixer.in_proj.bias.zero_()
+        mixer.in_proj.bias[-HEADS:] = torch.randn(HEADS)
+        mixer.in_proj.weight[-HEADS:] = 0
+        mixer.conv1d.weight[..., :-1] = 0
+        mixer.conv1d.bias.zero_()
+    return mixer
+
+
+def final_state(mixer: Mamba2Mixer, inputs: torch.Tensor) -> NDArray:
+    cache = DynamicCache(config=CONFIG)
+    with torch.no_grad():
+        mixer(inputs[None], cache_params=cache)
+    return cache.get_recurrent_state(0, state_idx=0)[0].double().numpy()
+
+
+def test_the_state_grows_and_decays_as_transformers_lets_it(mixer: Mamba2Mixer) -> None:
+    tensors = {f"mixer.{name}": value for name, value in mixer.state_dict().items()}
+    recurrence = read_layer(tensors, Mamba2(), groups=str(GROUPS))
+    x = torch.randn(1, HIDDEN)
+    with torch.no_grad():
+        projected = (x @ mixer.in_proj.weight.T)[:, WIDTH : WIDTH + CONVOLVED]
+        driven = torch.nn.functional.silu(projected * mixer.conv1d.weight[:, 0, -1])[0]
+        values = driven[:WIDTH].reshape(HEADS, HEAD_DIMENSION)
+        readin = driven[WIDTH : WIDTH + GROUPS * STATE].reshape(GROUPS, STATE)
+        readin = readin.repeat_interleave(HEADS // GROUPS, dim=0)
+        drive = (values[:, :, None] * readin[:, None, :]).double().numpy()
+    kicked = final_state(mixer, x)
+    assert kicked.shape == drive.shape
+    assert recurrence.multiplicity * HEADS == kicked.size
+    gain = np.exp(recurrence.log_gain.real)[:, None, None]
+    assert_allclose(kicked, gain * drive, rtol=1e-5)
+    later = final_state(mixer, torch.cat([x, torch.zeros(6, HIDDEN)]))
+    decayed = np.exp(6 * recurrence.log_eigenvalues.real)[:, None, None]
+    assert_allclose(later, decayed * kicked, rtol=1e-4)
+
+
+def test_derivatives() -> None:
+    last = slice(-HEADS, None)
+    check_derivatives(layer(), Mamba2(), elements={"in_proj.bias": last})
+    check_derivatives(layer(bias=False), Mamba2())
+
+
+def test_the_bias_of_the_projection_adds_to_the_step_size() -> None:
+    tensors = layer()
+    moved = dict(tensors)
+    moved["mixer.dt_bias"] = tensors["mixer.dt_bias"] + tensors["mixer.in_proj.bias"][-HEADS:]
+    del moved["mixer.in_proj.bias"]
+    ours, theirs = read_layer(tensors, Mamba2()), read_layer(moved, Mamba2())
+    assert_allclose(ours.log_eigenvalues, theirs.log_eigenvalues, rtol=1e-15)
+    assert [group.name for group in ours.parameters] == ["A_log", "dt_bias", "in_proj.bias"]
+    assert [group.name for group in theirs.parameters] == ["A_log", "dt_bias"]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_state_rests_on_the_number_of_groups(groups: int) -> None:
+    recurrence = read_layer(layer(), Mamba2(), groups=str(groups))
+    assert recurrence.multiplicity == HEAD_DIMENSION * STATE * GROUPS // groups
+    assert f"groups={groups} (as given)" in recurrence.assumptions[0]
+
+
+def test_without_a_norm_the_projection_gives_the_width() -> None:
+    tensors = layer()
+    expected = read_layer(tensors, Mamba2()).multiplicity
+    del tensors["mixer.norm.weight"]
+    assert read_layer(tensors, Mamba2()).multiplicity == expected
+
+
+def test_a_mixer_may_carry_a_gated_mlp() -> None:
+    tensors = layer(bias=False)
+    expected = read_layer(tensors, Mamba2()).multiplicity
+    tensors["mixer.in_proj.weight"] = np.ones((ROWS + 2 * 5, HIDDEN))
+    assert read_layer(tensors, Mamba2()).multiplicity == expected
+
+
+def test_nemotron_keeps_its_rates_in_a_module_of_their_own() -> None:
+    plain = layer()
+    nested = {
+        name.replace("mixer.", "mixer._fp32_params.") if name in SINGLE else name: values
+        for name, values in plain.items()
+    }
+    recurrence = read_layer(nested, Mamba2())
+    assert recurrence.name == "mixer"
+    assert recurrence.tensors[0] == "mixer._fp32_params.A_log"
+    assert_allclose(recurrence.log_eigenvalues, read_layer(plain, Mamba2()).log_eigenvalues)
+
+
+SINGLE = ("mixer.A_log", "mixer.dt_bias", "mixer.D")
+
+
+def test_gated_delta_nets_are_not_mamba() -> None:
+    rates = {"A_log": np.ones(HEADS), "dt_bias": np.ones(HEADS)}
+    projections = {
+        f"{name}.weight": np.ones((WIDTH, HIDDEN)) for name in ("q_proj", "k_proj", "v_proj")
+    }
+    qwen = {
+        "in_proj_qkvz.weight": np.ones((ROWS, HIDDEN)),
+        "in_proj_ba.weight": np.ones((2 * HEADS, HIDDEN)),
+        "conv1d.weight": np.ones((CONVOLVED, 1, 4)),
+        "norm.weight": np.ones(HEAD_DIMENSION),
+    }
+    for others in (projections, qwen, {"D": np.ones(HEADS)}):
+        assert match_of({**rates, **others}, Mamba2()) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "values", "message"),
+    [
+        ("A_log", np.full(HEADS, np.nan), "mixer.A_log: 4 NaN"),
+        ("dt_bias", np.ones(HEADS + 1), r"mixer.dt_bias: its shape \(5\)"),
+        ("in_proj.bias", np.ones(ROWS + 1), rf"mixer.in_proj.bias: its shape \({ROWS + 1}\)"),
+        ("in_proj.bias", np.full(ROWS, np.inf), f"mixer.in_proj.bias: {ROWS} inf"),
+        ("in_proj.weight", np.ones((5, HIDDEN)), r"mixer.in_proj.weight: its shape \(5, 8\)"),
+        ("conv1d.weight", np.ones(CONVOLVED), r"mixer.conv1d.weight: its shape \(28\)"),
+        ("conv1d.weight", np.ones((CONVOLVED + 1, 1, 4)), "29 convolved channels and groups=1"),
+    ],
+)
+def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
+    tensors = layer(bias=role == "in_proj.bias")
+    with pytest.raises(TensorError, match=message):
+        read_layer({**tensors, f"mixer.{role}": values}, Mamba2())
+
+
+@pytest.mark.parametrize(
+    "file",
+    zoo_files("hf_mamba2", "/model.safetensors", kind="mamba2")
+    + zoo_files("mamba_ssm", "/model.safetensors", ".bin", kind="mamba2"),
+)
+def test_zoo(file: ZooFile) -> None:
+    groups = "2" if "hf_mamba2" in file.path.parts else "1"
+    layers = read_layers(file.path, groups=groups)
+    for each, (name, recurrence) in zip(file.layers, layers.items(), strict=True):
+        assert name == each["name"]
+        assert recurrence.family == "mamba2"
+        assert recurrence.multiplicity == each["multiplicity"]
+        assert_allclose(
+            np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(each), rtol=0, atol=1e-14
+        )
