@@ -31,7 +31,10 @@ LEAST_BAR, MOST_BAR = 6, 24
 
 AXIS = Axis(
     "|λ|, by the logarithm of 1-|λ|",
-    [(0, "0"), (1, "0.9"), (2, "0.99"), (3, "0.999"), *((n, f"1-1e-{n}") for n in range(4, 16))],
+    [
+        *((-math.log10(1 - modulus), f"{modulus:g}") for modulus in (0, 0.5, 0.9, 0.99, 0.999)),
+        *((n, f"1-1e-{n}") for n in range(4, 16)),
+    ],
 )
 
 GAINS = {
