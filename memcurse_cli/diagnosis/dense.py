@@ -14,7 +14,7 @@ from memcurse_cli.diagnosis.report import (
     Rounding,
     StateSummary,
 )
-from memcurse_cli.diagnosis.rounding import summarise_rounding
+from memcurse_cli.diagnosis.rounding import summarise_matrix_rounding
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
@@ -65,7 +65,7 @@ def _matrix_group(
         entries = quantiles(per_entry)
         if not diverges and 0 < state < math.inf:
             relative_entries = quantiles(per_entry / state)
-            rounding = summarise_rounding(per_entry / state, dynamics.matrix)
+            rounding = summarise_matrix_rounding(per_entry / state, dynamics.matrix)
     return ParameterSummary(
         name=dynamics.tensor.rpartition(".")[2],
         tensor=dynamics.tensor,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,13 +11,26 @@ from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import Rounding
 from memcurse_cli.theory.rounding import rounding_error
 
+Floats = NDArray[np.float64]
 
-def summarise_rounding(
-    relative_sensitivity: NDArray[np.float64], values: NDArray[np.float64]
-) -> Rounding:
+
+DTYPES = ("bfloat16", "float16", "float32")
+
+
+def summarise_rounding(relative_sensitivity: Floats, values: Floats) -> Rounding:
     """The p99 relative error of the state when a group is stored in each type."""
-    errors = {
-        dtype: quantiles(rounding_error(relative_sensitivity, values, dtype)).p99
-        for dtype in ("bfloat16", "float16", "float32")
-    }
-    return Rounding(**errors)
+    return Rounding(
+        *(quantiles(rounding_error(relative_sensitivity, values, dtype)).p99 for dtype in DTYPES)
+    )
+
+
+def summarise_matrix_rounding(relative_sensitivity: Floats, matrix: Floats) -> Rounding:
+    """The relative error of the state when every entry of a dense matrix is rounded at once.
+
+    The errors of the entries are independent, so their squares add.
+    """
+    errors = [
+        math.sqrt(float(np.sum(rounding_error(relative_sensitivity, matrix, dtype) ** 2)))
+        for dtype in DTYPES
+    ]
+    return Rounding(*(error if math.isfinite(error) else None for error in errors))

@@ -26,18 +26,21 @@ def find_precision(facts: Facts) -> Iterator[Finding]:
         ):
             diverges = error is None and parameter.step_effect is not None
             if diverges or (error is not None and error > STATE_ERROR):
-                yield _coarse(rule, dtype, error, parameter)
+                yield _coarse(facts, rule, dtype, error, parameter)
                 break  # fewer bits are coarser still
 
 
-def _coarse(rule: Rule, dtype: str, error: float | None, parameter: ParameterSummary) -> Finding:
+def _coarse(
+    facts: Facts, rule: Rule, dtype: str, error: float | None, parameter: ParameterSummary
+) -> Finding:
     stored = parameter.dtype == dtype
     severity: Severity = "warning" if stored else "info"
     change = "overflows" if error is None else f"changes the state by {percent(error)}"
     verb = "storing" if not stored else "having stored"
+    extent = "all of its entries" if facts.dense is not None else "p99 of its elements"
     return rule.finding(
         severity,
-        f"{verb} {parameter.name} in {dtype} {change} (p99 of its elements)",
+        f"{verb} {parameter.name} in {dtype} {change} ({extent})",
         f"keep {parameter.name} in "
         + ("float64" if dtype == "float32" else "float32")
         + (", also in mixed precision" if dtype != "float32" else ""),

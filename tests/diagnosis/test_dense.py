@@ -1,0 +1,102 @@
+"""The dense path against impulse responses and finite differences, through the whole line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis.report import LayerReport
+
+Floats = NDArray[np.float64]
+GENERATOR = np.random.default_rng(3)
+STEP = 1e-6
+
+
+def matrix(size: int, radius: float) -> Floats:
+    drawn = GENERATOR.normal(size=(size, size))
+    return np.asarray(drawn * radius / np.max(np.abs(np.linalg.eigvals(drawn))))
+
+
+def responses(transition: Floats, readin: Floats, steps: int) -> Floats:
+    """(steps, n, inputs) A^k B."""
+    answer = [readin]
+    for _ in range(steps - 1):
+        answer.append(transition @ answer[-1])
+    return np.stack(answer)
+
+
+def derivative(transition: Floats, readin: Floats, steps: int, entry: tuple[int, int]) -> Floats:
+    shift = np.zeros_like(transition)
+    shift[entry] = STEP
+    above = responses(transition + shift, readin, steps)
+    below = responses(transition - shift, readin, steps)
+    return np.asarray((above - below) / (2 * STEP))
+
+
+def only(state: dict[str, Floats], **options: object) -> LayerReport:
+    (layer,) = inspect(state, **options).layers  # type: ignore[arg-type]
+    return layer
+
+
+@pytest.mark.parametrize(("radius", "horizon"), [(0.9, None), (0.9, 40), (1.05, 40)])
+def test_every_entry_of_the_matrix(radius: float, horizon: int | None) -> None:
+    transition, readin = matrix(4, radius), GENERATOR.normal(size=(4, 2))
+    steps = horizon or 2000
+    state = float(np.sum(responses(transition, readin, steps) ** 2))
+    entries = np.array(
+        [np.sum(derivative(transition, readin, steps, entry) ** 2) for entry in np.ndindex(4, 4)]
+    )
+    layer = only({"A": transition, "B": readin, "C": np.ones((1, 4))}, horizon=horizon)
+    (group,) = layer.parameters
+    assert group.sensitivity.max == pytest.approx(entries.max(), rel=1e-5)
+    assert group.sensitivity.p50 == pytest.approx(np.median(entries), rel=1e-5)
+    assert group.step_effect == pytest.approx(1e-3 * np.sqrt(entries.sum() / state), rel=1e-5)
+    assert group.direction == "destabilising"
+
+
+def test_a_leak_scales_the_sensitivity_to_the_stored_weights() -> None:
+    weights = matrix(4, 0.8)
+    stored = {"W_rec": weights, "W_in": np.eye(4), "W_out": np.ones((1, 4))}
+    (group,) = only(stored, assume={"alpha": "0.25"}, horizon=50).parameters
+    transition = 0.75 * np.eye(4) + 0.25 * weights
+    readin = 0.25 * np.eye(4)
+    (own,) = only({"A": transition, "B": readin, "C": np.ones((1, 4))}, horizon=50).parameters
+    assert group.step_effect is not None
+    assert own.step_effect is not None
+    assert group.step_effect == pytest.approx(0.25 * own.step_effect, rel=1e-9)
+
+
+def test_a_saturating_network_beyond_the_linear_theory_is_watched() -> None:
+    state = {"weight_hh_l0": matrix(4, 1.2), "weight_ih_l0": np.eye(4)}
+    layer = only(state)
+    assert layer.verdict == "watch"
+    assert layer.parameters[0].step_effect is None
+    assert {"MC101", "MC502"} <= {finding.code for finding in layer.findings}
+    assert only(state, assume={"activation": "linear"}).verdict == "cursed"
+
+
+def test_rounding_the_whole_matrix() -> None:
+    transition, readin = matrix(24, 0.95), GENERATOR.normal(size=(24, 1))
+    exact = responses(transition, readin, 1000)
+    rounded = responses(transition.astype(np.float16).astype(np.float64), readin, 1000)
+    measured = np.sqrt(np.sum((rounded - exact) ** 2) / np.sum(exact**2))
+    (group,) = only({"A": transition, "B": readin, "C": np.ones((1, 24))}).parameters
+    assert group.rounding.float16 is not None
+    # One draw of 576 roundings against their expected square.
+    assert group.rounding.float16 == pytest.approx(measured, rel=0.5)
+    assert group.rounding.bfloat16 == pytest.approx(8 * group.rounding.float16, rel=0.1)
+
+
+def test_departure_from_normality() -> None:
+    normal = only({"A": np.diag([0.5, 0.9]), "B": np.eye(2), "C": np.eye(2)}).dense
+    assert normal is not None
+    assert normal.henrici_departure == pytest.approx(0, abs=1e-8)
+    assert normal.eigenvector_condition == pytest.approx(1)
+    shear = np.array([[0.5, 10.0], [0.0, 0.6]])
+    sheared = only({"A": shear, "B": np.eye(2), "C": np.eye(2)}).dense
+    assert sheared is not None
+    assert sheared.henrici_departure == pytest.approx(10 / np.linalg.norm(shear))
+    expected = np.linalg.cond(np.linalg.eig(shear).eigenvectors)
+    assert sheared.eigenvector_condition == pytest.approx(expected, rel=1e-9)
