@@ -22,6 +22,23 @@ ML_DTYPES = frozenset(
     }
 )
 NUMERIC_KINDS = "biufc"
+# Every name that a file may give an element type; NumPy's parser sees no other text of a file.
+ELEMENT_TYPES = ML_DTYPES | {
+    "bool",
+    "complex64",
+    "complex128",
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+}
 
 
 def element_type(name: str) -> np.dtype[Any]:

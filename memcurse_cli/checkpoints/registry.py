@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcurse_cli.checkpoints.flax_msgpack import FlaxMsgpack
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.npz import Npz
 from memcurse_cli.checkpoints.plain_pickle import PlainPickle
@@ -16,5 +17,6 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     PyTorchLegacy(),
     PlainPickle(),
     Npz(),
+    FlaxMsgpack(),
     Shards([Safetensors(), PyTorch(), PyTorchLegacy()]),
 )

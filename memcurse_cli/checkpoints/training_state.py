@@ -30,6 +30,7 @@ OPTIMIZER_CONTAINERS = frozenset(
         "optimizers_state_dict",
         "opt_state",
         "opt_states",
+        "param_states",
     }
 )
 OPTIMIZER_SLOTS = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import resource
 import sys
 import time
@@ -13,6 +14,10 @@ from attacks.build import ATTACKS, MARKER
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
+
+# Each of these modules registers the attacks of one more format.
+for module in sorted(Path(__file__).parent.glob("*_files.py")):
+    importlib.import_module(f"attacks.{module.stem}")
 
 SECONDS = 20.0
 MEMORY = 1_500_000  # kilobytes of address space that an attack may add

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
-import tempfile
 import warnings
 from functools import cache
 from pathlib import Path
@@ -13,16 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from checkpoints.fuzzing import FUZZ, changed, survives
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save as save_safetensors
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 
-EXAMPLES = int(os.environ.get("MEMCURSE_FUZZ_EXAMPLES", "150"))
-FUZZ = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PICKLE_OPCODES = bytes(
     getattr(pickle, name)[0]
     for name in dir(pickle)
@@ -73,32 +69,6 @@ KINDS = (
 )
 
 
-def refused(store: LazyStore, name: str, shape: tuple[int, ...]) -> list[str]:
-    """Why a tensor is not read, or nothing where it is."""
-    try:
-        array = store.read(name)
-    except CheckpointError as error:
-        return [str(error)]
-    assert array.shape == shape
-    return []
-
-
-def survives(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "checkpoint"
-        path.write_bytes(content)
-        lines: list[str] = []
-        try:
-            with open_checkpoint(path) as store:
-                shapes = {name: spec.shape for name, spec in store.tensors.items()}
-                for name, shape in shapes.items():
-                    assert name.isprintable()
-                    lines += refused(store, name, shape)
-        except CheckpointError as error:
-            lines.append(str(error))
-        assert all(line.isprintable() for line in lines)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_unchanged_file_is_read(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
@@ -138,19 +108,4 @@ def test_random_instructions(opcodes: list[int], operands: bytes) -> None:
 @FUZZ
 @given(data=st.data())
 def test_a_changed_file(kind: str, data: st.DataObject) -> None:
-    content = bytearray(valid(kind))
-    for _ in range(data.draw(st.integers(1, 4), "changes")):
-        place = data.draw(st.integers(0, max(0, len(content) - 1)), "place")
-        length = data.draw(st.integers(1, 8), "length")
-        change = data.draw(st.sampled_from(["set", "insert", "remove", "repeat", "cut"]), "change")
-        if change == "set":
-            content[place : place + length] = data.draw(st.binary(min_size=length, max_size=length))
-        elif change == "insert":
-            content[place:place] = data.draw(st.binary(max_size=8))
-        elif change == "remove":
-            del content[place : place + length]
-        elif change == "repeat":
-            content[place:place] = content[place : place + length]
-        else:
-            del content[place:]
-    survives(bytes(content))
+    survives(changed(valid(kind), data))

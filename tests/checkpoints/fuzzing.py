@@ -1,0 +1,64 @@
+"""What every format is fuzzed with: changed files, and what must hold of each."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.errors import CheckpointError
+
+EXAMPLES = int(os.environ.get("MEMCURSE_FUZZ_EXAMPLES", "150"))
+FUZZ = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def refused(store: LazyStore, name: str, shape: tuple[int, ...]) -> list[str]:
+    """Why a tensor is not read, or nothing where it is."""
+    try:
+        array = store.read(name)
+    except CheckpointError as error:
+        return [str(error)]
+    assert array.shape == shape
+    return []
+
+
+def survives(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "checkpoint"
+        path.write_bytes(content)
+        lines: list[str] = []
+        try:
+            with open_checkpoint(path) as store:
+                shapes = {name: spec.shape for name, spec in store.tensors.items()}
+                for name, shape in shapes.items():
+                    assert name.isprintable()
+                    lines += refused(store, name, shape)
+        except CheckpointError as error:
+            lines.append(str(error))
+        assert all(line.isprintable() for line in lines)
+
+
+def changed(content: bytes, data: st.DataObject) -> bytes:
+    """The file with one to four changes: bytes set, inserted, removed, repeated or cut off."""
+    changing = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4), "changes")):
+        place = data.draw(st.integers(0, max(0, len(changing) - 1)), "place")
+        length = data.draw(st.integers(1, 8), "length")
+        change = data.draw(st.sampled_from(["set", "insert", "remove", "repeat", "cut"]), "change")
+        if change == "set":
+            new = data.draw(st.binary(min_size=length, max_size=length))
+            changing[place : place + length] = new
+        elif change == "insert":
+            changing[place:place] = data.draw(st.binary(max_size=8))
+        elif change == "remove":
+            del changing[place : place + length]
+        elif change == "repeat":
+            changing[place:place] = changing[place : place + length]
+        else:
+            del changing[place:]
+    return bytes(changing)

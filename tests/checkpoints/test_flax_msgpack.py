@@ -1,0 +1,212 @@
+"""Flax's msgpack files, against flax.serialization."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import msgpack
+import numpy as np
+import optax
+import pytest
+from checkpoints import readers
+from checkpoints.fuzzing import FUZZ, changed, survives
+from flax import linen, serialization
+from flax.training.train_state import TrainState
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.source import LocalFile
+from memcurse_cli.errors import CheckpointError
+
+TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+    *(ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2),
+)
+
+
+def saved(tree: Any, directory: Path) -> LazyStore:
+    path = directory / "checkpoint_7"
+    path.write_bytes(serialization.to_bytes(tree))
+    return open_checkpoint(path)
+
+
+def flat(tree: Any, path: tuple[str, ...] = ()) -> dict[str, np.ndarray[Any, Any]]:
+    if isinstance(tree, dict):
+        parts = (flat(child, (*path, key)) for key, child in tree.items())
+        return {name: array for part in parts for name, array in part.items()}
+    return {"/".join(path): tree} if isinstance(tree, np.ndarray | np.generic) else {}
+
+
+def same(store: LazyStore, expected: dict[str, np.ndarray[Any, Any]]) -> None:
+    assert list(store.tensors) == list(expected)
+    for name, reference in expected.items():
+        spec = store.tensors[name]
+        assert (spec.shape, spec.dtype) == (reference.shape, reference.dtype.name)
+        assert spec.bytes == reference.nbytes
+        np.testing.assert_array_equal(store.read(name), readers.double(reference), strict=True)
+    assert store.bytes_read == sum(reference.nbytes for reference in expected.values())
+
+
+@pytest.mark.parametrize("path", readers.files("msgpack"), ids=readers.label)
+def test_every_shared_file_agrees_with_flax(path: Path) -> None:
+    with open_checkpoint(path) as store:
+        assert store.format == "Flax msgpack"
+        assert store.bytes_read == 0
+        same(store, flat(serialization.msgpack_restore(path.read_bytes())))
+
+
+def test_the_files_have_the_names_of_the_oracle(zoo: Path) -> None:
+    checked = 0
+    for family in ("flax_linen", "s5_jax", "minimal_lru"):
+        for checkpoint in json.loads((zoo / family / "oracle.json").read_text())["checkpoints"]:
+            for file in checkpoint["files"]:
+                if file.endswith(".msgpack") or file == "checkpoint_7":
+                    names = {n for layer in checkpoint["layers"] for n in layer["params"].values()}
+                    with open_checkpoint(zoo / family / file) as store:
+                        # An index such as [0] picks a layer along nn.scan's axis.
+                        assert {name.partition(" [")[0] for name in names} <= set(store.tensors)
+                    checked += 1
+    assert checked == 12
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_every_type_is_read_as_flax_reads_it(tmp_path: Path, dtype: Any) -> None:
+    array = np.arange(12).reshape(3, 4).astype(dtype)
+    tree = {"a": {"matrix": array, "scalar": array[1, 1], "empty": array[:0], "t": array.T}}
+    with saved(tree, tmp_path) as store:
+        same(store, flat(tree))
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 300])
+def test_maps_lists_and_names_of_every_length(tmp_path: Path, size: int) -> None:
+    tree = {"x" * size: {f"layer_{i}": np.full((i % 5,), i) for i in range(size)}}
+    with saved(tree, tmp_path) as store:
+        same(store, flat(tree))
+    tree = {"layers": [np.ones(3)] * size, "text": "y" * size, "bytes": b"z" * size}
+    (tmp_path / "list").write_bytes(serialization.msgpack_serialize(tree))
+    with open_checkpoint(tmp_path / "list") as store:
+        assert list(store.tensors) == [f"layers/{i}" for i in range(size)]
+
+
+def test_an_array_of_chunks_is_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 100)
+    tree = {"params": {"long": np.arange(91.0).reshape(7, 13), "short": np.ones(3)}}
+    with saved(tree, tmp_path) as store:
+        same(store, flat(tree))
+
+
+def test_a_training_state_keeps_its_parameters_only(tmp_path: Path) -> None:
+    cell = linen.GRUCell(4)
+    carry = cell.initialize_carry(jax.random.key(0), (2, 3))
+    variables = cell.init(jax.random.key(1), carry, jnp.ones((2, 3)))
+    state = TrainState.create(
+        apply_fn=cell.apply, params=variables["params"], tx=optax.adam(1e-3)
+    ).apply_gradients(grads=variables["params"])
+    with saved(state, tmp_path) as store:
+        expected = flat(jax.tree.map(np.asarray, {"params": state.params}))
+        assert set(store.tensors) == set(expected)
+        assert "of optimiser state" in store.notes[0]
+        assert "left out" in store.notes[0]
+
+
+def test_what_is_no_number_is_passed_over(tmp_path: Path) -> None:
+    tree = {"w": np.eye(2), "epoch": 3, "loss": -0.5, "z": 1j, "done": True, "name": "run"}
+    text = {"none": None, "words": np.array(["a", "b"]), "deep": {"negative": -70000}}
+    with saved(tree | text, tmp_path) as store:
+        assert list(store.tensors) == ["w"]
+
+
+def test_only_what_is_read_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[int] = []
+    read = LocalFile.read
+
+    def counted(file: LocalFile, offset: int, length: int) -> bytearray:
+        touched.append(length)
+        return read(file, offset, length)
+
+    monkeypatch.setattr(LocalFile, "read", counted)
+    tree = {f"layer_{i}": {"big": np.zeros(200_000), "bias": np.ones(4)} for i in range(8)}
+    with saved(tree, tmp_path) as store:
+        store.read("layer_5/bias")
+        assert store.bytes_read == 32
+        assert sum(touched) < 100_000 < store.bytes
+
+
+def array(shape: Any = (2,), dtype: Any = "float32", content: Any = bytes(8)) -> msgpack.ExtType:
+    return msgpack.ExtType(1, msgpack.packb((shape, dtype, content)))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (msgpack.packb({"w": array()})[:-3], "before the 8 bytes that follow"),
+        (msgpack.packb({"w": array()}) + b"\0", "1 bytes follow its end"),
+        (msgpack.packb({"epoch": 3}), "holds no weights"),
+        (msgpack.packb({"w": array((10**9, 10**9))}), "needs 4000000000000000000 bytes and has 8"),
+        (msgpack.packb({"w": array((-2,))}), "not of natural numbers"),
+        (msgpack.packb({"w": array((1.0,))}), "not of natural numbers"),
+        (msgpack.packb({"w": array((1,) * 65)}), "without a shape"),
+        (msgpack.packb({"w": array((2,), None)}), "without a type"),
+        (msgpack.packb({"w": array((2,), "float32", "text")}), "without elements"),
+        (msgpack.packb({"w": msgpack.ExtType(1, b"\x93\x90\xa1f\xc4\x20")}), "before the 32 bytes"),
+        (msgpack.packb({"w": msgpack.ExtType(1, b"\x01\x02")}), "malformed array"),
+        (b"\x82\xa1w\x01\xa1w\x01", "the key w stands twice"),
+        (b"\x81\xa1w\xdf\xff\xff\xff\xff", "claims at least 8589934590 bytes"),
+        (b"\x81\xa1w\xdd\x7f\xff\xff\xff", "claims at least 2147483647 bytes"),
+        (b"\x81\xa1w\xc1", "unknown mark 0xc1"),
+        (b"\x82\xa1w\x01\x02\x03", "a key that is not text"),
+        (b"\x82\xa1w\x01\xa1\xff\x03", "not UTF-8"),
+        (b"\x81\xa1w" * 100 + b"\x01", "nested more than 64 deep"),
+        (
+            msgpack.packb({"w": {"__msgpack_chunked_array__": True, "shape": {"0": 9}}}),
+            "malformed array of chunks",
+        ),
+        (
+            msgpack.packb(
+                {
+                    "w": {
+                        "__msgpack_chunked_array__": True,
+                        "shape": {"0": 10**9, "1": 10**9},
+                        "chunks": {"0": array()},
+                    }
+                }
+            ),
+            "chunks do not fill its shape",
+        ),
+    ],
+    ids=range(20),
+)
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "a.msgpack"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=expected):
+        open_checkpoint(path)
+
+
+@cache
+def valid() -> bytes:
+    chunked = {"__msgpack_chunked_array__": True, "shape": {"0": 2, "1": 3}}
+    chunked["chunks"] = {"0": np.ones(4), "1": np.ones(2)}
+    tree = {"params": {"h": {"kernel": np.eye(3, dtype=np.float32)}}, "c": chunked, "step": 3}
+    return serialization.msgpack_serialize(tree)
+
+
+@FUZZ
+@given(data=st.data())
+def test_a_changed_file(data: st.DataObject) -> None:
+    survives(changed(valid(), data))
+
+
+@FUZZ
+@given(st.binary(max_size=200))
+def test_random_bytes_after_a_map(content: bytes) -> None:
+    survives(b"\x81\xa1w" + content)
