@@ -43,7 +43,7 @@ class MLSTM:
         "igate_preact.bias and fgate_preact.bias, or ifgate_preact.bias; or igate.bias, fgate.bias"
         " (heads) beside fgate.weight (heads, 3 D) and outnorm.weight (D)"
     )
-    equation = "λ = σ(b̃_f), γ = e^b̃_i, b̃ = 15 tanh(b/15) in xLSTM large, b̃ = b in block stacks"
+    equation = "λ = σ(cap b_f), γ = e^(cap b_i); cap b = 15 tanh(b/15), or b in block stacks"
     source = "transformers and xlstm; Beck et al. 2024, arXiv 2405.04517"
     assumptions = (GATE_SOFT_CAP,)
 
