@@ -21,7 +21,7 @@ def test_the_table_fits_and_names_everything(
     assert captured.err == ""
     assert max(map(len, captured.out.splitlines())) <= int(columns)
     for family in FAMILIES:
-        assert f"{family.name}  {family.title}"[: int(columns)] in captured.out
+        assert f"{family.name}  {family.title.split()[0]}" in captured.out
     words = " ".join(captured.out.split())
     if columns == "200":
         for family in FAMILIES:
