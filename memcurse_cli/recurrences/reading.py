@@ -35,21 +35,33 @@ def group_by_module(
 
     Roles with a dot (``in_proj.weight``) are names of tensors in a child module.
     """
-    plain: dict[str, list[str]] = {}
+    plain: set[str] = set()
+    nested: dict[str, dict[str, list[tuple[str, str]]]] = {}
     for role in roles:
-        plain.setdefault(role.rpartition(".")[2], []).append(role)
+        above, _, last = role.rpartition(".")
+        if above:
+            rest, _, child = above.rpartition(".")
+            nested.setdefault(last, {}).setdefault(child, []).append((role, rest))
+        else:
+            plain.add(role)
     modules: dict[str, dict[str, str]] = {}
     for name in tensors:
         module, last = split_name(name)
-        for role in plain.get(last, ()):
-            parent, remainder = module, role.rpartition(".")[0]
-            while remainder:
-                remainder, _, child = remainder.rpartition(".")
-                parent, last_module = split_name(parent)
-                if last_module != child:
+        if last in plain:
+            modules.setdefault(module, {})[last] = name
+        if last not in nested:
+            continue
+        # The child is looked up before its roles, since most tensors are called weight.
+        parent, child = split_name(module)
+        for role, rest in nested[last].get(child, ()):
+            ancestor = parent
+            while rest:
+                rest, _, above = rest.rpartition(".")
+                ancestor, found = split_name(ancestor)
+                if found != above:
                     break
             else:
-                modules.setdefault(parent, {})[role] = name
+                modules.setdefault(ancestor, {})[role] = name
     return modules
 
 
