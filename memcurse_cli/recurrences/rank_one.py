@@ -11,6 +11,10 @@ NEGATIVE_EIGENVALUES = Assumption(
     meaning="whether a delta rule's write strength β reaches 2 rather than 1 (allow_neg_eigval)",
 )
 
+OTHER_RULES = ("D", "Mu_log", "A_log_atk", "w_proj.weight", "d_proj.weight")
+"""Tensors beside A_log and b_proj of layers with another transition: Comba, momentum and
+preconditioned delta rules, and rules with a second gate."""
+
 
 def delta_rule_range(negative: bool) -> str:
     """The eigenvalues of ``diag(λ) (I - β k kᵀ)`` with a unit k, in one sentence.

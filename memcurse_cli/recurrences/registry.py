@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from memcurse_cli.recurrences.complex_diagonal import ComplexDiagonalRNN
+from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
 from memcurse_cli.recurrences.family import Family
+from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
+from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
+from memcurse_cli.recurrences.hgrn import HGRN
+from memcurse_cli.recurrences.kda import KDA
 from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
+from memcurse_cli.recurrences.lightning_attention import LightningAttention
 from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
 from memcurse_cli.recurrences.mamba import Mamba
 from memcurse_cli.recurrences.mamba2 import Mamba2
+from memcurse_cli.recurrences.min_gru import MinGRU
+from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.mlstm import MLSTM
+from memcurse_cli.recurrences.retnet import RetNet
 from memcurse_cli.recurrences.rg_lru import RGLRU
 from memcurse_cli.recurrences.rwkv import RWKV
 from memcurse_cli.recurrences.rwkv7 import RWKV7
@@ -27,6 +36,15 @@ FAMILIES: tuple[Family, ...] = (
     RWKV7(),
     MLSTM(),
     SLSTM(),
+    GatedDeltaNet(),
+    KDA(),
+    DeltaNet(),
+    GLA(),
+    HGRN(),
+    RetNet(),
+    LightningAttention(),
+    MinGRU(),
+    MinLSTM(),
     LSTM(),
     GRU(),
     S4DPLR(),

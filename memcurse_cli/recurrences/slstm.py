@@ -34,8 +34,8 @@ class SLSTM:
     γ = e^{b_i}. The bias holds the gates i, f, z, o as [gate, head, unit] in the ``vanilla``
     backend and as [head, gate, unit] in the ``cuda`` one, told apart by the recurrent kernel:
     (heads, 4 units, units) or (heads, units, 4 units). The input projections of the layer are
-    named the other way round (over whole sequences ``igate`` feeds f and ``fgate`` feeds i), which
-    matters only away from zero input; the bias is in the order of the cell.
+    named the other way round (``igate`` feeds f and ``fgate`` feeds i), which matters only away
+    from zero input; the bias is in the order of the cell.
     """
 
     name = "slstm"
@@ -70,11 +70,13 @@ class SLSTM:
                 remedy="name the right family with --family, or export the layer again",
             )
         bias = read_vector(store, tensor, len(GATES) * heads * units)
-        position = np.arange(bias.size)
-        if inner[0] == units:  # cuda
-            position = position.reshape(heads, len(GATES), units).swapaxes(0, 1)
-        rows = dict(zip(GATES, position.reshape(len(GATES), -1), strict=True))
-        forget, opened = bias[rows["forget"]], bias[rows["input"]]
+        by_gate = (
+            bias.reshape(heads, len(GATES), units).swapaxes(0, 1)  # cuda
+            if inner[0] == units
+            else bias.reshape(len(GATES), heads, units)  # vanilla
+        )
+        gates = dict(zip(GATES, by_gate.reshape(len(GATES), -1), strict=True))
+        forget, opened = gates["forget"], gates["input"]
         size, dtype = heads * units, store.tensors[tensor].dtype
         return Recurrence(
             name=match.layer,

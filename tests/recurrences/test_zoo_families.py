@@ -25,7 +25,16 @@ FAMILY_OF_KIND = {
     "rwkv6": "rwkv",
     "rwkv7": "rwkv7",
     "mlstm": "mlstm",
+    "gated_delta_net": "gated_delta_net",
+    "kda": "kda",
+    "delta_net": "delta_net",
+    "gla": "gla",
+    "hgrn": "hgrn",
+    "hgrn2": "hgrn",
+    "retention": "retnet",
 }
+# Families that no shared checkpoint has.
+STRANGERS = ("slstm", "lightning_attention", "min_gru", "min_lstm")
 # Their multiplicities are counted; those of flash-linear-attention's are all noted as 1.
 COUNTED = {"hf_rwkv", "hf_xlstm", "hf_qwen3_next", "hf_recurrent_gemma"}
 
@@ -52,7 +61,7 @@ def checkpoints() -> list[Any]:
 
 
 @pytest.mark.parametrize(("path", "layers"), checkpoints())
-@pytest.mark.parametrize("name", sorted({*FAMILY_OF_KIND.values(), "slstm"}))
+@pytest.mark.parametrize("name", sorted({*FAMILY_OF_KIND.values(), *STRANGERS}))
 def test_a_family_finds_its_own_layers_alone(
     name: str, path: Path, layers: list[dict[str, Any]]
 ) -> None:

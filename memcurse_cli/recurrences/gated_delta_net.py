@@ -1,0 +1,117 @@
+"""The gated delta net of Yang et al. 2024, arXiv 2412.06464: Qwen3-Next, OLMo-Hybrid and others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.discretization import apply_transform
+from memcurse_cli.recurrences.family import Match, ReadOptions
+from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule_range
+from memcurse_cli.recurrences.reading import group_by_module, one_to_one, split_name
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.vectors import (
+    element_count,
+    exponential_decay,
+    read_vector,
+    rows_per,
+)
+
+_DECAY = ("A_log", "dt_bias")
+# The write strength β and its rows per head: flash-linear-attention and OLMo-Hybrid; Qwen3.5;
+# Qwen3-Next, beside the step. Gated DeltaProduct has several β per head.
+_STRENGTH = {"b_proj.weight": 1, "in_proj_b.weight": 1, "in_proj_ba.weight": 2}
+_SHAPES = ("k_proj.weight", "v_proj.weight", "conv1d.weight", "norm.weight", "a_proj.weight")
+
+_KEY_WIDTH = "keys are taken to be as wide as values, since the number of key heads is not stored"
+
+
+class GatedDeltaNet:
+    """``S[t] = λ (I - β k kᵀ) S[t-1] + β k vᵀ``, ``log λ = -e^{A_log} softplus(dt_bias)``.
+
+    One λ per value head, with ``d log λ/dA_log = log λ`` and ``d log λ/d dt_bias = -e^{A_log}
+    σ(dt_bias)``. The gain β = σ(0) is 1/2 at zero input, or 1 where it reaches 2; no parameter
+    moves it there.
+    """
+
+    name = "gated_delta_net"
+    title = "Gated DeltaNet (Qwen3-Next, Qwen3.5, OLMo-Hybrid)"
+    recognised_by = "A_log and dt_bias (heads) beside b_proj, in_proj_ba or in_proj_b"
+    equation = "λ = exp(-e^A_log softplus(dt_bias)), γ = β = 1/2"
+    source = "flash-linear-attention and transformers; Yang et al. 2024, arXiv 2412.06464"
+    assumptions = (NEGATIVE_EIGENVALUES,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a decay rate and a step bias of one entry per head and a write strength."""
+        matches = []
+        roles = (*_DECAY, *_STRENGTH, *_SHAPES, *OTHER_RULES)
+        for module, names in group_by_module(tensors, roles).items():
+            strength = next((role for role in _STRENGTH if role in names), None)
+            if strength is None or not names.keys() >= set(_DECAY):
+                continue
+            heads, biases = (element_count(tensors[names[role]]) for role in _DECAY)
+            rows = tensors[names[strength]].shape[:1]
+            fits = biases == heads and rows == (_STRENGTH[strength] * heads,)
+            if fits and not names.keys() & set(OTHER_RULES):
+                matches.append(Match(module or self.name, names))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read A_log and dt_bias.
+
+        Raises:
+            TensorError: NaN or inf in one of them.
+        """
+        assumed = Assumed(options)
+        names = match.tensors
+        # OLMo-Hybrid, known by its module's name, is the one that lets β reach 2 by default.
+        olmo = split_name(match.layer)[1] == "linear_attn" and "a_proj.weight" in names
+        negative = (
+            assumed.choose(NEGATIVE_EIGENVALUES, default="true" if olmo else "false") == "true"
+        )
+        log_rate = read_vector(store, names["A_log"])
+        bias = read_vector(store, names["dt_bias"], log_rate.size)
+        rate, step = exponential_decay(log_rate), apply_transform(bias, "softplus")
+        decay = rate * step.value
+        eigenvalue = np.exp(-decay)
+        multiplicity, sentence = _multiplicity(store, names, log_rate.size)
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(names[role] for role in _DECAY),
+            log_eigenvalues=-decay.astype(np.complex128),
+            log_gain=np.full(log_rate.size, 0.0 if negative else np.log(0.5), dtype=np.complex128),
+            parameters=tuple(
+                one_to_one(
+                    role,
+                    names[role],
+                    values,
+                    store.tensors[names[role]].dtype,
+                    -eigenvalue * slope,
+                )
+                for role, values, slope in (
+                    ("A_log", log_rate, decay),
+                    ("dt_bias", bias, rate * step.slope),
+                )
+            ),
+            multiplicity=multiplicity,
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(*assumed.sentences, delta_rule_range(negative), *sentence),
+        )
+
+
+def _multiplicity(
+    store: TensorStore, names: Mapping[str, str], heads: int
+) -> tuple[int, tuple[str, ...]]:
+    """Key dimension × value dimension of a value head, and what had to be assumed for it."""
+    if "v_proj.weight" in names:
+        keys, values = (
+            rows_per(store, names.get(role), heads) for role in ("k_proj.weight", "v_proj.weight")
+        )
+        return keys * values, ()
+    width = rows_per(store, names.get("norm.weight"), 1)
+    return width**2, (_KEY_WIDTH,)

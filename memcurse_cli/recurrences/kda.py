@@ -1,0 +1,117 @@
+"""Kimi delta attention, Kimi Team 2025, arXiv 2510.26692: Kimi-Linear, GLM and Bailing hybrids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import UsageError
+from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.discretization import apply_transform
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule_range
+from memcurse_cli.recurrences.reading import group_by_module, one_to_one
+from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.recurrences.vectors import (
+    element_count,
+    exponential_decay,
+    read_vector,
+    rows_per,
+)
+
+LOWER_BOUND = Assumption(
+    key="kda_lower_bound",
+    default="0",
+    choices=(),
+    meaning="lower bound of log λ of a safe gate (-5 in GLM and Bailing); 0 where there is none",
+)
+
+_DECAY = ("A_log", "dt_bias")
+_REQUIRED = (*_DECAY, "b_proj.weight")
+_SHAPES = ("v_proj.weight",)
+
+
+class KDA:
+    """``S[t] = (I - β k kᵀ) diag(λ) S[t-1] + β k vᵀ``, one λ per key channel.
+
+    ``log λ = -e^a softplus(b)`` with a = A_log of the head and b = dt_bias of the channel, or
+    ``log λ = L σ(e^a b)`` with a safe gate of lower bound L, whose tensors have the same names.
+    A_log moves the λ of all the channels of its head. The gain β is 1/2 at zero input, or 1.
+    """
+
+    name = "kda"
+    title = "KDA (Kimi delta attention)"
+    recognised_by = "A_log (heads) and dt_bias (heads · key dimension) beside b_proj.weight"
+    equation = "λ = exp(-e^A_log softplus(dt_bias)), or exp(L σ(e^A_log dt_bias)) with a safe gate"
+    source = "flash-linear-attention and transformers; Kimi Team 2025, arXiv 2510.26692"
+    assumptions = (LOWER_BOUND, NEGATIVE_EIGENVALUES)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a decay rate per head, a step bias per key channel and a write strength."""
+        matches = []
+        for module, names in group_by_module(tensors, _REQUIRED + _SHAPES + OTHER_RULES).items():
+            if names.keys() >= set(_REQUIRED) and not names.keys() & set(OTHER_RULES):
+                heads, channels = (element_count(tensors[names[role]]) for role in _DECAY)
+                if heads and channels > heads and channels % heads == 0:
+                    matches.append(Match(module or self.name, names))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read A_log and dt_bias.
+
+        Raises:
+            TensorError: NaN or inf in one of them.
+            UsageError: the lower bound is positive.
+        """
+        assumed = Assumed(options)
+        names = match.tensors
+        lower_bound = float(assumed.choose(LOWER_BOUND))
+        if not -np.inf < lower_bound <= 0:
+            raise UsageError(
+                f"{lower_bound:g} is not a value of {LOWER_BOUND.key}",
+                where="--assume",
+                remedy="give a negative number, or 0 for no bound",
+            )
+        negative = assumed.choose(NEGATIVE_EIGENVALUES) == "true"
+        log_rate = read_vector(store, names["A_log"])
+        bias = read_vector(store, names["dt_bias"])
+        channels = np.arange(bias.size)
+        head = channels // (bias.size // log_rate.size)
+        rate = exponential_decay(log_rate)[head]
+        # The decay, and its derivatives by dt_bias and by A_log.
+        if lower_bound < 0:
+            gate = apply_transform(rate * bias, "sigmoid")
+            decay = -lower_bound * gate.value
+            by_bias = -lower_bound * gate.slope * rate
+            by_rate = by_bias * bias
+        else:
+            gate = apply_transform(bias, "softplus")
+            decay = rate * gate.value
+            by_bias, by_rate = rate * gate.slope, decay
+        eigenvalue = np.exp(-decay)
+        dtypes = [store.tensors[names[role]].dtype for role in _DECAY]
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(names[role] for role in _DECAY),
+            log_eigenvalues=-decay.astype(np.complex128),
+            log_gain=np.full(bias.size, 0.0 if negative else np.log(0.5), dtype=np.complex128),
+            parameters=(
+                ParameterGroup(
+                    name="A_log",
+                    tensor=names["A_log"],
+                    values=log_rate,
+                    dtype=dtypes[0],
+                    scalar=head,
+                    eigenvalue=channels,
+                    eigenvalue_derivative=(-eigenvalue * by_rate).astype(np.complex128),
+                ),
+                one_to_one("dt_bias", names["dt_bias"], bias, dtypes[1], -eigenvalue * by_bias),
+            ),
+            multiplicity=rows_per(store, names.get("v_proj.weight"), log_rate.size),
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(*assumed.sentences, delta_rule_range(negative)),
+        )

@@ -1,0 +1,116 @@
+"""Gated delta nets against transformers' own layers, the range of the delta rule, differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from recurrences.cached_state import decay_of_the_state
+from recurrences.derivatives import check_derivatives, match_of, read_layer
+from transformers import OlmoHybridConfig, Qwen3_5TextConfig, Qwen3NextConfig
+from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
+
+from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
+from memcurse_cli.recurrences.kda import KDA
+from memcurse_cli.recurrences.mamba2 import Mamba2
+from memcurse_cli.recurrences.rank_one import delta_rule_range
+
+HEADS, WIDTH = 4, 16
+RANDOM = np.random.default_rng(16)
+RATE, BIAS = RANDOM.normal(size=HEADS), RANDOM.normal(size=HEADS) - 3
+SEPARATE = {
+    "A_log": RATE,
+    "dt_bias": BIAS,
+    "b_proj.weight": np.zeros((HEADS, WIDTH)),
+    "k_proj.weight": np.zeros((HEADS * 3, WIDTH)),
+    "v_proj.weight": np.zeros((HEADS * 5, WIDTH)),
+}
+SHAPE = {
+    "vocab_size": 8,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 6,
+    "linear_num_value_heads": HEADS,
+    "layer_types": ["linear_attention", "full_attention"],
+}
+
+LIBRARIES = {
+    "Qwen3-Next": (Qwen3NextGatedDeltaNet, Qwen3NextConfig(**SHAPE, linear_num_key_heads=2), 0.5),
+    "Qwen3.5": (Qwen3_5GatedDeltaNet, Qwen3_5TextConfig(**SHAPE, linear_num_key_heads=2), 0.5),
+    "OLMo-Hybrid": (
+        OlmoHybridGatedDeltaNet,
+        OlmoHybridConfig(**SHAPE, linear_num_key_heads=HEADS, pad_token_id=0),
+        1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_state_decays_as_the_library_lets_it(library: str) -> None:
+    kind, config, strength = LIBRARIES[library]
+    torch.manual_seed(2)
+    layer = kind(config, layer_idx=0).double()
+    with torch.no_grad():
+        layer.A_log.copy_(torch.from_numpy(RATE))
+        layer.dt_bias.copy_(torch.from_numpy(BIAS))
+    arrays = {f"model.layers.0.linear_attn.{n}": a for n, a in layer.state_dict().items()}
+    recurrence = read_layer(arrays, GatedDeltaNet())
+    assert recurrence.name == "model.layers.0.linear_attn"
+    assert recurrence.multiplicity == 6 * 6
+    assert match_of(arrays, Mamba2()) == match_of(arrays, KDA()) == []
+    ratio = decay_of_the_state(layer, config, 5)
+    expected = np.exp(5 * recurrence.log_eigenvalues.real)
+    # The library accumulates in float32.
+    assert_allclose(ratio, np.broadcast_to(expected[:, None, None], ratio.shape), rtol=2e-4)
+    assert_allclose(np.exp(recurrence.log_gain), strength)
+
+
+def test_derivatives() -> None:
+    check_derivatives(SEPARATE, GatedDeltaNet())
+
+
+def test_flash_linear_attention() -> None:
+    recurrence = read_layer({f"attn.{n}": a for n, a in SEPARATE.items()}, GatedDeltaNet())
+    expected = -np.exp(RATE) * np.log1p(np.exp(BIAS))
+    assert_allclose(recurrence.log_eigenvalues, expected, rtol=1e-13)
+    assert recurrence.multiplicity == 3 * 5
+    assert_allclose(np.exp(recurrence.log_gain), 0.5)
+    assert "as far as 0;" in recurrence.assumptions[1]
+    negative = read_layer(SEPARATE, GatedDeltaNet(), negative_eigenvalues="true")
+    assert_allclose(negative.log_gain, 0)
+    assert "as far as -max λ;" in negative.assumptions[1]
+
+
+@pytest.mark.parametrize("negative", [False, True])
+def test_the_range_that_the_delta_rule_is_said_to_reach(negative: bool) -> None:
+    assert ("-max λ" in delta_rule_range(negative)) is negative
+    lowest = 1.0
+    for _ in range(500):
+        decay = RANDOM.uniform(0, 1, 3)
+        key = RANDOM.normal(size=3)
+        key /= np.linalg.norm(key)
+        strength = RANDOM.uniform(0, 2 if negative else 1) ** 0.5
+        values = np.linalg.eigvals((np.eye(3) - strength * np.outer(key, key)) * decay)
+        assert_allclose(values.imag, 0, atol=1e-9)
+        smallest, *others = np.sort(values.real)
+        assert decay.min() - 1e-12 < min(others)
+        assert max(others) < decay.max() + 1e-12
+        assert smallest > (-decay.max() if negative else 0) - 1e-12
+        lowest = min(lowest, smallest)
+    assert lowest < (-0.1 if negative else 0.01)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"D": np.zeros(HEADS)},  # Comba
+        {"A_log_atk": np.zeros(HEADS)},  # preconditioned
+        {"b_proj.weight": np.zeros((2 * HEADS, WIDTH))},  # Gated DeltaProduct
+    ],
+)
+def test_other_rules_are_not_it(change: dict[str, np.ndarray]) -> None:
+    assert match_of(SEPARATE | change, GatedDeltaNet()) == []
