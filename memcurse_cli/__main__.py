@@ -14,7 +14,13 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line and exit."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code == INTERRUPTED:
+        # A library's threads may still be at work (XLA's are), and tearing the interpreter down
+        # under them can crash it. Everything of ours has unwound by now.
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -28,14 +34,15 @@ def run(arguments: list[str]) -> int:
     try:
         result = get_command(app).main(arguments, prog_name="memcurse", standalone_mode=False)
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        code = result if isinstance(result, int) else 0
+        # Outside its standalone mode Typer returns the code of an interrupt without a word.
+        return _interrupted() if code == INTERRUPTED else code
     except MemcurseError as error:
         return _fail(str(error))
     except Exit as ending:
         return ending.exit_code
     except (KeyboardInterrupt, Abort):
-        print("memcurse: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _interrupted()
     except BrokenPipeError:
         # The reader (head, less) has seen enough. Python would complain again while it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -45,6 +52,8 @@ def run(arguments: list[str]) -> int:
         if usage is not None:  # click's usage errors
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "memcurse"
+            if not usage():  # no arguments at all: the help has been shown
+                return BAD_INPUT
             return _fail(f"{usage().rstrip('.')}; see '{command} --help'")
         if "MEMCURSE_DEBUG" in os.environ:
             raise
@@ -52,6 +61,11 @@ def run(arguments: list[str]) -> int:
             f"internal error, {type(error).__name__}: {error}; please report it with the "
             "traceback that MEMCURSE_DEBUG=1 shows"
         )
+
+
+def _interrupted() -> int:
+    print("memcurse: interrupted", file=sys.stderr)
+    return INTERRUPTED
 
 
 def _fail(message: str) -> int:

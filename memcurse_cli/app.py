@@ -11,10 +11,10 @@ from typer.core import TyperGroup
 
 COMMANDS = {
     "inspect": "Report on every recurrent layer of a checkpoint.",
-    "predict": "The theory alone: sensitivities against memory, no checkpoint needed.",
+    "predict": "The theory alone: what memory costs under a parametrisation, no checkpoint needed.",
     "families": "List the recurrent families that are recognised, and by what.",
-    "formats": "List the checkpoint formats that are read, and by what.",
-    "train": "Train a small network on the teacher-student task and save it.",
+    "formats": "List the checkpoint formats that are read, and by what each is recognised.",
+    "train": "Train a small network on the linear teacher-student task and save it.",
 }
 
 

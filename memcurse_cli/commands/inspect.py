@@ -63,6 +63,10 @@ def inspect(
     values: Annotated[
         bool, typer.Option("--values", help="Put every eigenvalue into the JSON.")
     ] = False,
+    spectra: Annotated[
+        bool,
+        typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights."),
+    ] = False,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show every layer, also those that look alike.")
     ] = False,
@@ -95,6 +99,7 @@ def inspect(
                     assume=assumptions,
                     device=device,
                     values=values,
+                    spectra=spectra,
                     progress=progress,
                 )
             )
@@ -105,7 +110,12 @@ def inspect(
         return
     from memcurse_cli.reports.terminal import to_text
 
-    emit("\n".join(to_text(report, all_layers=show_all, file=output) for report in reports), output)
+    pages = [to_text(report, all_layers=show_all, file=output) for report in reports]
+    if len(reports) > 1:
+        from memcurse_cli.reports.terminal_summary import summary_text
+
+        pages.append(summary_text(reports, file=output))
+    emit("\n".join(pages), output)
 
 
 def _assumption(text: str) -> tuple[str, str]:

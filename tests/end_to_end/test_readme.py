@@ -59,7 +59,8 @@ def test_a_command_prints_what_the_readme_shows(command: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "command", sorted({found for found in INLINE.findall(README.read_text()) if found == found.lower()})
+    "command",
+    sorted({found for found in INLINE.findall(README.read_text()) if found == found.lower()}),
 )
 def test_a_command_in_the_text_runs(command: str, tmp_path: Path) -> None:
     assert run(command, tmp_path)

@@ -1,0 +1,100 @@
+"""Several reports in one table, so that checkpoints compare at a glance."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from memcurse_cli.diagnosis.report import Report
+from memcurse_cli.reports.console import (
+    NAME,
+    TITLE,
+    VERDICT_STYLES,
+    Screen,
+    text_for,
+    text_for_file,
+)
+from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, setting
+from memcurse_cli.reports.ranking import layer_rank, parameter_rank, worst_parameter
+
+COLUMNS = [
+    Column("", align="left"),
+    Column("checkpoint", align="left", shrinks=True),
+    Column("τ max", leaves=2),
+    Column("|λ|≥1", leaves=3),
+    Column("worst step", align="left", leaves=1),
+    Column("effect"),
+    Column("max lr", leaves=5),
+    Column("a step is", align="left", leaves=4),
+]
+
+
+def summary_text(reports: Sequence[Report], *, file: Path | None = None) -> str:
+    """The table as text for standard output, or for a file."""
+    page = Summary(tuple(reports))
+    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Reports that a console can draw in one table."""
+
+    reports: tuple[Report, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table line by line."""
+        yield from self._lines(Screen.of(options))
+
+    def _lines(self, screen: Screen) -> Iterator[Text]:
+        yield Text("Side by side", TITLE)
+        rows = [
+            _row(name, report) for name, report in zip(self._names(), self.reports, strict=True)
+        ]
+        yield from draw(screen, COLUMNS, rows).lines
+        rates = sorted({report.input.learning_rate for report in self.reports})
+        said = ", ".join(setting(rate) for rate in rates)
+        yield from paragraph(
+            screen,
+            Text(
+                screen.clean(
+                    f"Effect: what one step at {said} on the worst parameter group of the worst "
+                    "layer does to the state."
+                )
+            ),
+        )
+
+    def _names(self) -> list[str]:
+        """The files' stems where they tell the checkpoints apart, else their whole paths."""
+        paths = [report.checkpoint.path for report in self.reports]
+        stems = [PurePath(path).stem for path in paths]
+        return stems if len(set(stems)) == len(set(paths)) else paths
+
+
+def _row(name: str, report: Report) -> list[Cell]:
+    layer = max(report.layers, key=layer_rank)
+    parameter = worst_parameter(layer)
+    longest = layer.eigenvalues.time_constant.max
+    if parameter is None:
+        effect, rate, group, direction = ABSENT, ABSENT, ABSENT, ABSENT
+    else:
+        group, direction = parameter.name, parameter.direction
+        diverges = parameter_rank(parameter)[1] == float("inf")
+        step = parameter.step_effect
+        effect = percent(step) if step is not None else DIVERGENT if diverges else ABSENT
+        rate = ABSENT if parameter.max_lr is None else number(parameter.max_lr, 2)
+    return [
+        Cell(report.verdict, VERDICT_STYLES[report.verdict]),
+        Cell(name, NAME),
+        Cell(DIVERGENT if longest is None else number(longest)),
+        Cell(str(sum(one.eigenvalues.unstable for one in report.layers))),
+        Cell(group),
+        Cell(effect),
+        Cell(rate),
+        Cell(direction),
+    ]

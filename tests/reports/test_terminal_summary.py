@@ -1,0 +1,41 @@
+"""Several checkpoints side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from reports import build
+
+from memcurse_cli.diagnosis.report import Report
+from memcurse_cli.reports.terminal_summary import summary_text
+
+
+def at(path: str, report: Report) -> Report:
+    return replace(report, checkpoint=replace(report.checkpoint, path=path))
+
+
+def test_one_row_per_checkpoint_with_its_verdict(tmp_path: Path) -> None:
+    reports = [
+        at("runs/ok.safetensors", build.report(build.gru())),
+        at("runs/cursed.safetensors", build.report(build.dense())),
+    ]
+    lines = summary_text(reports, file=tmp_path / "out.txt").splitlines()
+    rows = {line.split()[1]: line.split()[0] for line in lines[2:4]}
+    assert rows == {"ok": "ok", "cursed": "cursed"}
+    assert max(map(len, lines)) <= 80
+
+
+def test_equal_stems_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    reports = [at(f"{name}/model.safetensors", build.report(build.gru())) for name in ("a", "b")]
+    text = summary_text(reports, file=tmp_path / "out.txt")
+    assert "a/model" in text
+    assert "b/model" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_it_fits(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    reports = [at(f"{'x' * 80}{index}.pt", build.report(build.gru())) for index in range(3)]
+    assert max(map(len, summary_text(reports).splitlines())) <= width
