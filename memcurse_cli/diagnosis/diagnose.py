@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from memcurse_cli.diagnosis.dense import diagnose_dense
 from memcurse_cli.diagnosis.findings import Facts, find
 from memcurse_cli.diagnosis.hessian import summarise_hessian
+from memcurse_cli.diagnosis.hidden import summarise_hidden
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import (
     TIME_CONSTANT_EDGES,
@@ -19,6 +20,7 @@ from memcurse_cli.diagnosis.report import (
     LayerReport,
     ParameterSummary,
     StateSummary,
+    jacobian_of,
 )
 from memcurse_cli.diagnosis.rounding import summarise_rounding
 from memcurse_cli.diagnosis.settings import Settings
@@ -51,7 +53,9 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         )
         dense = None
         hessian, hessian_reason = summarise_hessian(recurrence, settings)
-    facts = Facts(recurrence, settings, eigenvalues, state, parameters, hessian, dense)
+    hidden, hidden_reason = summarise_hidden(recurrence, settings)
+    jacobian = jacobian_of(hidden)
+    facts = Facts(recurrence, settings, eigenvalues, state, parameters, hessian, dense, jacobian)
     verdict = worst(parameter.verdict for parameter in parameters)
     return LayerReport(
         name=recurrence.name,
@@ -68,6 +72,9 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         dense=dense,
         verdict=verdict,
         findings=find(facts),
+        hidden_feedback=recurrence.hidden_feedback,
+        hidden_spectra=hidden,
+        hidden_spectra_reason=hidden_reason,
     )
 
 

@@ -46,6 +46,7 @@ def inspect(
     assume: Mapping[str, str] | None = None,
     device: str = "auto",
     values: bool = False,
+    spectra: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Report on every recurrent layer of a checkpoint.
@@ -64,6 +65,7 @@ def inspect(
         assume: what the checkpoint does not store, e.g. ``{"discretization": "bilinear"}``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
         values: keep every eigenvalue in the report.
+        spectra: read the hidden weights of gated layers and report their spectra.
         progress: called with (layers done, layers in all, name of the next).
 
     Raises:
@@ -80,8 +82,9 @@ def inspect(
         watch_limit=watch_limit,
         cursed_limit=cursed_limit,
         values=values,
+        spectra=spectra,
     )
-    options = ReadOptions(device=device, assume=dict(assume or {}))
+    options = ReadOptions(device=device, assume=dict(assume or {}), spectra=spectra)
     validate_assumptions(options.assume)
     store = (
         MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)

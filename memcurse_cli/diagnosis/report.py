@@ -6,6 +6,7 @@ here and null there; inf and nan never stand in a report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +17,9 @@ TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13)
 
 Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
 """
+
+JACOBIAN = "jacobian"
+"""The name of the `HiddenSpectrum` of the whole step, beside those of the gates."""
 
 Verdict = Literal["ok", "watch", "cursed"]
 Direction = Literal["destabilising", "decorrelating", "scaling"]
@@ -171,8 +175,38 @@ class DenseSummary:
 
 
 @dataclass(frozen=True)
+class HiddenSpectrum:
+    """The spectrum of one matrix through which a gated layer sees its whole hidden state.
+
+    Attributes:
+        name: the gate whose hidden weights it is; or ``jacobian``, that of one step of the whole
+            state at zero input and zero state, the only one whose eigenvalues are memory.
+        order: the number of its eigenvalues.
+        spectral_radius: the largest |λ|.
+        unstable: how many have |λ| ≥ 1.
+        time_constant: -1/log of the spectral radius in steps; None from 1 on.
+    """
+
+    name: str
+    order: int
+    spectral_radius: float
+    unstable: int
+    time_constant: float | None
+
+
+def jacobian_of(spectra: Sequence[HiddenSpectrum]) -> HiddenSpectrum | None:
+    """The spectrum of one step of the whole state, where it was taken."""
+    return next((spectrum for spectrum in spectra if spectrum.name == JACOBIAN), None)
+
+
+@dataclass(frozen=True)
 class LayerReport:
-    """One recurrent layer."""
+    """One recurrent layer.
+
+    ``hidden_feedback`` says that gates see the hidden state through dense weights, whose memory
+    is not in ``eigenvalues``; ``hidden_spectra`` are those weights' spectra, only where asked for,
+    and ``hidden_spectra_reason`` is why one that was asked for is missing.
+    """
 
     name: str
     family: str
@@ -188,6 +222,9 @@ class LayerReport:
     dense: DenseSummary | None
     verdict: Verdict
     findings: tuple[Finding, ...]
+    hidden_feedback: bool = False
+    hidden_spectra: tuple[HiddenSpectrum, ...] = ()
+    hidden_spectra_reason: str | None = None
 
 
 @dataclass(frozen=True)

@@ -51,4 +51,5 @@ def _memory(layer: LayerReport) -> str:
     longest = layer.eigenvalues.time_constant.max
     if longest is None:
         return f"{count(layer.eigenvalues.unstable, 'eigenvalue')} of it never decay"
-    return f"its longest time constant is {number(longest)} steps"
+    aside = ", hidden weights aside," if layer.hidden_feedback else ""
+    return f"its longest time constant{aside} is {number(longest)} steps"

@@ -20,6 +20,7 @@ class Settings:
         watch_limit: the step effect above which a group is to be watched.
         cursed_limit: the step effect above which it is cursed: at 1 a step replaces the state.
         values: whether every eigenvalue goes into the report.
+        spectra: whether the spectra of gated layers' hidden weights do.
     """
 
     autocorrelation: Autocorrelation = WHITE
@@ -29,6 +30,7 @@ class Settings:
     watch_limit: float = 0.1
     cursed_limit: float = 1.0
     values: bool = False
+    spectra: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.learning_rate < float("inf"):

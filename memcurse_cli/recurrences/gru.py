@@ -8,12 +8,15 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.reading import log_sigmoid, sigmoid
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.gated_cells import gru_spectra
+from memcurse_cli.recurrences.reading import log_sigmoid, read_real, sigmoid
+from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import (
     WITHOUT_BIAS,
+    GateBias,
     hidden_weights,
     read_gate_biases,
+    read_gate_weights,
     weight_rows,
 )
 
@@ -24,8 +27,8 @@ class GRU:
     """``h[t+1] = σ(z) h[t] + (1 - σ(z)) tanh(n)``: λ = σ(b_z), coupled to γ = 1 - λ.
 
     The gate stands at zero input and zero state, where only its bias is left. The hidden weights
-    are recognised by their shape and not read. A layer without biases has λ = 1/2 and no
-    parameter group, since its weights do not act at zero input.
+    are recognised by their shape and read only where their spectra are asked for. A layer without
+    biases has λ = 1/2 and no parameter group, since its weights do not act at zero input.
     """
 
     name = "gru"
@@ -44,13 +47,14 @@ class GRU:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases.
+        """Read the biases, and the hidden weights where their spectra are asked for.
 
         Raises:
-            TensorError: NaN or inf in a bias, or a bias of another size than 3H.
+            TensorError: NaN or inf in what is read, or a bias of another size than 3H.
         """
         size = weight_rows(store, match) // len(GATES)
-        update = read_gate_biases(store, match, GATES, size)["update"]
+        biases = read_gate_biases(store, match, GATES, size)
+        update = biases["update"]
         eigenvalue, opposite = sigmoid(update.total), sigmoid(-update.total)
         return Recurrence(
             name=match.layer,
@@ -63,4 +67,22 @@ class GRU:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=() if update.parts else (WITHOUT_BIAS,),
+            hidden_feedback=True,
+            hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
         )
+
+
+def _spectra(
+    store: TensorStore, match: Match, biases: Mapping[str, GateBias], device: str
+) -> HiddenSpectra:
+    totals = {gate: bias.total for gate, bias in biases.items()}
+    inner = np.zeros_like(totals["new"])
+    totals["new"] = np.zeros_like(inner)
+    for role, _, values, _ in biases["new"].parts:
+        if role == "bias_hh":
+            inner = values
+        else:
+            totals["new"] = values
+    if "bias_n" in match.tensors:  # Equinox: the one bias of ``new`` is the input's
+        inner = read_real(store, match.tensors["bias_n"], inner.shape)
+    return gru_spectra(read_gate_weights(store, match, GATES), totals, inner, device)

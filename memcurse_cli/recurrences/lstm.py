@@ -8,12 +8,15 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.reading import log_sigmoid, sigmoid
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.gated_cells import lstm_spectra
+from memcurse_cli.recurrences.reading import log_sigmoid, read_real, sigmoid
+from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import (
     WITHOUT_BIAS,
+    GateBias,
     hidden_weights,
     read_gate_biases,
+    read_gate_weights,
     weight_rows,
 )
 
@@ -24,8 +27,8 @@ class LSTM:
     """``c[t+1] = σ(f) c[t] + σ(i) tanh(g)``: the state is c, λ = σ(b_f) and γ = σ(b_i).
 
     The gates stand at zero input and zero state, where only their biases are left. The hidden
-    weights are recognised by their shape and not read. A layer without biases has λ = 1/2 and no
-    parameter group, since its weights do not act at zero input.
+    weights are recognised by their shape and read only where their spectra are asked for. A layer
+    without biases has λ = 1/2 and no parameter group, since its weights do not act at zero input.
     """
 
     name = "lstm"
@@ -44,10 +47,10 @@ class LSTM:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases.
+        """Read the biases, and the hidden weights where their spectra are asked for.
 
         Raises:
-            TensorError: NaN or inf in a bias, or a bias of another size than 4H.
+            TensorError: NaN or inf in what is read, or a bias of another size than 4H.
         """
         size = weight_rows(store, match) // len(GATES)
         biases = read_gate_biases(store, match, GATES, size)
@@ -66,4 +69,17 @@ class LSTM:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=() if forget.parts else (WITHOUT_BIAS,),
+            hidden_feedback=True,
+            hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
         )
+
+
+def _spectra(
+    store: TensorStore, match: Match, biases: Mapping[str, GateBias], device: str
+) -> HiddenSpectra:
+    weights = read_gate_weights(store, match, GATES)
+    totals = {gate: bias.total for gate, bias in biases.items()}
+    projection = None
+    if "weight_hr" in match.tensors:
+        projection = read_real(store, match.tensors["weight_hr"], weights["forget"].shape[::-1])
+    return lstm_spectra(weights, totals, projection, device)

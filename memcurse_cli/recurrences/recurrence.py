@@ -6,6 +6,7 @@ its eigenvectors), the parameters that move λ and γ, and B and C where the che
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,6 +74,22 @@ class DenseDynamics:
 
 
 @dataclass(frozen=True)
+class HiddenSpectra:
+    """The spectra of a gated layer's hidden weights.
+
+    Attributes:
+        gates: (H,) complex eigenvalues of the hidden matrix of each gate and candidate.
+        jacobian: (order,) complex eigenvalues of the Jacobian of one step of the whole state, at
+            zero input and zero state; None where it is left out.
+        reason: why something is missing, or None.
+    """
+
+    gates: Mapping[str, Complexes]
+    jacobian: Complexes | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Recurrence:
     """One recurrent layer, nominal: input-dependent gates stand at zero input.
 
@@ -96,6 +113,9 @@ class Recurrence:
         stable_by_construction: no value of the parameters gives |λ| ≥ 1.
         assumptions: what the checkpoint does not say and was assumed, one sentence each.
         dense: the dense matrix, or None for a diagonal layer.
+        hidden_feedback: a gate or the candidate also sees the hidden state through a dense
+            matrix, so that the state has memory that is not in λ.
+        hidden: the spectra of these matrices, where they were asked for.
     """
 
     name: str
@@ -113,6 +133,8 @@ class Recurrence:
     stable_by_construction: bool = False
     assumptions: tuple[str, ...] = field(default=())
     dense: DenseDynamics | None = None
+    hidden_feedback: bool = False
+    hidden: HiddenSpectra | None = None
 
     @property
     def size(self) -> int:

@@ -94,4 +94,5 @@ class SLSTM:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(_NOMINAL,),
+            hidden_feedback=True,
         )

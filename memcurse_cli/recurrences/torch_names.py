@@ -37,7 +37,8 @@ class HiddenWeight:
         columns: the number of columns: H, or the projected size of an LSTM.
         projected: whether ``weight_hr`` projects the state.
         tensors: the names of weight_hh (or its direction and norm weight_hh_v and weight_hh_g),
-            weight_ih (likewise), weight_hr, bias_ih, bias_hh and bias, as far as they are there.
+            weight_ih (likewise), weight_hr, bias_ih, bias_hh, bias and bias_n, as far as they
+            are there.
     """
 
     layer: str
@@ -76,6 +77,8 @@ def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
         # Equinox keeps one bias for both sides.
         if f"{module}bias" in tensors and not roles.keys() & {"bias_ih", "bias_hh"} and not suffix:
             roles["bias"] = f"{module}bias"
+            if f"{module}bias_n" in tensors:  # what the reset gate of its GRU multiplies
+                roles["bias_n"] = f"{module}bias_n"
         rows, columns = spec.shape
         found.append(
             HiddenWeight(_layer(module, suffix), rows, columns, "weight_hr" in roles, roles)
@@ -123,6 +126,19 @@ def read_weight(store: TensorStore, match: Match, role: str) -> Floats | None:
     # A row of zeros stays zero, as it does in the limit of small rows with a zero gain.
     unit: Floats = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
     return norm * unit
+
+
+def read_gate_weights(
+    store: TensorStore, match: Match, gates: tuple[str, ...]
+) -> dict[str, Floats]:
+    """The (H, P) hidden weights of every gate, whose rows stand in the given order.
+
+    Raises:
+        TensorError: NaN or inf.
+    """
+    weight = read_weight(store, match, "weight_hh")
+    assert weight is not None
+    return dict(zip(gates, np.split(weight, len(gates)), strict=True))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memcurse_cli.diagnosis.report import Finding, LayerReport, ParameterSummary
+from memcurse_cli.diagnosis.report import (
+    Finding,
+    LayerReport,
+    ParameterSummary,
+    jacobian_of,
+)
 
 VERDICTS = ("ok", "watch", "cursed")
 SEVERITIES = ("info", "warning", "error")
@@ -41,6 +46,13 @@ def memory_rank(layer: LayerReport) -> Rank:
     """How many eigenvalues are unstable, then the longest time constant."""
     longest = layer.eigenvalues.time_constant.max
     return layer.eigenvalues.unstable, float("inf") if longest is None else longest
+
+
+def hidden_rank(layer: LayerReport) -> Rank:
+    """The spectral radius of the Jacobian, then of any hidden matrix."""
+    jacobian = jacobian_of(layer.hidden_spectra)
+    radii = [spectrum.spectral_radius for spectrum in layer.hidden_spectra]
+    return (-1.0 if jacobian is None else jacobian.spectral_radius), max(radii, default=-1.0)
 
 
 @dataclass(frozen=True)
@@ -113,6 +125,8 @@ def _finding_rank(finding: Finding, layer: LayerReport) -> Rank:
     severity = SEVERITIES.index(finding.severity)
     if finding.code.startswith("MC1"):
         return severity, *memory_rank(layer)
+    if finding.code == "MC503" and layer.hidden_spectra:
+        return severity, *hidden_rank(layer)
     named = [
         parameter
         for parameter in layer.parameters

@@ -29,7 +29,7 @@ from memcurse_cli.reports.ranking import VERDICTS
 from memcurse_cli.reports.terminal_findings import (
     assumption_lines,
     finding_lines,
-    missing_hessian_lines,
+    missing_lines,
     skipped_lines,
 )
 from memcurse_cli.reports.terminal_layers import by_family, layer_lines
@@ -37,6 +37,7 @@ from memcurse_cli.reports.terminal_parameters import parameter_lines
 from memcurse_cli.reports.terminal_structure import (
     dense_lines,
     hessian_lines,
+    hidden_lines,
 )
 
 COMPONENTS_SHOWN = 4
@@ -88,11 +89,12 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
         "Parameters": [*parameter_lines(screen, layers, all_layers=all_layers)],
         "Hessian at a perfect fit": [*hessian_lines(screen, layers, all_layers=all_layers)],
         "Dense matrices": [*dense_lines(screen, layers, all_layers=all_layers)],
+        "Hidden weights": [*hidden_lines(screen, layers, all_layers=all_layers)],
         "Findings": [*finding_lines(screen, layers, all_layers=all_layers)],
         "Notes": [
             *skipped_lines(screen, report.skipped, all_layers=all_layers),
             *assumption_lines(screen, layers),
-            *missing_hessian_lines(screen, layers),
+            *missing_lines(screen, layers),
         ],
     }
     for title, lines in sections.items():

@@ -72,14 +72,17 @@ def assumption_lines(screen: Screen, layers: Sequence[LayerReport]) -> Iterator[
         yield from _note(screen, "assumed", assumption, members, layers)
 
 
-def missing_hessian_lines(screen: Screen, layers: Sequence[LayerReport]) -> Iterator[Text]:
-    """Why layers have no Hessian, each reason once."""
+def missing_lines(screen: Screen, layers: Sequence[LayerReport]) -> Iterator[Text]:
+    """Why layers have no Hessian or lack a spectrum of their hidden weights, each reason once."""
     reasons: dict[str, list[LayerReport]] = {}
     for layer in layers:
         if layer.hessian is None and layer.hessian_reason:
-            reasons.setdefault(layer.hessian_reason, []).append(layer)
+            reasons.setdefault(f"Hessian scores: {layer.hessian_reason}", []).append(layer)
+        if layer.hidden_spectra_reason:
+            words = f"spectra of hidden weights: {layer.hidden_spectra_reason}"
+            reasons.setdefault(words, []).append(layer)
     for reason, members in reasons.items():
-        yield from _note(screen, "left out", f"Hessian scores: {reason}", members, layers)
+        yield from _note(screen, "left out", reason, members, layers)
 
 
 def _note(

@@ -6,13 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memcurse_cli.diagnosis.report import DenseSummary, HessianSummary, LayerReport
+from memcurse_cli.diagnosis.report import (
+    JACOBIAN,
+    DenseSummary,
+    HessianSummary,
+    HiddenSpectrum,
+    LayerReport,
+)
 from memcurse_cli.reports.console import NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
-from memcurse_cli.reports.numbers import ABSENT, count, number, percent
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent
+from memcurse_cli.reports.ranking import hidden_rank
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 6
+HIDDEN_SHOWN = 3
 
 
 def hessian_lines(
@@ -59,6 +67,32 @@ def dense_lines(
     yield from legend(screen, drawn, names, note=note)
 
 
+def hidden_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """The spectra of gated layers' hidden weights, the longest memory first."""
+    taken = [layer for layer in layers if layer.hidden_spectra]
+    if not taken:
+        return
+    hidden = 0
+    if not all_layers and len(taken) > HIDDEN_SHOWN:
+        hidden = len(taken) - HIDDEN_SHOWN
+        taken = sorted(taken, key=hidden_rank, reverse=True)[:HIDDEN_SHOWN]
+
+    def table(names: Names) -> Drawn:
+        rows = [
+            _hidden_row(names[layer.name] if index == 0 else "", spectrum)
+            for layer in taken
+            for index, spectrum in enumerate(layer.hidden_spectra)
+        ]
+        return draw(screen, _HIDDEN_COLUMNS, rows)
+
+    drawn, names = fitting(layers, [table])
+    yield from drawn.lines
+    note = f"{count(hidden, 'more layer')} with a smaller radius: --all." if hidden else ""
+    yield from legend(screen, drawn, names, note=note)
+
+
 _HESSIAN_COLUMNS = [
     Column("", align="left"),
     Column("layer", align="left", shrinks=True),
@@ -86,6 +120,23 @@ _DENSE_COLUMNS = [
 ]
 
 
+_HIDDEN_COLUMNS = [
+    Column("", align="left"),
+    Column("layer", align="left", shrinks=True),
+    Column(
+        "matrix",
+        align="left",
+        shrinks=True,
+        meaning="Matrix: W_hh of a gate, or the Jacobian of one step of the whole state at zero "
+        "input and zero state.",
+    ),
+    Column("n", leaves=2),
+    Column("radius", meaning="Radius: the largest |λ|."),
+    Column("|λ|≥1", leaves=1),
+    Column("τ", meaning="τ: the Jacobian's longest, in steps."),
+]
+
+
 def _hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
     rate, output = hessian.max_stable_lr, hessian.output_step_effect
     return [
@@ -109,4 +160,20 @@ def _dense_row(name: str, dense: DenseSummary) -> list[Cell]:
         Cell("not diagonalisable" if condition is None else number(condition)),
         Cell(percent(dense.henrici_departure)),
         Cell(dense.activation),
+    ]
+
+
+def _hidden_row(name: str, spectrum: HiddenSpectrum) -> list[Cell]:
+    time_constant = ABSENT  # a gate's matrix is no step, so it has no memory of its own
+    if spectrum.name == JACOBIAN:
+        steps = spectrum.time_constant
+        time_constant = DIVERGENT if steps is None else number(steps)
+    return [
+        Cell(""),
+        Cell(name, NAME),
+        Cell(spectrum.name),
+        Cell(str(spectrum.order)),
+        Cell(number(spectrum.spectral_radius)),
+        Cell(str(spectrum.unstable)),
+        Cell(time_constant),
     ]

@@ -6,15 +6,21 @@ from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.report import Finding
+from memcurse_cli.diagnosis.wording import number
 
 NOMINAL_GATE = Rule(
     "MC501", "gates stand at zero input", "Zucchet & Orvieto 2024, sections 3.2 and D.2"
 )
 LINEARISED = Rule("MC502", "the activation is linearised", "Zucchet & Orvieto 2024, section 2.2 a")
+HIDDEN = Rule("MC503", "memory through the hidden weights", "Zucchet & Orvieto 2024, section D.2")
+
+LONGER = 2.0
+"""The ratio of time constants from which the hidden weights make a memory clearly longer."""
+NOT_THE_WHOLE = "do not take τ and the step effects of the gates as those of the whole layer"
 
 
 def find_assumptions(facts: Facts) -> Iterator[Finding]:
-    """Gates that depend on the input, and activations taken with slope 1."""
+    """Gates that depend on the input or the state, and activations taken with slope 1."""
     if facts.recurrence.input_dependent:
         yield NOMINAL_GATE.finding(
             "info",
@@ -26,3 +32,37 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
             f"the {facts.dense.activation} is taken with slope 1; where it saturates, memory is "
             "shorter and sensitivities are smaller",
         )
+    if facts.recurrence.hidden_feedback:
+        yield _hidden(facts)
+
+
+def _hidden(facts: Facts) -> Finding:
+    """What is known of the memory that λ leaves out."""
+    jacobian = facts.jacobian
+    if jacobian is None:
+        return HIDDEN.finding(
+            "info",
+            "gates also see the state through dense hidden weights; memory that runs through them "
+            "is not in λ, so the true memory can be longer",
+            "" if facts.settings.spectra else "measure it near the zero state with --spectra",
+        )
+    gates = facts.eigenvalues.time_constant.max
+    if jacobian.time_constant is None:
+        message = (
+            "memory also runs through the hidden weights: with them one step near the zero state "
+            f"has spectral radius {number(jacobian.spectral_radius)}, so small changes of the "
+            "state grow until the activations saturate"
+        )
+        if gates is not None:
+            message += f"; the gates' {number(gates)} steps do not bound the memory"
+        return HIDDEN.finding("warning", message, NOT_THE_WHOLE)
+    message = (
+        "with the hidden weights the longest time constant near the zero state is "
+        f"{number(jacobian.time_constant)} steps"
+    )
+    if gates is None:
+        return HIDDEN.finding("info", message)
+    message += f", against {number(gates)} of the gates alone"
+    if jacobian.time_constant >= LONGER * gates:
+        return HIDDEN.finding("warning", message, NOT_THE_WHOLE)
+    return HIDDEN.finding("info", message)

@@ -9,6 +9,7 @@ from memcurse_cli.diagnosis.report import (
     EigenvalueSummary,
     Finding,
     HessianSummary,
+    HiddenSpectrum,
     ParameterSummary,
     Severity,
     StateSummary,
@@ -28,6 +29,7 @@ class Facts:
     parameters: tuple[ParameterSummary, ...]
     hessian: HessianSummary | None
     dense: DenseSummary | None
+    jacobian: HiddenSpectrum | None
 
     @property
     def linearised(self) -> bool:
