@@ -12,12 +12,11 @@ from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
     one_to_one,
-    require_shape,
     sigmoid,
 )
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS
-from memcurse_cli.recurrences.vectors import read_vector
+from memcurse_cli.recurrences.vectors import read_vector, stacked_rows
 
 # minGRU-pytorch, whose rows are the candidate and the gate; the paper's listing.
 _FUSED = "to_hidden_and_gate"
@@ -62,12 +61,11 @@ class MinGRU:
         fused = f"{_FUSED}.weight" in names
         role = f"{_FUSED if fused else _GATE}.bias"
         weight = names[f"{_FUSED if fused else _GATE}.weight"]
-        require_shape(store, weight, (None, None))
-        rows = store.tensors[weight].shape[0]
-        size = rows // 2 if fused else rows
+        parts = 2 if fused else 1
+        size = stacked_rows(store, weight, parts)
         bias, tensor = np.zeros(size), names.get(role)
         if tensor is not None:
-            bias = read_vector(store, tensor, rows)[-size:]
+            bias = read_vector(store, tensor, parts * size)[-size:]
         eigenvalue, gate = sigmoid(-bias), sigmoid(bias)
         return Recurrence(
             name=match.layer,

@@ -13,12 +13,11 @@ from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
     one_to_one,
-    require_shape,
     sigmoid,
 )
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS
-from memcurse_cli.recurrences.vectors import read_vector
+from memcurse_cli.recurrences.vectors import read_vector, stacked_rows
 
 # minGRU-pytorch, whose rows are the candidate, the forget and the input gate; the paper's listing.
 _FUSED = "to_hidden_and_f_i_gate"
@@ -107,13 +106,12 @@ def _read_gates(store: TensorStore, match: Match) -> tuple[int, tuple[_Gate, ...
     names = match.tensors
     fused = f"{_FUSED}.weight" in names
     weight = names[f"{_FUSED if fused else _SEPARATE[0]}.weight"]
-    require_shape(store, weight, (None, None))
-    rows = store.tensors[weight].shape[0]
+    size = stacked_rows(store, weight, 3 if fused else 1)
     if fused:
-        size, role = rows // 3, f"{_FUSED}.bias"
+        role = f"{_FUSED}.bias"
         if role not in names:
             return size, ()
-        bias = read_vector(store, names[role], rows)
+        bias = read_vector(store, names[role], 3 * size)
         return size, (
             (f"{role}[forget]", names[role], bias[size : 2 * size]),
             (f"{role}[input]", names[role], bias[2 * size : 3 * size]),
@@ -125,6 +123,6 @@ def _read_gates(store: TensorStore, match: Match) -> tuple[int, tuple[_Gate, ...
             where=names[present[0]],
             remedy="name the right family with --family",
         )
-    return rows, tuple(
-        (role, names[role], read_vector(store, names[role], rows)) for role in present
+    return size, tuple(
+        (role, names[role], read_vector(store, names[role], size)) for role in present
     )

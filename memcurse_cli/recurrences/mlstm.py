@@ -138,9 +138,9 @@ def _multiplicity(store: TensorStore, names: Mapping[str, str], heads: int) -> i
         return rows_per(store, names["outnorm.weight"], heads) ** 2
     if "qkv_opreact.weight" in names and "out_proj.weight" in names:
         # Queries, keys, values and output gate in one projection, whose values out_proj reads.
-        rows = store.tensors[names["qkv_opreact.weight"]].shape[0]
-        values = store.tensors[names["out_proj.weight"]].shape[-1]
-        return max(rows // 2 - values, 0) // heads * (values // heads) or 1
+        rows = rows_per(store, names["qkv_opreact.weight"], 1)
+        values = store.tensors[names["out_proj.weight"]].shape[-1:]
+        return max((rows // 2 - sum(values)) // heads * (sum(values) // heads), 1)
     return rows_per(store, names.get("k.weight"), heads) * rows_per(
         store, names.get("v.weight"), heads
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.recurrences.reading import LARGEST_DECAY, read_real, shown_shape
+from memcurse_cli.recurrences.reading import LARGEST_DECAY, read_real, require_shape, shown_shape
 from memcurse_cli.recurrences.recurrence import Floats
 
 
@@ -43,6 +43,23 @@ def rows_per(store: TensorStore, tensor: str | None, count: int) -> int:
     """How many rows of a weight (outputs, inputs) each of ``count`` heads has; 1 if unknown."""
     shape = () if tensor is None else store.tensors[tensor].shape
     return shape[0] // count if shape and count and shape[0] % count == 0 and shape[0] else 1
+
+
+def stacked_rows(store: TensorStore, tensor: str, count: int) -> int:
+    """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
+
+    Raises:
+        TensorError: it is no matrix, is empty, or its rows do not divide.
+    """
+    require_shape(store, tensor, (None, None))
+    shape = store.tensors[tensor].shape
+    if not shape[0] or shape[0] % count:
+        raise TensorError(
+            f"the rows of its shape {shown_shape(shape)} are not {count} equal parts",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+    return shape[0] // count
 
 
 def exponential_decay(log_rate: Floats) -> Floats:

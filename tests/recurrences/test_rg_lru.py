@@ -63,8 +63,13 @@ def test_derivatives(arrays: dict[str, np.ndarray]) -> None:
     assert [group.name for group in recurrence.parameters] == list(arrays)
 
 
-def test_both_namings_give_the_same_recurrence() -> None:
-    ours, theirs = read_layer(ARRAYS, RGLRU()), read_layer(ORIGINAL, RGLRU())
+@pytest.mark.parametrize("separator", "./,")
+def test_both_namings_give_the_same_recurrence(separator: str) -> None:
+    nested = {
+        f"blocks.0.rg_lru.{name}".replace(".", separator): array for name, array in ORIGINAL.items()
+    }
+    ours, theirs = read_layer(ARRAYS, RGLRU()), read_layer(nested, RGLRU())
+    assert theirs.name == f"blocks{separator}0{separator}rg_lru"
     assert_allclose(ours.log_eigenvalues, theirs.log_eigenvalues, rtol=0)
     assert_allclose(ours.log_gain, theirs.log_gain, rtol=0)
 
