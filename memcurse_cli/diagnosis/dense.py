@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -57,7 +58,8 @@ def _matrix_group(
     verdict = group_verdict(effect, "destabilising", settings)
     if effect is None and not (diverges and linear):
         verdict = "watch"
-    entries, relative_entries = UNKNOWN, UNKNOWN
+    unknown = replace(UNKNOWN, divergent=dynamics.matrix.size if diverges else 0)
+    entries, relative_entries = unknown, unknown
     rounding = Rounding(None, None, None)
     if sensitivity.per_entry is not None and sensitivity.second_moment is not None:
         state = float(sensitivity.second_moment.sum())

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import Rounding
-from memcurse_cli.theory.rounding import rounding_error
+from memcurse_cli.theory.rounding import Dtype, rounding_error
 
 Floats = NDArray[np.float64]
 
 
-DTYPES = ("bfloat16", "float16", "float32")
+DTYPES: tuple[Dtype, ...] = ("bfloat16", "float16", "float32")
 
 
 def summarise_rounding(relative_sensitivity: Floats, values: Floats) -> Rounding:

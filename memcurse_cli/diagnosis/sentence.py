@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from memcurse_cli.diagnosis.findings.sensitivity import CONSEQUENCE, REMEDY
 from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import ORDER
+from memcurse_cli.diagnosis.verdicts import ORDER, advised_rate, diverges
 from memcurse_cli.diagnosis.wording import count, number, percent, rounded_down
 
 
@@ -21,10 +21,16 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
         )
     layer, parameter = max(ranked, key=lambda pair: _severity(pair[1]))
     memory = _memory(layer)
+    if parameter.step_effect is None and not diverges(parameter):
+        return f"the sensitivity of {layer.name} to `{parameter.name}` is not computed; {memory}"
     if parameter.step_effect is None:
+        endless = settings.horizon is None
         return (
-            f"the state of {layer.name} is infinitely sensitive to `{parameter.name}` over an "
-            f"infinite sequence; {memory}; give --horizon T, or {REMEDY[parameter.direction]}"
+            f"the state of {layer.name} is infinitely sensitive to `{parameter.name}`"
+            + (" over an infinite sequence" if endless else "")
+            + f"; {memory}; "
+            + ("give --horizon T, or " if endless else "")
+            + REMEDY[parameter.direction]
         )
     text = (
         f"one Adam step at {number(settings.learning_rate)} on `{parameter.name}` moves the state "
@@ -37,14 +43,17 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
         text += "make the recurrence diagonal"
     else:
         text += REMEDY[parameter.direction]
-    if parameter.max_lr is not None:
-        text += f", or stay below {rounded_down(parameter.max_lr)}"
+    target = advised_rate(parameter, settings)
+    if target is not None:
+        text += f", or stay below {rounded_down(target)}"
     return text
 
 
 def _severity(parameter: ParameterSummary) -> tuple[int, float]:
     effect = parameter.step_effect
-    return ORDER.index(parameter.verdict), float("inf") if effect is None else effect
+    if effect is None:
+        effect = float("inf") if diverges(parameter) else -1.0
+    return ORDER.index(parameter.verdict), effect
 
 
 def _memory(layer: LayerReport) -> str:

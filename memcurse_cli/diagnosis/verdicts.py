@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from memcurse_cli.diagnosis.report import Direction, Verdict
+from memcurse_cli.diagnosis.report import Direction, ParameterSummary, Verdict
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 
@@ -39,16 +39,15 @@ def direction(recurrence: Recurrence, group: ParameterGroup) -> Direction:
     *scaling*: it changes the gain, or a modulus that cannot leave the unit disk.
     """
     derivative = group.eigenvalue_derivative
-    if recurrence.stable_by_construction and not (
-        np.any(derivative.imag) or np.any(recurrence.log_eigenvalues.imag)
-    ):
+    stable = recurrence.stable_by_construction or group.keeps_stable
+    if stable and not (np.any(derivative.imag) or np.any(recurrence.log_eigenvalues.imag)):
         return "scaling"
     eigenvalue = np.exp(recurrence.log_eigenvalues[group.eigenvalue])
     turned = derivative * np.conj(eigenvalue)
     radial, tangential = np.abs(turned.real), np.abs(turned.imag)
     # |λ'| |λ| is the scale at which rounding leaves a purely tangential change slightly radial.
     moves_modulus = bool(np.any(radial > 1e-12 * np.abs(turned)))
-    if moves_modulus and not recurrence.stable_by_construction:
+    if moves_modulus and not stable:
         return "destabilising"
     # Near the unit circle a change counts 1/(1-|λ|)²; there the question is decided.
     decay = np.maximum(-recurrence.log_eigenvalues[group.eigenvalue].real, 1e-300)
@@ -67,6 +66,18 @@ def group_verdict(effect: float | None, way: Direction, settings: Settings) -> V
     if effect is None or effect > settings.cursed_limit:
         return "watch" if way == "decorrelating" else "cursed"
     return "watch" if effect > settings.watch_limit else "ok"
+
+
+def diverges(parameter: ParameterSummary) -> bool:
+    """Whether a step effect is missing because it is infinite, not because it was not computed."""
+    return parameter.step_effect is None and parameter.relative_sensitivity.divergent > 0
+
+
+def advised_rate(parameter: ParameterSummary, settings: Settings) -> float | None:
+    """The learning rate below which a group's verdict would be a better one."""
+    if parameter.max_lr is None or parameter.verdict != "watch":
+        return parameter.max_lr
+    return parameter.max_lr * settings.watch_limit / settings.cursed_limit
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -35,6 +35,8 @@ class ParameterGroup:
         eigenvalue: (entries,) index into the recurrence's eigenvalues.
         eigenvalue_derivative: (entries,) complex dλ/dω.
         log_gain_derivative: (entries,) complex d log γ/dω, or None where γ does not depend on ω.
+        keeps_stable: no value of this group brings a stable eigenvalue to |λ| >= 1, though other
+            groups of the layer may (S5's step size, beside a Re Λ of either sign).
     """
 
     name: str
@@ -45,6 +47,7 @@ class ParameterGroup:
     eigenvalue: Integers
     eigenvalue_derivative: Complexes
     log_gain_derivative: Complexes | None = None
+    keeps_stable: bool = False
 
     @property
     def size(self) -> int:

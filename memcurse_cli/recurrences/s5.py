@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,16 +122,19 @@ class S5:
             log_eigenvalues=modes.log_eigenvalue,
             log_gain=modes.log_gain + log_step,
             parameters=tuple(
-                group_through_z(
-                    role,
-                    tensor,
-                    values,
-                    store.tensors[tensor].dtype,
-                    modes,
-                    scalar=index,
-                    eigenvalue=index,
-                    z_slope=z_slope.astype(np.complex128),
-                    log_step_slope=log_step_slope,
+                replace(
+                    group_through_z(
+                        role,
+                        tensor,
+                        values,
+                        store.tensors[tensor].dtype,
+                        modes,
+                        scalar=index,
+                        eigenvalue=index,
+                        z_slope=z_slope.astype(np.complex128),
+                        log_step_slope=log_step_slope,
+                    ),
+                    keeps_stable=role == "log_step",  # a positive Δ never changes the sign of Re z
                 )
                 for role, tensor, values, z_slope, log_step_slope in slopes
             ),

@@ -180,6 +180,42 @@ def test_the_sentence_names_the_worst_group() -> None:
     assert "stay below 1e-4" in sentence
 
 
+def test_the_sentence_and_the_finding_advise_the_same_rate() -> None:
+    report = inspect(diagonal(0.999))
+    assert report.verdict == "watch"
+    # κ = (1+|λ|²)/(1-|λ|²)²: the step effect is 10 % at 1.4e-4
+    assert report.sentence.endswith("stay below 1e-4")
+    finding = next(found for found in only(report).findings if found.code == "MC201")
+    assert finding.advice.endswith("stay below a learning rate of 1e-4")
+
+
+def test_a_step_size_cannot_destabilise() -> None:
+    state = {
+        "Lambda_re": np.full(4, -0.5),
+        "Lambda_im": np.linspace(1, 10, 4),
+        "log_step": np.full((4, 1), np.log(1e-3)),
+        "B": np.ones((4, 2, 2)),
+        "C": np.ones((2, 4, 2)),
+        "D": np.ones(2),
+    }
+    directions = {group.name: group.direction for group in only(inspect(state)).parameters}
+    assert directions == {
+        "Lambda_re": "destabilising",
+        "Lambda_im": "decorrelating",
+        "log_step": "decorrelating",
+    }
+
+
+def test_a_sensitivity_that_costs_too_much_is_refused_with_its_reason() -> None:
+    layer = only(inspect({"A": np.eye(2), "B": np.eye(2), "C": np.eye(2)}, horizon=10**7))
+    assert layer.verdict == "watch"
+    assert layer.parameters[0].step_effect is None
+    (finding,) = [found for found in layer.findings if found.code == "MC206"]
+    assert layer.dense is not None
+    assert layer.dense.reason is not None
+    assert layer.dense.reason in finding.message
+
+
 def test_nothing_recurrent_is_an_error() -> None:
     with pytest.raises(NoRecurrenceError):
         inspect({"weight": np.zeros((3, 3))})

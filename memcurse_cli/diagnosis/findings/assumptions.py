@@ -29,8 +29,8 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
     if facts.linearised and facts.dense is not None:
         yield LINEARISED.finding(
             "info",
-            f"the {facts.dense.activation} is taken with slope 1; where it saturates, memory is "
-            "shorter and sensitivities are smaller",
+            f"the {facts.dense.activation} is taken with slope 1; where its slope is smaller, "
+            "memory is shorter and sensitivities are smaller",
         )
     if facts.recurrence.hidden_feedback:
         yield _hidden(facts)

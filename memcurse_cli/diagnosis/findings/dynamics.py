@@ -49,9 +49,10 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
     if facts.linearised and facts.dense is not None:
         yield UNSTABLE.finding(
             "warning",
-            f"{message}; only the {facts.dense.activation}, which the linear theory leaves out, "
-            "keeps the state finite",
-            "read the figures as those of small states, or give --horizon T",
+            f"{message}; what keeps the state finite is left out of the linear theory: the "
+            f"{facts.dense.activation}",
+            "read the figures as those of small states"
+            + (", or give --horizon T" if facts.settings.horizon is None else ""),
         )
         return
     if facts.settings.horizon is None:

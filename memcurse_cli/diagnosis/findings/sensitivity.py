@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.report import Finding, ParameterSummary, Severity
+from memcurse_cli.diagnosis.verdicts import advised_rate, diverges
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down
 
 SOURCE = "Zucchet & Orvieto 2024, eq. 6 and section 3"
@@ -18,6 +19,8 @@ DENSE = Rule(
     "Zucchet & Orvieto 2024, sections 2.3 and A.2.3",
 )
 UNNORMALISED = Rule("MC205", "the state is not normalised", "Zucchet & Orvieto 2024, eq. 5")
+
+UNKNOWN = Rule("MC206", "a sensitivity is not computed", SOURCE)
 
 LARGE_SECOND_MOMENT = 100.0
 
@@ -53,12 +56,20 @@ def find_sensitivity(facts: Facts) -> Iterator[Finding]:
 def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
     rule = DENSE if facts.dense is not None else RULES[parameter.direction]
     severity: Severity = "error" if parameter.verdict == "cursed" else "warning"
+    if parameter.step_effect is None and not diverges(parameter):
+        reason = facts.dense.reason if facts.dense is not None else None
+        return UNKNOWN.finding(
+            "warning",
+            f"the sensitivity to {parameter.name} is not computed"
+            + (f": {reason}" if reason else ""),
+            "give a shorter --horizon",
+        )
     if parameter.step_effect is None:
         return rule.finding(
             severity,
-            f"the sensitivity to {parameter.name} diverges: no learning rate is small enough for "
-            "an infinite sequence",
-            f"give --horizon T; {REMEDY[parameter.direction]}",
+            f"the sensitivity to {parameter.name} diverges: no learning rate is small enough",
+            ("give --horizon T; " if facts.settings.horizon is None else "")
+            + REMEDY[parameter.direction],
         )
     rate = facts.settings.learning_rate
     message = (
@@ -68,9 +79,7 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
     advice = REMEDY[parameter.direction]
     if facts.dense is not None:
         advice = "make the recurrence diagonal (complex eigenvalues of its own)"
-    if parameter.max_lr is not None:
-        target = parameter.max_lr
-        if parameter.verdict == "watch":  # below the first limit, not the second
-            target *= facts.settings.watch_limit / facts.settings.cursed_limit
+    target = advised_rate(parameter, facts.settings)
+    if target is not None:
         advice += f", or stay below a learning rate of {rounded_down(target)}"
     return rule.finding(severity, message, advice)
