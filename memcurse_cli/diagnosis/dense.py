@@ -19,7 +19,8 @@ from memcurse_cli.diagnosis.rounding import summarise_matrix_rounding
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.theory.dense import DenseSensitivity, dense_sensitivity, henrici_departure
+from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure
+from memcurse_cli.theory.dense_result import DenseSensitivity
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 
 UNKNOWN = Quantiles(None, None, None, None, None)
@@ -38,20 +39,25 @@ def diagnose_dense(
     summary = DenseSummary(
         eigenvector_condition=basis.condition if math.isfinite(basis.condition) else None,
         henrici_departure=henrici_departure(dynamics.matrix, np.exp(recurrence.log_eigenvalues)),
+        sensitivity=_finite(dynamics, sensitivity.total),
+        relative_sensitivity=_finite(dynamics, sensitivity.relative),
         activation=dynamics.activation,
         reason=sensitivity.reason,
     )
     return StateSummary(state), (_matrix_group(dynamics, sensitivity, settings),), summary
 
 
+def _finite(dynamics: DenseDynamics, total: float | None) -> float | None:
+    """A total over the entries of A as one over those of the stored matrix."""
+    return None if total is None or math.isinf(total) else dynamics.scale**2 * total
+
+
 def _matrix_group(
     dynamics: DenseDynamics, sensitivity: DenseSensitivity, settings: Settings
 ) -> ParameterSummary:
     """Every entry of the matrix moved at once: the whole of it decides, not one element."""
-    scale = dynamics.scale**2
-    relative = sensitivity.relative
-    diverges = relative is not None and math.isinf(relative)
-    relative = None if relative is None or diverges else scale * relative
+    diverges = sensitivity.relative is not None and math.isinf(sensitivity.relative)
+    relative = _finite(dynamics, sensitivity.relative)
     effect = step_effect(relative, settings.learning_rate)
     # A saturating activation keeps the state finite where its linearisation explodes.
     linear = dynamics.activation == "linear"
@@ -63,7 +69,7 @@ def _matrix_group(
     rounding = Rounding(None, None, None)
     if sensitivity.per_entry is not None and sensitivity.second_moment is not None:
         state = float(sensitivity.second_moment.sum())
-        per_entry = scale * sensitivity.per_entry
+        per_entry = dynamics.scale**2 * sensitivity.per_entry
         entries = quantiles(per_entry)
         if not diverges and 0 < state < math.inf:
             relative_entries = quantiles(per_entry / state)

@@ -164,12 +164,16 @@ class DenseSummary:
     Attributes:
         eigenvector_condition: κ(P), the 2-norm condition of the eigenvector matrix.
         henrici_departure: √(‖A‖_F² - Σ|λ|²) / ‖A‖_F, in [0, 1]; 0 is normal.
+        sensitivity: E‖dh/dA‖²_F over every entry of the stored matrix.
+        relative_sensitivity: E‖dh/dA‖²_F / E‖h‖², which the step effect is taken from.
         activation: the activation that was assumed.
         reason: why a figure of the matrix is missing, or None.
     """
 
     eigenvector_condition: float | None
     henrici_departure: float
+    sensitivity: float | None
+    relative_sensitivity: float | None
     activation: str
     reason: str | None = None
 

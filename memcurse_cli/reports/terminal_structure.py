@@ -116,6 +116,8 @@ _DENSE_COLUMNS = [
         "departure",
         meaning="Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
     ),
+    Column("E‖dh/dA‖²", leaves=2, meaning="E‖dh/dA‖²: over all entries."),
+    Column("κ(A)", leaves=3, meaning="κ(A): that over E‖h‖²."),
     Column("activation", align="left", leaves=1),
 ]
 
@@ -159,6 +161,8 @@ def _dense_row(name: str, dense: DenseSummary) -> list[Cell]:
         Cell(name, NAME),
         Cell("not diagonalisable" if condition is None else number(condition)),
         Cell(percent(dense.henrici_departure)),
+        Cell(ABSENT if dense.sensitivity is None else number(dense.sensitivity)),
+        Cell(ABSENT if dense.relative_sensitivity is None else number(dense.relative_sensitivity)),
         Cell(dense.activation),
     ]
 

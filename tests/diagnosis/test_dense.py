@@ -54,6 +54,9 @@ def test_every_entry_of_the_matrix(radius: float, horizon: int | None) -> None:
     assert group.sensitivity.p50 == pytest.approx(np.median(entries), rel=1e-5)
     assert group.step_effect == pytest.approx(1e-3 * np.sqrt(entries.sum() / state), rel=1e-5)
     assert group.direction == "destabilising"
+    assert layer.dense is not None
+    assert layer.dense.sensitivity == pytest.approx(entries.sum(), rel=1e-5)
+    assert layer.dense.relative_sensitivity == pytest.approx(entries.sum() / state, rel=1e-5)
 
 
 def test_a_leak_scales_the_sensitivity_to_the_stored_weights() -> None:
