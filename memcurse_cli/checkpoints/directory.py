@@ -9,12 +9,15 @@ from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.source import LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
-# In the order in which transformers looks for them.
+# In the order in which transformers looks for them; then what Orbax writes.
 CONVENTIONAL_NAMES = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+    "_METADATA",
+    "_CHECKPOINT_METADATA",
+    "manifest.ocdbt",
 )
 # Files that a trainer writes beside the weights.
 TRAINER_FILES = (
@@ -32,7 +35,7 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
     """The name of the one checkpoint in the directory.
 
     That is a file with a conventional name, else the only index of shards, else the only file
-    with a known extension that is not a trainer's.
+    with a known extension that is not a trainer's, else that of the only step of a manager.
 
     Raises:
         CheckpointError: the directory holds no checkpoint, or more than one.
@@ -45,6 +48,7 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
     found = [name for name in names if name.endswith(INDEX_SUFFIX)] or [
         name for name in names if name.lower().endswith(tuple(extensions))
     ]
+    found = found or _steps(directory)
     if len(found) == 1:
         return found[0]
     if not found:
@@ -60,3 +64,22 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
         where=directory.path,
         remedy="name the one to read",
     )
+
+
+def _steps(directory: LocalDirectory) -> list[str]:
+    """The metadata of the steps that Orbax's CheckpointManager has numbered."""
+    found = []
+    for step in directory.names:
+        for name in (f"{step}/_CHECKPOINT_METADATA", f"{step}/default/_METADATA"):
+            if step.isdecimal() and holds(directory, name):
+                found.append(name)
+                break
+    return found
+
+
+def holds(directory: LocalDirectory, name: str) -> bool:
+    """Whether the directory has this file, and no link leads outside on the way to it."""
+    try:
+        return directory.locate(name).is_file()
+    except CheckpointError:
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memcurse_cli.checkpoints.flax_msgpack import FlaxMsgpack
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.npz import Npz
+from memcurse_cli.checkpoints.orbax import Orbax
 from memcurse_cli.checkpoints.plain_pickle import PlainPickle
 from memcurse_cli.checkpoints.pytorch import PyTorch
 from memcurse_cli.checkpoints.pytorch_legacy import PyTorchLegacy
@@ -18,5 +19,6 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     PlainPickle(),
     Npz(),
     FlaxMsgpack(),
+    Orbax(),
     Shards([Safetensors(), PyTorch(), PyTorchLegacy()]),
 )

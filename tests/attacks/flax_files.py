@@ -35,8 +35,10 @@ def msgpack_lists_of_four_billion_lists(directory: Path) -> Path:
 
 
 @attack("entries")
-def msgpack_list_of_ten_million_lists(directory: Path) -> Path:
-    return _written(directory, b"\x81\xa1w\xdd" + (10**7).to_bytes(4, "big") + b"\x90" * 10**7)
+def msgpack_list_of_two_million_lists(directory: Path) -> Path:
+    return _written(
+        directory, b"\x81\xa1w\xdd" + (2 * 10**6).to_bytes(4, "big") + b"\x90" * (2 * 10**6)
+    )
 
 
 @attack("nested more than")

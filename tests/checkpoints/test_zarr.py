@@ -1,0 +1,228 @@
+"""Zarr arrays and OCDBT stores, against TensorStore."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore
+from checkpoints import readers
+
+from memcurse_cli.checkpoints.ocdbt import Ocdbt
+from memcurse_cli.checkpoints.pickle_values import Bytes, InlineBytes
+from memcurse_cli.checkpoints.source import LocalDirectory
+from memcurse_cli.checkpoints.zarr import ZarrArray
+from memcurse_cli.errors import CheckpointError
+
+ARRAY = np.random.default_rng(0).standard_normal((7, 5)) * 9
+TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("bfloat16", "float16", "float32", "float64", "complex64", "complex128"),
+    *("float8_e4m3fn", "float8_e5m2"),
+)
+
+
+def written(directory: Path, driver: str, array: Any, element: str, **metadata: Any) -> ZarrArray:
+    """What TensorStore stores of an array, opened."""
+    if driver == "zarr":  # TensorStore's own default is blosc; Orbax writes zstd
+        metadata = {"compressor": {"id": "zstd"}} | metadata
+    spec = {"driver": driver, "kvstore": f"file://{directory}/", "metadata": metadata}
+    store = tensorstore.open(
+        spec, dtype=tensorstore.dtype(element), shape=array.shape, create=True
+    ).result()
+    store.write(array.astype(store.dtype.numpy_dtype)).result()
+    return opened(directory)
+
+
+def opened(directory: Path) -> ZarrArray:
+    def find(key: str) -> Bytes | None:
+        path = directory / key
+        return InlineBytes(path.read_bytes()) if path.exists() else None
+
+    name = ".zarray" if (directory / ".zarray").exists() else "zarr.json"
+    return ZarrArray(json.loads((directory / name).read_text()), find)
+
+
+def same(read: ZarrArray, array: np.ndarray[Any, Any], dtype: str) -> None:
+    expected = array.astype(tensorstore.dtype(dtype).numpy_dtype)
+    assert (read.spec.shape, read.spec.dtype) == (array.shape, dtype)
+    assert read.spec.bytes == expected.nbytes
+    np.testing.assert_array_equal(read(), readers.double(expected), strict=True)
+
+
+@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_type_is_read_as_tensorstore_reads_it(
+    tmp_path: Path, driver: str, dtype: str
+) -> None:
+    array = np.abs(ARRAY) if dtype.startswith(("u", "b")) else ARRAY
+    same(written(tmp_path, driver, array, dtype), array, dtype)
+
+
+@pytest.mark.parametrize("compressor", [None, "zstd", "gzip", "zlib"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">i2", "<c16"])
+@pytest.mark.parametrize("chunks", [(7, 5), (2, 3), (1, 1)])
+def test_version_2(
+    tmp_path: Path, compressor: str | None, order: str, dtype: str, chunks: tuple[int, int]
+) -> None:
+    metadata = {
+        "compressor": compressor and {"id": compressor},
+        "order": order,
+        "dtype": dtype,
+        "chunks": chunks,
+        "dimension_separator": "/" if order == "F" else ".",
+    }
+    name = np.dtype(dtype).name
+    same(written(tmp_path, "zarr", ARRAY, name, **metadata), ARRAY, name)
+
+
+def codecs(*names: str) -> list[dict[str, Any]]:
+    endian = {"name": "bytes", "configuration": {"endian": "big" if "big" in names else "little"}}
+    settings = {"gzip": {"level": 5}, "zstd": {"level": 1}}
+    rest = [name for name in names if name != "big"]
+    return [endian] + [
+        {"name": n, "configuration": settings[n]} if n in settings else {"name": n} for n in rest
+    ]
+
+
+@pytest.mark.parametrize("names", [(), ("big",), ("gzip",), ("zstd", "crc32c"), ("crc32c",)])
+@pytest.mark.parametrize("shard", [None, "start", "end"])
+@pytest.mark.parametrize("separator", [".", "/"])
+def test_version_3(
+    tmp_path: Path, names: tuple[str, ...], shard: str | None, separator: str
+) -> None:
+    chain = codecs(*names)
+    if shard:
+        index = codecs() if shard == "start" else codecs("crc32c")
+        inner = {"chunk_shape": [2, 1], "codecs": chain, "index_codecs": index}
+        inner["index_location"] = shard
+        chain = [{"name": "sharding_indexed", "configuration": inner}]
+    metadata = {
+        "codecs": chain,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 3]}},
+        "chunk_key_encoding": {
+            "name": "default" if separator == "/" else "v2",
+            "configuration": {"separator": separator},
+        },
+    }
+    same(written(tmp_path, "zarr3", ARRAY, "float32", **metadata), ARRAY, "float32")
+
+
+@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (2, 1, 3, 2)])
+def test_every_rank(tmp_path: Path, driver: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(float(np.prod(shape, dtype=int))).reshape(shape)
+    same(written(tmp_path, driver, array, "float64"), array, "float64")
+
+
+def test_a_shard_of_one_number(tmp_path: Path) -> None:
+    inner = {"chunk_shape": [], "codecs": codecs("zstd"), "index_codecs": codecs("crc32c")}
+    metadata = {"codecs": [{"name": "sharding_indexed", "configuration": inner}]}
+    array = np.array(3.0)
+    same(written(tmp_path, "zarr3", array, "float64", **metadata), array, "float64")
+
+
+@pytest.mark.parametrize("fill", [None, 0.5, "NaN", [1.0, -2.0]])
+def test_a_chunk_that_is_not_stored_has_the_fill_value(tmp_path: Path, fill: Any) -> None:
+    array = ARRAY.astype(complex) if isinstance(fill, list) else ARRAY
+    dtype = "complex128" if isinstance(fill, list) else "float64"
+    read = written(tmp_path, "zarr", array, dtype, chunks=[4, 5])
+    description = json.loads((tmp_path / ".zarray").read_text()) | {"fill_value": fill}
+    (tmp_path / ".zarray").write_text(json.dumps(description))
+    (tmp_path / "1.0").unlink()
+    expected = array.copy()
+    expected[4:] = complex(*fill) if isinstance(fill, list) else float(fill or 0)
+    np.testing.assert_array_equal(opened(tmp_path)(), expected)
+    np.testing.assert_array_equal(read.spec.shape, ARRAY.shape)
+
+
+VALID = {
+    "zarr_format": 2,
+    "shape": [4],
+    "chunks": [4],
+    "dtype": "<f4",
+    "compressor": None,
+    "fill_value": None,
+    "filters": None,
+    "order": "C",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"zarr_format": 4}, "unknown zarr_format 4"),
+        ({"shape": [-1]}, "no valid shape"),
+        ({"shape": [1] * 40, "chunks": [1] * 40}, "no valid shape"),
+        ({"shape": [4.0]}, "no valid shape"),
+        ({"shape": "4"}, "no valid shape"),
+        ({"chunks": [0]}, "chunks without elements"),
+        ({"chunks": [10**12]}, "chunks do not fit its shape"),
+        ({"chunks": [2, 2]}, "chunks do not fit its shape"),
+        ({"dtype": "|O"}, r"the element type \|O, which is not read"),
+        ({"dtype": [["a", "<f4"]]}, "which is not read"),
+        ({"dtype": "<f16"}, "which is not read"),
+        ({"compressor": {"id": "blosc"}}, "compressed by blosc; zstd, gzip, zlib are read"),
+        ({"compressor": []}, "compressed by None"),
+        ({"filters": [{"id": "delta"}]}, "filtered"),
+        ({"dimension_separator": "../"}, "names that are not read"),
+    ],
+)
+def test_a_description_that_is_not_read_is_named(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        ZarrArray(VALID | change, lambda key: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "content", "expected"),
+    [
+        ({}, bytes(15), "a chunk has 15 bytes and needs 16"),
+        ({"compressor": {"id": "gzip"}}, b"xyz", "cannot be decompressed"),
+        ({"compressor": {"id": "zstd"}}, b"x", "cannot be decompressed"),
+        ({"shape": [10**13], "chunks": [10]}, b"", "more than 1000000 chunks"),
+        ({"shape": [10**9], "chunks": [10**9]}, None, "claims 1000000000 elements and stores 0"),
+        (
+            {"shape": [10**10], "chunks": [10**10], "compressor": {"id": "zstd"}},
+            bytes(1000),
+            "it claims 40000000000 bytes from 1000 compressed ones",
+        ),
+        ({"fill_value": "0x7fc00000"}, None, "the fill value 0x7fc00000, which is not read"),
+    ],
+)
+def test_chunks_that_lie_are_named(
+    change: dict[str, Any], content: bytes | None, expected: str
+) -> None:
+    stored = None if content is None else InlineBytes(content)
+    with pytest.raises(CheckpointError, match=expected):
+        ZarrArray(VALID | change, lambda key: stored)()
+
+
+@pytest.mark.parametrize("inline", [1, 100, 1024])
+@pytest.mark.parametrize("node_bytes", [300, 100_000])
+@pytest.mark.parametrize("compression", [None, {"id": "zstd"}])
+def test_ocdbt_stores_of_every_shape(
+    tmp_path: Path, inline: int, node_bytes: int, compression: dict[str, str] | None
+) -> None:
+    config = {"max_inline_value_bytes": inline, "max_decoded_node_bytes": node_bytes}
+    store = tensorstore.KvStore.open(
+        {
+            "driver": "ocdbt",
+            "base": f"file://{tmp_path}/",
+            "config": config | {"compression": compression},
+        }
+    ).result()
+    expected = {f"params/cell_{i}/{i % 7}": b"x" * (i * 3 % 200) for i in range(150)}
+    with tensorstore.Transaction() as transaction:
+        for key, value in expected.items():
+            store.with_transaction(transaction)[key] = value
+    store["later"] = b"another generation"
+    del store["params/cell_3/3"]
+    del expected["params/cell_3/3"]
+    values = Ocdbt(LocalDirectory(tmp_path)).values
+    assert {key: bytes(value.read(0, value.size)) for key, value in values.items()} == (
+        expected | {"later": b"another generation"}
+    )
