@@ -67,6 +67,14 @@ def cases(folder: Path) -> list[Case]:
             5,
         ),
         Case(
+            "inspect LSTM(1024) --spectra",
+            [*inspect, lstm, "--spectra"],
+            "NumPy: eigenvalues of its 4 gates",
+            [*peers, "lstm_gates", lstm],
+            "1.3 × the peer",
+            5,
+        ),
+        Case(
             "inspect a dense 1024² layer",
             [*inspect, dense],
             "`numpy.linalg.eig`",

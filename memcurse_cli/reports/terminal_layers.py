@@ -111,7 +111,8 @@ def _family_line(screen: Screen, family: str, groups: Sequence[Alike]) -> str:
     if all(layer.stable_by_construction for layer in layers):
         said.append("|λ| < 1 by construction")
     if all(layer.input_dependent for layer in layers):
-        said.append("gates at zero input")
+        feedback = all(layer.hidden_feedback for layer in layers)
+        said.append("gates alone, at zero input" if feedback else "gates at zero input")
     multiplicities = {layer.eigenvalues.multiplicity for layer in layers}
     if multiplicities != {1} and len(multiplicities) == 1:
         said.append(f"{multiplicities.pop():,} states per eigenvalue")

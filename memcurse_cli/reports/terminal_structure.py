@@ -89,7 +89,7 @@ def hidden_lines(
 
     drawn, names = fitting(layers, [table])
     yield from drawn.lines
-    note = f"{count(hidden, 'more layer')} with a smaller radius: --all." if hidden else ""
+    note = f"{count(hidden, 'more layer')}: --all." if hidden else ""
     yield from legend(screen, drawn, names, note=note)
 
 

@@ -59,15 +59,13 @@ class Summary:
         yield from draw(screen, COLUMNS, rows).lines
         rates = sorted({report.input.learning_rate for report in self.reports})
         said = ", ".join(setting(rate) for rate in rates)
-        yield from paragraph(
-            screen,
-            Text(
-                screen.clean(
-                    f"Effect: what one step at {said} on the worst parameter group of the worst "
-                    "layer does to the state."
-                )
-            ),
+        legend = (
+            f"Effect: what one step at {said} on the worst parameter group of the worst layer "
+            "does to the state."
         )
+        if any(layer.hidden_feedback for report in self.reports for layer in report.layers):
+            legend += " Where gates see the state, as in an LSTM, τ max is that of the gates alone."
+        yield from paragraph(screen, Text(screen.clean(legend)))
 
     def _names(self) -> list[str]:
         """The files' stems where they tell the checkpoints apart, else their whole paths."""

@@ -14,6 +14,7 @@ from memcurse_cli.diagnosis.report import (
     EigenvalueSummary,
     Finding,
     HessianSummary,
+    HiddenSpectrum,
     InputAssumption,
     LayerReport,
     ParameterSummary,
@@ -246,6 +247,49 @@ def gru(name: str = "gru", tau: float = 40.0) -> LayerReport:
         stable_by_construction=True,
         assumptions=("the update gate stands at its bias (zero input)",),
     )
+
+
+def hidden(name: str, radius: float, order: int = 64) -> HiddenSpectrum:
+    """A matrix with this spectral radius."""
+    time_constant = None if radius >= 1 else -1 / math.log(radius)
+    return HiddenSpectrum(name, order, radius, int(radius >= 1), time_constant)
+
+
+def gru_with_spectra(name: str, radius: float) -> LayerReport:
+    """A gate whose hidden weights were read: the Jacobian has this spectral radius."""
+    return replace(
+        gru(name),
+        hidden_feedback=True,
+        hidden_spectra=(
+            hidden("reset", 0.8),
+            hidden("update", 1.87),
+            hidden("new", 2.88),
+            hidden("jacobian", radius),
+        ),
+        findings=(
+            Finding(
+                "MC503",
+                "warning",
+                "with the hidden weights the longest time constant near the zero state is "
+                f"{-1 / math.log(radius):.3g} steps, against 40 of the gates alone",
+                "do not take τ and the step effects of the gates as those of the whole layer",
+                "Zucchet & Orvieto 2024, section D.2",
+            ),
+        ),
+    )
+
+
+def hidden_weights() -> Report:
+    """Gated layers with their hidden spectra, one of them without its Jacobian."""
+    large = replace(
+        gru("decoder.l1"),
+        hidden_feedback=True,
+        hidden_spectra=(hidden("reset", 1.2, 2048),),
+        hidden_spectra_reason="a Jacobian of order 2048 costs more than all gates, so those above "
+        "1024 are not taken",
+    )
+    radii = {"encoder.l0": 0.99, "encoder.l1": 0.996, "decoder.l0": 0.98}
+    return report(*(gru_with_spectra(name, radius) for name, radius in radii.items()), large)
 
 
 def mamba(index: int) -> LayerReport:

@@ -100,3 +100,10 @@ def test_the_severest_finding_comes_first() -> None:
     )
     told = told_once([replace(layer, findings=findings)])
     assert [one.finding.code for one in told] == ["MC401", "MC202", "MC101"]
+
+
+def test_memory_through_hidden_weights_is_told_where_it_is_longest() -> None:
+    radii = {"a": 0.98, "b": 0.996, "c": 0.99}
+    layers = [build.gru_with_spectra(name, radius) for name, radius in radii.items()]
+    (told,) = told_once(layers)
+    assert (told.layer.name, told.layers) == ("b", 3)

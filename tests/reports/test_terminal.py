@@ -31,6 +31,7 @@ PAGES = {
     "divergent": lambda: page(build.divergent()),
     "many_layers": lambda: page(build.many_layers()),
     "hostile": lambda: page(build.hostile()),
+    "hidden_weights": lambda: page(build.hidden_weights()),
     "one_layer": lambda: page(build.report(build.lru())),
     "narrow": lambda: page(build.four_families(), width=40),
     "wide": lambda: page(build.four_families(), width=120),
@@ -70,7 +71,13 @@ def test_any_report_fits_any_width(report: Report, width: int, all_layers: bool)
 @settings(max_examples=30, deadline=None)
 def test_the_usual_reports_fit_any_width(width: int, encoding: str, all_layers: bool) -> None:
     stream = Stream(terminal=False, encoding=encoding)
-    for report in (build.four_families(), build.divergent(), build.hostile(), build.many_layers(9)):
+    for report in (
+        build.four_families(),
+        build.divergent(),
+        build.hostile(),
+        build.hidden_weights(),
+        build.many_layers(9),
+    ):
         check(text_for(render(report, all_layers=all_layers), stream, width=width), width)
 
 
