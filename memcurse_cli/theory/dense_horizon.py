@@ -10,124 +10,169 @@ The input starts stationary: a first innovation of variance 1, then innovations 
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense_result import DenseSensitivity
+from memcurse_cli.theory.eigenbasis import Eigenbasis, PairTables
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
-ENTRY_ELEMENTS = 3e7  # n T² and T n² up to which every entry is computed
-TOTAL_ELEMENTS = 2e7  # T² up to which the total is
+ENTRY_ELEMENTS = 1e7  # elements of the powers of A, up to which every entry is computed
+ENTRY_FLOPS = 1e10  # what every entry may cost: a second
+TOTAL_FLOPS = 5e10  # what the total may cost
+CHUNK = 2**20  # elements of a table over pairs of times that are held at once
+
+
+@dataclass(frozen=True)
+class _Products:
+    """A table of products over two times, ``x[a]·y[b]``, one for each unit.
+
+    Attributes:
+        first: (units, T, width) x.
+        second: (units, T, width) y.
+    """
+
+    first: Floats
+    second: Floats
+
+    def rows(self, start: int, stop: int) -> Floats:
+        """(units, stop - start, stop) the rows from ``start`` on, up to column ``stop``."""
+        return self.first[:, start:stop] @ self.second[:, :stop].transpose(0, 2, 1)
+
+    def reversed(self) -> _Products:
+        """Times counted from the end."""
+        return _Products(
+            np.ascontiguousarray(self.first[:, ::-1]), np.ascontiguousarray(self.second[:, ::-1])
+        )
 
 
 def finite_dense_sensitivity(
     matrix: Floats,
     basis: Eigenbasis | None,
-    drive: Floats,
+    readin: Floats | None,
     autocorrelation: Autocorrelation,
     horizon: int,
-) -> tuple[Floats | None, float | None, Floats | None, str | None]:
-    """E h_i² at the last step, E‖dh/dA‖²_F, each entry's share, and why one is missing.
+) -> DenseSensitivity:
+    """E h_i² and E‖dh/dA_ij‖² at the last step, or the sum of all entries where they cost too much.
 
     Args:
         matrix: (n, n) real A.
         basis: its eigenbasis, or None where that is not to be used.
-        drive: (n, n) Q = BBᵀ.
+        readin: (n, inputs) real B, or None for the identity.
         autocorrelation: R(Δ) of each input.
         horizon: T ≥ 1.
     """
     size = matrix.shape[0]
     with np.errstate(over="ignore", invalid="ignore"):
-        if size * horizon * max(size, horizon) <= ENTRY_ELEMENTS:
-            return _by_entry(matrix, drive, autocorrelation, horizon)
-        if basis is None or horizon**2 > TOTAL_ELEMENTS:
-            reason = (
-                f"{horizon} steps are too many for a matrix of this size"
-                if basis is not None
-                else "its eigenvectors are too ill-conditioned for a matrix of this size"
-            )
-            return None, None, None, reason
-        return _total(basis, drive, autocorrelation, horizon)
+        small = horizon * size**2 <= ENTRY_ELEMENTS
+        if small and 3 * (size * horizon) ** 2 <= ENTRY_FLOPS:
+            return _by_entry(matrix, readin, autocorrelation, horizon)
+        if basis is None:
+            reason = "its eigenvectors are too ill-conditioned for a matrix of this size"
+            return DenseSensitivity(None, None, None, reason)
+        if 4 * size * horizon * (size + horizon) > TOTAL_FLOPS:
+            reason = f"{horizon} steps are too many for a matrix of this size"
+            return DenseSensitivity(None, None, None, reason)
+        return _total(basis, readin, autocorrelation, horizon)
 
 
 def _by_entry(
-    matrix: Floats, drive: Floats, autocorrelation: Autocorrelation, horizon: int
-) -> tuple[Floats, float | None, Floats | None, str | None]:
+    matrix: Floats, readin: Floats | None, autocorrelation: Autocorrelation, horizon: int
+) -> DenseSensitivity:
     """Every entry, from explicit powers of A: no eigenbasis takes part."""
-    size = matrix.shape[0]
-    powers = _responses(matrix, np.eye(size), 0.0, horizon)  # (T, n, n)
-    root = _square_root(drive)
-    state = np.zeros((size, horizon + 1, horizon + 1))  # C(t, t')_jj
+    identity = np.eye(matrix.shape[0])
+    # Column i of every power, and row j of every answer.
+    powers = np.ascontiguousarray(_answers(matrix, identity, 0.0, horizon).transpose(2, 0, 1))
+    second_moment = np.zeros(matrix.shape[0])
+    states = []
     for weight, rho in autocorrelation:
-        answer = _responses(matrix, root, rho, horizon)  # (T, n, inputs)
-        products = np.matmul(answer.transpose(1, 0, 2), answer.transpose(1, 2, 0))
-        state[:, 1:, 1:] += weight * _accumulate(products, rho)
-    second_moment = state[:, horizon, horizon].copy()
-    past = state[:, horizon - 1 :: -1, horizon - 1 :: -1]
-    columns = powers.transpose(2, 0, 1)  # (n, T, n): column i of every power
-    gram = np.matmul(columns, columns.transpose(0, 2, 1))  # (A^aᵀA^b)_ii
-    entry = gram.reshape(size, -1) @ past.reshape(size, -1).T
-    return _finite(second_moment), _sum(entry), np.where(np.isfinite(entry), entry, np.inf), None
+        answers = _answers(matrix, identity if readin is None else readin, rho, horizon)
+        second_moment += weight * np.einsum(
+            "k,kjm,kjm->j", _innovations(horizon, rho), answers, answers
+        )
+        rows = np.ascontiguousarray(answers.transpose(1, 0, 2))
+        states.append((weight, rho, _Products(rows, rows)))
+    entries = _sum_over_times(_Products(powers, powers), states, horizon)
+    return DenseSensitivity.of_entries(second_moment, entries)
 
 
 def _total(
-    basis: Eigenbasis, drive: Floats, autocorrelation: Autocorrelation, horizon: int
-) -> tuple[Floats, float | None, Floats | None, str | None]:
+    basis: Eigenbasis, readin: Floats | None, autocorrelation: Autocorrelation, horizon: int
+) -> DenseSensitivity:
     """The total alone, in the eigenbasis, where every power is a power of λ."""
-    vectors, inverse = basis.vectors, basis.inverse
-    gram = vectors.conj().T @ vectors
-    modal_drive = inverse @ drive @ inverse.conj().T
-    eigenvalues = np.exp(basis.log_eigenvalues)
-    powers = np.power(eigenvalues, np.arange(horizon)[:, None], dtype=np.complex128)  # (T, n)
-    products = _modal_products(powers, gram * (inverse @ inverse.conj().T).T)
-    state = np.zeros((horizon + 1, horizon + 1))
-    second_moment = np.zeros(vectors.shape[0])
+    powers = _modal_answers(basis.logs, 0.0, horizon)
+    vectors, drive = basis.vector_products(), basis.row_products(readin)
+    second_moment = np.zeros(basis.vectors.shape[0])
+    states = []
     for weight, rho in autocorrelation:
-        answer = _modal_responses(powers, rho)
-        share = _innovations(horizon, rho)[:, None]
-        covariance = ((answer * share).T @ answer.conj()) * modal_drive
-        second_moment += weight * np.sum((vectors @ covariance) * vectors.conj(), axis=1).real
-        traces = _modal_products(answer, gram * modal_drive.T)
-        state[1:, 1:] += weight * _accumulate(traces[None], rho)[0]
-    past = state[horizon - 1 :: -1, horizon - 1 :: -1]
-    total = float(np.sum(products * past))
-    return (
-        _finite(second_moment),
-        total if math.isfinite(total) else math.inf,
-        None,
+        answers = _modal_answers(basis.logs, rho, horizon)
+        shared = answers * _innovations(horizon, rho)[:, None]
+        covariance = PairTables(
+            (shared.T @ answers.conj()) * drive.conjugated, (shared.T @ answers) * drive.plain
+        )
+        modal = basis.columns.T * basis.combine_vectors(covariance)
+        second_moment += weight * (basis.weight @ modal.real)
+        states.append((weight, rho, _traces(basis, answers, vectors, drive)))
+    observed = _traces(basis, powers, vectors, basis.row_products())
+    total = _sum_over_times(observed, states, horizon)
+    return DenseSensitivity.of_total(
+        second_moment,
+        float(total[0, 0]),
         "the sensitivity of each entry costs too much at this size and horizon",
     )
 
 
-def _responses(matrix: Floats, root: Floats, rho: float, horizon: int) -> Floats:
+def _sum_over_times(
+    observed: _Products, states: list[tuple[float, float, _Products]], horizon: int
+) -> Floats:
+    """(units, units) Σ_{t,t'} L_i(T-1-t, T-1-t') C_j(t, t'), for 0 < t, t' < T.
+
+    The innovation at step r is k = t - r and k' = t' - r steps old, so that C sums the products
+    P(k, k') along diagonals, the first innovation with weight 1 and the others with 1-ρ²:
+
+        C(t, t') = P(t-1, t'-1) + (1-ρ²) Σ_{k >= 1} P(t-1-k, t'-1-k)
+
+    Both tables are symmetric, so t' <= t is enough.
+    """
+    units = observed.first.shape[0]
+    total = np.zeros((units, units))
+    last = horizon - 1
+    observed = _Products(observed.first[:, :last], observed.second[:, :last]).reversed()
+    sums = [np.zeros((units, 0)) for _ in states]
+    chunk = max(1, CHUNK // (units * horizon))
+    for start in range(0, last, chunk):
+        stop = min(start + chunk, last)
+        covariance = np.zeros((units, stop - start, stop))
+        for index, (weight, rho, state) in enumerate(states):
+            products = state.rows(start, stop)
+            innovation = (1 - rho) * (1 + rho)
+            for row in range(start, stop):
+                first = products[:, row - start, : row + 1]
+                older = sums[index]
+                covariance[:, row - start, : row + 1] += weight * first
+                covariance[:, row - start, 1 : row + 1] += (weight * innovation) * older
+                sums[index] = first.copy()
+                sums[index][:, 1:] += older
+        rows = np.arange(start, stop)
+        covariance[:, rows - start, rows] *= 0.5  # the others stand for their mirror images too
+        total += 2 * observed.rows(start, stop).reshape(units, -1) @ covariance.reshape(units, -1).T
+    return total
+
+
+def _answers(matrix: Floats, drive: Floats, rho: float, horizon: int) -> Floats:
     """(T, n, inputs) Z_k, the answer to an innovation k steps ago."""
-    answer = np.empty((horizon, *root.shape))
-    answer[0] = root
+    answers = np.empty((horizon, *drive.shape))
+    answers[0] = drive
     for lag in range(1, horizon):
-        answer[lag] = matrix @ answer[lag - 1] + rho**lag * root
-    return answer
-
-
-def _modal_responses(powers: Complexes, rho: float) -> Complexes:
-    """(T, n) Σ_{l<=k} ρ^l λ^(k-l)."""
-    if rho == 0:
-        return powers
-    answer = np.empty_like(powers)
-    answer[0] = 1
-    eigenvalues = powers[1] if len(powers) > 1 else powers[0]
-    for lag in range(1, len(powers)):
-        answer[lag] = eigenvalues * answer[lag - 1] + rho**lag
-    return answer
-
-
-def _modal_products(answer: Complexes, weight: Complexes) -> Floats:
-    """(T, T) Re Σ_kl conj(z_a,k) W_kl z_b,l."""
-    return np.asarray(((answer.conj() @ weight) @ answer.T).real)
+        answers[lag] = matrix @ answers[lag - 1]
+        if rho > 0:
+            answers[lag] += rho**lag * drive
+    return answers
 
 
 def _innovations(horizon: int, rho: float) -> Floats:
@@ -137,35 +182,26 @@ def _innovations(horizon: int, rho: float) -> Floats:
     return variance
 
 
-def _accumulate(products: Floats, rho: float) -> Floats:
-    """C(t, t') = v₁ P[t-1, t'-1] + (1-ρ²) Σ_{k >= 1} P[t-1-k, t'-1-k], from P[a, b] = Z_a·Z_b.
+def _modal_answers(logs: Complexes, rho: float, horizon: int) -> Complexes:
+    """(T, h) Σ_{l<=k} ρ^l λ^(k-l)."""
+    eigenvalues = np.exp(logs)
+    answers = np.ones((horizon, logs.size), np.complex128)
+    for lag in range(1, horizon):
+        answers[lag] = eigenvalues * answers[lag - 1] + rho**lag
+    return answers
 
-    The first innovation, of variance 1, is as old as the shorter of the two times allows.
+
+def _traces(
+    basis: Eigenbasis, answers: Complexes, vectors: PairTables, rows: PairTables
+) -> _Products:
+    """tr Z_a Z_bᵀ with ``Z_a = Σ_k p_k z_ak q_k B`` over all modes, as real products.
+
+    The trace is ``Σ_kl z_ak (p_kᵀp̄_l) (q_k BBᵀ q̄_l) z̄_bl``; k runs over one of each pair.
     """
-    horizon = products.shape[-1]
-    variance = (1 - rho) * (1 + rho)
-    covariance = np.empty_like(products)
-    running = np.zeros_like(products)
-    # The innovation at step r is k = t - r and k' = t' - r steps old: sum along diagonals.
-    running[:, 0, :] = products[:, 0, :]
-    running[:, :, 0] = products[:, :, 0]
-    for row in range(1, horizon):
-        running[:, row, 1:] = running[:, row - 1, :-1] + products[:, row, 1:]
-    covariance[...] = variance * running + (1 - variance) * products
-    return covariance
-
-
-def _square_root(drive: Floats) -> Floats:
-    """S with S Sᵀ = Q, for Q ≥ 0 that may be singular."""
-    values, vectors = np.linalg.eigh(drive)
-    kept = values > 0
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
-
-
-def _finite(values: Floats) -> Floats:
-    return np.where(np.isfinite(values), values, np.inf)
-
-
-def _sum(entry: Floats) -> float:
-    total = float(entry.sum())
-    return total if math.isfinite(total) else math.inf
+    conjugated = vectors.conjugated * rows.conjugated
+    plain = np.where(basis.weight == 2, vectors.plain * rows.plain, 0)  # a real λ has no partner
+    seen = answers.conj() @ conjugated.T + answers @ plain.T
+    weighted = answers * basis.weight
+    return _Products(
+        np.hstack([weighted.real, -weighted.imag])[None], np.hstack([seen.real, seen.imag])[None]
+    )

@@ -15,7 +15,7 @@ from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import bilinear
 
 Complexes = NDArray[np.complex128]
-NEGLIGIBLE = 45.0  # e^-45 squared is below the rounding of 1
+NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
 CHUNK = 2**20  # impulse-response samples held at once
 
 
@@ -84,26 +84,34 @@ def finite_pairs(
         The tables without and with the second of each pair conjugated.
     """
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
-    plain = np.zeros((*batch, 2 * size, 2 * size), np.complex128)
-    conjugated = np.zeros_like(plain)
+    products = np.zeros((*batch, 4 * size, 4 * size))
     eigenvalue = np.exp(log_eigenvalues)
-    chunk = max(1, min(horizon, CHUNK // max(1, 2 * log_eigenvalues.size)))
+    chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
     for weight, rho in autocorrelation:
         state = np.zeros_like(eigenvalue)
         derivative = np.zeros_like(eigenvalue)
         for start in range(0, horizon, chunk):
             lags = np.arange(start, min(start + chunk, horizon))
-            response = np.empty((*batch, 2 * size, lags.size), np.complex128)
+            response = np.empty((lags.size, *batch, 4 * size))
             for place, lag in enumerate(lags.tolist()):
                 derivative = eigenvalue * derivative + state
                 state = eigenvalue * state + rho**lag
-                response[..., :size, place] = derivative
-                response[..., size:, place] = state
+                response[place] = np.concatenate(
+                    [derivative.real, state.real, derivative.imag, state.imag], axis=-1
+                )
             share = weight * ((1 - rho) * (1 + rho) * (horizon - 1 - lags) + 1) / horizon
-            transposed = np.swapaxes(response, -1, -2)
-            plain += (response * share) @ transposed
-            conjugated += (response * share) @ transposed.conj()
-    return _split(plain, size), _split(conjugated, size)
+            response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
+            products += (response * share) @ np.swapaxes(response, -1, -2)
+            if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
+                break
+    real, imaginary = slice(0, 2 * size), slice(2 * size, None)
+    both, turned = products[..., real, real], products[..., imaginary, imaginary]
+    mixed = products[..., real, imaginary]
+    across = np.swapaxes(mixed, -1, -2)
+    return (
+        _split((both - turned) + 1j * (mixed + across), size),
+        _split((both + turned) + 1j * (across - mixed), size),
+    )
 
 
 def _split(table: Complexes, size: int) -> PairMoments:
