@@ -43,19 +43,20 @@ def summarise_hessian(
             output += float(blocks.output_second_moments.sum())
             yield blocks.hessians
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        scores = diagonality_scores(hessians())
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = diagonality_scores(hessians())
+    except OverflowError:
+        return None, "it leaves the range of a float: the state explodes within the horizon"
     if scores is None:
         return None, "it is zero: no parameter changes the output"
-    if not math.isfinite(scores.diagonality):
-        return None, "it leaves the range of a float: the state explodes within the horizon"
     return (
         HessianSummary(
             order=scores.order,
             diagonality=scores.diagonality,
             sharpness=scores.sharpness,
             max_stable_lr=2 / scores.sharpness,
-            adam_residual=scores.adam_residual,
+            adam_residual=float(scores.adam_residual),
             concentration=scores.concentration,
             output_step_effect=(
                 settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None

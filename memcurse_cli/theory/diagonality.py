@@ -48,25 +48,37 @@ def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
 
     Returns:
         The scores, or None where H is zero or empty.
+
+    Raises:
+        OverflowError: an element or its square is not finite.
     """
     order, trace, on_diagonal, everywhere, residual = 0, 0.0, 0.0, 0.0, 0.0
     top: list[tuple[float, float]] = []
     for hessians in blocks:
         diagonal = np.diagonal(hessians, axis1=1, axis2=2)
+        norms = _norms(hessians)
         order += diagonal.size
         trace += float(diagonal.sum())
         on_diagonal += float(np.sum(diagonal**2))
-        everywhere += float(np.sum(hessians**2))
-        inverse_root = np.divide(
-            1.0, np.sqrt(np.maximum(diagonal, 0)), out=np.zeros_like(diagonal), where=diagonal > 0
-        )
-        scaled = inverse_root[:, :, None] * hessians * inverse_root[:, None, :]
-        residual = max(residual, max(_largest(block, 1)[0][0] for block in scaled))
-        for block in hessians:
-            values, vectors = _largest(block, TOP)
+        everywhere += float(np.sum(norms**2))
+        if not np.isfinite(everywhere):
+            raise OverflowError("the squares of a Hessian's elements have no finite sum")
+        root = np.sqrt(np.maximum(diagonal, 0))
+        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+        scaled = inverse[:, :, None] * hessians * inverse[:, None, :]
+        # A norm bounds an eigenvalue: most blocks need none of their own.
+        bounds = _norms(scaled)
+        for index in np.argsort(-bounds).tolist():
+            if bounds[index] <= residual:
+                break
+            residual = max(residual, float(_largest(scaled[index], 1)[0][0]))
+        for index in np.argsort(-norms).tolist():
+            if len(top) == TOP and norms[index] <= top[-1][0]:
+                break
+            values, vectors = _largest(hessians[index], TOP)
             carried = 1 / np.sum(vectors**4, axis=0)
             top = heapq.nlargest(TOP, [*top, *zip(values.tolist(), carried.tolist(), strict=True)])
-    if everywhere == 0 or not top:
+    if everywhere == 0:
         return None
     return DiagonalityScores(
         order=order,
@@ -78,15 +90,24 @@ def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
     )
 
 
+def _norms(matrices: Floats) -> Floats:
+    """(blocks,) Frobenius norms."""
+    return np.asarray(np.sqrt(np.einsum("kij,kij->k", matrices, matrices)))
+
+
 def _largest(matrix: Floats, count: int) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a symmetric matrix, descending, and their eigenvectors."""
-    count = min(count, matrix.shape[0])
-    if matrix.shape[0] <= DENSE_ORDER:
+    size = matrix.shape[0]
+    count = min(count, size)
+    if size <= DENSE_ORDER:
         values, vectors = np.linalg.eigh(matrix)
     else:
-        from scipy.sparse.linalg import eigsh
+        import scipy.linalg
+        from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-        # A fixed start makes the report the same every time.
-        start = np.ones(matrix.shape[0])
-        values, vectors = eigsh(matrix, k=count, which="LA", v0=start)
+        start = np.random.default_rng(0).normal(size=size)  # the same report every time
+        try:
+            values, vectors = eigsh(matrix, k=count, which="LA", v0=start)
+        except ArpackNoConvergence:
+            values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[size - count, size - 1])
     return values[::-1][:count], vectors[:, ::-1][:, :count]

@@ -29,7 +29,8 @@ Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 
-BATCH_ELEMENTS = 2**22  # matrix elements held at once, 64 MiB of complex numbers
+BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
+ASSEMBLED = 2**20  # of these, how many are held as complex numbers at once
 
 
 @dataclass(frozen=True)
@@ -216,17 +217,15 @@ def _batch(
 
     derivative = entries.eigenvalue_derivative[entry]
     rate = entries.log_gain_derivative[entry]
-    matrix = _assemble(plain, weight, derivative, rate, derivative, rate, block.places)
-    matrix = matrix + _assemble(
+    matrix = _assemble(plain, weight, (derivative, rate), (derivative, rate), block.places)
+    matrix += _assemble(
         conjugated,
         weight_conjugated,
-        derivative,
-        rate,
-        derivative.conj(),
-        rate.conj(),
+        (derivative, rate),
+        (derivative.conj(), rate.conj()),
         block.places,
     )
-    hessians = factor * _sum_ties(matrix.real, block.scalars)
+    hessians = factor * _sum_ties(matrix, block.scalars)
     output = weight * plain.hh + weight_conjugated * conjugated.hh
     return HessianBlocks(
         0.5 * (hessians + np.swapaxes(hessians, 1, 2)), factor * output.real.sum(axis=(1, 2))
@@ -236,21 +235,37 @@ def _batch(
 def _assemble(
     pairs: PairMoments,
     weight: Complexes,
-    derivative: Complexes,
-    rate: Complexes,
-    derivative_right: Complexes,
-    rate_right: Complexes,
+    left: tuple[Complexes, Complexes],
+    right: tuple[Complexes, Complexes],
     places: Integers,
-) -> Complexes:
-    """(k, e, e) the sum of the four moments, weighted, for every pair of entries."""
-    rows, columns = places[:, None], places[None, :]
-    left, right = derivative[:, :, None], derivative_right[:, None, :]
-    matrix = left * right * (weight * pairs.ss)[:, rows, columns]
-    if np.any(rate):
-        left_rate, right_rate = rate[:, :, None], rate_right[:, None, :]
-        matrix += left * right_rate * (weight * pairs.sh)[:, rows, columns]
-        matrix += left_rate * right * (weight * pairs.hs)[:, rows, columns]
-        matrix += left_rate * right_rate * (weight * pairs.hh)[:, rows, columns]
+) -> Floats:
+    """(k, e, e) the real part of the four moments' weighted sum, for every pair of entries.
+
+    Args:
+        pairs: (k, m, m) each.
+        weight: (k, m, m).
+        left: (k, e) λ' and η of the entries along the rows.
+        right: the same along the columns.
+        places: (e,) each entry's eigenvalue.
+    """
+    ss, sh, hs, hh = (weight * table for table in pairs)
+    (derivative, rate), (derivative_right, rate_right) = left, right
+    coupled = bool(np.any(rate))
+    blocks, size = derivative.shape
+    matrix = np.empty((blocks, size, size))
+    step = max(1, ASSEMBLED // max(1, blocks * size))
+    for start in range(0, size, step):
+        rows = slice(start, start + step)
+        cells = np.ix_(np.arange(blocks), places[rows], places)
+        s_right = ss[cells] * derivative_right[:, None, :]
+        if coupled:
+            s_right += sh[cells] * rate_right[:, None, :]
+        part = derivative[:, rows, None] * s_right
+        if coupled:
+            h_right = hs[cells] * derivative_right[:, None, :]
+            h_right += hh[cells] * rate_right[:, None, :]
+            part += rate[:, rows, None] * h_right
+        matrix[:, rows] = part.real
     return matrix
 
 
