@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from memcurse_cli.checkpoints.flax_msgpack import FlaxMsgpack
 from memcurse_cli.checkpoints.format import CheckpointFormat
+from memcurse_cli.checkpoints.gguf import Gguf
+from memcurse_cli.checkpoints.keras import KerasArchive, KerasHdf5
 from memcurse_cli.checkpoints.npz import Npz
 from memcurse_cli.checkpoints.orbax import Orbax
 from memcurse_cli.checkpoints.plain_pickle import PlainPickle
@@ -18,6 +20,9 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     PyTorchLegacy(),
     PlainPickle(),
     Npz(),
+    KerasArchive(),
+    KerasHdf5(),
+    Gguf(),
     FlaxMsgpack(),
     Orbax(),
     Shards([Safetensors(), PyTorch(), PyTorchLegacy()]),
