@@ -56,7 +56,7 @@ def summarise_hessian(
             diagonality=scores.diagonality,
             sharpness=scores.sharpness,
             max_stable_lr=2 / scores.sharpness,
-            adam_residual=float(scores.adam_residual),
+            adam_residual=scores.adam_residual,
             concentration=scores.concentration,
             output_step_effect=(
                 settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None

@@ -24,6 +24,7 @@ from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.detect import detect, validate_assumptions
 from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.spectra.eigendecomposition import validate_device
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.version import VERSION
 
@@ -84,6 +85,7 @@ def inspect(
         values=values,
         spectra=spectra,
     )
+    validate_device(device)
     options = ReadOptions(device=device, assume=dict(assume or {}), spectra=spectra)
     validate_assumptions(options.assume)
     store = (

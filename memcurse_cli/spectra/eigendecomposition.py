@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from memcurse_cli.errors import UsageError
+
+# Below it a single matrix is done on the processor before torch is imported and has found the
+# GPU. Batches of smaller matrices are slower on a GPU at any size of the batch.
+CROSSOVER = 2048
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 @dataclass(frozen=True)
@@ -24,28 +35,88 @@ class Eigendecomposition:
     engine: str
 
 
+def validate_device(device: str) -> None:
+    """Refuse a device that does not exist, before anything is read.
+
+    Raises:
+        UsageError: not ``auto``, ``cpu``, ``cuda`` or ``cuda:i``.
+    """
+    if not _DEVICE.fullmatch(device):
+        raise UsageError(
+            f"unknown device '{device}'",
+            where="--device",
+            remedy="choose auto, cpu, cuda or cuda:i",
+        )
+
+
 def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:
     """Eigenvalues and right eigenvectors of a (..., n, n) matrix, in double precision.
 
     Args:
         matrix: (..., n, n), real or complex, finite.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``.
+        device: ``cpu``, ``cuda`` or ``cuda:i``; ``auto`` takes a GPU that torch sees for one
+            matrix of n >= 2048. Batches of smaller matrices stay on the processor.
 
     Raises:
-        UsageError: a GPU was asked for and torch sees none.
+        UsageError: an unknown device, or a GPU was asked for and torch sees none.
     """
-    values, vectors = np.linalg.eig(matrix)
-    return Eigendecomposition(values.astype(np.complex128), vectors.astype(np.complex128), "numpy")
+    tensor = _on_gpu(matrix, device)
+    if tensor is None:
+        values, vectors = np.linalg.eig(matrix)
+        return Eigendecomposition(
+            values.astype(np.complex128), vectors.astype(np.complex128), "numpy"
+        )
+    values, vectors = importlib.import_module("torch").linalg.eig(tensor)
+    return Eigendecomposition(values.cpu().numpy(), vectors.cpu().numpy(), f"torch:{tensor.device}")
 
 
 def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> NDArray[np.complex128]:
     """Eigenvalues alone of a (..., n, n) matrix, in double precision, at half the cost.
 
-    Args:
-        matrix: (..., n, n), real or complex, finite.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``.
-
-    Raises:
-        UsageError: a GPU was asked for and torch sees none.
+    The arguments and errors are those of `eigendecompose`.
     """
-    return np.linalg.eigvals(matrix).astype(np.complex128)
+    tensor = _on_gpu(matrix, device)
+    if tensor is None:
+        return np.linalg.eigvals(matrix).astype(np.complex128)
+    values: NDArray[np.complex128] = (
+        importlib.import_module("torch").linalg.eigvals(tensor).cpu().numpy()
+    )
+    return values
+
+
+def _on_gpu(matrix: NDArray[Any], device: str) -> Any:
+    """The matrix as a tensor on the GPU that is to decompose it; None for the processor."""
+    validate_device(device)
+    large = matrix.shape[-1] >= CROSSOVER
+    torch = None
+    if device == "auto" and large and matrix.ndim == 2:
+        torch = _torch_with_gpu()
+    elif device.startswith("cuda"):
+        torch = _torch_with_gpu()
+        _require(torch, device)
+    if torch is None or not (large or matrix.ndim == 2):
+        return None
+    place = torch.device("cuda:0" if device in ("auto", "cuda") else device)
+    double = np.complex128 if np.iscomplexobj(matrix) else np.float64
+    return torch.from_numpy(matrix.astype(double)).to(place)
+
+
+def _torch_with_gpu() -> Any:
+    """The torch module, or None where it is not installed or sees no GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    torch = importlib.import_module("torch")
+    return torch if torch.cuda.is_available() else None
+
+
+def _require(torch: Any, device: str) -> None:
+    remedy = "use --device cpu"
+    if torch is None:
+        raise UsageError("torch sees no CUDA GPU", where=f"--device {device}", remedy=remedy)
+    count = torch.cuda.device_count()
+    if int(device.partition(":")[2] or 0) >= count:
+        raise UsageError(
+            f"torch sees {count} CUDA GPUs, numbered from 0",
+            where=f"--device {device}",
+            remedy=remedy,
+        )
