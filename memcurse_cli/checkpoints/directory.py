@@ -9,7 +9,7 @@ from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.source import LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
-# In the order in which transformers looks for them; then what Orbax writes.
+# In the order in which transformers looks for them; then what Orbax and DCP write.
 CONVENTIONAL_NAMES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -18,6 +18,7 @@ CONVENTIONAL_NAMES = (
     "_METADATA",
     "_CHECKPOINT_METADATA",
     "manifest.ocdbt",
+    ".metadata",
 )
 # Files that a trainer writes beside the weights.
 TRAINER_FILES = (
@@ -42,7 +43,7 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
     """
     names = [name for name in directory.files() if not name.startswith(TRAINER_FILES)]
     for name in CONVENTIONAL_NAMES:
-        if name in names:
+        if name in names or (name.startswith(".") and name in directory.names):
             return name
     extensions = sorted({extension for format in formats for extension in format.extensions})
     found = [name for name in names if name.endswith(INDEX_SUFFIX)] or [

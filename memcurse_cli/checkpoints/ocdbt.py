@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from memcurse_cli.checkpoints.compression import decompress_zstd
 from memcurse_cli.checkpoints.cursor import Cursor
+from memcurse_cli.checkpoints.data_file import DataFile
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.pickle_values import ByteRange, Bytes, InlineBytes
 from memcurse_cli.checkpoints.source import LocalDirectory
@@ -28,36 +29,6 @@ MAX_KEYS = 1_000_000
 MAX_KEY_LENGTH = 4096
 MAX_KEY_BYTES = 1 << 26
 _CHECKSUM_BYTES = 4
-
-
-class DataFile:
-    """A file of the directory, opened for each read and closed again.
-
-    Attributes:
-        claimed: the bytes of all values that are said to lie in it.
-    """
-
-    def __init__(self, directory: LocalDirectory, name: str) -> None:
-        self._directory, self._name = directory, name
-        self._size = -1
-        self.claimed = 0
-
-    @property
-    def size(self) -> int:
-        """Its length in bytes."""
-        if self._size < 0:
-            file = self._directory.open(self._name)
-            self._size = file.size
-            file.close()
-        return self._size
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        file = self._directory.open(self._name)
-        try:
-            return bytes(file.read(offset, length))
-        finally:
-            file.close()
 
 
 @dataclass(frozen=True)

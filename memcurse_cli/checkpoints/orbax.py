@@ -15,11 +15,12 @@ from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
+from memcurse_cli.checkpoints.data_file import DataFile
 from memcurse_cli.checkpoints.directory import holds
 from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.ocdbt import MANIFEST, MANIFEST_MAGIC, DataFile, Ocdbt
+from memcurse_cli.checkpoints.ocdbt import MANIFEST, MANIFEST_MAGIC, Ocdbt
 from memcurse_cli.checkpoints.pickle_values import Bytes
 from memcurse_cli.checkpoints.source import File, LocalDirectory
 from memcurse_cli.checkpoints.training_state import OPTIMIZER_CONTAINERS, Path

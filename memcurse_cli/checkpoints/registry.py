@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from memcurse_cli.checkpoints.distributed import Distributed
 from memcurse_cli.checkpoints.flax_msgpack import FlaxMsgpack
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.gguf import Gguf
-from memcurse_cli.checkpoints.keras import KerasArchive, KerasHdf5
 from memcurse_cli.checkpoints.npz import Npz
 from memcurse_cli.checkpoints.orbax import Orbax
 from memcurse_cli.checkpoints.plain_pickle import PlainPickle
@@ -18,10 +18,9 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     Safetensors(),
     PyTorch(),
     PyTorchLegacy(),
+    Distributed(),
     PlainPickle(),
     Npz(),
-    KerasArchive(),
-    KerasHdf5(),
     Gguf(),
     FlaxMsgpack(),
     Orbax(),

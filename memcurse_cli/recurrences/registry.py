@@ -7,6 +7,7 @@ from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
 from memcurse_cli.recurrences.family import Family
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
+from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
 from memcurse_cli.recurrences.hgrn import HGRN
@@ -52,6 +53,7 @@ FAMILIES: tuple[Family, ...] = (
     S5(),
     Mamba(),
     Mamba2(),
+    GgufMamba(),
     ComplexDiagonalRNN(),
     LeakyRNN(),
     DenseLinearRNN(),
