@@ -41,18 +41,11 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
     Raises:
         CheckpointError: the directory holds no checkpoint, or more than one.
     """
-    names = [name for name in directory.files() if not name.startswith(TRAINER_FILES)]
-    for name in CONVENTIONAL_NAMES:
-        if name in names or (name.startswith(".") and name in directory.names):
-            return name
-    extensions = sorted({extension for format in formats for extension in format.extensions})
-    found = [name for name in names if name.endswith(INDEX_SUFFIX)] or [
-        name for name in names if name.lower().endswith(tuple(extensions))
-    ]
-    found = found or _steps(directory)
+    found = candidates(directory, formats)
     if len(found) == 1:
         return found[0]
     if not found:
+        extensions = sorted({extension for format in formats for extension in format.extensions})
         raise CheckpointError(
             "the directory has no checkpoint",
             where=directory.path,
@@ -65,6 +58,19 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
         where=directory.path,
         remedy="name the one to read",
     )
+
+
+def candidates(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) -> list[str]:
+    """The files that `choose_file` finds equally good."""
+    names = [name for name in directory.files() if not name.startswith(TRAINER_FILES)]
+    for name in CONVENTIONAL_NAMES:
+        if name in names or (name.startswith(".") and name in directory.names):
+            return [name]
+    extensions = tuple(extension for format in formats for extension in format.extensions)
+    found = [name for name in names if name.endswith(INDEX_SUFFIX)] or [
+        name for name in names if name.lower().endswith(extensions)
+    ]
+    return found or _steps(directory)
 
 
 def _steps(directory: LocalDirectory) -> list[str]:

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import warnings
-from typing import Any, NoReturn
-
-import numpy as np
-from numpy.lib import format as npy
-from numpy.typing import NDArray
-
 from memcurse_cli.checkpoints.archive import Archive, first_member, member_names
-from memcurse_cli.checkpoints.elements import NUMERIC_KINDS, decode, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.npy import SUFFIX, arrays_of
 from memcurse_cli.checkpoints.source import File
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.training_state import select_flat
-from memcurse_cli.errors import CheckpointError
-
-SUFFIX = ".npy"
-# NumPy's own limit on the header's text is 10 000 characters.
-MAX_HEADER_BYTES = 16_384
-MAX_DIMENSIONS = 64
 
 
 class Npz:
@@ -41,92 +24,28 @@ class Npz:
     def open(self, file: File) -> LazyStore:
         """Read every member's header."""
         archive = Archive(file)
-        tensors: dict[str, LazyTensor] = {}
-        notes = []
-        for member in archive.names:
-            if not member.endswith(SUFFIX):
-                continue
-            name = member.removesuffix(SUFFIX)
-            array = _Member(file, archive, member)
-            if array.reason:
-                notes.append(f"{printable(name, 80)} {array.reason}: left out")
-            else:
-                tensors[name] = LazyTensor(array.spec, array)
-            if array.assumption:
-                notes.append(f"{printable(name, 80)} {array.assumption}")
-        selected, left_out = select_flat(tensors)
+        members = {
+            name.removesuffix(SUFFIX): _Member(archive, name)
+            for name in archive.names
+            if name.endswith(SUFFIX)
+        }
+        tensors, notes = arrays_of(members, file.path)
         return LazyStore(
             path=file.path,
             format=self.name,
             bytes=file.size,
-            tensors=selected,
-            notes=[*_shortened(notes), *left_out],
+            tensors=tensors,
+            notes=notes,
             resources=[file],
         )
 
 
 class _Member:
-    """The header of one array, and its reader."""
+    """One member of an archive as bytes that are read by range."""
 
-    def __init__(self, file: File, archive: Archive, name: str) -> None:
-        self._file, self._archive, self._name = file, archive, name
-        self.reason = self.assumption = ""
-        size = archive.size(name)
-        stream = io.BytesIO(archive.read(name, 0, min(size, MAX_HEADER_BYTES)))
-        try:
-            shape, fortran, dtype = _read_header(stream)
-        # NumPy parses the header as Python literals, and a damaged one raises whatever it meets.
-        except Exception as error:
-            self._refuse(f"has no valid header ({printable(str(error), 80)})")
-        self._offset, self._fortran = stream.tell(), fortran
-        if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
-            self._refuse("has no valid shape")
-        self._big_endian = dtype.byteorder == ">"
-        element = dtype.name
-        if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
-            # NumPy stores the types of ml_dtypes as raw bytes; two of them are a bfloat16.
-            element, self.assumption = "bfloat16", "is stored as 2 raw bytes, read as bfloat16"
-        elif dtype.hasobject:
-            self.reason = "is an array of Python objects, which only unpickling could read"
-        elif dtype.kind not in NUMERIC_KINDS:
-            self.reason = f"has elements of type {printable(str(dtype), 40)}"
-        needed = element_count(shape) * dtype.itemsize
-        if not self.reason and needed != size - self._offset:
-            self._refuse(
-                f"needs {printable(str(needed), 40)} bytes for its shape and has "
-                f"{size - self._offset}"
-            )
-        self.spec = TensorSpec(shape, element, needed)
+    def __init__(self, archive: Archive, name: str) -> None:
+        self._archive, self._name = archive, name
+        self.size = archive.size(name)
 
-    def __call__(self) -> NDArray[Any]:
-        content = self._archive.read(self._name, self._offset, self.spec.bytes)
-        shape = self.spec.shape
-        array = decode(
-            content, self.spec.dtype, shape[::-1] if self._fortran else shape, self._big_endian
-        )
-        return array.T if self._fortran else array
-
-    def _refuse(self, fault: str) -> NoReturn:
-        raise CheckpointError(
-            f"a corrupt .npz: {printable(self._name, 80)} {fault}",
-            where=self._file.path,
-            remedy="copy or download it again",
-        )
-
-
-def _read_header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = npy.read_magic(stream)
-    with warnings.catch_warnings():
-        # NumPy warns of headers that Python 2 wrote, and reads them.
-        warnings.simplefilter("ignore")
-        if version == (1, 0):
-            return npy.read_array_header_1_0(stream)
-        if version == (2, 0):
-            return npy.read_array_header_2_0(stream)
-    raise ValueError(f"version {version[0]}.{version[1]} is for structured arrays only")
-
-
-def _shortened(notes: list[str], limit: int = 5) -> list[str]:
-    if len(notes) <= limit:
-        return notes
-    return [*notes[: limit - 1], f"{len(notes) - limit + 1} more arrays like these"]
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        return self._archive.read(self._name, offset, length)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import stat
 
-from memcurse_cli.checkpoints.directory import choose_file
+from memcurse_cli.checkpoints.directory import candidates, choose_file
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.npy_files import array_names, open_arrays
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.source import HEAD_BYTES, File, LocalDirectory, LocalFile, unreadable
 from memcurse_cli.checkpoints.unknown import unknown_file
@@ -34,6 +35,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
     if not is_directory:
         return open_file(LocalFile(path))
     directory = LocalDirectory(path)
+    if array_names(directory) and not candidates(directory, FORMATS):
+        return _with_weights(open_arrays(directory))
     store = open_file(directory.open(choose_file(directory, FORMATS)))
     store.path = shown
     return store

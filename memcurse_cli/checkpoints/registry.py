@@ -6,6 +6,7 @@ from memcurse_cli.checkpoints.distributed import Distributed
 from memcurse_cli.checkpoints.flax_msgpack import FlaxMsgpack
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.gguf import Gguf
+from memcurse_cli.checkpoints.npy_files import NpyFiles
 from memcurse_cli.checkpoints.npz import Npz
 from memcurse_cli.checkpoints.orbax import Orbax
 from memcurse_cli.checkpoints.plain_pickle import PlainPickle
@@ -21,6 +22,7 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     Distributed(),
     PlainPickle(),
     Npz(),
+    NpyFiles(),
     Gguf(),
     FlaxMsgpack(),
     Orbax(),
