@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from theory import layers
+from theory.impulse_hessian import Layer, expected, group, on_data
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.hessian import HessianBlocks, recurrent_hessian
+
+MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
+INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997)), MIXTURE]
+LONG = 500  # steps after which every stable response here is below rounding
+
+
+def blocks_of(
+    layer: Layer, autocorrelation: Autocorrelation = WHITE, horizon: int | None = None
+) -> list[HessianBlocks]:
+    return list(
+        recurrent_hessian(
+            layer.log_eigenvalues,
+            layer.log_gain,
+            layer.groups,
+            layer.readin,
+            layer.readout,
+            channel=layer.channel,
+            conjugate_pairs=layer.conjugate_pairs,
+            autocorrelation=autocorrelation,
+            horizon=horizon,
+        )
+    )
+
+
+def assert_blocks_of(found: list[HessianBlocks], whole: np.ndarray, tolerance: float) -> None:
+    """Each block is a principal submatrix of H, and together they are all of it."""
+    left = list(range(len(whole)))
+    scale = np.abs(whole).max()
+    for block in (block for blocks in found for block in blocks.hessians):
+        order = len(block)
+        start = next(
+            index for index in left if abs(whole[index, index] - block[0, 0]) <= tolerance * scale
+        )
+        chosen = [start]
+        for row in range(1, order):
+            chosen.append(
+                next(
+                    index
+                    for index in left
+                    if index not in chosen
+                    and np.abs(whole[index, [*chosen, index]] - block[row, : row + 1]).max()
+                    <= tolerance * scale
+                )
+            )
+        assert_allclose(block, whole[np.ix_(chosen, chosen)], atol=tolerance * scale)
+        left = [index for index in left if index not in chosen]
+        outside = np.setdiff1d(np.arange(len(whole)), chosen)
+        assert np.abs(whole[np.ix_(chosen, outside)]).max(initial=0) == 0
+    assert not left
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+@pytest.mark.parametrize("make", layers.LAYERS, ids=lambda make: make.__name__)
+def test_an_infinite_sequence_is_the_sum_over_impulse_responses(
+    make: Callable[[], Layer], autocorrelation: Autocorrelation
+) -> None:
+    layer = make()
+    whole = expected(layer.responses(LONG), autocorrelation, None)
+    assert_blocks_of(blocks_of(layer, autocorrelation), whole, 1e-11)
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+@pytest.mark.parametrize("radius", [(0.3, 0.9), (0.9, 1.05)], ids=["stable", "unstable"])
+@pytest.mark.parametrize("make", layers.LAYERS, ids=lambda make: make.__name__)
+def test_a_finite_sequence_is_the_mean_over_its_steps(
+    make: Callable[..., Layer], radius: tuple[float, float], autocorrelation: Autocorrelation
+) -> None:
+    layer = make(radius)
+    for horizon in (1, 2, 3, 120):
+        whole = expected(layer.responses(horizon), autocorrelation, horizon)
+        assert_blocks_of(blocks_of(layer, autocorrelation, horizon), whole, 1e-11)
+
+
+@pytest.mark.parametrize("make", layers.LAYERS, ids=lambda make: make.__name__)
+def test_the_outputs_second_moment(make: Callable[[], Layer]) -> None:
+    layer = make()
+    response = layer.read(layer.powers(LONG)[0])[None]
+    for autocorrelation in INPUTS:
+        whole = expected(response, autocorrelation, None)[0, 0]
+        found = sum(b.output_second_moments.sum() for b in blocks_of(layer, autocorrelation))
+        assert found == pytest.approx(whole, rel=1e-12)
+    finite = sum(b.output_second_moments.sum() for b in blocks_of(layer, MIXTURE, 40))
+    response = layer.read(layer.powers(40)[0])[None]
+    assert finite == pytest.approx(expected(response, MIXTURE, 40)[0, 0], rel=1e-12)
+
+
+def test_a_long_horizon_approaches_an_infinite_one() -> None:
+    layer = layers.coupled()
+    for autocorrelation in INPUTS:
+        ((limit,),) = (b.hessians for b in blocks_of(layer, autocorrelation))
+        errors = []
+        for horizon in (1000, 2000):
+            ((found,),) = (b.hessians for b in blocks_of(layer, autocorrelation, horizon))
+            errors.append(np.abs(found - limit).max() / np.abs(limit).max())
+        # The first steps are missing from the mean: an error of order 1/T.
+        assert errors[1] == pytest.approx(errors[0] / 2, rel=1e-3)
+        assert errors[0] < 0.05
+
+
+def test_what_is_forgotten_is_left_out() -> None:
+    """Responses that died out long before the horizon are not followed to it."""
+    layer = layers.polar()
+    ((found,),) = (b.hessians for b in blocks_of(layer, MIXTURE, 10**9))
+    ((limit,),) = (b.hessians for b in blocks_of(layer, MIXTURE))
+    assert_allclose(found, limit, atol=1e-6 * np.abs(limit).max())
+
+
+def test_monte_carlo() -> None:
+    """200 sequences of white noise, 400 steps each."""
+    layer = layers.conjugate_pairs()
+    single = Layer(
+        layer.log_eigenvalues,
+        layer.log_gain,
+        layer.groups,
+        layer.readin[:, :1],
+        layer.readout[:1],
+        conjugate_pairs=True,
+    )
+    data = np.random.default_rng(0).normal(size=(200, 400))
+    ((found,),) = (b.hessians for b in blocks_of(single, horizon=400))
+    sampled = on_data(single.responses(400), data)
+    assert_allclose(sampled, found, atol=0.03 * np.abs(found).max())
+
+
+@pytest.mark.parametrize("make", [layers.coupled, layers.channels])
+def test_automatic_differentiation_of_a_simulated_loss(make: Callable[[], Layer]) -> None:
+    """jax.hessian of ½ mean (y - y*)² at y = y*, with λ and γ moved as the Jacobian says."""
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    layer = make()
+    channel = np.zeros(layer.log_eigenvalues.size, int) if layer.channel is None else layer.channel
+    count = int(channel.max()) + 1
+    data = np.random.default_rng(1).normal(size=(3, 15))
+    sizes = np.cumsum([0, *(one.size for one in layer.groups)])
+    factor = 2 if layer.conjugate_pairs else 1
+    readin, readout = layer.readin[:, 0], layer.readout[0]
+
+    def outputs(moved):
+        eigenvalue = jnp.exp(jnp.asarray(layer.log_eigenvalues))
+        log_gain = jnp.asarray(layer.log_gain)
+        for one, start in zip(layer.groups, sizes, strict=False):
+            change = moved[start + one.scalar]
+            eigenvalue = eigenvalue.at[one.eigenvalue].add(change * one.eigenvalue_derivative)
+            if one.log_gain_derivative is not None:
+                log_gain = log_gain.at[one.eigenvalue].add(change * one.log_gain_derivative)
+
+        def step(state, x):
+            state = eigenvalue * state + jnp.exp(log_gain) * readin * x
+            return state, factor * jnp.real(
+                jax.ops.segment_sum(readout * state, channel, num_segments=count)
+            )
+
+        start = jnp.zeros(eigenvalue.size, complex)
+        return jax.vmap(lambda sequence: jax.lax.scan(step, start, sequence)[1])(data)
+
+    with jax.enable_x64(True):
+        target = outputs(jnp.zeros(sizes[-1]))
+        found = jax.hessian(
+            lambda moved: 0.5 * jnp.sum((outputs(moved) - target) ** 2) / data.size
+        )(jnp.zeros(sizes[-1]))
+        expected_on_data = on_data_by_channel(layer, data)
+        assert_allclose(found, expected_on_data, atol=1e-12 * np.abs(expected_on_data).max())
+
+
+def on_data_by_channel(layer: Layer, data: np.ndarray) -> np.ndarray:
+    responses = layer.responses(data.shape[1])
+    return sum(on_data(responses[:, index, 0, 0], data) for index in range(responses.shape[1]))
+
+
+def tables(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+    """A_ij and B_ij of Zucchet & Orvieto 2024, eq. 114, as plain double sums for white noise."""
+    _, s = layer.powers(LONG)
+    weight = (layer.readout.T @ layer.readout) * (layer.readin @ layer.readin.T)
+    conjugated = (layer.readout.T @ layer.readout.conj()) * (layer.readin @ layer.readin.conj().T)
+    return weight * (s @ s.T), conjugated * (s @ s.conj().T)
+
+
+def test_real_and_imaginary_parts_are_the_papers_block() -> None:
+    """Eq. 119, with a parameter that is real: no factor ½ for each of dλ and dλ̄."""
+    layer = layers.polar()
+    ones = np.ones(5)
+    cartesian = Layer(
+        layer.log_eigenvalues,
+        layer.log_gain,
+        (group(ones), group(1j * ones)),
+        layer.readin,
+        layer.readout,
+    )
+    a, b = tables(layer)
+    printed = 0.5 * np.block([[(a + b).real, (b - a).imag], [(-a - b).imag, (b - a).real]])
+    ((found,),) = (blocks.hessians for blocks in blocks_of(cartesian))
+    assert_allclose(found, printed, atol=1e-12 * np.abs(printed).max())
+
+
+def test_modulus_and_angle_need_the_erratum_of_eq_130() -> None:
+    layer = layers.polar()
+    a, b = tables(layer)
+    angle, modulus = layer.log_eigenvalues.imag, np.exp(layer.log_eigenvalues.real)
+    plus = np.exp(1j * (angle[:, None] + angle[None, :]))
+    minus = np.exp(1j * (angle[:, None] - angle[None, :]))
+    ((found,),) = (blocks.hessians for blocks in blocks_of(layer))
+    scale = np.abs(found).max()
+    moduli, mixed = found[:5, :5], found[5:, :5]
+    angles = found[5:, 5:] / np.outer(modulus, modulus)
+    assert_allclose(moduli, 0.5 * (plus * a + minus * b).real, atol=1e-12 * scale)
+    assert_allclose(angles, 0.5 * (minus * b - plus * a).real, atol=1e-11 * scale)
+    right = 0.5 * modulus[:, None] * (-plus * a - minus * b).imag
+    printed = 0.5 * modulus[:, None] * (-minus * a + minus * b).imag
+    assert_allclose(mixed, right, atol=1e-12 * scale)
+    assert np.abs(mixed - printed).max() > 0.1 * np.abs(mixed).max()
+    # Eq. 129, the mirror image, is printed right.
+    assert_allclose(found[:5, 5:], 0.5 * modulus * (-plus * a + minus * b).imag, atol=1e-12 * scale)
+
+
+def test_near_the_unit_circle_nothing_cancels() -> None:
+    """White noise and one real λ = e^-d: H = (1+λ²)/(1-λ²)³, which tends to 1/(4 d³)."""
+    for decay in (1e-6, 1e-9, 1e-12):
+        layer = Layer(
+            np.array([-decay + 0j]),
+            np.zeros(1, complex),
+            (group(np.ones(1)),),
+            np.ones((1, 1), complex),
+            np.ones((1, 1), complex),
+        )
+        ((found,),) = (blocks.hessians for blocks in blocks_of(layer))
+        assert found[0, 0] == pytest.approx(1 / (4 * decay**3), rel=5 * decay + 1e-13)
+
+
+def test_an_infinite_sequence_of_an_unstable_layer_is_refused() -> None:
+    with pytest.raises(ValueError, match="infinite sequence"):
+        blocks_of(layers.polar((0.9, 1.1)))
+
+
+def test_channels_are_computed_in_batches_of_one_pattern() -> None:
+    """Channels of 2, 3 and 2 states are two patterns."""
+    assert sorted(b.hessians.shape for b in blocks_of(layers.channels())) == [(1, 4, 4), (2, 3, 3)]
+
+
+def test_channels_that_share_a_scalar_are_one_block() -> None:
+    shapes = sorted(b.hessians.shape for b in blocks_of(layers.shared_between_channels()))
+    assert shapes == [(1, 2, 2), (1, 2, 2)]
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    size=st.integers(1, 6),
+    rho=st.floats(0, 0.999),
+    horizon=st.none() | st.integers(1, 60),
+    scale=st.floats(1e-3, 1e3),
+)
+def test_positive_semidefinite_and_scaled_by_the_square_of_b(
+    seed: int, size: int, rho: float, horizon: int | None, scale: float
+) -> None:
+    generator = np.random.default_rng(seed)
+    logs = np.log(generator.uniform(0.05, 0.99, size)) + 1j * generator.uniform(-3, 3, size)
+    groups = (group(generator.normal(size=size)), group(1j * generator.normal(size=size)))
+    readin = generator.normal(size=(size, 2)) + 1j * generator.normal(size=(size, 2))
+    readout = generator.normal(size=(2, size)) + 1j * generator.normal(size=(2, size))
+    autocorrelation = Autocorrelation.from_rho(rho)
+    one, other = (
+        blocks_of(
+            Layer(logs, np.zeros(size, complex), groups, factor * readin, readout),
+            autocorrelation,
+            horizon,
+        )
+        for factor in (1.0, scale)
+    )
+    ((found,),) = (blocks.hessians for blocks in one)
+    assert np.array_equal(found, found.T)
+    assert np.linalg.eigvalsh(found)[0] >= -1e-10 * np.abs(found).max()
+    before, after = (
+        diagonality_scores(blocks.hessians for blocks in some) for some in (one, other)
+    )
+    if before is None or after is None:
+        assert horizon == 1  # a single step has no λ in it
+        return
+    assert after.trace == pytest.approx(scale**2 * before.trace, rel=1e-9)
+    assert after.diagonality == pytest.approx(before.diagonality, rel=1e-9)
+    assert after.adam_residual == pytest.approx(before.adam_residual, rel=1e-7)
