@@ -69,6 +69,10 @@ class Archive:
         """The length of a member once it is decompressed."""
         return self._members[name].file_size
 
+    def compressed(self, name: str) -> bool:
+        """Whether a member must be inflated from its start for any part of it."""
+        return self._members[name].compress_type != zipfile.ZIP_STORED
+
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
         """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
 

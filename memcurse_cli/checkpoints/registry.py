@@ -6,8 +6,10 @@ from memcurse_cli.checkpoints.distributed import Distributed
 from memcurse_cli.checkpoints.flax_msgpack import FlaxMsgpack
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.gguf import Gguf
+from memcurse_cli.checkpoints.keras import KerasArchive, KerasHdf5
 from memcurse_cli.checkpoints.npy_files import NpyFiles
 from memcurse_cli.checkpoints.npz import Npz
+from memcurse_cli.checkpoints.onnx import Onnx
 from memcurse_cli.checkpoints.orbax import Orbax
 from memcurse_cli.checkpoints.plain_pickle import PlainPickle
 from memcurse_cli.checkpoints.pytorch import PyTorch
@@ -23,6 +25,9 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     PlainPickle(),
     Npz(),
     NpyFiles(),
+    KerasArchive(),
+    KerasHdf5(),
+    Onnx(),
     Gguf(),
     FlaxMsgpack(),
     Orbax(),

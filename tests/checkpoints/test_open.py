@@ -49,7 +49,7 @@ def test_the_content_decides_and_not_the_extension(tmp_path: Path) -> None:
         (b"\n<!DOCTYPE html><html>", "a web page saved under a checkpoint's name"),
         (bytes(5000), "bytes are zero, as in a file whose writing was cut short"),
         (b"hello, world", 'its first bytes are "hello, world"; it reads safetensors, PyTorch, '),
-        (b"\x89HDF\r\n\x1a\n", "its first bytes are 89 48 44 46 0d 0a 1a 0a; it reads"),
+        (b"\x89PNG\r\n\x1a\n", "its first bytes are 89 50 4e 47 0d 0a 1a 0a; it reads"),
         (b"\x1b]0;owned\x07", "its first bytes are 1b 5d 30 3b 6f 77 6e 65"),
         (b'{"a": 1}', "not a format that memcurse reads"),
     ],

@@ -1,0 +1,348 @@
+"""ONNX files against the onnx package: tensors, folds, and the weights of recurrent nodes."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from checkpoints import readers
+from checkpoints.fuzzing import FUZZ, changed, survives
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.protobuf import decode_varints
+from memcurse_cli.errors import CheckpointError
+
+H = 3
+TYPES = [
+    *("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "BOOL", "COMPLEX64", "COMPLEX128"),
+    *("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
+    *("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"),
+]
+
+
+def initializer(name: str, array: Any) -> TensorProto:
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def model(
+    nodes: list[Any], tensors: list[TensorProto], outputs: tuple[str, ...] = ("Y",), opset: int = 17
+) -> onnx.ModelProto:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    given = [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, 1, 2])]
+    graph = helper.make_graph(nodes, "g", given, values, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def saved(path: Path, proto: onnx.ModelProto) -> Path:
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def gru_weights(seed: int = 0) -> dict[str, Any]:
+    generator = np.random.default_rng(seed)
+    shapes = {"W": (1, 3 * H, 2), "R": (1, 3 * H, H), "B": (1, 6 * H)}
+    return {
+        name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
+    }
+
+
+@pytest.mark.parametrize("path", readers.files("onnx"), ids=readers.label)
+def test_every_shared_file_agrees_with_the_onnx_package(path: Path) -> None:
+    reference = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    with open_checkpoint(path) as store:
+        assert store.format == "ONNX"
+        names = set(store.tensors)
+        plain = names & set(reference)
+        assert names
+        for name in plain:
+            assert store.tensors[name].dtype == reference[name].dtype.name
+            np.testing.assert_array_equal(store.read(name), reference[name].astype(np.float64))
+        assert all("_" in name.rsplit("/")[-1] for name in names - plain)
+    side = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}.data"))
+    assert store.bytes == path.stat().st_size + side
+
+
+@pytest.mark.parametrize("path", readers.files("onnx"), ids=readers.label)
+def test_the_weights_of_the_nodes_are_those_that_onnx_computes(path: Path) -> None:
+    proto = onnx.load(path)
+    for node in proto.graph.node:
+        if node.op_type not in ("LSTM", "GRU", "RNN"):
+            continue
+        reference = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        both = given.get("direction") == b"bidirectional"
+        with open_checkpoint(path) as store:
+            for role, name in zip("WRB", node.input[1:4], strict=False):
+                for index, direction in enumerate(("/forward", "/reverse") if both else ("",)):
+                    ours = store.read(f"{node.name}{direction}/{node.op_type}_{role}")
+                    np.testing.assert_array_equal(ours, reference[name][index].astype(float))
+
+
+def test_silero_counts_its_one_lstm_once_and_folds_its_order(trained: Path) -> None:
+    path = trained / "silero_vad_lstm" / "silero_vad_16k_op15.onnx"
+    stored = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    i, f, g, o = np.split(stored["model.decoder.rnn.weight_hh"].astype(float), 4)
+    with open_checkpoint(path) as store:
+        assert [name for name in store.tensors if "LSTM" in name] == [
+            f"/model/decoder/rnn/LSTM/LSTM_{role}" for role in "WRB"
+        ]
+        assert "model.decoder.rnn.weight_hh" not in store.tensors
+        assert any("share their weights" in note for note in store.notes)
+        ours = store.read("/model/decoder/rnn/LSTM/LSTM_R")
+        np.testing.assert_array_equal(ours, np.concatenate([i, o, f, g]))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("raw", [True, False], ids=["raw", "list"])
+def test_every_type_is_read_as_onnx_reads_it(tmp_path: Path, kind: str, raw: bool) -> None:
+    code = getattr(TensorProto, kind)
+    dtype = helper.tensor_dtype_to_np_dtype(code)
+    values = np.array([[0, 1, 3], [-2, 0.5, 7]])
+    if dtype.kind in "ub":
+        values = np.abs(values)
+    array = (values * (1 + 2j) if dtype.kind == "c" else values).astype(dtype)
+    tensor = numpy_helper.from_array(array, "w")
+    if not raw:
+        listed = array
+        if kind == "FLOAT16" or (dtype.itemsize < 4 and dtype.kind == "V"):
+            listed = array.astype(np.float64)
+        tensor = helper.make_tensor("w", code, array.shape, listed.ravel().tolist())
+    path = saved(tmp_path / "a.onnx", model([], [tensor], outputs=()))
+    expected = numpy_helper.to_array(tensor)
+    with open_checkpoint(path) as store:
+        assert store.tensors["w"].dtype == dtype.name
+        kind_read = np.complex128 if dtype.kind == "c" else np.float64
+        np.testing.assert_array_equal(store.read("w"), expected.astype(kind_read))
+
+
+def test_external_data_is_read_from_beside_the_model(zoo: Path, tmp_path: Path) -> None:
+    folder = zoo / "onnx_rnn"
+    with (
+        open_checkpoint(folder / "helper_external.onnx") as external,
+        open_checkpoint(folder / "helper.onnx") as whole,
+    ):
+        assert dict(external.tensors) == dict(whole.tensors)
+        for name in whole.tensors:
+            np.testing.assert_array_equal(external.read(name), whole.read(name))
+    alone = tmp_path / "a.onnx"
+    alone.write_bytes((folder / "helper_external.onnx").read_bytes())
+    with pytest.raises(CheckpointError, match="no such file"):
+        open_checkpoint(alone)
+
+
+def folding_nodes(opset: int) -> list[Any]:
+    """R = a GRU's weights in torch's order r, z, n, cut and put together as z, r, n."""
+    nodes = []
+    for name, start in (("z", H), ("r", 0), ("n", 2 * H)):
+        if opset < 10:
+            nodes.append(
+                helper.make_node(
+                    "Slice", ["weight_hh"], [name], starts=[start], ends=[start + H], axes=[0]
+                )
+            )
+        else:
+            nodes.append(
+                helper.make_node("Slice", ["weight_hh", f"s{start}", f"s{start + H}"], [name])
+            )
+    nodes.append(helper.make_node("Concat", ["z", "r", "n"], ["zrn"], axis=-2))
+    nodes.append(helper.make_node("Transpose", ["zrn"], ["t"]))
+    nodes.append(helper.make_node("Transpose", ["t"], ["tt"], perm=[1, 0]))
+    nodes.append(helper.make_node("Identity", ["tt"], ["id"]))
+    nodes.append(helper.make_node("Cast", ["id"], ["cast"], to=TensorProto.FLOAT))
+    nodes.append(helper.make_node("Reshape", ["cast", "shape"], ["flat"]))
+    if opset < 13:
+        nodes.append(helper.make_node("Unsqueeze", ["flat"], ["R4"], axes=[0, -1]))
+        nodes.append(helper.make_node("Squeeze", ["R4"], ["R"], axes=[3]))
+    else:
+        nodes.append(helper.make_node("Unsqueeze", ["flat", "outer"], ["R4"]))
+        nodes.append(helper.make_node("Squeeze", ["R4", "last"], ["R"]))
+    return nodes
+
+
+@pytest.mark.parametrize("opset", [9, 11, 17])
+def test_folds_give_what_onnx_computes(tmp_path: Path, opset: int) -> None:
+    weights = gru_weights()
+    stored = [
+        initializer("weight_hh", weights["R"][0]),
+        initializer("W", weights["W"]),
+        initializer("B", weights["B"]),
+        initializer("shape", np.array([0, -1])),
+        initializer("outer", np.array([0, -1])),
+        initializer("last", np.array([3])),
+        *(initializer(f"s{n}", np.array([n])) for n in (0, H, 2 * H, 3 * H)),
+    ]
+    nodes = folding_nodes(opset)
+    gru = helper.make_node("GRU", ["X", "W", "R", "B"], ["Y"], name="gru", hidden_size=H)
+    path = saved(tmp_path / "a.onnx", model([*nodes, gru], stored, opset=opset))
+    expected = ReferenceEvaluator(model(nodes, stored, ("R",), opset)).run(
+        None, {"X": np.zeros((1, 1, 2), np.float32)}
+    )[0]
+    with open_checkpoint(path) as store:
+        assert "weight_hh" not in store.tensors
+        np.testing.assert_array_equal(store.read("gru/GRU_R"), expected[0].astype(float))
+        assert store.tensors["gru/GRU_R"].dtype == "float32"
+
+
+@given(
+    shape=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    ranges=st.lists(
+        st.tuples(
+            st.integers(-7, 7),
+            st.sampled_from([-(2**63), -3, 0, 2, 2**63 - 1]),
+            st.sampled_from([-2, -1, 1, 2]),
+        ),
+        min_size=3,
+        max_size=3,
+    ),
+)
+def test_slices_clamp_as_onnx_clamps(
+    tmp_path_factory: pytest.TempPathFactory, shape: list[int], ranges: list[tuple[int, int, int]]
+) -> None:
+    from memcurse_cli.checkpoints.onnx_folding import Folder
+    from memcurse_cli.checkpoints.onnx_graph import GraphReader
+    from memcurse_cli.checkpoints.onnx_tensors import ExternalFiles
+    from memcurse_cli.checkpoints.protobuf import Messages
+    from memcurse_cli.checkpoints.source import LocalFile
+
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    used = ranges[: len(shape)]
+    stored = [initializer("w", array), initializer("axes", np.arange(len(shape)))]
+    for name, column in zip(("starts", "ends", "steps"), zip(*used, strict=True), strict=True):
+        stored.append(initializer(name, np.array(column, np.int64)))
+    node = helper.make_node("Slice", ["w", "starts", "ends", "axes", "steps"], ["Y"])
+    proto = model([node], stored)
+    expected = ReferenceEvaluator(proto).run(None, {"X": np.zeros((1, 1, 2), np.float32)})[0]
+    file = LocalFile(saved(tmp_path_factory.mktemp("onnx") / "a.onnx", proto))
+    messages = Messages(file)
+    place = next(field for field in messages.fields(0, file.size) if field.number == 7)
+    graph = GraphReader(messages, ExternalFiles(file)).read(place)
+    value = Folder().value(graph, "Y")
+    assert value is not None
+    assert value.shape == expected.shape
+    np.testing.assert_array_equal(value.load(), expected)
+    file.close()
+
+
+def branches(then: list[Any], other: list[Any]) -> list[Any]:
+    outputs = [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)]
+    return [
+        helper.make_node(
+            "If",
+            ["condition"],
+            ["Y"],
+            then_branch=helper.make_graph(then, "then", [], outputs),
+            else_branch=helper.make_graph(other, "else", [], outputs),
+        )
+    ]
+
+
+def gru_node(name: str, inputs: tuple[str, ...] = ("X", "W", "R", "B"), **attributes: Any) -> Any:
+    return helper.make_node("GRU", list(inputs), ["Y"], name=name, hidden_size=H, **attributes)
+
+
+def gru_tensors() -> list[TensorProto]:
+    return [initializer(name, array) for name, array in gru_weights().items()]
+
+
+def test_both_branches_of_an_if_are_one_layer_where_they_share_weights(tmp_path: Path) -> None:
+    nodes = branches([gru_node("a")], [gru_node("b")])
+    with open_checkpoint(saved(tmp_path / "a.onnx", model(nodes, gru_tensors()))) as store:
+        # helper.make_node sorts the attributes, so that the else branch comes first.
+        assert list(store.tensors) == ["b/GRU_W", "b/GRU_R", "b/GRU_B"]
+        assert "counted once" in store.notes[0]
+    nodes = branches([gru_node("a")], [gru_node("b", linear_before_reset=1)])
+    with open_checkpoint(saved(tmp_path / "b.onnx", model(nodes, gru_tensors()))) as store:
+        assert len(store.tensors) == 6
+
+
+def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    nodes = branches([gru_node("a")], [gru_node("a", linear_before_reset=1)])
+    with open_checkpoint(saved(tmp_path / "a.onnx", model(nodes, gru_tensors()))) as store:
+        assert {name.rsplit("/")[0] for name in store.tensors} == {"a", "a#2"}
+
+
+def test_weights_that_come_from_an_input_are_left_out_with_a_note(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Add", ["R", "X"], ["moved"]),
+        gru_node("computed", ("X", "W", "moved", "B")),
+        gru_node("kept"),
+    ]
+    with open_checkpoint(saved(tmp_path / "a.onnx", model(nodes, gru_tensors()))) as store:
+        assert {name.rsplit("/")[0] for name in store.tensors} == {"kept"}
+        assert "computed as the model runs" in store.notes[0]
+
+
+def test_a_name_that_a_body_is_given_is_not_the_outer_one(tmp_path: Path) -> None:
+    given_r = [helper.make_tensor_value_info("R", TensorProto.FLOAT, None)]
+    outputs = [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)]
+    body = helper.make_graph([gru_node("inner")], "body", given_r, outputs)
+    nodes = [helper.make_node("Scan", ["R"], ["Y"], body=body, num_scan_inputs=1)]
+    with open_checkpoint(saved(tmp_path / "a.onnx", model(nodes, gru_tensors()))) as store:
+        assert not any("GRU" in name for name in store.tensors)
+
+
+def test_attributes_are_metadata(tmp_path: Path) -> None:
+    node = gru_node("g", activations=["HardSigmoid", "Tanh"], activation_alpha=[0.25], clip=3.0)
+    with open_checkpoint(saved(tmp_path / "a.onnx", model([node], gru_tensors()))) as store:
+        found = json.loads(store.metadata["g/GRU"])
+    assert found == {
+        "activations": ["HardSigmoid", "Tanh"],
+        "activation_alpha": [0.25],
+        "clip": [3.0],
+    }
+
+
+def test_numbers_of_4_bits_and_texts_are_left_out_with_a_note(tmp_path: Path) -> None:
+    small = helper.make_tensor("q", TensorProto.INT4, [2], [1, -2])
+    words = helper.make_tensor("words", TensorProto.STRING, [1], [b"a"])
+    path = saved(tmp_path / "a.onnx", model([], [small, words, initializer("w", np.eye(2))], ()))
+    with open_checkpoint(path) as store:
+        assert list(store.tensors) == ["w"]
+        assert "2 tensors of 4-bit numbers or text" in store.notes[0]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=50))
+def test_packed_numbers(numbers: list[int]) -> None:
+    content = bytearray()
+    for number in numbers:
+        while number >= 128:
+            content.append(number & 127 | 128)
+            number >>= 7
+        content.append(number)
+    assert decode_varints(bytes(content)).tolist() == numbers
+
+
+def test_a_file_that_is_cut_off_is_told_from_another_format(tmp_path: Path) -> None:
+    content = model([gru_node("g")], gru_tensors()).SerializeToString()
+    (tmp_path / "a.onnx").write_bytes(content[:-40])
+    with pytest.raises(CheckpointError, match=r"ONNX file cannot be read: a field of .* beyond"):
+        open_checkpoint(tmp_path / "a.onnx")
+
+
+@cache
+def valid(kind: str) -> bytes:
+    if kind == "plain":
+        return model([gru_node("g", clip=1.0)], gru_tensors()).SerializeToString()
+    stored = [initializer("weight_hh", gru_weights()["R"][0]), *gru_tensors()]
+    stored = [tensor for tensor in stored if tensor.name != "R"]
+    stored += [initializer(f"s{n}", np.array([n])) for n in (0, H, 2 * H, 3 * H)]
+    stored += [initializer("shape", np.array([0, -1])), initializer("outer", np.array([0, -1]))]
+    stored.append(initializer("last", np.array([3])))
+    nodes = [*folding_nodes(17), *branches([gru_node("a")], [gru_node("b")])]
+    return model(nodes, stored).SerializeToString()
+
+
+@pytest.mark.parametrize("kind", ["plain", "folded"])
+@FUZZ
+@given(data=st.data())
+def test_a_changed_file(kind: str, data: st.DataObject) -> None:
+    survives(changed(valid(kind), data))
