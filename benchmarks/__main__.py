@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure everything, print the table, keep it as JSON.
+"""`python -m benchmarks`: measure everything, keep it as JSON and as README's table.
 
 Each row runs `memcurse` and a named peer in turn as whole processes and gives medians.
 """
@@ -21,6 +21,8 @@ BIN = Path(sys.executable).parent
 MEMCURSE = str(BIN / "memcurse")
 PYTHON = sys.executable
 RESULTS = Path(__file__).parent / "results.json"
+README = Path(__file__).parents[1] / "README.md"
+MARKS = ("<!-- benchmarks -->\n", "<!-- /benchmarks -->")
 VERSIONS = ("numpy", "scipy", "safetensors", "typer", "rich")
 
 
@@ -108,11 +110,20 @@ def table(rows: Sequence[tuple[Case, Figure]]) -> str:
     return "\n".join(lines)
 
 
+def keep_in_readme(rows: str) -> None:
+    """Put the table between README's marks."""
+    text = README.read_text()
+    before, rest = text.split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    README.write_text(f"{before}{MARKS[0]}{rows}\n{MARKS[1]}{after}")
+
+
 def main() -> None:
     """Measure, print and keep."""
     with tempfile.TemporaryDirectory() as folder:
         rows = [(case, compare(case.ours, case.peer, case.pairs)) for case in cases(Path(folder))]
     print(table(rows))
+    keep_in_readme(table(rows))
     environment = {
         "python": platform.python_version(),
         "machine": platform.machine(),
