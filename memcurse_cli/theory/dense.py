@@ -59,7 +59,7 @@ def dense_sensitivity(
     usable = basis.condition < EIGENBASIS_CONDITION
     remembered = math.inf
     if usable and decay > 0:
-        remembered = (FORGOTTEN + math.log(basis.condition)) / decay
+        remembered = 1 + (FORGOTTEN + math.log(basis.condition)) / decay  # 1: what A = 0 remembers
     elif decay > 0:
         remembered = remembered_lags(matrix)
     if horizon is not None and horizon <= remembered:

@@ -137,7 +137,7 @@ def test_monte_carlo() -> None:
     assert_allclose(sampled, found, atol=0.03 * np.abs(found).max())
 
 
-@pytest.mark.parametrize("make", [layers.coupled, layers.channels])
+@pytest.mark.parametrize("make", [layers.channels])
 def test_automatic_differentiation_of_a_simulated_loss(make: Callable[[], Layer]) -> None:
     """jax.hessian of ½ mean (y - y*)² at y = y*, with λ and γ moved as the Jacobian says."""
     jax = pytest.importorskip("jax")

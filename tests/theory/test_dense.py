@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.linalg import solve_discrete_lyapunov
+from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random, sums, with_eigenvalues
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure
+from memcurse_cli.theory.dense_result import DenseSensitivity
+from memcurse_cli.theory.dense_stationary import (
+    remembered_lags,
+    sensitivity_by_eigenbasis,
+    sensitivity_by_lags,
+)
+from memcurse_cli.theory.moments import moments
+
+MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
+INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997, 1.0)), MIXTURE]
+LONG = 900  # steps after which every stable matrix here has forgotten its input
+DIAGONALISABLE = [name for name in MATRICES if name not in ("nilpotent", "defective")]
+
+
+def readin_of(matrix: np.ndarray, inputs: int = 2) -> np.ndarray:
+    return np.random.default_rng(9).normal(size=(len(matrix), inputs))
+
+
+def assert_is(
+    found: DenseSensitivity, second_moment: np.ndarray, entries: np.ndarray, tolerance: float
+) -> None:
+    assert found.per_entry is not None
+    assert found.second_moment is not None
+    assert_allclose(found.second_moment, second_moment, rtol=tolerance)
+    scale = entries.max()
+    assert_allclose(found.per_entry, entries, rtol=tolerance, atol=tolerance * scale)
+    assert found.total == pytest.approx(entries.sum(), rel=tolerance)
+    assert found.relative == pytest.approx(entries.sum() / second_moment.sum(), rel=tolerance)
+    assert found.reason is None
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+@pytest.mark.parametrize("name", MATRICES)
+def test_an_infinite_sequence_is_the_sum_over_responses(
+    name: str, autocorrelation: Autocorrelation
+) -> None:
+    matrix = MATRICES[name]
+    readin = readin_of(matrix)
+    wanted = sums(matrix, readin, autocorrelation, LONG)
+    basis = eigenbasis(matrix)
+    assert_is(dense_sensitivity(matrix, basis, readin, autocorrelation), *wanted, 1e-10)
+    lags = remembered_lags(matrix)
+    assert_is(sensitivity_by_lags(matrix, readin, autocorrelation, lags), *wanted, 1e-10)
+    if name in DIAGONALISABLE:
+        assert_is(sensitivity_by_eigenbasis(basis, readin, autocorrelation), *wanted, 1e-10)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 40])
+@pytest.mark.parametrize("name", [*MATRICES, *UNSTABLE])
+def test_a_finite_sequence_is_the_sum_over_responses(name: str, steps: int) -> None:
+    matrix = {**MATRICES, **UNSTABLE}[name]
+    readin = readin_of(matrix)
+    for autocorrelation in INPUTS:
+        wanted = sums(matrix, readin, autocorrelation, steps)
+        found = dense_sensitivity(matrix, eigenbasis(matrix), readin, autocorrelation, steps)
+        assert_is(found, *wanted, 1e-10)
+
+
+def test_without_a_readin_every_state_is_driven_alone() -> None:
+    matrix = MATRICES["random"]
+    for horizon in (None, 7):
+        found, same = (
+            dense_sensitivity(matrix, eigenbasis(matrix), readin, MIXTURE, horizon)
+            for readin in (None, np.eye(5))
+        )
+        assert_allclose(found.per_entry, same.per_entry, rtol=1e-12)
+
+
+def test_white_noise_by_stein_equations() -> None:
+    """``tr G tr Σ + 2 Re Σ_ij g_i σ_j λ_iλ_j/(1-λ_iλ_j)``, with G and Σ from SciPy."""
+    matrix = random(12, 0.97, 5)
+    readin = readin_of(matrix, 3)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), readin)
+    covariance = solve_discrete_lyapunov(matrix, readin @ readin.T)
+    assert_allclose(found.second_moment, np.diag(covariance), rtol=1e-9)
+    gram = solve_discrete_lyapunov(matrix, np.eye(12))
+    values, vectors = np.linalg.eig(matrix)
+    inverse = np.linalg.inv(vectors)
+    g, sigma = np.diag(inverse @ gram @ vectors), np.diag(inverse @ covariance @ vectors)
+    products = np.outer(values, values)
+    rest = g @ (products / (1 - products)) @ sigma
+    assert found.total == pytest.approx(
+        np.trace(gram) * np.trace(covariance) + 2 * rest.real, rel=1e-9
+    )
+
+
+def test_monte_carlo_and_automatic_differentiation() -> None:
+    """The mean of ‖dh_T/dA‖² over sampled inputs, dh_T/dA from jax.jacfwd of the loop itself."""
+    jax = pytest.importorskip("jax")
+    matrix, horizon, rho = random(3, 0.8, 7), 12, 0.6
+    readin = readin_of(matrix, 1)
+    generator = np.random.default_rng(0)
+    data = np.empty((4000, horizon))
+    data[:, 0] = generator.normal(size=4000)
+    for step in range(1, horizon):
+        noise = generator.normal(size=4000)
+        data[:, step] = rho * data[:, step - 1] + math.sqrt(1 - rho**2) * noise
+
+    def last_state(a, inputs):
+        return jax.lax.fori_loop(
+            0, horizon, lambda t, h: a @ h + readin[:, 0] * inputs[t], jax.numpy.zeros(3)
+        )
+
+    with jax.enable_x64(True):
+        each = jax.vmap(jax.jacfwd(last_state), (None, 0))(matrix, data)
+    autocorrelation = Autocorrelation.from_rho(rho)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), readin, autocorrelation, horizon)
+    sampled = np.mean(np.sum(np.asarray(each) ** 2, axis=1), axis=0)
+    assert_allclose(sampled, found.per_entry, rtol=0.12)
+    assert float(sampled.sum()) == pytest.approx(found.total, rel=0.05)
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+@pytest.mark.parametrize("horizon", [None, 1, 2, 300])
+def test_a_diagonal_matrix_is_a_diagonal_layer(
+    autocorrelation: Autocorrelation, horizon: int | None
+) -> None:
+    """Where B is the identity, dh/dA_ii = dh_i/dλ_i, and nothing else moves h_i by A_ii."""
+    values = np.array([0.0, 0.5, -0.8, 0.99])
+    matrix = np.diag(values)
+    with np.errstate(divide="ignore"):
+        layer = moments(np.log(values.astype(complex)), autocorrelation, horizon)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), None, autocorrelation, horizon)
+    assert_allclose(found.second_moment, layer.second_moment, rtol=1e-10)
+    assert_allclose(np.diag(found.per_entry), layer.sensitivity, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", DIAGONALISABLE)
+def test_a_long_horizon_is_an_infinite_one(name: str) -> None:
+    matrix = MATRICES[name]
+    readin = readin_of(matrix)
+    limit = dense_sensitivity(matrix, eigenbasis(matrix), readin, MIXTURE)
+    for horizon in (700, 10**9):
+        found = dense_sensitivity(matrix, eigenbasis(matrix), readin, MIXTURE, horizon)
+        assert_is(found, limit.second_moment, limit.per_entry, 1e-9)
+
+
+@pytest.mark.parametrize("name", ["nilpotent", "defective"])
+def test_a_defective_matrix_goes_by_lags_at_any_horizon(name: str) -> None:
+    matrix = MATRICES[name]
+    basis = eigenbasis(matrix)
+    assert basis.condition > 1e8
+    limit = dense_sensitivity(matrix, basis)
+    found = dense_sensitivity(matrix, basis, horizon=10**9)
+    assert_allclose(found.per_entry, limit.per_entry, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", UNSTABLE)
+def test_an_infinite_sequence_of_an_unstable_matrix_diverges(name: str) -> None:
+    matrix = UNSTABLE[name]
+    found = dense_sensitivity(matrix, eigenbasis(matrix))
+    assert found.total == found.relative == math.inf
+    assert np.isposinf(found.second_moment).all()
+    assert found.per_entry is None
+
+
+def test_an_explosion_within_the_horizon_is_infinite_and_never_nan() -> None:
+    matrix = random(3, 3.0, 1)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), horizon=1000)
+    assert found.total == found.relative == math.inf
+    assert np.isposinf(found.second_moment).all()
+    assert np.isposinf(found.per_entry).all()
+
+
+def test_non_normal_matrices_keep_their_digits_on_both_sides_of_the_switch() -> None:
+    """Ever larger entries above the diagonal: κ(P) from 1 to beyond 1e8."""
+    generator = np.random.default_rng(1)
+    conditions = []
+    for strength in (0.0, 0.3, 0.6, 1.0):
+        upper = strength * np.triu(generator.normal(size=(16, 16)), 1)
+        rotation = np.linalg.qr(generator.normal(size=(16, 16)))[0]
+        matrix = rotation @ (np.diag(generator.uniform(-0.9, 0.9, 16)) + upper) @ rotation.T
+        basis = eigenbasis(matrix)
+        conditions.append(basis.condition)
+        found = dense_sensitivity(matrix, basis)
+        assert_is(found, *sums(matrix, np.eye(16), WHITE, 300), 1e-4)
+    assert conditions[0] < 1.0001
+    assert conditions[2] > 1e5
+    assert conditions[3] > 1e8
+
+
+def test_near_the_unit_circle() -> None:
+    """1 - λ² from the decay: a rotation that forgets in 1e9 steps, against its two modes."""
+    decay, angle = 1e-9, 0.3
+    logs = np.array([-decay + 1j * angle, -decay - 1j * angle])
+    vectors = np.array([[1, 1], [-1j, 1j]]) / math.sqrt(2)
+    matrix = (vectors @ np.diag(np.exp(logs)) @ np.linalg.inv(vectors)).real
+    basis = type(eigenbasis(matrix))(logs, vectors)
+    found = dense_sensitivity(matrix, basis)
+    variance = -1 / math.expm1(-2 * decay)
+    assert_allclose(found.second_moment, variance, rtol=1e-12)
+    # For a rotation A^aᵀA^b has the diagonal |λ|^(a+b) cos((b-a)θ), and so has the covariance.
+    lags = sum_of_squared_cosines(decay, angle)
+    assert_allclose(found.per_entry, variance**2 * lags, rtol=1e-9)
+
+
+def sum_of_squared_cosines(decay: float, angle: float) -> float:
+    """1 + 2 Σ_d e^(-2 decay d) cos²(θd)."""
+    steady = math.exp(-2 * decay) / -math.expm1(-2 * decay)
+    turning = np.exp(-2 * decay + 2j * angle) / (1 - np.exp(-2 * decay + 2j * angle))
+    return 1 + steady + turning.real
+
+
+def test_what_costs_too_much_says_so() -> None:
+    matrix = random(40, 1.01, 3)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), horizon=3000)
+    assert found.per_entry is None
+    assert "each entry" in str(found.reason)
+    assert math.isfinite(found.total)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), horizon=10**6)
+    assert (found.second_moment, found.total, found.relative) == (None, None, None)
+    assert "1000000 steps" in str(found.reason)
+
+
+def test_an_ill_conditioned_matrix_that_costs_too_much_says_so() -> None:
+    matrix = jordan(40, 1.0)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), horizon=10**5)
+    assert found.total is None
+    assert "ill-conditioned" in str(found.reason)
+    slow = jordan(2, 1 - 1e-12)
+    found = dense_sensitivity(slow, eigenbasis(slow))
+    assert found.total is None
+    assert "ill-conditioned" in str(found.reason)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    size=st.integers(1, 6),
+    radius=st.floats(0.01, 0.98),
+    rho=st.floats(0, 1),
+    horizon=st.none() | st.integers(1, 30),
+    scale=st.floats(1e-3, 1e3),
+)
+def test_relative_sensitivity_does_not_see_the_scale_of_b(
+    seed: int, size: int, radius: float, rho: float, horizon: int | None, scale: float
+) -> None:
+    matrix = random(size, radius, seed)
+    readin = np.random.default_rng(seed).normal(size=(size, 2))
+    autocorrelation = Autocorrelation.from_rho(rho)
+    one, other = (
+        dense_sensitivity(matrix, eigenbasis(matrix), factor * readin, autocorrelation, horizon)
+        for factor in (1.0, scale)
+    )
+    assert other.relative == pytest.approx(one.relative, rel=1e-9)
+    assert one.total == pytest.approx(one.per_entry.sum(), rel=1e-12)
+    assert np.all(one.per_entry >= -1e-9 * one.per_entry.max())
+
+
+def test_no_input_no_sensitivity() -> None:
+    matrix = random(3, 0.5)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), np.zeros((3, 1)))
+    assert found.total == found.relative == 0
+
+
+def test_henrici() -> None:
+    def departure(matrix: np.ndarray) -> float:
+        return henrici_departure(matrix, np.linalg.eigvals(matrix))
+
+    assert departure(MATRICES["rotation"]) == pytest.approx(0, abs=1e-7)
+    assert departure(jordan(4, 0.0)) == 1
+    assert departure(np.zeros((2, 2))) == 0
+    assert departure(np.array([[0.6, 1.0], [0, 0.8]])) == pytest.approx(1 / math.sqrt(2))
+    matrix = with_eigenvalues([0.1, 0.5, -0.7])
+    schur = 0.1**2 + 0.5**2 + 0.7**2
+    assert departure(matrix) == pytest.approx(
+        math.sqrt(1 - schur / np.linalg.norm(matrix) ** 2), rel=1e-9
+    )

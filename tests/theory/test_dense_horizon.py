@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from theory.matrices import MATRICES, UNSTABLE, eigenbasis, random, sums
+
+from memcurse_cli.theory import dense_horizon
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.dense_horizon import finite_dense_sensitivity
+
+INPUTS = [
+    WHITE,
+    *map(Autocorrelation.from_rho, (0.3, 0.997, 1.0)),
+    Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3)),
+]
+DIAGONALISABLE = {
+    name: matrix
+    for name, matrix in {**MATRICES, **UNSTABLE}.items()
+    if name not in ("nilpotent", "defective", "unstable jordan")
+}
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 50])
+@pytest.mark.parametrize("name", DIAGONALISABLE)
+def test_the_total_in_the_eigenbasis_is_the_sum_of_the_entries(
+    name: str, horizon: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = DIAGONALISABLE[name]
+    readin = np.random.default_rng(2).normal(size=(len(matrix), 2))
+    for autocorrelation in INPUTS:
+        second_moment, entries = sums(matrix, readin, autocorrelation, horizon)
+        each = finite_dense_sensitivity(matrix, None, readin, autocorrelation, horizon)
+        assert_allclose(each.per_entry, entries, rtol=1e-11, atol=1e-11 * entries.max())
+        with monkeypatch.context() as limited:
+            limited.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+            total = finite_dense_sensitivity(
+                matrix, eigenbasis(matrix), readin, autocorrelation, horizon
+            )
+        assert total.per_entry is None
+        assert "each entry" in str(total.reason)
+        assert_allclose(total.second_moment, second_moment, rtol=1e-11)
+        assert total.total == pytest.approx(entries.sum(), rel=1e-11)
+
+
+@pytest.mark.parametrize("chunk", [1, 60, 500])
+def test_chunks_of_any_size_give_the_same(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, readin = MATRICES["random"], np.ones((5, 1))
+    monkeypatch.setattr(dense_horizon, "CHUNK", chunk)
+    found = finite_dense_sensitivity(matrix, None, readin, INPUTS[-1], 23)
+    assert_allclose(found.per_entry, sums(matrix, readin, INPUTS[-1], 23)[1], rtol=1e-12)
+
+
+def test_an_explosion_is_infinite_in_the_eigenbasis_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+    matrix = random(3, 3.0, 1)
+    found = finite_dense_sensitivity(matrix, eigenbasis(matrix), None, WHITE, 1000)
+    assert found.total == math.inf
+    assert np.isposinf(found.second_moment).all()
+
+
+def test_memory_does_not_grow_with_the_square_of_the_horizon() -> None:
+    """A table over all pairs of times would be 64 × 1000² elements, half a gigabyte."""
+    matrix = random(16, 0.999, 2)
+    finite_dense_sensitivity(matrix, None, None, WHITE, 2)
+    tracemalloc.start()
+    finite_dense_sensitivity(matrix, None, None, WHITE, 2000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 80 * 2**20

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memcurse_cli.theory.diagonality import DENSE_ORDER, TOP, diagonality_scores
+
+
+def gram(order: int, rank: int, seed: int) -> np.ndarray:
+    responses = np.random.default_rng(seed).normal(size=(order, rank))
+    responses *= np.random.default_rng(seed + 1).lognormal(sigma=2, size=(order, 1))
+    return responses @ responses.T
+
+
+def by_definition(whole: np.ndarray) -> tuple[float, ...]:
+    """Zucchet & Orvieto 2024, figure 4, from the whole matrix."""
+    values, vectors = np.linalg.eigh(whole)
+    top = vectors[:, np.argsort(values)[-TOP:]]
+    kept = np.diag(whole) > 0
+    roots = np.sqrt(np.diag(whole)[kept])
+    scaled = whole[np.ix_(kept, kept)] / np.outer(roots, roots)
+    return (
+        np.trace(whole),
+        np.sum(np.diag(whole) ** 2) / np.sum(whole**2),
+        values[-1],
+        np.linalg.eigvalsh(scaled)[-1],
+        np.mean(1 / np.sum(top**4, axis=0)),
+    )
+
+
+def found(blocks: list[np.ndarray]) -> tuple[float, ...]:
+    scores = diagonality_scores(blocks)
+    assert scores is not None
+    return (
+        scores.trace,
+        scores.diagonality,
+        scores.sharpness,
+        scores.adam_residual,
+        scores.concentration,
+    )
+
+
+@settings(max_examples=50)
+@given(order=st.integers(1, 30), rank=st.integers(1, 40), seed=st.integers(0, 2**32 - 2))
+def test_one_matrix(order: int, rank: int, seed: int) -> None:
+    whole = gram(order, rank, seed)
+    scores = found([whole[None]])
+    # The eigenvectors of the null space are one choice among many.
+    known = 5 if min(rank, order) >= min(TOP, order) else 4
+    assert scores[:known] == pytest.approx(by_definition(whole)[:known], rel=1e-6)
+    assert 1 / order * (1 - 1e-12) <= scores[1] <= 1 + 1e-12
+    assert 1 - 1e-9 <= scores[3] <= order * (1 + 1e-9)
+    assert 1 - 1e-9 <= scores[4] <= order * (1 + 1e-9)
+
+
+def test_blocks_are_the_block_diagonal_matrix() -> None:
+    """Of several shapes, in several arrays, many enough that most blocks need no eigenvalues."""
+    arrays = [
+        np.stack([gram(4, 6, seed) for seed in range(40)]),
+        np.stack([gram(7, 9, seed) for seed in range(100, 120)]),
+        gram(12, 20, 7)[None],
+    ]
+    every = [block for array in arrays for block in array]
+    order = sum(map(len, every))
+    whole = np.zeros((order, order))
+    start = 0
+    for block in every:
+        end = start + len(block)
+        whole[start:end, start:end] = block
+        start = end
+    for some in (arrays, arrays[::-1]):
+        assert found(some) == pytest.approx(by_definition(whole), rel=1e-9)
+        scores = diagonality_scores(some)
+        assert scores is not None
+        assert scores.order == order
+
+
+def test_the_extremes() -> None:
+    identity = found([np.eye(8)[None]])
+    assert identity[1:4] == pytest.approx((1, 1, 1))
+    assert identity[4] == pytest.approx(1)
+    constant = found([np.ones((1, 8, 8))])
+    assert constant[1:4] == pytest.approx((1 / 8, 8, 8))
+    spread = np.ones((1, 8, 8)) + 1e-3 * np.diag(np.arange(8.0))
+    values, vectors = np.linalg.eigh(spread[0])
+    assert 1 / np.sum(vectors[:, -1] ** 4) == pytest.approx(8, rel=1e-3)
+    assert found([spread])[2] == pytest.approx(values[-1])
+
+
+def test_a_large_matrix_by_lanczos() -> None:
+    order = DENSE_ORDER + 20
+    whole = gram(order, 30, 3)
+    assert found([whole[None]]) == pytest.approx(by_definition(whole), rel=1e-7)
+
+
+def test_a_large_diagonal_matrix() -> None:
+    """Every coordinate is an eigenvector; Lanczos breaks down where all values are equal."""
+    order = DENSE_ORDER + 1
+    equal = found([2 * np.eye(order)[None]])
+    assert equal[:4] == pytest.approx((2 * order, 1, 2, 1))
+    distinct = found([np.diag(np.arange(1.0, order + 1))[None]])
+    assert distinct[2:] == pytest.approx((order, 1, 1), rel=1e-6)
+
+
+def test_a_parameter_without_effect_is_left_out_of_the_residual() -> None:
+    whole = np.zeros((3, 3))
+    whole[:2, :2] = [[4, 2], [2, 4]]
+    scores = found([whole[None]])
+    assert scores[3] == pytest.approx(1.5)
+    assert scores[2] == pytest.approx(6)
+
+
+def test_nothing_to_score() -> None:
+    assert diagonality_scores([]) is None
+    assert diagonality_scores([np.zeros((2, 3, 3))]) is None
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e200])
+def test_what_leaves_the_range_of_a_float_is_refused(value: float) -> None:
+    with np.errstate(over="ignore"), pytest.raises(OverflowError):
+        diagonality_scores([np.full((1, 2, 2), value)])
