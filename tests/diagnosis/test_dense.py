@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -35,8 +37,8 @@ def derivative(transition: Floats, readin: Floats, steps: int, entry: tuple[int,
     return np.asarray((above - below) / (2 * STEP))
 
 
-def only(state: dict[str, Floats], **options: object) -> LayerReport:
-    (layer,) = inspect(state, **options).layers  # type: ignore[arg-type]
+def only(state: dict[str, Floats], **options: Any) -> LayerReport:
+    (layer,) = inspect(state, **options).layers
     return layer
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -165,7 +166,7 @@ def test_the_histogram_counts_every_stable_eigenvalue() -> None:
         (lambda: inspect(diagonal(0.999)), "MC401"),
     ],
 )
-def test_findings(condition, code: str) -> None:  # type: ignore[no-untyped-def]
+def test_findings(condition: Callable[[], Report], code: str) -> None:
     assert code in codes(condition())
 
 

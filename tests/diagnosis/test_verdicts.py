@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from memcurse_cli.diagnosis.report import Direction
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import (
     direction,
@@ -64,8 +65,8 @@ def test_step_effect_and_the_rate_that_reaches_the_limit_are_inverse() -> None:
         (0.05, "decorrelating", "ok"),
     ],
 )
-def test_group_verdict(effect: float | None, way: str, verdict: str) -> None:
-    assert group_verdict(effect, way, Settings()) == verdict  # type: ignore[arg-type]
+def test_group_verdict(effect: float | None, way: Direction, verdict: str) -> None:
+    assert group_verdict(effect, way, Settings()) == verdict
 
 
 def test_the_limits_are_the_users() -> None:
