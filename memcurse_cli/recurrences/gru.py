@@ -8,11 +8,12 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import gru_spectra
-from memcurse_cli.recurrences.reading import log_sigmoid, read_real, sigmoid
+from memcurse_cli.recurrences.gated_layer import gru_recurrence
+from memcurse_cli.recurrences.reading import read_real
 from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import (
-    WITHOUT_BIAS,
     GateBias,
     hidden_weights,
     read_gate_biases,
@@ -54,20 +55,11 @@ class GRU:
         """
         size = weight_rows(store, match) // len(GATES)
         biases = read_gate_biases(store, match, GATES, size)
-        update = biases["update"]
-        eigenvalue, opposite = sigmoid(update.total), sigmoid(-update.total)
-        return Recurrence(
-            name=match.layer,
+        return gru_recurrence(
+            match,
             family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_sigmoid(update.total).astype(np.complex128),
-            log_gain=log_sigmoid(-update.total).astype(np.complex128),
-            # d log(1 - λ)/db = -λ
-            parameters=update.groups("update", eigenvalue * opposite, -eigenvalue),
-            input_dependent=True,
-            stable_by_construction=True,
-            assumptions=() if update.parts else (WITHOUT_BIAS,),
-            hidden_feedback=True,
+            biases=biases,
+            function=Sigmoid(),
             hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
         )
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import lstm_spectra
-from memcurse_cli.recurrences.reading import log_sigmoid, read_real, sigmoid
+from memcurse_cli.recurrences.gated_layer import lstm_recurrence
+from memcurse_cli.recurrences.reading import read_real
 from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import (
-    WITHOUT_BIAS,
     GateBias,
     hidden_weights,
     read_gate_biases,
@@ -54,22 +53,11 @@ class LSTM:
         """
         size = weight_rows(store, match) // len(GATES)
         biases = read_gate_biases(store, match, GATES, size)
-        forget, opened = biases["forget"], biases["input"]
-        eigenvalue = sigmoid(forget.total)
-        return Recurrence(
-            name=match.layer,
+        return lstm_recurrence(
+            match,
             family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_sigmoid(forget.total).astype(np.complex128),
-            log_gain=log_sigmoid(opened.total).astype(np.complex128),
-            parameters=(
-                *forget.groups("forget", eigenvalue * sigmoid(-forget.total)),
-                *opened.groups("input", np.zeros(size), sigmoid(-opened.total)),
-            ),
-            input_dependent=True,
-            stable_by_construction=True,
-            assumptions=() if forget.parts else (WITHOUT_BIAS,),
-            hidden_feedback=True,
+            biases=biases,
+            function=Sigmoid(),
             hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
         )
 
