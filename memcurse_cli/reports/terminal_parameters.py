@@ -32,7 +32,7 @@ def parameter_lines(
 
     def table(names: Names) -> Drawn:
         rows = [_row(entry, names) for entry in shown]
-        columns = _columns()
+        columns = _columns({layer.dense is not None for _, layer, _ in shown})
         if len(layers) == 1:
             where = [column.heading for column in columns].index(WHERE)
             del columns[where]
@@ -60,8 +60,11 @@ def _entries(layers: Sequence[LayerReport], *, every: bool) -> list[Entry]:
     return sorted(entries, key=lambda entry: parameter_rank(entry[0]), reverse=True)
 
 
-def _columns() -> list[Column]:
-    effect_meaning = "Effect: the state's change by one step on the p99 element, lr √κ."
+def _columns(dense: set[bool]) -> list[Column]:
+    """The columns; an effect is that of a whole matrix where a layer is dense."""
+    meanings = {False: "the p99 element, lr √κ", True: "all entries of a dense matrix, lr √κ(A)"}
+    moved = "; on ".join(meaning for kind, meaning in meanings.items() if kind in dense)
+    effect_meaning = f"Effect: the state's change by one step on {moved}."
     rounding = "bf16, fp16, fp32: the state's error, in %, when the group is stored so."
     return [
         Column("", align="left"),
