@@ -25,8 +25,9 @@ AutocorrelationOption = Annotated[
     str | None,
     typer.Option(
         "--autocorrelation",
-        metavar="W:RHO,…",
-        help="A mixture R(Δ) = Σ w ρ^|Δ|, as '0.332:0,0.044:0.997'.",
+        metavar="W:RHO,…|FILE",
+        help="A mixture R(Δ) = Σ w ρ^|Δ|, as '0.332:0,0.044:0.997' or as the JSON that memcurse "
+        "autocorrelation wrote.",
     ),
 ]
 HorizonOption = Annotated[

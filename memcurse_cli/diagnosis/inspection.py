@@ -10,6 +10,7 @@ from typing import Any
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.diagnosis.diagnose import diagnose
 from memcurse_cli.diagnosis.report import (
     CheckpointSummary,
@@ -55,7 +56,8 @@ def inspect(
     Args:
         checkpoint: the path of a checkpoint, or a state dict of NumPy, torch or JAX arrays.
         rho: the drive's autocorrelation is ρ^|Δ|; white noise (0) by default.
-        autocorrelation: a mixture instead of one ρ, as `Autocorrelation` or ``"w:ρ,…"``.
+        autocorrelation: a mixture instead of one ρ, as `Autocorrelation`, as ``"w:ρ,…"``, or as
+            the path of the JSON that memcurse autocorrelation wrote.
         horizon: the number of steps T of a sequence that starts from a zero state. Without it
             the horizon that the checkpoint's metadata names, else an infinite sequence.
         learning_rate: the change that one optimizer step makes to a parameter.
@@ -154,9 +156,7 @@ def _autocorrelation(
             where="--rho",
             remedy="give --rho for one decay or --autocorrelation for a mixture",
         )
-    if isinstance(autocorrelation, str):
-        return Autocorrelation.parse(autocorrelation)
-    return autocorrelation
+    return read_autocorrelation(autocorrelation)
 
 
 def _with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:

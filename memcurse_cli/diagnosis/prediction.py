@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import Moments, moments
@@ -110,7 +111,8 @@ def predict(
 
     Args:
         rho: one or more ρ in [0, 1], for inputs with R(Δ) = ρ^|Δ|; white noise by default.
-        autocorrelation: a mixture instead, or its text such as ``"0.332:0,0.044:0.997"``.
+        autocorrelation: a mixture instead, its text such as ``"0.332:0,0.044:0.997"``, or the path
+            of the JSON that memcurse autocorrelation wrote.
         modulus: one or more |λ|; by default from 0 to 1 - 1e-6.
         time_constant: one or more τ in steps instead, log|λ| = -1/τ, exact however large.
         angle: one or more arg λ in radians.
@@ -200,9 +202,7 @@ def _inputs(
         raise UsageError(
             "given beside an autocorrelation", where="rho", remedy="give one of the two"
         )
-    if isinstance(autocorrelation, str):
-        autocorrelation = Autocorrelation.parse(autocorrelation)
-    return [autocorrelation]
+    return [read_autocorrelation(autocorrelation)]
 
 
 def _single_rho(source: Autocorrelation) -> float | None:

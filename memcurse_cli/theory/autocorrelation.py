@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from memcurse_cli.errors import UsageError
 
 _EXAMPLE = "write WEIGHT:RHO pairs such as '0.332:0,0.044:0.997'"
@@ -92,6 +95,11 @@ class Autocorrelation:
     def __iter__(self) -> Iterator[tuple[float, float]]:
         """The pairs (weight, ρ)."""
         return iter(zip(self.weights, self.rhos, strict=True))
+
+    def at(self, lags: NDArray[np.float64]) -> NDArray[np.float64]:
+        """R(Δ) for lags Δ ≥ 0."""
+        decays = np.power(np.array(self.rhos)[:, None], lags)
+        return np.asarray(np.array(self.weights) @ decays)
 
     @property
     def variance(self) -> float:

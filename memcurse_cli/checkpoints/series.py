@@ -1,0 +1,124 @@
+"""Sequences of samples: tables of text, or one array of any checkpoint format."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.source import LocalFile
+from memcurse_cli.errors import CheckpointError, UsageError
+
+TEXT_EXTENSIONS = (".csv", ".txt", ".tsv", ".dat")
+NAMES_SHOWN = 5
+
+
+def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArray[Any]:
+    """One array of samples of shape (T), (T, F) or (N, T, F).
+
+    Nothing in any file is unpickled. A text file is a table with a step per line and a feature per
+    column, with or without a line of headings; empty cells are NaN.
+
+    Args:
+        path: .csv, .txt, .tsv or .dat, or .npy, .npz, safetensors and every other checkpoint.
+        name: which array, where the file holds several.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or not numeric.
+        UsageError: no array or several arrays are meant by the name.
+    """
+    shown = printable(os.fspath(path))
+    if shown.lower().endswith(TEXT_EXTENSIONS):
+        if name is not None:
+            raise UsageError(
+                "a table of text has no named arrays", where=shown, remedy="leave --array out"
+            )
+        file = LocalFile(path)
+        try:
+            return _table(bytes(file.read(0, file.size)), shown)
+        finally:
+            file.close()
+    with open_checkpoint(path) as store:
+        return store.read(_choose(tuple(store.tensors), name, shown))
+
+
+def _choose(names: tuple[str, ...], name: str | None, where: str) -> str:
+    listed = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
+    if name is None and len(names) > 1:
+        raise UsageError(
+            f"the file holds {len(names)} arrays ({listed})",
+            where=where,
+            remedy="name one with --array NAME",
+        )
+    if name is not None and name not in names:
+        raise UsageError(
+            f"no array is called {printable(name, 80)!r}", where=where, remedy=f"there are {listed}"
+        )
+    return names[0] if name is None else name
+
+
+def _table(content: bytes, where: str) -> NDArray[np.float64]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _not_numeric(where, line, "bytes that are not text") from error
+    rows: list[list[float]] = []
+    width, headed = 0, False
+    for line, cells in _rows(text):
+        try:
+            values = [float(cell) if cell else np.nan for cell in cells]
+        except ValueError:
+            wrong = next(cell for cell in cells if cell and not _is_number(cell))
+            if rows or headed or any(map(_is_number, cells)):
+                raise _not_numeric(where, line, f"'{printable(wrong, 40)}'") from None
+            headed, width = True, len(cells)
+            continue
+        if width and len(values) != width:
+            raise CheckpointError(
+                f"line {line} has {len(values)} columns, the lines before it {width}",
+                where=where,
+                remedy="give every step the same features",
+            )
+        width = len(values)
+        rows.append(values)
+    table = np.array(rows, np.float64).reshape(len(rows), width)
+    return table[:, 0] if width == 1 else table
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The line number and the cells of each line; blank lines and # comments are passed over."""
+    lines = text.splitlines()
+    kept = [
+        (n, line) for n, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"
+    ]
+    first = kept[0][1] if kept else ""
+    separator = next((mark for mark in ",;\t" if mark in first), None)
+    for number, line in kept:
+        if separator is None:
+            yield number, line.split()
+            continue
+        cells = next(csv.reader([line], delimiter=separator))
+        yield number, [cell.strip() for cell in cells]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _not_numeric(where: str, line: int, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"line {line} holds {what}, which is not a number",
+        where=where,
+        remedy="give numbers, one step per line, and at most one line of headings",
+    )

@@ -1,0 +1,340 @@
+"""The statistics of an input: from sequences to the autocorrelation that the theory takes.
+
+>>> import numpy
+>>> from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation
+>>> noise = numpy.random.default_rng(0).standard_normal(10_000)
+>>> estimate_autocorrelation(noise).components
+((0.99..., 0.0),)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.decay_mixture import fit_decays, simplify
+from memcurse_cli.theory.empirical_autocorrelation import (
+    EmpiricalAutocorrelation,
+    empirical_autocorrelation,
+    gaussian_standard_error,
+)
+
+SCHEMA = "memcurse.autocorrelation/1"
+
+Estimator = Literal["unbiased", "biased"]
+ESTIMATORS: tuple[Estimator, ...] = ("unbiased", "biased")
+
+DEFAULT_LAGS = 4096
+MOST_LAGS = 100_000
+MOST_FILE_BYTES = 2**28
+CHANCE = 2.0  # standard errors that a simpler mixture may move a lag by
+ROUNDING = 1e-12  # of the mean square: what is left of a constant after centring
+
+
+@dataclass(frozen=True)
+class AutocorrelationEstimate:
+    """R̂(Δ) of some sequences and the mixture of decays that follows it.
+
+    Attributes:
+        source: the file, or what the data were called.
+        sequences: N.
+        steps: T.
+        features: F.
+        masked: samples that were left out.
+        estimator: ``unbiased`` divides by the number of products, ``biased`` by that of samples.
+        centred: whether each feature's mean was taken away.
+        centring_bias: what that takes from every lag in the mean, the variance of the estimated
+            mean; 0 where nothing was taken away.
+        components: (weight, ρ) pairs of the mixture.
+        values: R̂(0..K) by the estimator.
+        fitted: what the estimator would give for the mixture, in the mean.
+        standard_errors: of each R̂(Δ).
+        standard_error_method: ``sequences`` from the spread between sequences, ``gaussian`` from
+            the mixture for a single one, as if it were Gaussian and its features independent.
+        relative_rms: the root mean square of values - fitted over all lags, by R̂(0).
+        relative_max: the largest |values - fitted|, by R̂(0).
+        worst_lag: the lag of that.
+    """
+
+    source: str
+    sequences: int
+    steps: int
+    features: int
+    masked: int
+    estimator: Estimator
+    centred: bool
+    centring_bias: float
+    components: tuple[tuple[float, float], ...]
+    values: tuple[float, ...]
+    fitted: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+    standard_error_method: Literal["sequences", "gaussian"]
+    relative_rms: float
+    relative_max: float
+    worst_lag: int
+
+    @property
+    def autocorrelation(self) -> Autocorrelation:
+        """The mixture, as the theory takes it."""
+        weights, rhos = zip(*self.components, strict=True)
+        return Autocorrelation(weights, rhos)
+
+
+def estimate_autocorrelation(
+    data: NDArray[Any],
+    *,
+    lags: int | None = None,
+    centred: bool = False,
+    padding: float | None = None,
+    estimator: Estimator = "unbiased",
+    source: str = "data",
+) -> AutocorrelationEstimate:
+    """Estimate R(Δ) of sequences and fit a mixture of decays to it.
+
+    Args:
+        data: (T), (T, F) or (N, T, F) real samples.
+        lags: K; by default half the steps, at most 4096.
+        centred: subtract each feature's mean.
+        padding: leave out steps at either end of a sequence whose features all have this value;
+            NaN leaves out every NaN.
+        estimator: what R̂ is divided by. The mixture is that of the unbiased one in either case.
+        source: what errors call the data.
+
+    Raises:
+        UsageError: data of another shape or type, with NaN or inf, too short, or without variance.
+    """
+    samples = _sequences(data, source)
+    _check_finite(samples, data.ndim, padding, source)
+    count = _lags(lags, samples.shape[1], source)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = empirical_autocorrelation(samples, count, centred=centred, padding=padding)
+    found = _usable(found, explicit=lags is not None, source=source)
+    _check_variance(found, samples, centred=centred, source=source)
+    mixture, errors, method = _fit(found, samples.shape)
+    scale = found.taper if estimator == "biased" else np.ones_like(found.values)
+    known = np.arange(found.values.size, dtype=np.float64)
+    values, fitted = scale * found.values, scale * mixture.at(known)
+    off = np.abs(values - fitted) / found.values[0]
+    return AutocorrelationEstimate(
+        source=source,
+        sequences=samples.shape[0],
+        steps=samples.shape[1],
+        features=samples.shape[2],
+        masked=samples.size - found.observed,
+        estimator=estimator,
+        centred=centred,
+        centring_bias=_variance_of_mean(mixture, samples.shape) if centred else 0.0,
+        components=tuple(mixture),
+        values=tuple(values.tolist()),
+        fitted=tuple(fitted.tolist()),
+        standard_errors=tuple((scale * errors).tolist()),
+        standard_error_method=method,
+        relative_rms=float(np.sqrt(np.mean(off**2))),
+        relative_max=float(np.max(off)),
+        worst_lag=int(np.argmax(off)),
+    )
+
+
+def check_estimator(name: str) -> Estimator:
+    """The estimator of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for estimator in ESTIMATORS:
+        if name == estimator:
+            return estimator
+    raise UsageError(
+        f"'{name}' is not known", where="--estimator", remedy="give unbiased or biased"
+    )
+
+
+def read_autocorrelation(
+    given: Autocorrelation | str | os.PathLike[str],
+) -> Autocorrelation:
+    """What ``--autocorrelation`` means: ``"w:ρ,…"``, or a file that the command of that name wrote.
+
+    Raises:
+        UsageError: neither pairs nor such a file, or values outside their domain.
+    """
+    if isinstance(given, Autocorrelation):
+        return given
+    text = os.fspath(given)
+    if not os.path.exists(text):
+        try:
+            return Autocorrelation.parse(text)
+        except UsageError as error:
+            if _looks_like_pairs(text):
+                raise
+            raise UsageError(
+                f"'{text}' is neither a file nor a list of pairs",
+                where="autocorrelation",
+                remedy=f"{error.remedy}, or name the JSON that memcurse autocorrelation wrote",
+            ) from error
+    return _from_file(text)
+
+
+def _looks_like_pairs(text: str) -> bool:
+    return bool(text) and set(text) <= set("0123456789.:,;+-eE naif")
+
+
+def _from_file(path: str) -> Autocorrelation:
+    from memcurse_cli.checkpoints.source import LocalFile
+
+    file = LocalFile(path)
+    try:
+        if file.size > MOST_FILE_BYTES:
+            raise _no_estimate(file.path, "not the JSON of an autocorrelation")
+        document = json.loads(bytes(file.read(0, file.size)))
+    except (ValueError, RecursionError) as error:
+        raise _no_estimate(file.path, "not the JSON of an autocorrelation") from error
+    finally:
+        file.close()
+    schema = document.get("schema") if isinstance(document, Mapping) else None
+    if schema != SCHEMA:
+        raise _no_estimate(file.path, f"its schema is {str(schema)[:40]!r}, not {SCHEMA!r}")
+    try:
+        pairs = [(part["weight"], part["rho"]) for part in document["components"]]
+        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in pairs for v in p):
+            raise TypeError
+        weights, rhos = (tuple(map(float, column)) for column in zip(*pairs, strict=True))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _no_estimate(file.path, 'its "components" are not weights and rhos') from error
+    return Autocorrelation(weights, rhos)
+
+
+def _no_estimate(where: str, what: str) -> UsageError:
+    return UsageError(
+        what, where=where, remedy="write one with memcurse autocorrelation DATA --json"
+    )
+
+
+def _sequences(data: NDArray[Any], source: str) -> NDArray[Any]:
+    """(N, T, F) of any accepted shape."""
+    if data.dtype.kind == "c":
+        raise UsageError(
+            "the samples are complex", where=source, remedy="give real and imaginary part apart"
+        )
+    if data.ndim not in (1, 2, 3):
+        raise UsageError(
+            f"an array of shape {data.shape} is no set of sequences",
+            where=source,
+            remedy="give (steps), (steps, features) or (sequences, steps, features)",
+        )
+    shaped = data[:, None] if data.ndim == 1 else data
+    shaped = shaped if data.ndim == 3 else shaped[None]
+    if data.size == 0 or shaped.shape[1] < 2:
+        what = "no sample" if data.size == 0 else "one step"
+        raise UsageError(
+            f"an array of shape {data.shape} has {what}, too few for a lag",
+            where=source,
+            remedy="give two steps or more",
+        )
+    return shaped
+
+
+def _check_finite(samples: NDArray[Any], rank: int, padding: float | None, source: str) -> None:
+    if samples.dtype.kind not in "fV":
+        return
+    masks_nan = padding is not None and math.isnan(padding)
+    for index in range(samples.shape[0]):
+        block = np.asarray(samples[index], np.float64)
+        wrong = np.isinf(block) if masks_nan else ~np.isfinite(block)
+        if not wrong.any():
+            continue
+        step, feature = (int(axis[0]) for axis in np.nonzero(wrong))
+        place = [f"sequence {index}"] if rank == 3 else []
+        place += [f"step {step}"] + ([f"feature {feature}"] if rank > 1 else [])
+        is_nan = bool(np.isnan(block[step, feature]))
+        more = int(np.count_nonzero(wrong)) - 1
+        also = f", and {more} more of that sequence" if more else ""
+        raise UsageError(
+            f"{'NaN' if is_nan else 'an infinite value'} at {', '.join(place)} (from 0){also}",
+            where=source,
+            remedy="give --padding nan to leave missing samples out" if is_nan else "remove it",
+        )
+
+
+def _lags(lags: int | None, steps: int, source: str) -> int:
+    if lags is None:
+        return min(steps // 2, DEFAULT_LAGS)
+    if not 1 <= lags <= min(steps - 1, MOST_LAGS):
+        raise UsageError(
+            f"{lags} lags of {steps} steps",
+            where=f"{source}: --lags",
+            remedy=f"give 1 to {min(steps - 1, MOST_LAGS)}",
+        )
+    return lags
+
+
+def _usable(
+    found: EmpiricalAutocorrelation, *, explicit: bool, source: str
+) -> EmpiricalAutocorrelation:
+    """The lags up to the first that no two samples are apart."""
+    empty = np.flatnonzero(found.pairs == 0)
+    if empty.size == 0:
+        return found
+    count = int(empty[0])
+    if count == 0 or explicit or count == 1:
+        what = "every sample is masked" if count == 0 else f"no two samples are {count} steps apart"
+        raise UsageError(
+            f"{what} after masking", where=source, remedy="check --padding, or give fewer --lags"
+        )
+    errors = found.standard_errors
+    return EmpiricalAutocorrelation(
+        found.values[:count],
+        found.pairs[:count],
+        None if errors is None else errors[:count],
+        found.observed,
+    )
+
+
+def _check_variance(
+    found: EmpiricalAutocorrelation, samples: NDArray[Any], *, centred: bool, source: str
+) -> None:
+    variance = float(found.values[0])
+    if not math.isfinite(variance):
+        raise UsageError(
+            "the square of a sample is beyond the range of a float",
+            where=source,
+            remedy="scale the data",
+        )
+    level = float(np.nanmax(np.abs(np.asarray(samples[0], np.float64)), initial=0.0)) ** 2
+    if variance <= (ROUNDING * level if centred else 0.0):
+        raise UsageError(
+            "the samples do not vary" + (" about their mean" if centred else ": all are zero"),
+            where=source,
+            remedy="an input without variance drives no state",
+        )
+
+
+def _fit(
+    found: EmpiricalAutocorrelation, shape: tuple[int, ...]
+) -> tuple[Autocorrelation, NDArray[np.float64], Literal["sequences", "gaussian"]]:
+    """The mixture, the standard errors, and where these come from."""
+    sequences, steps, features = shape
+    full = fit_decays(found.values, found.pairs)
+    errors = found.standard_errors
+    method: Literal["sequences", "gaussian"] = "sequences"
+    if errors is None:
+        method = "gaussian"
+        errors = gaussian_standard_error(full, steps, sequences * features, found.values.size - 1)
+    tolerance = np.maximum(CHANCE * errors, ROUNDING * found.values[0])
+    return simplify(full, found.values, found.pairs, tolerance), errors, method
+
+
+def _variance_of_mean(mixture: Autocorrelation, shape: tuple[int, ...]) -> float:
+    """Σ_{|k|<T} (1-|k|/T) R(k) / (N T): of the mean of a feature over independent sequences."""
+    sequences, steps, _ = shape
+    k = np.arange(steps, dtype=np.float64)
+    share = np.where(k == 0, 1.0, 2.0) * (1 - k / steps)
+    return float(share @ mixture.at(k)) / (sequences * steps)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from theory.sequences import PAPER, gaussian
+
+from memcurse_cli.checkpoints.series import read_series
+from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation, read_autocorrelation
+from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.diagnosis.prediction import predict
+from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.reports.autocorrelation import to_json
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
+
+
+def test_every_shape_is_a_set_of_sequences() -> None:
+    data = gaussian(PAPER, (1, 300, 1), 0)
+    shapes = [data[0, :, 0], data[0], data]
+    found = [estimate_autocorrelation(array) for array in shapes]
+    assert found[0] == found[1] == found[2]
+    assert (found[0].sequences, found[0].steps, found[0].features) == (1, 300, 1)
+    assert len(found[0].values) == 151  # lags to half the steps
+    assert found[0].standard_error_method == "gaussian"
+    many = estimate_autocorrelation(gaussian(PAPER, (9, 300, 2), 0), lags=20)
+    assert many.standard_error_method == "sequences"
+    assert len(many.values) == len(many.fitted) == len(many.standard_errors) == 21
+
+
+def test_the_biased_estimator_has_the_same_mixture() -> None:
+    data = gaussian(PAPER, (20, 200, 4), 1)
+    unbiased = estimate_autocorrelation(data)
+    biased = estimate_autocorrelation(data, estimator="biased")
+    assert biased.components == unbiased.components
+    share = 1 - np.arange(101) / 200
+    assert biased.values == pytest.approx(share * np.array(unbiased.values), rel=1e-12)
+    assert biased.fitted == pytest.approx(share * np.array(unbiased.fitted), rel=1e-12)
+
+
+def test_a_mean_is_a_constant_input_until_it_is_subtracted() -> None:
+    data = 3 + gaussian(Autocorrelation.from_rho(0.0), (50, 200, 4), 2)
+    weights = {rho: weight for weight, rho in estimate_autocorrelation(data).components}
+    assert weights[1.0] == pytest.approx(9, rel=0.02)
+    assert weights[0.0] == pytest.approx(1, rel=0.02)
+    centred = estimate_autocorrelation(data, centred=True)
+    assert centred.components == (((pytest.approx(1, rel=0.02)), 0.0),)
+    assert centred.centring_bias == pytest.approx(1 / (50 * 200), rel=0.02)
+
+
+def test_centring_takes_the_variance_of_the_mean_away() -> None:
+    """Of 2 sequences of 60 steps with R = 0.9^|Δ|: Σ (1-|k|/60) R(k) / 120, summed by hand."""
+    mixture, shape = Autocorrelation.from_rho(0.9), (2, 60, 1)
+    taken = (1 + 2 * sum((1 - k / 60) * 0.9**k for k in range(1, 60))) / 120
+    found = [
+        estimate_autocorrelation(gaussian(mixture, shape, seed), lags=5, centred=True).values[0]
+        for seed in range(400)
+    ]
+    assert np.mean(found) == pytest.approx(1 - taken, abs=3 * np.std(found) / 20)
+    assert taken > 5 * np.std(found) / 20
+    many = estimate_autocorrelation(gaussian(mixture, (4000, 60, 1), 0), lags=30, centred=True)
+    assert many.centring_bias * 4000 == pytest.approx(taken * 2, rel=0.05)
+
+
+def test_masked_samples_change_nothing_that_is_left() -> None:
+    data = gaussian(PAPER, (8, 100, 3), 3)
+    padded = np.concatenate([data, np.zeros((8, 30, 3))], axis=1)
+    bare = estimate_autocorrelation(data, lags=40)
+    found = estimate_autocorrelation(padded, lags=40, padding=0.0)
+    assert found.masked == 8 * 30 * 3
+    assert found.values == pytest.approx(bare.values, rel=1e-12)
+    holes = padded.copy()
+    holes[:, 100:] = np.nan
+    assert estimate_autocorrelation(holes, lags=40, padding=np.nan).values == pytest.approx(
+        bare.values, rel=1e-12
+    )
+    # Without --lags, they end where no two samples are far enough apart.
+    assert len(estimate_autocorrelation(holes[:, 60:], padding=np.nan).values) == 36
+
+
+def test_its_json_is_an_autocorrelation_for_the_other_commands(tmp_path: Path) -> None:
+    np.save(tmp_path / "data.npy", gaussian(PAPER, (16, 200, 2), 4))
+    estimate = estimate_autocorrelation(read_series(tmp_path / "data.npy"))
+    path = tmp_path / "input.json"
+    path.write_text(json.dumps(to_json(estimate)))
+    assert read_autocorrelation(str(path)) == estimate.autocorrelation
+    lru = SAMPLES / "lru.safetensors"
+    by_file = inspect(lru, autocorrelation=str(path))
+    assert by_file == inspect(lru, autocorrelation=estimate.autocorrelation)
+    assert by_file.input.autocorrelation == estimate.components
+    assert predict(autocorrelation=path) == predict(autocorrelation=estimate.autocorrelation)
+
+
+def test_pairs_are_still_pairs() -> None:
+    assert read_autocorrelation("0.332:0,0.044:0.997") == PAPER
+    assert read_autocorrelation(PAPER) is PAPER
+    with pytest.raises(UsageError, match="write WEIGHT:RHO pairs such as") as caught:
+        read_autocorrelation("0.5")
+    assert "file" not in str(caught.value)
+    with pytest.raises(UsageError, match="neither a file nor a list of pairs"):
+        read_autocorrelation("absent.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not json", "not the JSON"),
+        ("[" * 100_000, "not the JSON"),
+        ("[]", "schema is 'None'"),
+        ('{"schema": "memcurse.report/1"}', "schema is 'memcurse.report/1'"),
+        ('{"schema": "memcurse.autocorrelation/1"}', "components"),
+        ('{"schema": "memcurse.autocorrelation/1", "components": []}', "components"),
+        ('{"schema": "memcurse.autocorrelation/1", "components": [{"weight": 1}]}', "components"),
+        (
+            '{"schema": "memcurse.autocorrelation/1", "components": [{"weight": "1", "rho": 0}]}',
+            "components",
+        ),
+        (
+            '{"schema": "memcurse.autocorrelation/1", "components": [{"weight": 1, "rho": NaN}]}',
+            "outside",
+        ),
+    ],
+)
+def test_a_file_that_is_something_else_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "input.json"
+    path.write_text(text)
+    with pytest.raises(MemcurseError, match=message):
+        read_autocorrelation(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (np.zeros((2, 2, 2, 2)), {}, r"shape \(2, 2, 2, 2\) is no set of sequences"),
+        (np.float64(1), {}, r"shape \(\) is no set"),
+        (np.zeros((3, 0)), {}, "no sample"),
+        (np.ones((5, 1, 2)), {}, "one step"),
+        (np.ones(8) * 1j, {}, "complex"),
+        (np.array([1.0, 2, np.nan, np.nan]), {}, r"NaN at step 2 \(from 0\), and 1 more"),
+        (np.array([[1.0, 2], [np.inf, 1]]), {}, "infinite value at step 1, feature 0"),
+        (
+            np.array([[[1.0], [2]], [[1], [np.nan]]]),
+            {},
+            "NaN at sequence 1, step 1, feature 0.*--padding nan",
+        ),
+        (np.array([1.0, np.inf, 2]), {"padding": np.nan}, "infinite value at step 1"),
+        (np.ones(8), {"lags": 8}, "8 lags of 8 steps; give 1 to 7"),
+        (np.ones(8), {"lags": 0}, "give 1 to 7"),
+        (np.zeros(8), {}, "all are zero"),
+        (np.full(8, 1e5 / 3), {"centred": True}, "do not vary about their mean"),
+        (np.full(8, 1e200), {}, "beyond the range of a float"),
+        (np.full(8, 2.0), {"padding": 2.0}, "every sample is masked"),
+        (
+            np.array([1.0, 2, np.nan, np.nan]),
+            {"padding": np.nan, "lags": 3},
+            "no two samples are 2 steps apart",
+        ),
+    ],
+)
+def test_bad_data_are_refused_with_their_place(
+    data: np.ndarray, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        estimate_autocorrelation(np.asarray(data), **options)

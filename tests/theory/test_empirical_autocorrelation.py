@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from theory.sequences import PAPER, estimate_covariance, gaussian
+
+from memcurse_cli.theory import empirical_autocorrelation as module
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.empirical_autocorrelation import (
+    empirical_autocorrelation,
+    gaussian_standard_error,
+    padded_steps,
+)
+
+
+def products(data: np.ndarray, seen: np.ndarray, lag: int) -> tuple[float, int]:
+    """Σ x(t) x(t+Δ) over what is seen, and how many, one by one."""
+    total, number = 0.0, 0
+    for sequence in range(data.shape[0]):
+        for step in range(data.shape[1] - lag):
+            for feature in range(data.shape[2]):
+                if seen[sequence, step, feature] and seen[sequence, step + lag, feature]:
+                    total += data[sequence, step, feature] * data[sequence, step + lag, feature]
+                    number += 1
+    return total, number
+
+
+@pytest.mark.parametrize("block", [1, 40, 2**22])
+@pytest.mark.parametrize("masking", ["none", "nan", "padding"])
+@pytest.mark.parametrize("centred", [False, True])
+def test_every_product_counts_once(
+    block: int, masking: str, centred: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
+    random = np.random.default_rng(0)
+    data = random.standard_normal((3, 11, 4)) + 2
+    seen = np.ones(data.shape, bool)
+    padding = None
+    if masking == "nan":
+        seen = random.random(data.shape) > 0.2
+        padding = np.nan
+    if masking == "padding":
+        seen[0, 8:] = seen[1, :2] = False
+        padding = -7.0
+    filled = np.where(seen, data, np.nan if padding is None else padding)
+    found = empirical_autocorrelation(filled, 7, centred=centred, padding=padding)
+    data = np.where(seen, data, 0.0)
+    if centred:
+        data = data - data.sum(axis=(0, 1)) / seen.sum(axis=(0, 1))
+    expected = [products(data, seen, lag) for lag in range(8)]
+    assert found.pairs.tolist() == [number for _, number in expected]
+    assert found.values == pytest.approx([total / n for total, n in expected], rel=1e-12, abs=1e-13)
+    assert found.observed == seen.sum()
+
+
+def test_equation_75_is_the_unbiased_estimator() -> None:
+    """Its T is the number of samples less one: T-|Δ|+1 products are divided by their number."""
+    x = np.random.default_rng(1).standard_normal(50)
+    last = x.size - 1
+    found = empirical_autocorrelation(x[None, :, None], 10)
+    for lag in range(11):
+        printed = sum(x[t] * x[t + lag] for t in range(last - lag + 1)) / (last - lag + 1)
+        assert found.values[lag] == pytest.approx(printed, rel=1e-12)
+    biased = np.correlate(x, x, "full")[last : last + 11] / x.size
+    assert found.taper * found.values == pytest.approx(biased, rel=1e-12)
+
+
+def test_padding_is_at_the_ends_only_and_in_every_feature() -> None:
+    block = np.array([[[0, 0], [0, 1], [0, 0], [2, 0], [0, 0], [0, 0]]])
+    assert padded_steps(block, 0).tolist() == [[True, False, False, False, True, True]]
+    assert padded_steps(np.zeros((1, 3, 2)), 0).all()
+
+
+def test_lags_that_no_two_samples_are_apart_have_no_value() -> None:
+    x = np.array([1.0, 1.0, np.nan, np.nan])[None, :, None]
+    found = empirical_autocorrelation(x, 3, padding=np.nan)
+    assert found.pairs.tolist() == [2, 1, 0, 0]
+    assert found.values[:2] == pytest.approx([1, 1])
+    assert np.isnan(found.values[2:]).all()
+
+
+@pytest.mark.parametrize(
+    "mixture", [PAPER, Autocorrelation.from_rho(0.0), Autocorrelation.from_rho(0.9)]
+)
+def test_the_gaussian_error_is_the_trace_of_quadratic_forms(mixture: Autocorrelation) -> None:
+    steps, lags = 60, 20
+    exact = np.sqrt(np.diag(estimate_covariance(mixture, steps, lags)))
+    found = gaussian_standard_error(mixture, steps, 1, lags)
+    assert found == pytest.approx(exact, rel=1e-10)
+    assert gaussian_standard_error(mixture, steps, 9, lags) == pytest.approx(exact / 3, rel=1e-10)
+
+
+def test_both_errors_are_the_spread_of_repeated_estimates() -> None:
+    mixture, steps, lags = Autocorrelation((0.5, 0.5), (0.0, 0.8)), 50, 10
+    runs = [
+        empirical_autocorrelation(gaussian(mixture, (40, steps, 1), seed), lags)
+        for seed in range(300)
+    ]
+    spread = np.std([run.values for run in runs], axis=0, ddof=1)
+    # 300 repetitions know a standard deviation to 4 %: five times that is allowed.
+    assert gaussian_standard_error(mixture, steps, 40, lags) == pytest.approx(spread, rel=0.2)
+    stated = np.sqrt(np.mean([np.square(run.standard_errors) for run in runs], axis=0))
+    assert stated == pytest.approx(spread, rel=0.2)
+
+
+def test_a_fixed_mean_adds_to_the_error_only_with_what_varies() -> None:
+    """x = μ + y: Var R̂ has 4μ² Var(mean of y) more, and a constant alone has no error."""
+    constant = Autocorrelation((9.0,), (1.0,))
+    assert gaussian_standard_error(constant, 30, 1, 5).tolist() == [0.0] * 6
+    both = Autocorrelation((1.0, 9.0), (0.0, 1.0))
+    random = np.random.default_rng(5)
+    x = 3 + random.standard_normal((4000, 30))
+    at_lag_2 = np.mean(x[:, 2:] * x[:, :-2], axis=1)
+    # The formula at lag 2 treats the products as sharing one mean: m = 28 of them.
+    assert gaussian_standard_error(both, 30, 1, 2)[2] == pytest.approx(np.std(at_lag_2), rel=0.1)
+
+
+@given(
+    st.integers(2, 5),
+    st.integers(2, 30),
+    st.integers(1, 3),
+    st.integers(0, 2**32 - 1),
+    st.floats(1e-3, 1e3),
+)
+def test_estimates_scale_with_the_square_and_forget_direction(
+    sequences: int, steps: int, features: int, seed: int, scale: float
+) -> None:
+    data = np.random.default_rng(seed).standard_normal((sequences, steps, features))
+    one = empirical_autocorrelation(data, steps - 1)
+    two = empirical_autocorrelation(scale * data[:, ::-1], steps - 1)
+    assert two.values == pytest.approx(scale**2 * one.values, rel=1e-9, abs=1e-12 * scale**2)
+    assert (np.abs(one.values * one.taper) <= one.values[0] * (1 + 1e-12)).all()
