@@ -15,6 +15,14 @@ def decay_of_the_state(
     layer: torch.nn.Module, config: PretrainedConfig, steps: int
 ) -> NDArray[np.float64]:
     """(heads, keys, values) the state after an impulse and zeros, over that ``steps`` earlier."""
+    earlier, later = states_after_an_impulse(layer, config, steps)
+    return later / earlier
+
+
+def states_after_an_impulse(
+    layer: torch.nn.Module, config: PretrainedConfig, steps: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The state once the convolution has let go of the impulse, and ``steps`` zeros later."""
     width = config.hidden_size
     states = []
     for length in (SETTLED, SETTLED + steps):
@@ -25,4 +33,5 @@ def decay_of_the_state(
             layer(impulse, cache_params=cache)
         state = cache.get_recurrent_state(layer.layer_idx)
         states.append((state[0] if isinstance(state, list) else state)[0].double().numpy())
-    return states[1] / states[0]
+    earlier, later = states
+    return earlier, later
