@@ -75,8 +75,10 @@ def _renamed(path: Path, given: Mapping[Path, str], layers: set[Path]) -> list[s
 
 def _legacy(path: Path) -> list[str]:
     parts = list(path[1:] if path[0] == WEIGHTS and len(path) > 1 else path)
-    if len(parts) > 2 and parts[0] == parts[1]:
-        del parts[0]
+    # A layer's group holds the full names of its weights, and so the layer's own once more.
+    again = [index for index in range(1, len(parts) - 1) if parts[index] == parts[0]]
+    if again:
+        del parts[: again[0]]
     name, colon, index = parts[-1].rpartition(":")
     if colon and index.isdigit():
         parts[-1] = name

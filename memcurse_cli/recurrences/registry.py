@@ -12,6 +12,7 @@ from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
 from memcurse_cli.recurrences.hgrn import HGRN
 from memcurse_cli.recurrences.kda import KDA
+from memcurse_cli.recurrences.keras_cells import KerasGRU, KerasLSTM, KerasSimpleRNN
 from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
 from memcurse_cli.recurrences.lru import LRU
@@ -21,6 +22,7 @@ from memcurse_cli.recurrences.mamba2 import Mamba2
 from memcurse_cli.recurrences.min_gru import MinGRU
 from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.mlstm import MLSTM
+from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM, OnnxRNN
 from memcurse_cli.recurrences.retnet import RetNet
 from memcurse_cli.recurrences.rg_lru import RGLRU
 from memcurse_cli.recurrences.rwkv import RWKV
@@ -48,6 +50,12 @@ FAMILIES: tuple[Family, ...] = (
     MinLSTM(),
     LSTM(),
     GRU(),
+    KerasLSTM(),
+    KerasGRU(),
+    KerasSimpleRNN(),
+    OnnxLSTM(),
+    OnnxGRU(),
+    OnnxRNN(),
     S4DPLR(),
     S4D(),
     S5(),
