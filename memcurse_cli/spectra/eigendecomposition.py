@@ -64,7 +64,9 @@ def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposi
     if tensor is None:
         values, vectors = np.linalg.eig(matrix)
         return Eigendecomposition(
-            values.astype(np.complex128), vectors.astype(np.complex128), "numpy"
+            values.astype(np.complex128, copy=False),
+            vectors.astype(np.complex128, copy=False),
+            "numpy",
         )
     values, vectors = importlib.import_module("torch").linalg.eig(tensor)
     return Eigendecomposition(values.cpu().numpy(), vectors.cpu().numpy(), f"torch:{tensor.device}")
