@@ -167,9 +167,9 @@ class _Model:
                 seen.add(identity)
                 self._consumed |= {source for value in found.values() for source in value.sources}
                 yield from self._layers(node, found, attributes)
-        self._note(shared, "share their weights with another node", "counted once")
-        self._note(computed, "have weights that are computed as the model runs", "left out")
-        self._note(quantised, "have quantised weights", "left out")
+        self._note(shared, "with the weights of another", "counted once")
+        self._note(computed, "with weights that are computed as the model runs", "left out")
+        self._note(quantised, "with quantised weights", "left out")
 
     def _layers(
         self, node: Node, weights: dict[str, Value], attributes: str
@@ -197,7 +197,7 @@ class _Model:
         if names:
             nodes = "recurrent node" if len(names) == 1 else "recurrent nodes"
             self.notes.append(
-                f"{len(names)} {nodes} (such as {printable(names[0], 80)}) that {what}: {verdict}"
+                f"{len(names)} {nodes} (such as {printable(names[0], 80)}) {what}: {verdict}"
             )
 
 

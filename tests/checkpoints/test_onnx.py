@@ -96,7 +96,7 @@ def test_silero_counts_its_one_lstm_once_and_folds_its_order(trained: Path) -> N
             f"/model/decoder/rnn/LSTM/LSTM_{role}" for role in "WRB"
         ]
         assert "model.decoder.rnn.weight_hh" not in store.tensors
-        assert any("share their weights" in note for note in store.notes)
+        assert any("with the weights of another" in note for note in store.notes)
         ours = store.read("/model/decoder/rnn/LSTM/LSTM_R")
         np.testing.assert_array_equal(ours, np.concatenate([i, o, f, g]))
 
