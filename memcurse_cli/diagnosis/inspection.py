@@ -16,6 +16,7 @@ from memcurse_cli.diagnosis.report import (
     CheckpointSummary,
     InputAssumption,
     LayerReport,
+    NotRecurrent,
     Report,
     SkippedLayer,
 )
@@ -23,13 +24,15 @@ from memcurse_cli.diagnosis.sentence import sentence
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.recurrences.detect import detect, validate_assumptions
-from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
+from memcurse_cli.recurrences.family import Family, Match, ReadOptions
+from memcurse_cli.recurrences.not_recurrent import attention_layers
 from memcurse_cli.spectra.eigendecomposition import validate_device
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.version import VERSION
 
 HORIZON_KEY = "memcurse.horizon"
+EXAMPLES = 3
 
 Progress = Callable[[int, int, str], None]
 
@@ -106,7 +109,8 @@ def _inspect(
     progress: Progress | None,
 ) -> Report:
     settings = _with_stored_horizon(settings, store.metadata)
-    matches = detect(store.tensors, family, layers)
+    found = detect(store.tensors, family)
+    matches = select_layers(found, layers)
     reports: list[LayerReport] = []
     skipped: list[SkippedLayer] = []
     errors: list[TensorError] = []
@@ -142,7 +146,20 @@ def _inspect(
         sentence=sentence(reports, settings),
         layers=tuple(reports),
         skipped=tuple(skipped),
+        # With one family only, the layers of the others cannot be told from attention.
+        not_recurrent=_not_recurrent(store, found) if family is None else (),
     )
+
+
+def _not_recurrent(
+    store: TensorStore, found: Sequence[tuple[Family, Match]]
+) -> tuple[NotRecurrent, ...]:
+    """The attention layers of a hybrid."""
+    claimed = [name for _, match in found for name in match.tensors.values()]
+    names = attention_layers(store.tensors, claimed)
+    if not names:
+        return ()
+    return (NotRecurrent("attention", len(names), names[:EXAMPLES]),)
 
 
 def _autocorrelation(

@@ -241,6 +241,21 @@ class SkippedLayer:
 
 
 @dataclass(frozen=True)
+class NotRecurrent:
+    """Layers of a hybrid that have no recurrence, and that nothing is said of.
+
+    Attributes:
+        kind: what they are: ``attention``.
+        count: how many; blocks that several layers share count once.
+        examples: the names of the first few.
+    """
+
+    kind: str
+    count: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CheckpointSummary:
     """The file that the report is about."""
 
@@ -281,3 +296,4 @@ class Report:
     sentence: str
     layers: tuple[LayerReport, ...]
     skipped: tuple[SkippedLayer, ...] = field(default=())
+    not_recurrent: tuple[NotRecurrent, ...] = field(default=())

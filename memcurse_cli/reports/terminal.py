@@ -30,6 +30,7 @@ from memcurse_cli.reports.terminal_findings import (
     assumption_lines,
     finding_lines,
     missing_lines,
+    not_recurrent_lines,
     skipped_lines,
 )
 from memcurse_cli.reports.terminal_layers import by_family, layer_lines
@@ -93,6 +94,7 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
         "Findings": [*finding_lines(screen, layers, all_layers=all_layers)],
         "Notes": [
             *skipped_lines(screen, report.skipped, all_layers=all_layers),
+            *not_recurrent_lines(screen, report.not_recurrent),
             *assumption_lines(screen, layers),
             *missing_lines(screen, layers),
         ],

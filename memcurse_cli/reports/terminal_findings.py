@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memcurse_cli.diagnosis.report import LayerReport, SkippedLayer
+from memcurse_cli.diagnosis.report import LayerReport, NotRecurrent, SkippedLayer
 from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, Screen
 from memcurse_cli.reports.grid import GUTTER, paragraph
 from memcurse_cli.reports.numbers import count
@@ -70,6 +70,17 @@ def assumption_lines(screen: Screen, layers: Sequence[LayerReport]) -> Iterator[
             made.setdefault(assumption, []).append(layer)
     for assumption, members in made.items():
         yield from _note(screen, "assumed", assumption, members, layers)
+
+
+def not_recurrent_lines(screen: Screen, others: Sequence[NotRecurrent]) -> Iterator[Text]:
+    """The layers that have no recurrence: how many, and the names of the first."""
+    for other in others:
+        named = [_name(screen, name) for name in other.examples]
+        if other.count > len(named):
+            named.append(screen.glyphs.ellipsis)
+        text = screen.sentence(f"{count(other.count, f'{other.kind} layer')}, with no recurrence: ")
+        text.append(", ".join(named), LABEL)
+        yield from paragraph(screen, text, gutter=[("also", LABEL)])
 
 
 def missing_lines(screen: Screen, layers: Sequence[LayerReport]) -> Iterator[Text]:

@@ -41,6 +41,7 @@ class Architecture:
         sizes: the arguments of the configuration.
         recurrent: the numbers of the layers that have a mixer.
         inside: the mixer's module within its layer.
+        attention: how many blocks of attention are stored; Zamba's layers share theirs.
     """
 
     config: str
@@ -48,6 +49,7 @@ class Architecture:
     recurrent: tuple[int, ...]
     sizes: dict[str, Any] = field(hash=False)
     inside: str = "mamba"
+    attention: int = 0
 
 
 ARCHITECTURES = (
@@ -79,6 +81,7 @@ ARCHITECTURES = (
             "mamba_d_state": STATE,
             "mamba_dt_rank": 2,
         },
+        attention=1,
     ),
     Architecture(
         "ZambaConfig",
@@ -94,6 +97,7 @@ ARCHITECTURES = (
             "mamba_dt_rank": 2,
             "n_mamba_heads": 2,
         },
+        attention=1,
     ),
     Architecture(
         "Mamba2Config",
@@ -122,6 +126,7 @@ ARCHITECTURES = (
             "mamba_ngroups": GROUPS,
             "num_mem_blocks": 1,
         },
+        attention=1,
     ),
     Architecture(
         "BambaConfig",
@@ -135,6 +140,7 @@ ARCHITECTURES = (
             "mamba_d_head": HEAD_DIMENSION,
             "mamba_proj_bias": True,
         },
+        attention=1,
     ),
     Architecture(
         "FalconH1Config",
@@ -148,6 +154,7 @@ ARCHITECTURES = (
             "mamba_d_head": HEAD_DIMENSION,
             "mamba_d_ssm": HEADS * HEAD_DIMENSION,
         },
+        attention=2,
     ),
     Architecture(
         "NemotronHConfig",
@@ -167,6 +174,7 @@ ARCHITECTURES = (
             "moe_shared_expert_intermediate_size": 4,
         },
         "mixer",
+        attention=1,
     ),
     Architecture(
         "GraniteMoeHybridConfig",
@@ -182,6 +190,7 @@ ARCHITECTURES = (
             "num_experts_per_tok": 1,
             "shared_intermediate_size": 8,
         },
+        attention=1,
     ),
 )
 
@@ -253,6 +262,11 @@ def test_every_mixer_is_found_by_its_own_name(saved: Saved) -> None:
     for layer in saved.report.layers:
         assert layer.name.split(".")[-1] == saved.architecture.inside
         assert all(tensor.startswith(f"{layer.name}.") for tensor in layer.tensors)
+
+
+def test_attention_is_counted_and_not_read(saved: Saved) -> None:
+    counts = [other.count for other in saved.report.not_recurrent]
+    assert counts == ([saved.architecture.attention] if saved.architecture.attention else [])
 
 
 def test_the_state_decays_as_reported(saved: Saved) -> None:

@@ -17,6 +17,7 @@ from memcurse_cli.diagnosis.report import (
     HiddenSpectrum,
     InputAssumption,
     LayerReport,
+    NotRecurrent,
     ParameterSummary,
     Quantiles,
     Report,
@@ -375,8 +376,10 @@ def divergent() -> Report:
 
 def many_layers(count: int = 64) -> Report:
     """A deep model whose layers look alike, under a mixed input and a finite horizon."""
+    attention = [f"backbone.layers.{count + index}.self_attn" for index in range(8)]
     return report(
         *map(mamba, range(count)),
+        not_recurrent=(NotRecurrent("attention", len(attention), tuple(attention[:3])),),
         checkpoint=CheckpointSummary(
             path="state-spaces/mamba-1.4b/model.safetensors.index.json",
             format="safetensors",
@@ -408,5 +411,6 @@ def hostile() -> Report:
             path=f"/data/{HOSTILE}.pt", format="torch", bytes=0, tensors=1, bytes_read=0
         ),
         skipped=(SkippedLayer(HOSTILE, "gru", f"{HOSTILE}: holds nan"),),
+        not_recurrent=(NotRecurrent("attention", 1, (HOSTILE,)),),
         sentence=f"one Adam step on `{HOSTILE}` moves everything",
     )

@@ -1,0 +1,86 @@
+"""Attention layers beside the recurrent ones: what a hybrid has that no family reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.recurrences.reading import split_name
+
+# The projections by which an attention layer is known, as the libraries spell them.
+_SPELLINGS = (
+    {"q_proj", "k_proj", "v_proj"},
+    {"query", "key", "value"},
+    {"to_q", "to_k", "to_v"},
+    {"wq", "wk", "wv"},
+    {"Wqkv"},
+    {"qkv"},
+    {"qkv_proj"},
+    {"query_key_value"},
+    {"c_attn"},
+    {"in_proj_weight"},  # torch.nn.MultiheadAttention
+)
+# What else such a layer may hold. Anything more, and it may be a linear attention whose state
+# decays by a rule that is not known here: it is then not called attention.
+_BESIDE = {
+    *("o_proj", "out_proj", "out", "to_out", "wo", "dense", "c_proj", "proj", "in_proj_bias"),
+    *("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm", "rotary_emb"),
+    *("linear_q_adapter_list", "linear_k_adapter_list", "linear_v_adapter_list"),  # Zamba2
+    *("sinks", "bias", "masked_bias"),
+}
+# Multi-head latent attention is known by the matrix that expands its cache, whatever is beside it.
+_LATENT = {"kv_b_proj", "o_proj"}
+# mamba_ssm calls the projections of its attention as those of its mixers, and both a mixer.
+_MIXER = "mixer"
+_KNOWN = (*_SPELLINGS, {"in_proj"}, {"in_proj", "conv1d"})
+
+
+def attention_layers(tensors: Mapping[str, TensorSpec], claimed: Iterable[str]) -> tuple[str, ...]:
+    """The names of the attention layers, in the order of the file.
+
+    A layer is a module with the projections of queries, keys and values and nothing that attention
+    does not have. A block that several layers share is stored, and counted, once.
+
+    Args:
+        tensors: every tensor of the checkpoint.
+        claimed: the tensors that recurrent layers were read from; a module that holds one of them
+            is not attention.
+    """
+    parts: dict[str, set[str]] = {}
+    for name in tensors:
+        module, last = split_name(name)
+        parent, child = split_name(module)
+        parts.setdefault(module, set()).add(last)
+        parts.setdefault(parent, set()).add(child)
+    found = {module: own for module, own in parts.items() if _projects(own, module, tensors)}
+    # Now with what lies deeper in them.
+    for name in tensors:
+        module, part = split_name(name)
+        while module:
+            if module in found:
+                found[module].add(part)
+            module, part = split_name(module)
+    recurrent = {ancestor for name in claimed for ancestor in _ancestors(name)}
+    return tuple(
+        module
+        for module, own in found.items()
+        if module not in recurrent and (own >= _LATENT or own - _BESIDE in _KNOWN)
+    )
+
+
+def _projects(parts: set[str], module: str, tensors: Mapping[str, TensorSpec]) -> bool:
+    """Whether a module has the projections of an attention layer."""
+    if parts >= _LATENT or any(parts >= spelling for spelling in _SPELLINGS):
+        return True
+    weights = [tensors.get(f"{module}.{part}.weight") for part in ("in_proj", "out_proj")]
+    if split_name(module)[1] != _MIXER or not all(weights):
+        return False
+    projected, put_out = (spec.shape for spec in weights if spec is not None)
+    # Queries, keys and values together have more rows than the heads put out.
+    return len(projected) == len(put_out) == 2 and projected[0] > put_out[1]
+
+
+def _ancestors(name: str) -> Iterator[str]:
+    while name:
+        name, _ = split_name(name)
+        yield name
