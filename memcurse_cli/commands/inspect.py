@@ -12,6 +12,7 @@ from memcurse_cli.commands.options import (
     JsonOption,
     OutputOption,
     QuietOption,
+    ReadoutOption,
     emit,
 )
 from memcurse_cli.errors import UsageError
@@ -31,6 +32,7 @@ def inspect(
     ] = None,
     autocorrelation: AutocorrelationOption = None,
     horizon: HorizonOption = None,
+    readout: ReadoutOption = None,
     learning_rate: Annotated[
         float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
     ] = 1e-3,
@@ -91,6 +93,7 @@ def inspect(
                     rho=rho,
                     autocorrelation=autocorrelation,
                     horizon=horizon,
+                    readout=readout,
                     learning_rate=learning_rate,
                     watch_limit=watch_limit,
                     cursed_limit=cursed_limit,

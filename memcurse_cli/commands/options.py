@@ -39,6 +39,16 @@ HorizonOption = Annotated[
         help="Steps of a sequence that starts from zero; without it, infinitely many.",
     ),
 ]
+ReadoutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--readout",
+        metavar="last|every",
+        help="Read the --horizon at its last step, or as the mean over every step, which a loss "
+        "summed over the sequence sees. By default states are read at the last step and Hessians "
+        "are those of a loss over every step.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[
     Path | None,

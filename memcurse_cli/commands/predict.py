@@ -11,6 +11,7 @@ from memcurse_cli.commands.options import (
     HorizonOption,
     JsonOption,
     OutputOption,
+    ReadoutOption,
     RhoOption,
     emit,
 )
@@ -62,6 +63,7 @@ def predict(
         float, typer.Option("--step-size", metavar="Δ", help="The step size of s4.")
     ] = 0.01,
     horizon: HorizonOption = None,
+    readout: ReadoutOption = None,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw the sensitivities against the modulus.")
     ] = False,
@@ -83,6 +85,7 @@ def predict(
         parametrization=parametrization,
         normalization=normalization,
         horizon=horizon,
+        readout=readout,
         step_size=step_size,
     )
     if as_json:

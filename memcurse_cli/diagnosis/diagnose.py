@@ -45,7 +45,12 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hessian: HessianSummary | None = None
         hessian_reason: str | None = "a dense matrix of n² entries has a Hessian of order n²"
     else:
-        moment = moments(recurrence.log_eigenvalues, settings.autocorrelation, settings.horizon)
+        moment = moments(
+            recurrence.log_eigenvalues,
+            settings.autocorrelation,
+            settings.horizon,
+            settings.state_readout,
+        )
         gain = np.exp(2 * recurrence.log_gain.real)
         state = StateSummary(quantiles(gain * moment.second_moment))
         parameters = tuple(

@@ -39,6 +39,7 @@ def summarise_hessian(
             conjugate_pairs=recurrence.conjugate_pairs,
             autocorrelation=settings.autocorrelation,
             horizon=settings.horizon,
+            read_at=settings.loss_readout,
         ):
             output += float(blocks.output_second_moments.sum())
             yield blocks.hessians

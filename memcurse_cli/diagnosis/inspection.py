@@ -21,7 +21,7 @@ from memcurse_cli.diagnosis.report import (
     SkippedLayer,
 )
 from memcurse_cli.diagnosis.sentence import sentence
-from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
@@ -43,6 +43,7 @@ def inspect(
     rho: float | None = None,
     autocorrelation: Autocorrelation | str | None = None,
     horizon: int | None = None,
+    readout: str | None = None,
     learning_rate: float = 1e-3,
     watch_limit: float = 0.1,
     cursed_limit: float = 1.0,
@@ -63,6 +64,8 @@ def inspect(
             the path of the JSON that memcurse autocorrelation wrote.
         horizon: the number of steps T of a sequence that starts from a zero state. Without it
             the horizon that the checkpoint's metadata names, else an infinite sequence.
+        readout: ``last`` or ``every``: read states and loss at the last step, or take the mean
+            over every step. By default states are read at the last, the loss at every step.
         learning_rate: the change that one optimizer step makes to a parameter.
         watch_limit: the step effect above which a parameter group is to be watched.
         cursed_limit: the step effect above which it is cursed.
@@ -84,6 +87,7 @@ def inspect(
         autocorrelation=_autocorrelation(rho, autocorrelation),
         horizon=horizon,
         horizon_source=None if horizon is None else "option",
+        readout=check_readout(readout),
         learning_rate=learning_rate,
         watch_limit=watch_limit,
         cursed_limit=cursed_limit,
@@ -109,6 +113,7 @@ def _inspect(
     progress: Progress | None,
 ) -> Report:
     settings = _with_stored_horizon(settings, store.metadata)
+    settings.check_readout_has_horizon()
     found = detect(store.tensors, family)
     matches = select_layers(found, layers)
     reports: list[LayerReport] = []
@@ -139,6 +144,7 @@ def _inspect(
             autocorrelation=tuple(settings.autocorrelation),
             horizon=settings.horizon,
             horizon_source=settings.horizon_source,
+            readout=settings.readout,
             learning_rate=settings.learning_rate,
         ),
         device=options.device,

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
+from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.moments import Moments, moments
+from memcurse_cli.theory.moments import Moments, Readout, moments
 from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, Parametrized, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
 
@@ -75,6 +76,7 @@ class Prediction:
         normalization: how the gain γ does.
         step_size: Δ; None where the parametrisation has none.
         horizon: T in steps, or None for an infinite sequence.
+        readout: ``last`` or ``every`` step of it; None is the last.
         autocorrelation: (weight, ρ) pairs of the input where it is a mixture, else None.
         rows: one per input, angle and eigenvalue.
     """
@@ -83,6 +85,7 @@ class Prediction:
     normalization: str
     step_size: float | None
     horizon: int | None
+    readout: Readout | None
     autocorrelation: tuple[tuple[float, float], ...] | None
     rows: tuple[PredictionRow, ...]
 
@@ -105,6 +108,7 @@ def predict(
     parametrization: str = "real-imaginary",
     normalization: str = "none",
     horizon: int | None = None,
+    readout: str | None = None,
     step_size: float = DEFAULT_STEP_SIZE,
 ) -> Prediction:
     """E|h|², E|dh/dλ|², and E|dh/dω|² and κ(ω) of every parameter, for given eigenvalues.
@@ -120,6 +124,8 @@ def predict(
         normalization: the gain: none, lru, gru or zoh.
         horizon: the number of steps T since h = 0; None for an infinite sequence, where |λ| ≥ 1
             diverges.
+        readout: ``last`` for the state at step T, as by default, or ``every`` for the mean over
+            t = 1..T.
         step_size: Δ of ``s4``.
 
     Raises:
@@ -133,22 +139,21 @@ def predict(
         raise UsageError(
             "an angle is not finite", where="angle", remedy="give radians, for example 0.5"
         )
-    if horizon is not None and horizon < 1:
-        raise UsageError(
-            f"{horizon} steps are too few", where="horizon", remedy="give one step or more"
-        )
+    settings = Settings(horizon=horizon, readout=check_readout(readout))
+    settings.check_readout_has_horizon()
     eigenvalues = [(magnitude, turn) for turn in angles for magnitude in magnitudes]
     logs = np.array([complex(magnitude.log_modulus, turn) for magnitude, turn in eigenvalues])
     parameters = parametrize(logs, parametrization, normalization, step_size)
     rows: list[PredictionRow] = []
     for source in inputs:
-        moment = moments(logs, source, horizon)
+        moment = moments(logs, source, horizon, settings.state_readout)
         rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
     return Prediction(
         parametrization=parametrization,
         normalization=normalization,
         step_size=step_size if parametrization == "s4" else None,
         horizon=horizon,
+        readout=settings.readout,
         autocorrelation=tuple(inputs[0]) if _single_rho(inputs[0]) is None else None,
         rows=tuple(rows),
     )

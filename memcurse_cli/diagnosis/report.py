@@ -276,12 +276,15 @@ class InputAssumption:
         horizon: the number of steps T, or None for an infinite sequence.
         horizon_source: ``option``, ``checkpoint`` or None.
         learning_rate: the rate that step effects are taken at.
+        readout: ``last`` for states and a loss at the last of the steps, ``every`` for their mean
+            over all; None for states at the last step and a loss summed over every one.
     """
 
     autocorrelation: tuple[tuple[float, float], ...]
     horizon: int | None
     horizon_source: str | None
     learning_rate: float
+    readout: Literal["last", "every"] | None = None
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast, get_args
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import Readout
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,8 @@ class Settings:
         autocorrelation: R(Δ) of the drive of each state; white noise by default.
         horizon: T in steps, or None for an infinite sequence.
         horizon_source: who said so: ``option`` or ``checkpoint``.
+        readout: ``last`` reads states and loss at step T, ``every`` averages both over t = 1..T.
+            None reads states at the last step and the loss at every one, as training does.
         learning_rate: the change that one step of an adaptive optimizer makes to a parameter.
         watch_limit: the step effect above which a group is to be watched.
         cursed_limit: the step effect above which it is cursed: at 1 a step replaces the state.
@@ -26,11 +30,35 @@ class Settings:
     autocorrelation: Autocorrelation = WHITE
     horizon: int | None = None
     horizon_source: str | None = None
+    readout: Readout | None = None
     learning_rate: float = 1e-3
     watch_limit: float = 0.1
     cursed_limit: float = 1.0
     values: bool = False
     spectra: bool = False
+
+    @property
+    def state_readout(self) -> Readout:
+        """Where states and their sensitivities are read."""
+        return self.readout or "last"
+
+    @property
+    def loss_readout(self) -> Readout:
+        """Where the loss that a Hessian belongs to is read."""
+        return self.readout or "every"
+
+    def check_readout_has_horizon(self) -> None:
+        """A place to read a sequence at needs a sequence that ends.
+
+        Raises:
+            UsageError: a readout without a horizon.
+        """
+        if self.readout is not None and self.horizon is None:
+            raise UsageError(
+                "an infinite sequence has no last step and no first",
+                where="--readout",
+                remedy="give --horizon T",
+            )
 
     def __post_init__(self) -> None:
         if not 0 < self.learning_rate < float("inf"):
@@ -51,3 +79,17 @@ class Settings:
                 where="--horizon",
                 remedy="give one step or more",
             )
+
+
+def check_readout(name: str | None) -> Readout | None:
+    """The readout of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for readout in get_args(Readout):
+        if name == readout:
+            return cast(Readout, readout)
+    if name is None:
+        return None
+    raise UsageError(f"'{name}' is not known", where="--readout", remedy="give last or every")

@@ -129,6 +129,8 @@ def _header(screen: Screen, prediction: Prediction) -> Iterator[Text]:
     steps = "infinitely many steps"
     if prediction.horizon is not None:
         steps = f"{count(prediction.horizon, 'step')} from a zero state"
+        if prediction.readout == "every":
+            steps += ", the mean over every step"
     inputs = list(dict.fromkeys(row.rho for row in prediction.rows))
     angles = list(dict.fromkeys(row.angle for row in prediction.rows))
     facts = {

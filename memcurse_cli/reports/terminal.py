@@ -169,7 +169,9 @@ def _horizon(assumed: InputAssumption) -> str:
         return "infinitely many steps"
     source = {"option": ", from --horizon", "checkpoint": ", from the checkpoint's metadata"}
     where = source.get(assumed.horizon_source or "", "")
-    return f"{count(assumed.horizon, 'step')} from a zero state{where}"
+    read = {"last": "; read at the last step", "every": "; the mean over every step"}
+    how = read.get(assumed.readout or "", "")
+    return f"{count(assumed.horizon, 'step')} from a zero state{where}{how}"
 
 
 def _rule(screen: Screen) -> Text:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.jacobian import ParameterJacobian
+from memcurse_cli.theory.moments import Readout
 from memcurse_cli.theory.pair_moments import PairMoments, finite_pairs, stationary_pairs
 
 Floats = NDArray[np.float64]
@@ -74,6 +75,7 @@ def recurrent_hessian(
     conjugate_pairs: bool = False,
     autocorrelation: Autocorrelation = WHITE,
     horizon: int | None = None,
+    read_at: Readout = "every",
 ) -> Iterator[HessianBlocks]:
     """The Hessian over every recurrent parameter, as its diagonal blocks.
 
@@ -90,8 +92,9 @@ def recurrent_hessian(
         channel: (n,) the channel of each eigenvalue, or None for one block.
         conjugate_pairs: whether ``y = 2 Re[C h]`` rather than ``Re[C h]``.
         autocorrelation: R(Δ) of each input.
-        horizon: T for the mean over the steps of T-step sequences, which is exact for every λ;
-            None for an infinite sequence, which needs |λ| < 1.
+        horizon: T for sequences of T steps, which is exact for every λ; None for an infinite
+            sequence, which needs |λ| < 1.
+        read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
 
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
@@ -118,6 +121,7 @@ def recurrent_hessian(
                 factor,
                 autocorrelation,
                 horizon,
+                read_at,
             )
 
 
@@ -196,6 +200,7 @@ def _batch(
     factor: float,
     autocorrelation: Autocorrelation,
     horizon: int | None,
+    read_at: Readout,
 ) -> HessianBlocks:
     """Blocks of one pattern at once."""
     chosen = np.stack([block.eigenvalues for block in blocks])  # (k, m)
@@ -206,7 +211,7 @@ def _batch(
         plain = stationary_pairs(logs, autocorrelation, conjugate=False)
         conjugated = stationary_pairs(logs, autocorrelation, conjugate=True)
     else:
-        plain, conjugated = finite_pairs(logs, autocorrelation, horizon)
+        plain, conjugated = finite_pairs(logs, autocorrelation, horizon, read_at)
 
     b = np.exp(log_gain[chosen])[..., None] * readin[chosen]  # (k, m, inputs)
     c = np.moveaxis(readout[:, chosen], 0, 1)  # (k, outputs, m)

@@ -8,18 +8,22 @@ JAX arrays alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.horizon import finite_moments
+from memcurse_cli.theory.horizon_mean import mean_moments
 from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float, Inexact
 
 Array = Any
+
+Readout = Literal["last", "every"]
+"""Where a finite sequence is read: at its last step, or as the mean over every step."""
 
 
 class Moments(NamedTuple):
@@ -111,6 +115,7 @@ def moments(
     log_eigenvalues: Inexact[Array, " n"],
     autocorrelation: Autocorrelation = WHITE,
     horizon: int | None = None,
+    readout: Readout = "last",
 ) -> Moments:
     """E|h|², E[s h̄] and E|s|² for a stationary input, at γ = 1.
 
@@ -119,9 +124,11 @@ def moments(
         autocorrelation: R(Δ) of the input.
         horizon: the number of steps T since h = s = 0, which is exact for every λ; None for
             T → ∞, where |λ| ≥ 1 diverges.
+        readout: ``last`` for the state at step T, ``every`` for the mean over t = 1..T, which a
+            loss summed over the sequence sees. Without a horizon they are the same.
 
     Returns:
-        Moments of the state at the last step. With an infinite horizon they are `bilinear` at
+        Moments of the state. With an infinite horizon they are `bilinear` at
         α = λ, β = λ̄, in forms that are sums of non-negative terms.
     """
     xp = array_namespace(log_eigenvalues)
@@ -139,7 +146,8 @@ def moments(
             if horizon is None:
                 f, c, s = _stationary_moments(log_modulus, angle, rho)
             else:
-                f, c, s = finite_moments(log_modulus, angle, rho, horizon)
+                finite = finite_moments if readout == "last" else mean_moments
+                f, c, s = finite(log_modulus, angle, rho, horizon)
             second_moment = second_moment + weight * f
             cross_moment = cross_moment + weight * c
             sensitivity = sensitivity + weight * s

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.moments import bilinear
+from memcurse_cli.theory.moments import Readout, bilinear
 
 Complexes = NDArray[np.complex128]
 NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
@@ -63,13 +63,17 @@ def stationary_pairs(
 
 
 def finite_pairs(
-    log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int
+    log_eigenvalues: Complexes,
+    autocorrelation: Autocorrelation,
+    horizon: int,
+    readout: Readout = "every",
 ) -> tuple[PairMoments, PairMoments]:
     """The tables averaged over every step t = 1..T from h = s = 0, exact for any |λ|.
 
-    This is what a loss summed over a sequence sees. The input starts stationary, so that it is a
-    first innovation of variance 1 and later ones of variance 1-ρ²; a lag of k steps is seen by
-    T-k of the T outputs, one of them from the first innovation:
+    This is what a loss summed over a sequence sees; one at the last step sees every lag once. The
+    input starts stationary, so that it is a first innovation of variance 1 and later ones of
+    variance 1-ρ²; a lag of k steps is seen by T-k of the T outputs, one of them from the first
+    innovation:
 
         Σ_k z_i(k) z_j(k) [ (1-ρ²)(T-1-k) + 1 ] / T
 
@@ -79,6 +83,7 @@ def finite_pairs(
         log_eigenvalues: (..., m) log λ.
         autocorrelation: R(Δ) of the input.
         horizon: T ≥ 1.
+        readout: ``every`` for the mean over the steps, ``last`` for step T alone.
 
     Returns:
         The tables without and with the second of each pair conjugated.
@@ -99,7 +104,10 @@ def finite_pairs(
                 response[place] = np.concatenate(
                     [derivative.real, state.real, derivative.imag, state.imag], axis=-1
                 )
-            share = weight * ((1 - rho) * (1 + rho) * (horizon - 1 - lags) + 1) / horizon
+            if readout == "every":
+                share = weight * ((1 - rho) * (1 + rho) * (horizon - 1 - lags) + 1) / horizon
+            else:
+                share = weight * np.where(lags == horizon - 1, 1.0, (1 - rho) * (1 + rho))
             response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
             products += (response * share) @ np.swapaxes(response, -1, -2)
             if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):

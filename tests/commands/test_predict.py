@@ -66,12 +66,14 @@ def test_every_option_reaches_the_theory(capsys: pytest.CaptureFixture[str]) -> 
     found = document(
         capsys,
         *("--autocorrelation", "0.332:0,0.044:0.997", "--modulus", "0.99", "--horizon", "300"),
+        *("--readout", "every"),
         *("--parametrization", "s4", "--normalization", "zoh", "--step-size", "0.1"),
     )
     (expected,) = predict(
         autocorrelation="0.332:0,0.044:0.997",
         modulus=0.99,
         horizon=300,
+        readout="every",
         parametrization="s4",
         normalization="zoh",
         step_size=0.1,
@@ -86,6 +88,7 @@ def test_every_option_reaches_the_theory(capsys: pytest.CaptureFixture[str]) -> 
         "normalization": "zoh",
         "step_size": 0.1,
         "horizon": 300,
+        "readout": "every",
         "autocorrelation": [{"weight": 0.332, "rho": 0.0}, {"weight": 0.044, "rho": 0.997}],
     }
 

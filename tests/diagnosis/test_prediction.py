@@ -133,7 +133,7 @@ def test_the_step_size_belongs_to_s4() -> None:
         ({"time_constant": math.nan}, "time-constant: nan is not a finite number"),
         ({"modulus": 0.5, "time_constant": 1.0}, "time-constant: given beside a modulus"),
         ({"angle": math.inf}, "angle is not finite"),
-        ({"horizon": 0}, "0 steps are too few"),
+        ({"horizon": 0}, "a horizon of 0 steps is too short"),
         ({"parametrization": "cartesian"}, "choose one of real-imaginary, polar"),
         ({"normalization": "rms"}, "choose one of none, lru, gru, zoh"),
         ({"modulus": 1.0, "parametrization": "lru"}, r"lru cannot reach \|λ\| ≥ 1"),

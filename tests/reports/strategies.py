@@ -21,7 +21,7 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return st.builds(kind, **{name: instances(hint) for name, hint in hints.items()})
-    if isinstance(kind, types.UnionType):
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return st.none() | instances(arguments[0])
     if typing.get_origin(kind) is Literal:
         return st.sampled_from(arguments)

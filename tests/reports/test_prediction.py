@@ -159,5 +159,6 @@ def test_json_keeps_the_settings_beside_the_rows() -> None:
         "normalization": "none",
         "step_size": None,
         "horizon": 7,
+        "readout": None,
         "autocorrelation": None,
     }

@@ -9,6 +9,7 @@ import numpy as np
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.report import Finding
 from memcurse_cli.diagnosis.wording import count, number
+from memcurse_cli.theory.moments import moments
 
 UNSTABLE = Rule("MC101", "unstable eigenvalues", "Zucchet & Orvieto 2024, section 1")
 FROZEN = Rule("MC103", "eigenvalues that never forget", "Zucchet & Orvieto 2024, section 2.2")
@@ -85,10 +86,26 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
         return
     beyond = int(np.count_nonzero(stable & (log_modulus > -1 / horizon))) - frozen
     if beyond > 0:
+        where = "the last step of" if facts.settings.state_readout == "last" else "every step of"
         yield BEYOND_HORIZON.finding(
             "info",
             f"{beyond} of {count(log_modulus.size, 'eigenvalue')} have time constants beyond the "
-            f"horizon of {horizon} steps; the figures are those of the last step of such a "
-            "sequence, and longer sequences are more sensitive",
+            f"horizon of {horizon} steps; the figures are those of {where} such a sequence, and "
+            f"longer ones are more sensitive{_without_horizon(facts, horizon)}",
             "before running longer sequences than were trained on, inspect with their --horizon",
         )
+
+
+def _without_horizon(facts: Facts, horizon: int) -> str:
+    """By how much an endless sequence would overstate the sensitivity of the longest memory."""
+    logs = facts.recurrence.log_eigenvalues
+    longest = np.argmax(np.where(logs.real < 0, logs.real, -np.inf))
+    log, settings = logs[longest : longest + 1], facts.settings
+    finite = moments(log, settings.autocorrelation, horizon, settings.state_readout).sensitivity[0]
+    endless = moments(log, settings.autocorrelation).sensitivity[0]
+    if not 0 < finite < endless < np.inf:
+        return ""
+    return (
+        f": over an infinite one E|dh/dλ|² would be {number(endless / finite)} times as large for "
+        f"the longest (τ = {number(-1 / float(log[0].real))} steps)"
+    )
