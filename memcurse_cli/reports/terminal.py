@@ -111,7 +111,7 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
 
 def _header(screen: Screen, report: Report) -> Iterator[Text]:
     checkpoint = report.checkpoint
-    yield Text(screen.shorten(screen.clean(checkpoint.path), screen.width), TITLE)
+    yield Text(screen.shorten(screen.clean(checkpoint.path), screen.width).rstrip(), TITLE)
     yield _rule(screen)
     rate = report.input.learning_rate
     share = ""

@@ -125,6 +125,24 @@ def test_a_long_horizon_tends_to_an_infinite_one(decay: float, angle: float, rho
     assert 10 * long == pytest.approx(short, rel=1e-3, abs=1e-9 * limit)
 
 
+@pytest.mark.parametrize("rho", [0.0, 0.9])
+def test_the_same_lines_run_on_torch_and_jax(rho: float) -> None:
+    import jax
+    import torch
+
+    logs = np.array([-0.01 + 0.3j, -0.5 - 2j, 1e-3 + 1j])
+    mixture = Autocorrelation((0.5, 0.5), (rho, 0.3))
+    expected = moments(logs, mixture, 300, "every")
+    with jax.enable_x64(True):
+        traced = jax.jit(lambda z: tuple(moments(z, mixture, 300, "every")))(jax.numpy.array(logs))
+        for found, value in zip(traced, expected, strict=True):
+            assert np.asarray(found) == pytest.approx(value, rel=1e-12)
+    for found, value in zip(
+        moments(torch.tensor(logs), mixture, 300, "every"), expected, strict=True
+    ):
+        assert found.numpy() == pytest.approx(value, rel=1e-12)
+
+
 @pytest.mark.parametrize("rho", RHOS)
 def test_pairs_at_the_last_step_are_the_sums_cut_there(rho: float) -> None:
     eigenvalues, steps = [0.5, 0.95 * np.exp(0.4j), 1.01 * np.exp(-2j)], 50
