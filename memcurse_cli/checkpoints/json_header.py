@@ -12,8 +12,12 @@ MAX_JSON_BYTES = 100_000_000
 MAX_CONTAINERS = 3_000_000
 
 
-def parse_object(content: bytes) -> dict[str, Any]:
+def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
     """The JSON object in ``content``.
+
+    Args:
+        content: UTF-8.
+        infinity: whether to understand ``Infinity`` and ``-Infinity``, which are not JSON.
 
     Raises:
         ValueError: with the fault as a clause; the content is too large, not JSON, not an
@@ -25,7 +29,9 @@ def parse_object(content: bytes) -> dict[str, Any]:
         raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
     try:
         parsed = json.loads(
-            content.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
+            content.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_infinity if infinity else _no_constant,
         )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
@@ -43,6 +49,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) != len(pairs):
         raise ValueError("a key stands twice")
     return entries
+
+
+def _infinity(text: str) -> float:
+    return float(text) if text.endswith("Infinity") else _no_constant(text)
 
 
 def _no_constant(text: str) -> NoReturn:

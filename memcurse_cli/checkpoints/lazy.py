@@ -60,6 +60,7 @@ class LazyStore:
             for key, value in (metadata or {}).items()
         }
         self.notes = tuple(printable(note, 500) for note in notes)
+        self.config: Mapping[str, Any] = {}
         self._resources = tuple(resources)
         self._entries: dict[str, LazyTensor] = {}
         for name, tensor in tensors.items():

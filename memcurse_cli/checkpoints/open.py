@@ -7,6 +7,7 @@ import stat
 
 from memcurse_cli.checkpoints.directory import candidates, choose_file
 from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.model_config import read_model_config
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.npy_files import array_names, open_arrays
 from memcurse_cli.checkpoints.registry import FORMATS
@@ -19,7 +20,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
     """Open the checkpoint at ``path`` and read its headers.
 
     A file's format is told by its content, never by its extension. Nothing that the checkpoint
-    holds is executed, and no file outside ``path`` is read.
+    holds is executed, and no file outside ``path`` is read, except a shard that an index names and
+    the config.json of weights in a directory of Hugging Face's, both beside ``path``.
 
     Args:
         path: a file, a directory that holds one checkpoint, or the index of its shards.
@@ -63,7 +65,10 @@ def open_file(file: File) -> LazyStore:
         head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
         for format in FORMATS:
             if format.recognises(head, file):
-                return _with_weights(format.open(file))
+                store = _with_weights(format.open(file))
+                store.config, notes = read_model_config(file)
+                store.notes += tuple(map(printable, notes))
+                return store
         raise unknown_file(head, file, FORMATS)
     except BaseException as error:
         file.close()

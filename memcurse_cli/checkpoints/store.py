@@ -53,6 +53,13 @@ class TensorStore(Protocol):
         """String metadata stored beside the tensors; empty where the format has none."""
 
     @property
+    def config(self) -> Mapping[str, Any]:
+        """The model's configuration, from a file beside the weights; empty where there is none.
+
+        It is as untrusted as the weights, and its values may have any type that JSON has.
+        """
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of how the file was opened, e.g. an EMA copy left out."""
 

@@ -63,7 +63,7 @@ class DeltaNet:
         Raises:
             TensorError: the layer has no head.
         """
-        assumed = Assumed(options)
+        assumed = Assumed(options, store.config)
         negative = assumed.choose(NEGATIVE_EIGENVALUES) == "true"
         heads = store.tensors[match.tensors["b_proj.weight"]].shape[0]
         if heads < 1:

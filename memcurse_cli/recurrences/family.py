@@ -19,12 +19,14 @@ class Assumption:
         default: what is assumed unless the user says otherwise.
         choices: the values that are understood; empty where any number is.
         meaning: one line for `memcurse families`.
+        config_keys: what a model's configuration calls it, with dots into nested objects.
     """
 
     key: str
     default: str
     choices: tuple[str, ...]
     meaning: str
+    config_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class GatedDeltaNet:
         Raises:
             TensorError: NaN or inf in one of them.
         """
-        assumed = Assumed(options)
+        assumed = Assumed(options, store.config)
         names = match.tensors
         # OLMo-Hybrid, known by its module's name, is the one that lets β reach 2 by default.
         olmo = split_name(match.layer)[1] == "linear_attn" and "a_proj.weight" in names

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
-from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.assumptions import Assumed, setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule_range
-from memcurse_cli.recurrences.reading import group_by_module, one_to_one
+from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module, one_to_one
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.recurrences.vectors import (
     element_count,
@@ -28,6 +29,12 @@ LOWER_BOUND = Assumption(
     meaning="lower bound of log λ of a safe gate (-5 in GLM and Bailing); 0 where there is none",
 )
 
+# What a configuration calls the lower bound, and whether the gate is a safe one.
+_BOUNDS = {
+    "kda_lower_bound": "kda_safe_gate",
+    "lower_bound": "safe_gate",
+    "linear_lower_bound": "safe_gate",
+}
 _DECAY = ("A_log", "dt_bias")
 _REQUIRED = (*_DECAY, "b_proj.weight")
 _SHAPES = ("v_proj.weight",)
@@ -65,9 +72,10 @@ class KDA:
             TensorError: NaN or inf in one of them.
             UsageError: the lower bound is positive.
         """
-        assumed = Assumed(options)
+        assumed = Assumed(options, store.config)
         names = match.tensors
-        lower_bound = float(assumed.choose(LOWER_BOUND))
+        configured = _configured_bound(store.config)
+        lower_bound = float(assumed.choose(LOWER_BOUND, configured=configured))
         if not -np.inf < lower_bound <= 0:
             raise UsageError(
                 f"{lower_bound:g} is not a value of {LOWER_BOUND.key}",
@@ -115,3 +123,12 @@ class KDA:
             stable_by_construction=True,
             assumptions=(*assumed.sentences, delta_rule_range(negative)),
         )
+
+
+def _configured_bound(config: Mapping[str, Any]) -> str | None:
+    """The lower bound as the configurations of Bailing, flash-linear-attention and GLM have it."""
+    for key, flag in _BOUNDS.items():
+        value = setting(config, key)
+        if isinstance(value, int | float) and -LARGEST_DECAY < value < 0:
+            return "0" if setting(config, flag) is False else f"{value:.17g}"
+    return None

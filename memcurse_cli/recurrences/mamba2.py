@@ -11,6 +11,7 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.mamba2_config import GROUPS_KEYS, bias_scale, clamp_sentence
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
@@ -27,6 +28,7 @@ GROUPS = Assumption(
     default="1",
     choices=("1", "2", "4", "8", "16", "32", "64"),
     meaning="how many groups of heads share B and C (n_groups); the size of the state rests on it",
+    config_keys=GROUPS_KEYS,
 )
 
 # A gated delta net has A_log and dt_bias too, but no D, and other names for its projections.
@@ -35,18 +37,14 @@ _OPTIONAL = ("in_proj.bias", "norm.weight")
 # Nemotron-H keeps what needs single precision in a module of its own inside the mixer.
 _SINGLE_PRECISION = "_fp32_params"
 
-_UNCLAMPED = (
-    "Δ is not clamped: the limits of time_step_limit are in the configuration, not in the"
-    " checkpoint, and act on whole sequences only"
-)
-
 
 class Mamba2:
     """``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and ``Δ = softplus(dt_bias + in_proj.bias[-heads:])``.
 
     One eigenvalue per head, which drives (head dimension × state) scalar states:
     ``h[t] = λ h[t-1] + Δ B x[t]``, mamba_ssm/modules/mamba2.py, `Mamba2.step`. The rows of in_proj
-    are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ.
+    are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ; a
+    Falcon-H1 multiplies them with a factor from its configuration.
     """
 
     name = "mamba2"
@@ -77,15 +75,17 @@ class Mamba2:
             TensorError: NaN or inf, or shapes that do not make a Mamba-2 mixer.
         """
         names = match.tensors
-        assumed = Assumed(options)
+        assumed = Assumed(options, store.config)
         multiplicity = _multiplicity(store, names, int(assumed.choose(GROUPS)))
         log_rate = read_real(store, names["A_log"], (None,))
         heads = log_rate.size
         biases = {"dt_bias": read_real(store, names["dt_bias"], (heads,))}
+        scales = {"dt_bias": 1.0, "in_proj.bias": bias_scale(store.config)}
         if "in_proj.bias" in names:
             biases["in_proj.bias"] = read_real(store, names["in_proj.bias"], (None,))[-heads:]
 
-        step = apply_transform(np.sum(list(biases.values()), axis=0), "softplus")
+        total = np.sum([scales[role] * bias for role, bias in biases.items()], axis=0)
+        step = apply_transform(total, "softplus")
         rate = apply_transform(log_rate, "exp").value
         decay = step.value * rate
         eigenvalue = np.exp(-decay)
@@ -99,8 +99,8 @@ class Mamba2:
                 names[role],
                 bias,
                 dtypes[role],
-                -eigenvalue * rate * step.slope,
-                step.log_slope,
+                -eigenvalue * rate * step.slope * scales[role],
+                step.log_slope * scales[role],
             )
             for role, bias in biases.items()
         )
@@ -114,7 +114,7 @@ class Mamba2:
             multiplicity=multiplicity,
             input_dependent=True,
             stable_by_construction=True,
-            assumptions=(*assumed.sentences, _UNCLAMPED),
+            assumptions=(*assumed.sentences, *clamp_sentence(store.config, step.value)),
         )
 
 

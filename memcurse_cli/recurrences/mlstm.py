@@ -18,6 +18,7 @@ GATE_SOFT_CAP = Assumption(
     default="15",
     choices=(),
     meaning="c of the soft cap c tanh(b/c) on the gates of a large xLSTM; 0 for none",
+    config_keys=("gate_soft_cap",),
 )
 
 _LARGE = ("igate_preact.bias", "fgate_preact.bias")
@@ -67,7 +68,7 @@ class MLSTM:
         Raises:
             TensorError: NaN or inf, or biases of different sizes.
         """
-        assumed = Assumed(options)
+        assumed = Assumed(options, store.config)
         (input_role, input_tensor, opened), (role, tensor, forget) = _read_gates(store, match)
         cap = None if "fgate.bias" in match.tensors else float(assumed.choose(GATE_SOFT_CAP))
         capped_forget, forget_slope = _soft_cap(forget, cap)

@@ -9,6 +9,7 @@ NEGATIVE_EIGENVALUES = Assumption(
     default="false",
     choices=("false", "true"),
     meaning="whether a delta rule's write strength β reaches 2 rather than 1 (allow_neg_eigval)",
+    config_keys=("allow_neg_eigval", "linear_allow_neg_eigval"),
 )
 
 OTHER_RULES = ("D", "Mu_log", "A_log_atk", "w_proj.weight", "d_proj.weight")

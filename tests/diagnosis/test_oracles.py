@@ -27,7 +27,6 @@ ASSUME = {
     "s5_bilinear": {"discretization": "bilinear"},
     "s5_clip_bidir": {"clip-eigenvalues": "true"},
     "s5_noconj": {"conjugate-symmetry": "false"},
-    "hf_mamba2": {"groups": "2"},
 }
 FOLDERS = ("torch_rnn", "s4", "s5_jax", "minimal_lru", "hf_mamba", "hf_mamba2", "mamba_ssm")
 WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz")

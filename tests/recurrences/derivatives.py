@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.testing import assert_allclose
@@ -23,6 +24,15 @@ def read_layer(
     """The recurrence that a family reads from arrays."""
     store = MemoryStore(arrays)
     return family.read(store, family.find(store.tensors)[layer], ReadOptions(assume=assume))
+
+
+def read_configured(
+    arrays: Mapping[str, NDArray], family: Family, config: Mapping[str, Any], **assume: str
+) -> Recurrence:
+    """The recurrence that a family reads from arrays beside a model's configuration."""
+    store = MemoryStore(arrays)
+    store.config = config
+    return family.read(store, family.find(store.tensors)[0], ReadOptions(assume=assume))
 
 
 def check_derivatives(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.cached_state import decay_of_the_state
-from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.derivatives import check_derivatives, match_of, read_configured, read_layer
 from transformers import BailingHybridConfig, KimiLinearConfig
 from transformers.models.bailing_hybrid.modeling_bailing_hybrid import BailingHybridForgetGate
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
@@ -30,6 +32,32 @@ ARRAYS = {
 @pytest.mark.parametrize("bound", ["0", "-5"])
 def test_derivatives(bound: str) -> None:
     check_derivatives(ARRAYS, KDA(), kda_lower_bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("config", "bound"),
+    [
+        ({"kda_safe_gate": True, "kda_lower_bound": -4.0}, "-4"),
+        ({"kda_safe_gate": False, "kda_lower_bound": -4.0}, "0"),
+        ({"safe_gate": False, "lower_bound": None}, "0"),
+        ({"linear_lower_bound": -5}, "-5"),
+        ({"linear_lower_bound": 5}, "0"),
+        ({"linear_lower_bound": "-5"}, "0"),
+    ],
+)
+def test_the_configuration_tells_a_safe_gate(config: dict[str, Any], bound: str) -> None:
+    recurrence = read_configured(ARRAYS, KDA(), config)
+    expected = read_layer(ARRAYS, KDA(), kda_lower_bound=bound)
+    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-15)
+    given = read_configured(ARRAYS, KDA(), config, kda_lower_bound="-1")
+    assert "kda_lower_bound=-1 (as given)" in given.assumptions[0]
+
+
+@pytest.mark.parametrize("key", ["allow_neg_eigval", "linear_allow_neg_eigval"])
+def test_the_configuration_tells_how_strongly_is_written(key: str) -> None:
+    recurrence = read_configured(ARRAYS, KDA(), {key: True})
+    assert_allclose(recurrence.log_gain, 0)
+    assert "negative_eigenvalues=true (from config.json)" in recurrence.assumptions[1]
 
 
 def test_one_rate_moves_the_channels_of_its_head() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.derivatives import check_derivatives, match_of, read_configured, read_layer
 from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
 from transformers import DynamicCache, Mamba2Config
 from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.mamba2 import Mamba2
+from memcurse_cli.recurrences.mamba2_config import UNCLAMPED
+from memcurse_cli.recurrences.recurrence import Recurrence
 
 HIDDEN, HEADS, HEAD_DIMENSION, STATE, GROUPS = 8, 4, 4, 3, 2
 WIDTH = HEADS * HEAD_DIMENSION
@@ -116,6 +120,83 @@ def test_the_state_rests_on_the_number_of_groups(groups: int) -> None:
     assert f"groups={groups} (as given)" in recurrence.assumptions[0]
 
 
+def configured(config: dict[str, Any], **assume: str) -> Recurrence:
+    return read_configured(layer(), Mamba2(), config, **assume)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"n_groups": GROUPS},
+        {"mamba_n_groups": GROUPS},
+        {"mamba_ngroups": GROUPS},
+        {"ssm_cfg": {"ngroups": GROUPS}},
+        {"text_config": {"mamba_n_groups": GROUPS}},
+    ],
+)
+def test_the_configuration_gives_the_number_of_groups(config: dict[str, Any]) -> None:
+    recurrence = configured(config)
+    assert recurrence.multiplicity == HEAD_DIMENSION * STATE
+    assert f"groups={GROUPS} (from config.json)" in recurrence.assumptions[0]
+
+
+def test_the_user_knows_better_than_the_configuration() -> None:
+    recurrence = configured({"n_groups": GROUPS}, groups="1")
+    assert recurrence.multiplicity == HEAD_DIMENSION * STATE * GROUPS
+    assert "groups=1 (as given)" in recurrence.assumptions[0]
+
+
+@pytest.mark.parametrize("value", [True, "2", 2.5, 3, 10**50, [2], {"n": 2}, None, -1, 0])
+def test_a_number_of_groups_that_is_none_is_passed_over(value: Any) -> None:
+    recurrence = configured({"n_groups": value, "time_step_limit": value, "ssm_cfg": value})
+    assert "groups=1 (the library's default)" in recurrence.assumptions[0]
+    assert recurrence.assumptions[1] == UNCLAMPED
+
+
+STEP = np.log1p(np.exp(layer()["mixer.dt_bias"] + layer()["mixer.in_proj.bias"][-HEADS:]))
+
+
+@pytest.mark.parametrize(
+    ("config", "shown", "low", "high"),
+    [
+        ({"time_step_limit": [0.1, 0.2]}, "[0.1, 0.2]", 0.1, 0.2),
+        ({"ssm_cfg": {"dt_limit": [0.5, {"__float__": "Infinity"}]}}, "[0.5, inf]", 0.5, np.inf),
+        (
+            {"model_type": "zamba2", "time_step_min": 0.4, "time_step_limit": [0.1, 0.2]},
+            "[0.4, inf]",
+            0.4,
+            np.inf,
+        ),
+    ],
+)
+def test_limits_of_the_step_are_told(
+    config: dict[str, Any], shown: str, low: float, high: float
+) -> None:
+    outside = np.count_nonzero((low > STEP) | (high < STEP))
+    sentence = configured(config).assumptions[1]
+    assert f"holds it in {shown}" in sentence
+    assert f"{outside} of {HEADS} heads lie outside" in sentence
+    assert outside > 0
+
+
+@pytest.mark.parametrize("infinity", [np.inf, {"__float__": "Infinity"}])
+def test_open_limits_need_no_word(infinity: Any) -> None:
+    assert len(configured({"time_step_limit": [0.0, infinity]}).assumptions) == 1
+
+
+def test_falcon_h1_scales_the_bias_of_its_projection() -> None:
+    factor = 0.3
+    config = {"model_type": "falcon_h1", "ssm_multipliers": [1, 1, 1, 1, factor]}
+    scaled = layer()["mixer.in_proj.bias"] * factor
+    expected = read_layer({**layer(), "mixer.in_proj.bias": scaled}, Mamba2())
+    recurrence = configured(config)
+    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-14)
+    for ours, theirs, scale in zip(
+        recurrence.parameters, expected.parameters, (1, 1, factor), strict=True
+    ):
+        assert_allclose(ours.eigenvalue_derivative, scale * theirs.eigenvalue_derivative)
+
+
 def test_without_a_norm_the_projection_gives_the_width() -> None:
     tensors = layer()
     expected = read_layer(tensors, Mamba2()).multiplicity
@@ -184,8 +265,7 @@ def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None
     + zoo_files("mamba_ssm", "/model.safetensors", ".bin", kind="mamba2"),
 )
 def test_zoo(file: ZooFile) -> None:
-    groups = "2" if "hf_mamba2" in file.path.parts else "1"
-    layers = read_layers(file.path, groups=groups)
+    layers = read_layers(file.path)
     for each, (name, recurrence) in zip(file.layers, layers.items(), strict=True):
         assert name == each["name"]
         assert recurrence.family == "mamba2"

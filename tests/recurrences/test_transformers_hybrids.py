@@ -153,6 +153,8 @@ ARCHITECTURES = (
             "num_hidden_layers": 2,
             "mamba_d_head": HEAD_DIMENSION,
             "mamba_d_ssm": HEADS * HEAD_DIMENSION,
+            "mamba_proj_bias": True,
+            "ssm_multipliers": [1.0, 1.0, 1.0, 1.0, 0.3],
         },
         attention=2,
     ),
@@ -262,6 +264,14 @@ def test_every_mixer_is_found_by_its_own_name(saved: Saved) -> None:
     for layer in saved.report.layers:
         assert layer.name.split(".")[-1] == saved.architecture.inside
         assert all(tensor.startswith(f"{layer.name}.") for tensor in layer.tensors)
+
+
+def test_the_configuration_gives_the_size_of_the_state(saved: Saved) -> None:
+    ssd = saved.architecture.family == "mamba2"
+    for layer in saved.report.layers:
+        assert layer.eigenvalues.multiplicity == (HEAD_DIMENSION * STATE if ssd else 1)
+        groups = [sentence for sentence in layer.assumptions if sentence.startswith("groups=")]
+        assert [f"groups={GROUPS} (from config.json)" in each for each in groups] == [True] * ssd
 
 
 def test_attention_is_counted_and_not_read(saved: Saved) -> None:
