@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 COMMANDS = {
     "inspect": "Report on every recurrent layer of a checkpoint.",
     "predict": "The theory alone: what memory costs under a parametrisation, no checkpoint needed.",
-    "autocorrelation": "Estimate the autocorrelation of an input and fit a mixture of decays to it.",
+    "autocorrelation": "Estimate an input's autocorrelation and fit a mixture of decays to it.",
     "families": "List the recurrent families that are recognised, and by what.",
     "formats": "List the checkpoint formats that are read, and by what each is recognised.",
     "train": "Train a small network on the linear teacher-student task and save it.",

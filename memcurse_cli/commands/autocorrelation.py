@@ -54,7 +54,7 @@ def autocorrelation(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """Estimate the autocorrelation of an input and fit a mixture of decays to it.
+    """Estimate an input's autocorrelation and fit a mixture of decays to it.
 
     Example: memcurse autocorrelation embeddings.npy --json --output input.json
     then: memcurse inspect model.safetensors --autocorrelation input.json
