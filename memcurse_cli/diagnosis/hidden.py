@@ -15,11 +15,9 @@ def summarise_hidden(
     recurrence: Recurrence, settings: Settings
 ) -> tuple[tuple[HiddenSpectrum, ...], str | None]:
     """The spectrum of each gate's hidden matrix and of the Jacobian, and why one is missing."""
-    if not (settings.spectra and recurrence.hidden_feedback):
-        return (), None
     hidden = recurrence.hidden
-    if hidden is None:
-        return (), "they are not read for this family"
+    if hidden is None or not settings.spectra:
+        return (), None
     spectra = [_summary(gate, eigenvalues) for gate, eigenvalues in hidden.gates.items()]
     if hidden.jacobian is not None:
         spectra.append(_summary(JACOBIAN, hidden.jacobian))

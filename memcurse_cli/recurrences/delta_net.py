@@ -10,7 +10,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Match, ReadOptions
-from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, delta_rule_range
+from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, delta_rule
 from memcurse_cli.recurrences.reading import group_by_module
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.vectors import rows_per
@@ -27,11 +27,6 @@ _GATED = (
     "f_proj.0.weight",
     "f_a_proj.weight",
     "k_k",
-)
-
-_NO_DECAY = (
-    "the layer has no decay: λ = 1 at zero input, and only what is written over forgets, so no"
-    " parameter is listed"
 )
 
 
@@ -85,5 +80,6 @@ class DeltaNet:
             parameters=(),
             multiplicity=keys * values,
             input_dependent=True,
-            assumptions=(*assumed.sentences, _NO_DECAY, delta_rule_range(negative)),
+            assumptions=tuple(assumed.sentences),
+            rank_one=delta_rule(negative=negative),
         )

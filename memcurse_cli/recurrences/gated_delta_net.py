@@ -10,7 +10,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Match, ReadOptions
-from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule_range
+from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, split_name
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.vectors import (
@@ -100,7 +100,8 @@ class GatedDeltaNet:
             multiplicity=multiplicity,
             input_dependent=True,
             stable_by_construction=True,
-            assumptions=(*assumed.sentences, delta_rule_range(negative), *sentence),
+            assumptions=(*assumed.sentences, *sentence),
+            rank_one=delta_rule(negative=negative),
         )
 
 

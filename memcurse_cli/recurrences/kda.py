@@ -12,7 +12,7 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed, setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule_range
+from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
 from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module, one_to_one
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.recurrences.vectors import (
@@ -121,7 +121,8 @@ class KDA:
             multiplicity=rows_per(store, names.get("v_proj.weight"), log_rate.size),
             input_dependent=True,
             stable_by_construction=True,
-            assumptions=(*assumed.sentences, delta_rule_range(negative)),
+            assumptions=tuple(assumed.sentences),
+            rank_one=delta_rule(negative=negative),
         )
 
 

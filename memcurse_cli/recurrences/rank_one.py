@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from memcurse_cli.recurrences.family import Assumption
+from memcurse_cli.recurrences.recurrence import RankOneCorrection
 
 NEGATIVE_EIGENVALUES = Assumption(
     key="negative_eigenvalues",
@@ -17,25 +20,24 @@ OTHER_RULES = ("D", "Mu_log", "A_log_atk", "w_proj.weight", "d_proj.weight")
 preconditioned delta rules, and rules with a second gate."""
 
 
-def delta_rule_range(negative: bool) -> str:
-    """The eigenvalues of ``diag(λ) (I - β k kᵀ)`` with a unit k, in one sentence.
+def delta_rule(*, negative: bool) -> RankOneCorrection:
+    """The eigenvalues of ``diag(λ) (I - β k kᵀ)`` with a unit k, λ in (0, 1] and β below 1, or 2.
 
     It is similar to the symmetric ``diag(λ) - β v vᵀ`` with ``v = diag(λ)^½ k``. By interlacing
     all eigenvalues but the smallest stay between min λ and max λ, and by Ostrowski's theorem the
     smallest is at least ``(1 - β) max λ`` where that is negative, and positive otherwise.
+
+    Args:
+        negative: β reaches 2.
     """
-    strength, low = ("2", "-max λ") if negative else ("1", "0")
-    return (
-        f"the delta rule's correction I - β k kᵀ (k of norm 1, 0 < β < {strength}) is left out: it"
-        " vanishes at a zero input, and can bring one eigenvalue per head down as far as"
-        f" {low}; the others stay within the head's λ"
-    )
+    if negative:
+        return RankOneCorrection("I - β k kᵀ (k of norm 1, 0 < β < 2)", lowest=-1.0)
+    return RankOneCorrection("I - β k kᵀ (k of norm 1, 0 < β < 1)", lowest=0.0)
 
 
-REMOVAL_RANGE = (
-    "the removal -κ (a∘κ)ᵀ (κ of norm 1, 0 < a < 1) is left out: it vanishes at a zero input, and"
-    " can bring one eigenvalue per head down to min λ - 1 > -0.455; the others stay within the"
-    " head's λ"
+REMOVAL = RankOneCorrection(
+    "-κ (a∘κ)ᵀ (κ of norm 1, 0 < a < 1)", lowest=math.expm1(-math.exp(-0.5))
 )
-"""The same for RWKV-7's ``diag(λ) - κ (a∘κ)ᵀ``, similar to the symmetric
-``diag(λ) - uuᵀ`` with ``u = a^½∘κ``, ‖u‖ < 1: Weyl's inequality and interlacing."""
+"""The same for RWKV-7's ``diag(λ) - κ (a∘κ)ᵀ``, similar to the symmetric ``diag(λ) - uuᵀ`` with
+``u = a^½∘κ``, ‖u‖ < 1: Weyl's inequality gives min λ - 1, where λ > exp(-e^(-1/2)) for any input,
+and interlacing holds the others."""

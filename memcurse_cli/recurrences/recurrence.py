@@ -93,6 +93,22 @@ class HiddenSpectra:
 
 
 @dataclass(frozen=True)
+class RankOneCorrection:
+    """An input-dependent rank-one term that is added to or multiplied with diag(λ).
+
+    It vanishes at zero input, where diag(λ) is the whole transition. With an input, one eigenvalue
+    per head comes down; the others stay between the smallest and the largest λ of their head then.
+
+    Attributes:
+        term: the term, with the range of what stands in it.
+        lowest: how far down the one eigenvalue can come, whatever the input.
+    """
+
+    term: str
+    lowest: float
+
+
+@dataclass(frozen=True)
 class Recurrence:
     """One recurrent layer, nominal: input-dependent gates stand at zero input.
 
@@ -118,7 +134,9 @@ class Recurrence:
         dense: the dense matrix, or None for a diagonal layer.
         hidden_feedback: a gate or the candidate also sees the hidden state through a dense
             matrix, so that the state has memory that is not in λ.
-        hidden: the spectra of these matrices, where they were asked for.
+        hidden: the spectra of these matrices, where they were asked for; a family that cannot give
+            them always says why.
+        rank_one: the rank-one term of the transition that λ leaves out, or None.
     """
 
     name: str
@@ -138,6 +156,7 @@ class Recurrence:
     dense: DenseDynamics | None = None
     hidden_feedback: bool = False
     hidden: HiddenSpectra | None = None
+    rank_one: RankOneCorrection | None = None
 
     @property
     def size(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.rank_one import REMOVAL_RANGE
+from memcurse_cli.recurrences.rank_one import REMOVAL
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, sigmoid
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.vectors import first_name, read_vector, rows_per
@@ -83,5 +83,6 @@ class RWKV7:
             ),
             input_dependent=True,
             stable_by_construction=True,
-            assumptions=(_NOMINAL, REMOVAL_RANGE),
+            assumptions=(_NOMINAL,),
+            rank_one=REMOVAL,
         )

@@ -16,16 +16,14 @@ from memcurse_cli.recurrences.reading import (
     shown_shape,
     sigmoid,
 )
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.vectors import read_vector
 
 GATES = ("input", "forget", "cell", "output")
 BIAS, KERNEL = "_bias_", "_recurrent_kernel_"
 
-_NOMINAL = (
-    "the gates stand at zero input and zero state, where only their biases are left; the recurrent"
-    " kernel is not read"
-)
+_NOMINAL = "the gates stand at zero input and zero state, where only their biases are left"
+_NOT_READ = HiddenSpectra({}, None, "the recurrent kernel of an sLSTM is not read")
 
 
 class SLSTM:
@@ -95,4 +93,5 @@ class SLSTM:
             stable_by_construction=True,
             assumptions=(_NOMINAL,),
             hidden_feedback=True,
+            hidden=_NOT_READ,
         )

@@ -110,7 +110,7 @@ def test_a_family_whose_hidden_weights_are_not_read_says_so() -> None:
     layer = only(state)
     assert layer.family == "slstm"
     assert layer.hidden_spectra == ()
-    assert layer.hidden_spectra_reason == "they are not read for this family"
+    assert layer.hidden_spectra_reason == "the recurrent kernel of an sLSTM is not read"
     assert hidden_finding(layer).severity == "info"
 
 

@@ -13,6 +13,11 @@ NOMINAL_GATE = Rule(
 )
 LINEARISED = Rule("MC502", "the activation is linearised", "Zucchet & Orvieto 2024, section 2.2 a")
 HIDDEN = Rule("MC503", "memory through the hidden weights", "Zucchet & Orvieto 2024, section D.2")
+RANK_ONE = Rule(
+    "MC504",
+    "a rank-one term beside the diagonal",
+    "Yang et al. 2024, arXiv 2406.06484, section 2.2; interlacing, Golub & Van Loan 2013, 8.1.8",
+)
 
 LONGER = 2.0
 """The ratio of time constants from which the hidden weights make a memory clearly longer."""
@@ -20,7 +25,7 @@ NOT_THE_WHOLE = "do not take τ and the step effects of the gates as those of th
 
 
 def find_assumptions(facts: Facts) -> Iterator[Finding]:
-    """Gates that depend on the input or the state, and activations taken with slope 1."""
+    """Gates that depend on input or state, slopes taken as 1, and what λ leaves out."""
     if facts.recurrence.input_dependent:
         yield NOMINAL_GATE.finding(
             "info",
@@ -34,17 +39,27 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
         )
     if facts.recurrence.hidden_feedback:
         yield _hidden(facts)
+    correction = facts.recurrence.rank_one
+    if correction is not None:
+        yield RANK_ONE.finding(
+            "info",
+            f"λ leaves out the rank-one term {correction.term}, which is none at zero input; with "
+            f"one, a single eigenvalue of each head can come down to {number(correction.lowest)}, "
+            "whatever the input, and the others stay within the λ of their head",
+        )
 
 
 def _hidden(facts: Facts) -> Finding:
     """What is known of the memory that λ leaves out."""
     jacobian = facts.jacobian
     if jacobian is None:
+        # A family that says without being asked why it has none has none when asked either.
+        measured = facts.settings.spectra or facts.recurrence.hidden is not None
         return HIDDEN.finding(
             "info",
             "gates also see the state through dense hidden weights; memory that runs through them "
             "is not in λ, so the true memory can be longer",
-            "" if facts.settings.spectra else "measure it near the zero state with --spectra",
+            "" if measured else "measure it near the zero state with --spectra",
         )
     gates = facts.eigenvalues.time_constant.max
     if jacobian.time_constant is None:

@@ -44,6 +44,16 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
     if not unstable:
         return
     top = facts.eigenvalues.modulus.max
+    if facts.recurrence.rank_one is not None and not facts.recurrence.parameters:
+        yield UNSTABLE.finding(
+            "info",
+            f"{count(unstable, 'eigenvalue')} of 1 at zero input, by design: nothing decays by "
+            "itself, and only what is written over is forgotten",
+            "give --horizon T for the figures of a T-step sequence"
+            if facts.settings.horizon is None
+            else "",
+        )
+        return
     message = f"{unstable} of {count(facts.eigenvalues.count, 'eigenvalue')} have |λ| >= 1" + (
         f", the largest |λ| = {top:.6g}" if top is not None else ""
     )

@@ -1,0 +1,81 @@
+"""What is said of transitions that are a diagonal and a rank-one term."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis.report import Finding, LayerReport
+
+DELTA_NET = {
+    f"attn.{name}": np.ones(shape)
+    for name, shape in {
+        "q_proj.weight": (6, 8),
+        "k_proj.weight": (6, 8),
+        "v_proj.weight": (8, 8),
+        "b_proj.weight": (2, 8),
+        "o_norm.weight": (4,),
+    }.items()
+}
+
+
+def finding(layer: LayerReport, code: str) -> Finding:
+    (found,) = [each for each in layer.findings if each.code == code]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("folder", "lowest"),
+    [("delta_net", "0"), ("gated_deltanet", "0"), ("kda", "0"), ("rwkv7", "-0.455")],
+)
+def test_the_term_and_its_bound_are_told(zoo: Path, folder: str, lowest: str) -> None:
+    for layer in inspect(zoo / "fla" / folder).layers:
+        told = finding(layer, "MC504")
+        assert told.severity == "info"
+        assert f"can come down to {lowest}," in told.message
+
+
+def test_a_write_strength_of_two_reaches_minus_one() -> None:
+    (layer,) = inspect(DELTA_NET, assume={"negative_eigenvalues": "true"}).layers
+    assert "can come down to -1," in finding(layer, "MC504").message
+
+
+def test_a_diagonal_recurrence_has_no_such_term(zoo: Path) -> None:
+    for folder in ("gla", "hgrn", "retnet"):
+        for layer in inspect(zoo / "fla" / folder).layers:
+            assert "MC504" not in [each.code for each in layer.findings]
+
+
+@pytest.mark.parametrize("horizon", [None, 100])
+def test_an_eigenvalue_of_one_by_design_is_no_fault(horizon: int | None) -> None:
+    report = inspect(DELTA_NET, horizon=horizon)
+    (layer,) = report.layers
+    assert report.verdict == "ok"
+    assert layer.eigenvalues.unstable == 2
+    told = finding(layer, "MC101")
+    assert told.severity == "info"
+    assert "by design" in told.message
+    assert "parametrisation" not in told.advice
+    assert ("--horizon" in told.advice) is (horizon is None)
+
+
+def test_an_eigenvalue_of_one_that_a_parameter_made_is_a_fault() -> None:
+    rnn = {"lambda_re": np.array([1.0, 0.5]), "lambda_im": np.zeros(2)}
+    (layer,) = inspect(rnn).layers
+    told = finding(layer, "MC101")
+    assert told.severity == "error"
+    assert "parametrisation" in told.advice
+
+
+def test_spectra_are_advised_only_where_they_are_read() -> None:
+    slstm = {"_bias_": np.zeros(24), "_recurrent_kernel_": np.zeros((2, 12, 3))}
+    lstm = {"weight_hh_l0": np.zeros((12, 3)), "bias_hh_l0": np.zeros(12)}
+    for spectra in (False, True):
+        (layer,) = inspect(slstm, spectra=spectra).layers
+        assert finding(layer, "MC503").advice == ""
+        assert bool(layer.hidden_spectra_reason) is spectra
+    (layer,) = inspect(lstm).layers
+    assert "--spectra" in finding(layer, "MC503").advice
