@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +15,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import checkpoints
 from benchmarks.measure import Figure, compare
 
 BIN = Path(sys.executable).parent
@@ -40,8 +40,10 @@ class Case:
 
 def cases(folder: Path) -> list[Case]:
     """Every row of the table."""
+    # In a process of its own: a child's peak memory starts from that of its parent.
+    subprocess.run([PYTHON, "-m", "benchmarks.checkpoints", str(folder)], check=True)
     lstm, dense, mamba = (
-        str(make(folder)) for make in (checkpoints.lstm, checkpoints.dense, checkpoints.mamba)
+        str(folder / f"{name}.safetensors") for name in ("lstm", "dense", "mamba")
     )
     peers = [PYTHON, "-m", "benchmarks.peers"]
     inspect = [MEMCURSE, "inspect"]

@@ -1,9 +1,10 @@
-"""The checkpoints that the benchmarks read, written once into a folder."""
+"""The checkpoints that the benchmarks read: `python -m benchmarks.checkpoints FOLDER`."""
 
 from __future__ import annotations
 
 import json
 import struct
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -81,3 +82,8 @@ def mamba(folder: Path) -> Path:
             file.write(array.astype(ml_dtypes.bfloat16).tobytes())
         file.truncate(8 + len(encoded) + end)
     return path
+
+
+if __name__ == "__main__":
+    for make in (lstm, dense, mamba):
+        make(Path(sys.argv[1]))
