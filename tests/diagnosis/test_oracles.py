@@ -129,6 +129,25 @@ def test_trained_state_spaces(trained: Path, folder: str, name: str) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["model_MambaBEAT.pth", "binary_MambaBEAT.pth"])
+def test_a_trained_mamba_inside_a_pickled_module(trained: Path, name: str) -> None:
+    folder = trained / "mambabeat_pickledmodule"
+    (expected,) = (
+        layer
+        for key, layer in json.loads((folder / "oracle.json").read_text())["layers"].items()
+        if key.startswith(name)
+    )
+    (layer,) = inspect(folder / name, values=True).layers
+    assert (layer.name, layer.family) == ("layers.0", "mamba")
+    assert layer.eigenvalues.count == expected["n_modes"]
+    assert layer.eigenvalues.values is not None
+    moduli = np.array(layer.eigenvalues.values)[:, 0]
+    for percent, modulus in expected["abs_lambda_quantiles"].items():
+        assert np.percentile(moduli, float(percent)) == pytest.approx(modulus, rel=1e-9)
+    longest = np.sort(-1 / np.log(moduli))[: -len(expected["tau_top10_desc"]) - 1 : -1]
+    np.testing.assert_allclose(longest, expected["tau_top10_desc"], rtol=1e-9)
+
+
 def test_trained_gru_and_lstm(trained: Path) -> None:
     for folder, name, keys in (
         ("g2p_en_gru_npz", "checkpoint20.npz", ["enc", "dec"]),

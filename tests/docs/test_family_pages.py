@@ -1,0 +1,48 @@
+"""Every family has its page, and the page says what the registry says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from memcurse_cli.recurrences.detect import characteristic_names
+from memcurse_cli.recurrences.family import Family
+from memcurse_cli.recurrences.registry import FAMILIES
+
+PAGES = Path(__file__).parents[2] / "docs" / "families"
+SECTIONS = ("**Recognised by**", "**Equation", "**Source.**")
+
+
+def page_of(family: Family) -> Path:
+    """The page of its name; a library's cells may share the library's."""
+    shared = PAGES / f"{family.name.partition('_')[0]}.md"
+    page = PAGES / f"{family.name}.md"
+    return page if page.exists() or not shared.exists() else shared
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_family_has_its_page(family: Family) -> None:
+    page = page_of(family).read_text(encoding="utf-8")
+    assert page.startswith("# ")
+    places = [page.index(section) for section in SECTIONS]
+    assert places == sorted(places)
+    recognised, equation, source = (
+        page[start:end] for start, end in zip(places, [*places[1:], None], strict=True)
+    )
+    for name in characteristic_names(family)[:1]:
+        assert name in recognised
+    # Every letter and every tensor of the equation, whatever the order of its terms.
+    for letter in re.findall(r"[Α-ω]", family.equation):
+        assert letter in equation, letter
+    for tensor in re.findall(r"[A-Za-z]+(?:_[A-Za-z]+)+", family.equation):
+        assert tensor in page, tensor
+    for identifier in re.findall(r"arXiv [\d.]+", family.source):
+        assert identifier in source
+    for assumption in family.assumptions:
+        assert assumption.key in page
+
+
+def test_every_page_is_that_of_a_family() -> None:
+    assert set(PAGES.glob("*.md")) == {page_of(family) for family in FAMILIES}
