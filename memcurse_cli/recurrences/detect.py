@@ -25,8 +25,8 @@ def detect(
 ) -> list[tuple[Family, Match]]:
     """The recurrent layers among the tensors, in the order of the file.
 
-    A tensor belongs to one layer only: where two families recognise it, the more specific one has
-    it.
+    A tensor belongs to one family only: where two recognise it, the more specific one has it. A
+    family may find several layers that are stacked in the same tensors.
 
     Args:
         tensors: every tensor's name, shape and type.
@@ -41,11 +41,9 @@ def detect(
     claimed: set[str] = set()
     found: list[tuple[Family, Match]] = []
     for candidate in families:
-        for match in candidate.find(tensors):
-            names = set(match.tensors.values())
-            if claimed.isdisjoint(names):
-                claimed |= names
-                found.append((candidate, match))
+        own = [m for m in candidate.find(tensors) if claimed.isdisjoint(m.tensors.values())]
+        claimed.update(name for match in own for name in match.tensors.values())
+        found += [(candidate, match) for match in own]
     if not found:
         raise nothing_found(tensors, families)
     position = {name: index for index, name in enumerate(tensors)}

@@ -6,6 +6,7 @@ from memcurse_cli.recurrences.complex_diagonal import ComplexDiagonalRNN
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
 from memcurse_cli.recurrences.family import Family
+from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM, FlaxMGU, FlaxSimpleCell
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
 from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
@@ -56,6 +57,10 @@ FAMILIES: tuple[Family, ...] = (
     OnnxLSTM(),
     OnnxGRU(),
     OnnxRNN(),
+    FlaxLSTM(),
+    FlaxGRU(),
+    FlaxMGU(),
+    FlaxSimpleCell(),
     S4DPLR(),
     S4D(),
     S5(),
