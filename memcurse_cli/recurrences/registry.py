@@ -20,6 +20,7 @@ from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
 from memcurse_cli.recurrences.mamba import Mamba
 from memcurse_cli.recurrences.mamba2 import Mamba2
+from memcurse_cli.recurrences.mamba3 import Mamba3
 from memcurse_cli.recurrences.min_gru import MinGRU
 from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.mlstm import MLSTM
@@ -66,6 +67,7 @@ FAMILIES: tuple[Family, ...] = (
     S5(),
     Mamba(),
     Mamba2(),
+    Mamba3(),
     GgufMamba(),
     ComplexDiagonalRNN(),
     LeakyRNN(),

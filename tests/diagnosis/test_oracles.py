@@ -30,7 +30,6 @@ ASSUME = {
 }
 FOLDERS = ("torch_rnn", "s4", "s5_jax", "minimal_lru", "hf_mamba", "hf_mamba2", "mamba_ssm")
 WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz")
-UNREAD_KINDS = {"mamba3"}
 
 
 def checkpoints() -> list[Any]:
@@ -41,8 +40,6 @@ def checkpoints() -> list[Any]:
     for folder in FOLDERS:
         oracle = json.loads((SHARED_DATA / "zoo" / folder / "oracle.json").read_text())
         for checkpoint in oracle["checkpoints"]:
-            if {layer["kind"] for layer in checkpoint["layers"]} & UNREAD_KINDS:
-                continue
             for name in entry_points(checkpoint["files"]):
                 path = SHARED_DATA / "zoo" / folder / name
                 found.append(pytest.param(path, checkpoint, id=f"{folder}/{name}"))
