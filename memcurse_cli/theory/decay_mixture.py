@@ -140,8 +140,8 @@ class _Fit:
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
     """argmin ‖A w - b‖ over w ≥ 0, by the active sets of Lawson and Hanson (1974).
 
-    Columns of neighbouring decays are collinear to rounding, on which SciPy's solver may cycle for
-    ever. This one ends as soon as a new column no longer lowers the residual.
+    Columns of neighbouring decays are collinear to rounding, where a column that enters may leave
+    again at once. This one ends as soon as a new column no longer lowers the residual.
     """
     size = matrix.shape[1]
     weights, passive = np.zeros(size), np.zeros(size, np.bool_)
