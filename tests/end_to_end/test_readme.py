@@ -1,6 +1,6 @@
-"""Every command that README.md shows runs, and prints what README.md says it prints.
+"""Every command that README.md and the pages of docs/ show runs, and prints what they say.
 
-`MEMCURSE_UPDATE_README=1 pytest tests/end_to_end/test_readme.py` writes today's output into it.
+`MEMCURSE_UPDATE_README=1 pytest tests/end_to_end/test_readme.py` writes today's output into them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,25 @@ import pytest
 from end_to_end.command import MEMCURSE, ROOT
 
 README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 INLINE = re.compile(r"`(memcurse [a-z][^`]*)`")
 
 
-def blocks() -> list[tuple[str, str]]:
-    """The (command, output) pairs of the console blocks."""
-    return [(found["command"], found["output"]) for found in BLOCK.finditer(README.read_text())]
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The (command, output) pairs of the console blocks of a page."""
+    return [(found["command"], found["output"]) for found in BLOCK.finditer(page.read_text())]
+
+
+BLOCKS = [(page, command) for page in PAGES for command, _ in blocks(page)]
+COMMANDS = sorted(
+    {
+        found
+        for page in PAGES
+        for found in INLINE.findall(page.read_text())
+        if found == found.lower()
+    }
+)
 
 
 def run(command: str, folder: Path) -> str:
@@ -46,22 +58,23 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("command", [command for command, _ in blocks()])
-def test_a_command_prints_what_the_readme_shows(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "command"),
+    BLOCKS,
+    ids=lambda value: value.name if isinstance(value, Path) else value,
+)
+def test_a_command_prints_what_the_page_shows(page: Path, command: str, tmp_path: Path) -> None:
     printed = run(command, tmp_path)
     if os.environ.get("MEMCURSE_UPDATE_README"):
-        text = README.read_text()
+        text = page.read_text()
         start = text.index(f"```console\n$ {command}\n") + len(f"```console\n$ {command}\n")
         end = text.index("```", start)
-        README.write_text(text[:start] + printed + text[end:])
-    shown = dict(blocks())[command]
+        page.write_text(text[:start] + printed + text[end:])
+    shown = dict(blocks(page))[command]
     assert strip(printed) == strip(shown)
 
 
-@pytest.mark.parametrize(
-    "command",
-    sorted({found for found in INLINE.findall(README.read_text()) if found == found.lower()}),
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_in_the_text_runs(command: str, tmp_path: Path) -> None:
     assert run(command, tmp_path)
 

@@ -45,11 +45,19 @@ class Rule:
         code: as in the report; never reused for something else.
         title: a few words.
         source: the equations that it rests on.
+        what: what was found, in a sentence or two.
+        why: why it matters to training.
+        equation: the figure that decides, as a formula.
+        change: what to do about it.
     """
 
     code: str
     title: str
     source: str
+    what: str = ""
+    why: str = ""
+    equation: str = ""
+    change: str = ""
 
     def finding(self, severity: Severity, message: str, advice: str = "") -> Finding:
         """A finding of this rule."""
