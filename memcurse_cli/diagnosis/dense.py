@@ -24,7 +24,6 @@ from memcurse_cli.theory.dense_result import DenseSensitivity
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 
 UNKNOWN = Quantiles(None, None, None, None, None)
-EVERY_STEP = "the mean over every step is known for diagonal layers only, not for a dense matrix"
 
 
 def diagnose_dense(
@@ -33,12 +32,14 @@ def diagnose_dense(
     """The state, the matrix as one parameter group, and how far from normal it is."""
     basis = Eigenbasis(recurrence.log_eigenvalues, dynamics.eigenvectors)
     readin = None if recurrence.readin is None else recurrence.readin.real
-    if settings.state_readout == "every":
-        sensitivity = DenseSensitivity(None, None, None, EVERY_STEP)
-    else:
-        sensitivity = dense_sensitivity(
-            dynamics.matrix, basis, readin, settings.autocorrelation, settings.horizon
-        )
+    sensitivity = dense_sensitivity(
+        dynamics.matrix,
+        basis,
+        readin,
+        settings.autocorrelation,
+        settings.horizon,
+        settings.state_readout,
+    )
     state = UNKNOWN if sensitivity.second_moment is None else quantiles(sensitivity.second_moment)
     summary = DenseSummary(
         eigenvector_condition=basis.condition if math.isfinite(basis.condition) else None,

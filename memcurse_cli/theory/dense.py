@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense_horizon import finite_dense_sensitivity
-from memcurse_cli.theory.dense_result import DenseSensitivity
+from memcurse_cli.theory.dense_result import DenseSensitivity, mean_of_rise_and_limit
 from memcurse_cli.theory.dense_stationary import (
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_by_lags,
 )
 from memcurse_cli.theory.eigenbasis import Eigenbasis
+from memcurse_cli.theory.moments import Readout
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -44,6 +45,7 @@ def dense_sensitivity(
     readin: Floats | None = None,
     autocorrelation: Autocorrelation = WHITE,
     horizon: int | None = None,
+    read_at: Readout = "last",
 ) -> DenseSensitivity:
     """E h_i² and E‖dh/dA_ij‖², exactly.
 
@@ -52,8 +54,9 @@ def dense_sensitivity(
         basis: its eigenbasis.
         readin: (n, inputs) real B, or None for a drive of unit variance on every state.
         autocorrelation: R(Δ) of each input.
-        horizon: T for the last of T steps from h = 0, which is exact for every A; None for an
-            infinite sequence, which diverges where |λ| >= 1.
+        horizon: T for T steps from h = 0, which is exact for every A; None for an infinite
+            sequence, which diverges where |λ| >= 1.
+        read_at: ``last`` for the state at step T, ``every`` for the mean over all T.
     """
     decay = -float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
     usable = basis.condition < EIGENBASIS_CONDITION
@@ -64,10 +67,22 @@ def dense_sensitivity(
         remembered = remembered_lags(matrix)
     if horizon is not None and horizon <= remembered:
         return finite_dense_sensitivity(
-            matrix, basis if usable else None, readin, autocorrelation, horizon
+            matrix, basis if usable else None, readin, autocorrelation, horizon, read_at
         )
     if decay <= 0:
         return DenseSensitivity(np.full(matrix.shape[0], np.inf), math.inf, None)
     if usable:
-        return sensitivity_by_eigenbasis(basis, readin, autocorrelation)
-    return sensitivity_by_lags(matrix, readin, autocorrelation, remembered)
+        limit = sensitivity_by_eigenbasis(basis, readin, autocorrelation)
+    else:
+        limit = sensitivity_by_lags(matrix, readin, autocorrelation, remembered)
+    if horizon is None or read_at == "last":
+        return limit
+    # From the lag on at which all is forgotten, every step of the sequence is in that limit.
+    rise = math.ceil(remembered)
+    return mean_of_rise_and_limit(
+        finite_dense_sensitivity(
+            matrix, basis if usable else None, readin, autocorrelation, rise, "every"
+        ),
+        limit,
+        rise / horizon,
+    )

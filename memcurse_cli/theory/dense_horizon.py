@@ -1,8 +1,12 @@
-"""The sensitivity of a dense recurrence after T steps from zero, exact for every matrix.
+"""The sensitivity of a dense recurrence on T steps from zero, exact for every matrix.
 
 With h_0 = 0 and C(t, t') the covariance of the state at two times,
 
     E‖dh_T/dA_ij‖² = Σ_{a,b < T} (A^aᵀA^b)_ii C(T-1-a, T-1-b)_jj
+
+The mean over every step t <= T has ``(1/T) Σ_{s>=0} C(T-1-a-s, T-1-b-s)`` in place of C, since a
+step s before the last sees what the last one sees, s steps earlier. Of an output y = C h in place
+of h, ``A^aᵀ CᵀC A^b`` stands for ``A^aᵀA^b``.
 
 The input starts stationary: a first innovation of variance 1, then innovations of variance
 1-ρ², each answered by ``Z_k = Σ_{l<=k} ρ^l A^(k-l) B``, so that C is a sum of products of Z.
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.dense_result import DenseSensitivity
 from memcurse_cli.theory.eigenbasis import Eigenbasis, PairTables
+from memcurse_cli.theory.moments import Readout
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -57,8 +62,9 @@ def finite_dense_sensitivity(
     readin: Floats | None,
     autocorrelation: Autocorrelation,
     horizon: int,
+    read_at: Readout = "last",
 ) -> DenseSensitivity:
-    """E h_i² and E‖dh/dA_ij‖² at the last step, or the sum of all entries where they cost too much.
+    """E h_i² and E‖dh/dA_ij‖², or the sum of all entries where they cost too much.
 
     Args:
         matrix: (n, n) real A.
@@ -66,43 +72,64 @@ def finite_dense_sensitivity(
         readin: (n, inputs) real B, or None for the identity.
         autocorrelation: R(Δ) of each input.
         horizon: T ≥ 1.
+        read_at: at the last step, or the mean over every one.
     """
     size = matrix.shape[0]
     with np.errstate(over="ignore", invalid="ignore"):
         small = horizon * size**2 <= ENTRY_ELEMENTS
         if small and 3 * (size * horizon) ** 2 <= ENTRY_FLOPS:
-            return _by_entry(matrix, readin, autocorrelation, horizon)
+            return DenseSensitivity.of_entries(
+                *entries_within_horizon(matrix, readin, autocorrelation, horizon, read_at)
+            )
         if basis is None:
             reason = "its eigenvectors are too ill-conditioned for a matrix of this size"
             return DenseSensitivity(None, None, None, reason)
         if 4 * size * horizon * (size + horizon) > TOTAL_FLOPS:
             reason = f"{horizon} steps are too many for a matrix of this size"
             return DenseSensitivity(None, None, None, reason)
-        return _total(basis, readin, autocorrelation, horizon)
+        return _total(basis, readin, autocorrelation, horizon, read_at)
 
 
-def _by_entry(
-    matrix: Floats, readin: Floats | None, autocorrelation: Autocorrelation, horizon: int
-) -> DenseSensitivity:
-    """Every entry, from explicit powers of A: no eigenbasis takes part."""
+def entries_within_horizon(
+    matrix: Floats,
+    readin: Floats | None,
+    autocorrelation: Autocorrelation,
+    horizon: int,
+    read_at: Readout,
+    readout: Floats | None = None,
+) -> tuple[Floats, Floats]:
+    """(n,) E h_i² and (n, n) E‖dh/dA_ij‖², from explicit powers of A: no eigenbasis takes part.
+
+    Args:
+        matrix: (n, n) real A.
+        readin: (n, inputs) B, or None for the identity.
+        autocorrelation: R(Δ) of each input.
+        horizon: T ≥ 1.
+        read_at: at the last step, or the mean over every one.
+        readout: (outputs, n) C for E‖dy/dA_ij‖² of y = C h, or None for h itself.
+    """
     identity = np.eye(matrix.shape[0])
-    # Column i of every power, and row j of every answer.
-    powers = np.ascontiguousarray(_answers(matrix, identity, 0.0, horizon).transpose(2, 0, 1))
+    seen = identity if readout is None else readout.T
+    # Row i of every (A^k)ᵀCᵀ, and row j of every answer.
+    powers = np.ascontiguousarray(_answers(matrix.T, seen, 0.0, horizon).transpose(1, 0, 2))
     second_moment = np.zeros(matrix.shape[0])
     states = []
     for weight, rho in autocorrelation:
         answers = _answers(matrix, identity if readin is None else readin, rho, horizon)
         second_moment += weight * np.einsum(
-            "k,kjm,kjm->j", _innovations(horizon, rho), answers, answers
+            "k,kjm,kjm->j", _innovations(horizon, rho, read_at), answers, answers
         )
         rows = np.ascontiguousarray(answers.transpose(1, 0, 2))
         states.append((weight, rho, _Products(rows, rows)))
-    entries = _sum_over_times(_Products(powers, powers), states, horizon)
-    return DenseSensitivity.of_entries(second_moment, entries)
+    return second_moment, _sum_over_times(_Products(powers, powers), states, horizon, read_at)
 
 
 def _total(
-    basis: Eigenbasis, readin: Floats | None, autocorrelation: Autocorrelation, horizon: int
+    basis: Eigenbasis,
+    readin: Floats | None,
+    autocorrelation: Autocorrelation,
+    horizon: int,
+    read_at: Readout,
 ) -> DenseSensitivity:
     """The total alone, in the eigenbasis, where every power is a power of λ."""
     powers = _modal_answers(basis.logs, 0.0, horizon)
@@ -111,7 +138,7 @@ def _total(
     states = []
     for weight, rho in autocorrelation:
         answers = _modal_answers(basis.logs, rho, horizon)
-        shared = answers * _innovations(horizon, rho)[:, None]
+        shared = answers * _innovations(horizon, rho, read_at)[:, None]
         covariance = PairTables(
             (shared.T @ answers.conj()) * drive.conjugated, (shared.T @ answers) * drive.plain
         )
@@ -119,7 +146,7 @@ def _total(
         second_moment += weight * (basis.weight @ modal.real)
         states.append((weight, rho, _traces(basis, answers, vectors, drive)))
     observed = _traces(basis, powers, vectors, basis.row_products())
-    total = _sum_over_times(observed, states, horizon)
+    total = _sum_over_times(observed, states, horizon, read_at)
     return DenseSensitivity.of_total(
         second_moment,
         float(total[0, 0]),
@@ -128,7 +155,10 @@ def _total(
 
 
 def _sum_over_times(
-    observed: _Products, states: list[tuple[float, float, _Products]], horizon: int
+    observed: _Products,
+    states: list[tuple[float, float, _Products]],
+    horizon: int,
+    read_at: Readout,
 ) -> Floats:
     """(units, units) Σ_{t,t'} L_i(T-1-t, T-1-t') C_j(t, t'), for 0 < t, t' < T.
 
@@ -137,13 +167,14 @@ def _sum_over_times(
 
         C(t, t') = P(t-1, t'-1) + (1-ρ²) Σ_{k >= 1} P(t-1-k, t'-1-k)
 
-    Both tables are symmetric, so t' <= t is enough.
+    The mean over every step sums C along its diagonals once more. Both tables are symmetric, so t' <= t is enough.
     """
     units = observed.first.shape[0]
     total = np.zeros((units, units))
     last = horizon - 1
     observed = _Products(observed.first[:, :last], observed.second[:, :last]).reversed()
     sums = [np.zeros((units, 0)) for _ in states]
+    earlier = np.zeros((units, 0))
     chunk = max(1, CHUNK // (units * horizon))
     for start in range(0, last, chunk):
         stop = min(start + chunk, last)
@@ -158,10 +189,14 @@ def _sum_over_times(
                 covariance[:, row - start, 1 : row + 1] += (weight * innovation) * older
                 sums[index] = first.copy()
                 sums[index][:, 1:] += older
+        if read_at == "every":
+            for row in range(start, stop):
+                covariance[:, row - start, 1 : row + 1] += earlier
+                earlier = covariance[:, row - start, : row + 1].copy()
         rows = np.arange(start, stop)
         covariance[:, rows - start, rows] *= 0.5  # the others stand for their mirror images too
         total += 2 * observed.rows(start, stop).reshape(units, -1) @ covariance.reshape(units, -1).T
-    return total
+    return total / horizon if read_at == "every" else total
 
 
 def _answers(matrix: Floats, drive: Floats, rho: float, horizon: int) -> Floats:
@@ -175,9 +210,15 @@ def _answers(matrix: Floats, drive: Floats, rho: float, horizon: int) -> Floats:
     return answers
 
 
-def _innovations(horizon: int, rho: float) -> Floats:
-    """(T,) the variance of the innovation k steps before the last; the first has variance 1."""
-    variance = np.full(horizon, (1 - rho) * (1 + rho))
+def _innovations(horizon: int, rho: float, read_at: Readout) -> Floats:
+    """(T,) the variance of the innovation that is k steps old; the first has variance 1.
+
+    Of the mean over every step: T - k of them see an innovation of that age, one of them the first.
+    """
+    later = (1 - rho) * (1 + rho)
+    if read_at == "every":
+        return (later * np.arange(horizon - 1, -1, -1) + 1) / horizon
+    variance = np.full(horizon, later)
     variance[-1] = 1.0
     return variance
 

@@ -53,6 +53,31 @@ class DenseSensitivity:
         return self.total / state if state > 0 else 0.0
 
 
+def mean_of_rise_and_limit(
+    rise: DenseSensitivity, limit: DenseSensitivity, share: float
+) -> DenseSensitivity:
+    """The mean over a sequence whose first steps have one mean, and all others the limit.
+
+    Args:
+        rise: the mean over the first steps.
+        limit: what every later step has.
+        share: which part of the sequence the first steps are, in [0, 1].
+    """
+    if rise.second_moment is None or limit.second_moment is None:
+        return rise if rise.second_moment is None else limit
+
+    def mixed(first: Floats, later: Floats) -> Floats:
+        return np.asarray(share * first + (1 - share) * later)
+
+    moment = mixed(rise.second_moment, limit.second_moment)
+    if rise.per_entry is not None and limit.per_entry is not None:
+        return DenseSensitivity.of_entries(moment, mixed(rise.per_entry, limit.per_entry))
+    reason = rise.reason or limit.reason or ""
+    if rise.total is None or limit.total is None:
+        return DenseSensitivity.of_state(moment, reason)
+    return DenseSensitivity.of_total(moment, share * rise.total + (1 - share) * limit.total, reason)
+
+
 def _diverged(values: Floats) -> Floats:
     """What has left the range of a float is infinite."""
     return np.where(np.isfinite(values), values, np.inf)

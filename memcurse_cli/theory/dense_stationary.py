@@ -6,7 +6,8 @@ lag d,
     R(d) = A^d Σ + Σ_{k=1..d} ρ^k A^(d-k) Y
     E‖dh/dA_ij‖² = G_ii Σ_jj + 2 Σ_{d>=1} (G A^d)_ii R(d)_jj
 
-summed over i and j at ρ = 0 to ``tr G tr Σ + 2 Σ_d tr(G A^d) tr(A^d Σ)``.
+summed over i and j at ρ = 0 to ``tr G tr Σ + 2 Σ_d tr(G A^d) tr(A^d Σ)``. Of an output ``y = C h``
+in place of h, CᵀC stands for I in G, and the entries are the diagonal of the Hessian.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ HALVINGS = 55  # lags are summed until A^d has halved so often, and is below rou
 
 
 def sensitivity_by_eigenbasis(
-    basis: Eigenbasis, readin: Floats | None, autocorrelation: Autocorrelation
+    basis: Eigenbasis,
+    readin: Floats | None,
+    autocorrelation: Autocorrelation,
+    readout: Floats | None = None,
 ) -> DenseSensitivity:
     """In closed form, from a handful of n×n products.
 
@@ -59,7 +63,7 @@ def sensitivity_by_eigenbasis(
     right = basis.columns.T * basis.combine_vectors(covariance)  # (h, n) Cᵀ
     second_moment = basis.weight @ right.real
 
-    gram = basis.vector_products()
+    gram = basis.vector_products(readout)
     observed = PairTables(gram.conjugated / rest.conjugated, gram.plain / rest.plain)
     left = basis.rows * basis.combine_rows(observed)  # (h, n) Lᵀ
     observability = basis.weight @ left.real
@@ -95,7 +99,11 @@ def _stacked(array: Complexes) -> Floats:
 
 
 def sensitivity_by_lags(
-    matrix: Floats, readin: Floats | None, autocorrelation: Autocorrelation, lags: float
+    matrix: Floats,
+    readin: Floats | None,
+    autocorrelation: Autocorrelation,
+    lags: float,
+    readout: Floats | None = None,
 ) -> DenseSensitivity:
     """The sum lag by lag: for matrices without a usable eigenbasis.
 
@@ -104,6 +112,7 @@ def sensitivity_by_lags(
         readin: (n, inputs) B, or None for the identity.
         autocorrelation: R(Δ) of each input.
         lags: after how many lags A^d is negligible; inf where summing them costs too much.
+        readout: (outputs, n) C, or None for the identity.
     """
     size = matrix.shape[0]
     identity = np.eye(size)
@@ -120,7 +129,8 @@ def sensitivity_by_lags(
         if math.isinf(lags):
             reason = "its eigenvectors are too ill-conditioned and its memory is too long"
             return DenseSensitivity.of_state(np.diag(covariance), reason)
-        left, right = _summed_powers(matrix.T, identity), covariance
+        seen = identity if readout is None else readout.T @ readout
+        left, right = _summed_powers(matrix.T, seen), covariance
         entries = np.outer(np.diag(left), np.diag(right))
         for lag in range(1, math.ceil(lags) + 1):
             left = left @ matrix

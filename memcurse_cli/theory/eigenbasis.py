@@ -83,12 +83,21 @@ class Eigenbasis:
         across = np.outer(scale, scale)
         return math.sqrt(_largest(self._gram * across) * _largest(self._inverse_gram / across))
 
-    def vector_products(self) -> PairTables:
-        """``p_kᵀ p̄_l`` and ``p_kᵀ p_l``."""
+    def vector_products(self, readout: Floats | None = None) -> PairTables:
+        """``p_kᵀ CᵀC p̄_l`` and ``p_kᵀ CᵀC p_l``.
+
+        Args:
+            readout: (outputs, n) real C, or None for the identity.
+        """
         paired = self._paired
         size = self.half.size
-        modes = self._gram[:size].astype(np.complex128)
-        modes[paired] += 1j * self._gram[size:]
+        if readout is None:
+            gram = self._gram
+        else:
+            seen = readout @ self._real
+            gram = seen.T @ seen
+        modes = gram[:size].astype(np.complex128)
+        modes[paired] += 1j * gram[size:]
         conjugated, plain = modes[:, :size].copy(), modes[:, :size].copy()
         conjugated[:, paired] -= 1j * modes[:, size:]
         plain[:, paired] += 1j * modes[:, size:]

@@ -105,17 +105,22 @@ def test_a_constant_input_has_a_ratio_too() -> None:
     assert "times as large" in found
 
 
-def test_a_dense_layer_says_that_its_mean_is_not_known() -> None:
-    report = inspect(SAMPLES / "dense_linear_rnn.safetensors", readout="every")
-    found = layer(report)
-    assert found.dense is not None
-    assert found.dense.reason is not None
-    assert "every step" in found.dense.reason
-    assert found.state.second_moment.max is None
-    assert found.parameters[0].step_effect is None
-    (finding,) = (one for one in found.findings if "not computed" in one.message)
-    assert "--readout last" in finding.advice
-    assert "infinitely" not in report.sentence
+def test_a_dense_layer_is_the_mean_of_its_last_steps() -> None:
+    """The mean over every step of T is that of the last steps of 1, 2, ... T."""
+    generator = np.random.default_rng(0)
+    drawn = generator.normal(size=(4, 4))
+    matrix = drawn * (1.02 / np.abs(np.linalg.eigvals(drawn)).max())
+    state = {"A": matrix, "B": generator.normal(size=(4, 2)), "C": np.eye(4)}
+    steps = 30
+    lasts = [layer(inspect(state, horizon=t, readout="last")) for t in range(1, steps + 1)]
+    every = layer(inspect(state, horizon=steps, readout="every"))
+    assert every.dense is not None
+    wanted = np.mean([last.dense.sensitivity for last in lasts if last.dense is not None])
+    assert every.dense.sensitivity == pytest.approx(wanted, rel=1e-11)
+    assert every.dense.reason is None
+    (effect,) = (group.step_effect for group in every.parameters)
+    assert effect is not None
+    assert effect < (lasts[-1].parameters[0].step_effect or 0)
 
 
 def test_json_and_page_carry_the_readout() -> None:

@@ -56,9 +56,15 @@ UNSTABLE = {
 
 
 def sums(
-    matrix: Floats, readin: Floats, autocorrelation: Autocorrelation, steps: int
+    matrix: Floats,
+    readin: Floats,
+    autocorrelation: Autocorrelation,
+    steps: int,
+    readout: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """(n,) E h_i² and (n, n) E‖dh/dA_ij‖² after some steps from zero, response by response.
+
+    With a readout C the derivative is that of C h.
 
     The responses to an innovation, through the input's filter: ``h(k+1) = A h(k) + ρ^(k+1) B`` and
     ``D(k+1) = A D(k) + e_i h_j(k)``. The first innovation has variance 1, the others 1-ρ².
@@ -71,8 +77,18 @@ def sums(
         for step in range(steps):
             variance = weight * (1.0 if step == steps - 1 else (1 - rho) * (1 + rho))
             second_moment += variance * np.sum(h**2, axis=1)
-            entries += variance * np.sum(moved**2, axis=(2, 3))
+            seen = moved if readout is None else readout @ moved
+            entries += variance * np.sum(seen**2, axis=(2, 3))
             moved = np.matmul(matrix, moved)
             moved[every, :, every] += h
             h = matrix @ h + rho ** (step + 1) * readin
     return second_moment, entries
+
+
+def mean_sums(
+    matrix: Floats, readin: Floats, autocorrelation: Autocorrelation, steps: int
+) -> tuple[Floats, Floats]:
+    """The mean of `sums` over every length of the sequence up to ``steps``."""
+    each = [sums(matrix, readin, autocorrelation, length) for length in range(1, steps + 1)]
+    moments, entries = zip(*each, strict=True)
+    return np.mean(moments, axis=0), np.mean(entries, axis=0)

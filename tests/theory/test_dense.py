@@ -8,10 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.linalg import solve_discrete_lyapunov
-from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random, sums, with_eigenvalues
+from theory.matrices import (
+    MATRICES,
+    UNSTABLE,
+    eigenbasis,
+    jordan,
+    mean_sums,
+    random,
+    sums,
+    with_eigenvalues,
+)
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure
+from memcurse_cli.theory.dense_horizon import finite_dense_sensitivity
 from memcurse_cli.theory.dense_result import DenseSensitivity
 from memcurse_cli.theory.dense_stationary import (
     remembered_lags,
@@ -68,6 +78,32 @@ def test_a_finite_sequence_is_the_sum_over_responses(name: str, steps: int) -> N
         wanted = sums(matrix, readin, autocorrelation, steps)
         found = dense_sensitivity(matrix, eigenbasis(matrix), readin, autocorrelation, steps)
         assert_is(found, *wanted, 1e-10)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 25])
+@pytest.mark.parametrize("name", [*MATRICES, *UNSTABLE])
+def test_the_mean_over_every_step_is_that_of_every_length(name: str, steps: int) -> None:
+    matrix = {**MATRICES, **UNSTABLE}[name]
+    readin = readin_of(matrix)
+    for autocorrelation in INPUTS[::2]:
+        wanted = mean_sums(matrix, readin, autocorrelation, steps)
+        found = dense_sensitivity(
+            matrix, eigenbasis(matrix), readin, autocorrelation, steps, "every"
+        )
+        assert_is(found, *wanted, 1e-10)
+
+
+@pytest.mark.parametrize("name", ["contracting", "nilpotent", "one"])
+def test_the_mean_over_a_long_sequence_has_the_limit_in_it(name: str) -> None:
+    """What is summed up to the horizon, against the rise and so many steps of the limit."""
+    matrix = MATRICES[name]
+    readin = readin_of(matrix)
+    for autocorrelation in (WHITE, MIXTURE):
+        basis = eigenbasis(matrix)
+        found = dense_sensitivity(matrix, basis, readin, autocorrelation, 500, "every")
+        summed = finite_dense_sensitivity(matrix, None, readin, autocorrelation, 500, "every")
+        assert_allclose(found.per_entry, summed.per_entry, rtol=1e-10)
+        assert_allclose(found.second_moment, summed.second_moment, rtol=1e-10)
 
 
 def test_without_a_readin_every_state_is_driven_alone() -> None:

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from theory.matrices import MATRICES, UNSTABLE, eigenbasis, random, sums
+from theory.matrices import MATRICES, UNSTABLE, eigenbasis, mean_sums, random, sums
 
 from memcurse_cli.theory import dense_horizon
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -46,12 +46,30 @@ def test_the_total_in_the_eigenbasis_is_the_sum_of_the_entries(
         assert total.total == pytest.approx(entries.sum(), rel=1e-11)
 
 
+@pytest.mark.parametrize("name", ["random", "explosive", "singular"])
+def test_the_mean_over_every_step_in_the_eigenbasis(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = DIAGONALISABLE[name]
+    readin = np.random.default_rng(2).normal(size=(len(matrix), 2))
+    monkeypatch.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+    for autocorrelation in INPUTS:
+        second_moment, entries = mean_sums(matrix, readin, autocorrelation, 20)
+        total = finite_dense_sensitivity(
+            matrix, eigenbasis(matrix), readin, autocorrelation, 20, "every"
+        )
+        assert_allclose(total.second_moment, second_moment, rtol=1e-11)
+        assert total.total == pytest.approx(entries.sum(), rel=1e-11)
+
+
 @pytest.mark.parametrize("chunk", [1, 60, 500])
 def test_chunks_of_any_size_give_the_same(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, readin = MATRICES["random"], np.ones((5, 1))
     monkeypatch.setattr(dense_horizon, "CHUNK", chunk)
     found = finite_dense_sensitivity(matrix, None, readin, INPUTS[-1], 23)
     assert_allclose(found.per_entry, sums(matrix, readin, INPUTS[-1], 23)[1], rtol=1e-12)
+    found = finite_dense_sensitivity(matrix, None, readin, INPUTS[-1], 23, "every")
+    assert_allclose(found.per_entry, mean_sums(matrix, readin, INPUTS[-1], 23)[1], rtol=1e-12)
 
 
 def test_an_explosion_is_infinite_in_the_eigenbasis_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,9 +62,7 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
             "warning",
             f"the sensitivity to {parameter.name} is not computed"
             + (f": {reason}" if reason else ""),
-            "give a shorter --horizon"
-            if facts.settings.state_readout == "last"
-            else "give --readout last",
+            "give a shorter --horizon",
         )
     if parameter.step_effect is None:
         return rule.finding(
