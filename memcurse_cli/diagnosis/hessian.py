@@ -12,7 +12,7 @@ from memcurse_cli.diagnosis.report import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.diagonality import diagonality_scores
-from memcurse_cli.theory.hessian import recurrent_hessian
+from memcurse_cli.theory.hessian import LayerHessian
 
 LARGEST_BLOCK = 6000  # parameters in one dense block: 288 MB
 
@@ -26,21 +26,22 @@ def summarise_hessian(
     if reason is not None or readin is None or readout is None:
         return None, reason
     output = 0.0
+    hessian = LayerHessian(
+        recurrence.log_eigenvalues,
+        recurrence.log_gain,
+        recurrence.parameters,
+        readin,
+        readout,
+        channel=recurrence.channel,
+        conjugate_pairs=recurrence.conjugate_pairs,
+        autocorrelation=settings.autocorrelation,
+        horizon=settings.horizon,
+        read_at=settings.loss_readout,
+    )
 
     def hessians() -> Iterator[NDArray[np.float64]]:
         nonlocal output
-        for blocks in recurrent_hessian(
-            recurrence.log_eigenvalues,
-            recurrence.log_gain,
-            recurrence.parameters,
-            readin,
-            readout,
-            channel=recurrence.channel,
-            conjugate_pairs=recurrence.conjugate_pairs,
-            autocorrelation=settings.autocorrelation,
-            horizon=settings.horizon,
-            read_at=settings.loss_readout,
-        ):
+        for blocks in hessian.blocks():
             output += float(blocks.output_second_moments.sum())
             yield blocks.hessians
 

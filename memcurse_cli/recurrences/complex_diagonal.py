@@ -8,6 +8,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.projections import layer_projections
 from memcurse_cli.recurrences.reading import (
     complex_roles,
     group_by_module,
@@ -64,6 +65,8 @@ class ComplexDiagonalRNN:
         assert form is not None
         log_eigenvalues, parameters = _read_diagonal(store, match, form)
         size = log_eigenvalues.size
+        readin = read_readin(store, match.tensors, size)
+        readout = read_readout(store, match.tensors, size)
         return Recurrence(
             name=match.layer,
             family=self.name,
@@ -71,8 +74,9 @@ class ComplexDiagonalRNN:
             log_eigenvalues=log_eigenvalues,
             log_gain=np.zeros(size, dtype=np.complex128),
             parameters=parameters,
-            readin=read_readin(store, match.tensors, size),
-            readout=read_readout(store, match.tensors, size),
+            readin=readin,
+            readout=readout,
+            projections=layer_projections(store, match.tensors, readin, readout),
         )
 
 

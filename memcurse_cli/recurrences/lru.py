@@ -10,6 +10,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.projections import layer_projections
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     complex_roles,
@@ -108,6 +109,7 @@ class LRU:
         log_eigenvalues = -decay + 1j * angle
         eigenvalues = np.exp(log_eigenvalues)
         log_gain, gain_derivative, gamma, assumptions = _gain(exponents, decay, options)
+        readin = read_readin(store, match.tensors, size)
         readout, sentence = _read_readout(store, match, size)
         return Recurrence(
             name=match.layer,
@@ -122,8 +124,9 @@ class LRU:
                 one_to_one("theta_log", theta_tensor, theta, theta_dtype, 1j * angle * eigenvalues),
                 *gamma,
             ),
-            readin=read_readin(store, match.tensors, size),
+            readin=readin,
             readout=readout,
+            projections=layer_projections(store, match.tensors, readin, readout),
             stable_by_construction=True,
             assumptions=assumptions + sentence,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,38 @@ class ParameterGroup:
     def size(self) -> int:
         """The number of scalars."""
         return self.values.size
+
+
+@dataclass(frozen=True)
+class ProjectionGroup:
+    """The scalars of one stored part of B, C or D, and the element that each of them moves.
+
+    Entry ``e`` says that one unit of scalar ``scalar[e]`` changes the matrix at (``row[e]``,
+    ``column[e]``) by ``derivative[e]``. B that several channels share is tied: one scalar has an
+    entry in each of them. A Hessian at a perfect fit needs no value of D, so that none is kept.
+
+    Attributes:
+        name: the part's name in its family, e.g. ``B_re``.
+        tensor: the name of the tensor in the checkpoint.
+        dtype: the stored type, as `TensorSpec.dtype`.
+        matrix: B (n, inputs), C (outputs, n), or D (outputs, inputs), whose columns are channels
+            where each channel has an input of its own.
+        size: the number of scalars.
+        scalar: (entries,) index of the scalar.
+        row: (entries,) row of the matrix.
+        column: (entries,) column of the matrix.
+        derivative: (entries,) complex; 1 for a real part, i for an imaginary one.
+    """
+
+    name: str
+    tensor: str
+    dtype: str
+    matrix: Literal["B", "C", "D"]
+    size: int
+    scalar: Integers
+    row: Integers
+    column: Integers
+    derivative: Complexes
 
 
 @dataclass(frozen=True)
@@ -137,6 +170,8 @@ class Recurrence:
         hidden: the spectra of these matrices, where they were asked for; a family that cannot give
             them always says why.
         rank_one: the rank-one term of the transition that λ leaves out, or None.
+        projections: what the stored parts of B, C and D move; empty where the family does not
+            say, and without a Hessian.
     """
 
     name: str
@@ -157,6 +192,7 @@ class Recurrence:
     hidden_feedback: bool = False
     hidden: HiddenSpectra | None = None
     rank_one: RankOneCorrection | None = None
+    projections: tuple[ProjectionGroup, ...] = ()
 
     @property
     def size(self) -> int:

@@ -17,8 +17,19 @@ from memcurse_cli.recurrences.discretization import (
     group_through_z,
 )
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.projections import (
+    beside,
+    channel_direct_part,
+    stored_parts,
+)
 from memcurse_cli.recurrences.reading import group_by_module
-from memcurse_cli.recurrences.recurrence import Complexes, Integers, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.recurrence import (
+    Complexes,
+    Integers,
+    ParameterGroup,
+    ProjectionGroup,
+    Recurrence,
+)
 from memcurse_cli.recurrences.s4 import (
     IMAG_TRANSFORM,
     REAL_TRANSFORM,
@@ -113,6 +124,7 @@ class S4D:
             ),
             readin=readin,
             readout=readout,
+            projections=_projections(store, names, version, system, modes, readout),
             channel=np.repeat(np.arange(step.channels), modes),
             conjugate_pairs=version.imag in names,
             stable_by_construction=diagonal.stable and step.positive,
@@ -129,6 +141,29 @@ def _versions(names: Mapping[str, str]) -> list[Version]:
         and version.step in names
         and (version.imag in names or version is VERSION_4)
     ]
+
+
+def _projections(
+    store: TensorStore,
+    names: Mapping[str, str],
+    version: Version,
+    system: Integers,
+    modes: int,
+    readout: Complexes | None,
+) -> tuple[ProjectionGroup, ...]:
+    """B, which the channels of a system share, C, and the D of the block around the kernel."""
+    if readout is None:
+        return ()
+    pairs = version.imag in names
+    groups: list[ProjectionGroup] = []
+    if "B" in names:
+        scalar = (system[:, None] * modes + np.arange(modes)).ravel()
+        shape = (scalar.size, 1)
+        groups += stored_parts(store, names["B"], "B", shape, pairs=pairs, scalar=scalar)
+    factor = 1.0 if pairs else 2.0  # the real S4D doubles its output
+    groups += stored_parts(store, names["C"], "C", readout.shape, pairs=pairs, factor=factor)
+    direct = beside(store, names["C"], "D", above=1)
+    return (*groups, *channel_direct_part(store, direct, len(readout), system.size))
 
 
 def _step_group(

@@ -19,8 +19,9 @@ from memcurse_cli.recurrences.discretization import (
     group_through_z,
 )
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.projections import beside, direct_part, stored_parts
 from memcurse_cli.recurrences.reading import group_by_module, read_real
-from memcurse_cli.recurrences.recurrence import Complexes, Floats, Recurrence
+from memcurse_cli.recurrences.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
 from memcurse_cli.recurrences.s4 import read_pairs
 
 DISCRETIZATION = Assumption(
@@ -140,6 +141,7 @@ class S5:
             ),
             readin=readin,
             readout=readout,
+            projections=() if bidirectional else _projections(store, names, readin, readout),
             conjugate_pairs=paired == "true",
             stable_by_construction=clipped == "true",
             assumptions=(*assumed.sentences, *([_BIDIRECTIONAL] if bidirectional else [])),
@@ -168,6 +170,26 @@ def _read_log_step(store: TensorStore, tensor: str, size: int) -> Floats:
 def _read_readin(store: TensorStore, names: Mapping[str, str], size: int) -> Complexes | None:
     """B (P, inputs), or None where the layer has a factorised one."""
     return read_pairs(store, names["B"], (size, None)) if "B" in names else None
+
+
+def _projections(
+    store: TensorStore,
+    names: Mapping[str, str],
+    readin: Complexes | None,
+    readout: Complexes | None,
+) -> tuple[ProjectionGroup, ...]:
+    """B and C, both stored as pairs, and D (outputs,).
+
+    With two directions there are none: both share the current input, which the separate outputs
+    that stand for them do not know.
+    """
+    if readin is None or readout is None:
+        return ()
+    return (
+        *stored_parts(store, names["B"], "B", readin.shape, pairs=True),
+        *stored_parts(store, names["C"], "C", readout.shape, pairs=True),
+        *direct_part(store, beside(store, names["B"], "D"), len(readout), readin.shape[1]),
+    )
 
 
 def _read_readout(

@@ -1,15 +1,18 @@
-"""The Hessian of the squared error at a perfect fit, over the parameters of λ and γ.
+"""The Hessian of the squared error at a perfect fit, over the parameters of a diagonal layer.
 
-The output is ``y = Re[Σ_i c_i h_i]``, or twice that where one of each conjugate pair is stored.
-At a perfect fit the Hessian of ½ E|y - y*|² is ``H_ab = E[J_a J_b]`` with ``J_a = Re[g_a]`` and
-``g_a = Σ_i c_i dh_i/dω_a``. For ``dh_i/dω = γ (λ' s + η h)``, with η = d log γ/dω,
+The output is ``y = Re[Σ_i c_i h_i] + D x``, or twice the first part where one of each conjugate
+pair is stored. At a perfect fit the Hessian of ½ E|y - y*|² is ``H_ab = E[J_a J_b]`` with
+``J_a = dy/dω_a``. A parameter of λ_i or γ_i moves ``dh_i/dω = γ (λ' s + η h)``, with
+η = d log γ/dω; one of B, C or D moves h or x alone, with a unit vector in the place of a row of B
+or of a column of C. In every case
 
-    H_ab = ½ Re[ W_ij M_ab(λ_i, λ_j) + V_ij M_ab(λ_i, λ̄_j) ]
+    H_ab = ½ Re[ W_ab M_ab(λ_i, λ_j) + V_ab M_ab(λ_i, λ̄_j) ]
     M_ab = λ'_a λ'_b S + λ'_a η_b ∂αf + η_a λ'_b ∂βf + η_a η_b f
 
-where W = (CᵀC) ∘ (BBᵀ) and V = (CᵀC̄) ∘ (BB†), both times the gains, and the second derivatives
-stand conjugated beside V (Zucchet & Orvieto 2024, eq. 119 and 128-131, corrected). The inputs are
-isotropic, each with the autocorrelation R.
+where W = (l_a·l_b)(r_a·r_b) of the vectors over outputs and inputs, CᵀC ∘ BBᵀ for two parameters
+of λ, and V likewise with the second ones conjugated; the second derivatives stand conjugated
+beside V (Zucchet & Orvieto 2024, eq. 119 and 128-131, corrected). The inputs are isotropic, each
+with the autocorrelation R.
 """
 
 from __future__ import annotations
@@ -17,12 +20,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.jacobian import ParameterJacobian
+from memcurse_cli.theory.hessian_entries import Entries, Unit, components, units
+from memcurse_cli.theory.jacobian import ParameterJacobian, ProjectionJacobian
 from memcurse_cli.theory.moments import Readout
 from memcurse_cli.theory.pair_moments import PairMoments, finite_pairs, stationary_pairs
 
@@ -40,55 +46,57 @@ class HessianBlocks:
 
     Attributes:
         hessians: (blocks, N, N) real.
-        output_second_moments: (blocks,) E y², the outputs of each block summed.
+        scalars: (blocks, N) the scalars of each block, numbered in the order of the groups.
+        output_second_moments: (blocks,) E|Re[C h]|², the outputs of each block summed.
     """
 
     hessians: Floats
+    scalars: Integers
     output_second_moments: Floats
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Eigenvalues that meet in an output or under a parameter, and the scalars that move them."""
+class Factors(NamedTuple):
+    """Entries of k units of one pattern: their place in the tables and their two weights.
 
-    eigenvalues: Integers  # (m,)
-    channels: Integers  # (m,) the channel of each
-    entries: Integers  # (e,) into the concatenated Jacobian entries
-    places: Integers  # (e,) each entry's eigenvalue, within the block
-    scalars: Integers  # (e,) each entry's scalar, within the block
+    Attributes:
+        places: (e,) the eigenvalue within the unit.
+        left: (e,) the vector over the outputs.
+        right: (e,) the vector over the inputs.
+        derivative: (k, e) λ'.
+        rate: (k, e) η.
+    """
+
+    places: Integers
+    left: Integers
+    right: Integers
+    derivative: Complexes
+    rate: Complexes
 
     @property
-    def pattern(self) -> tuple[bytes, ...]:
-        """Blocks of equal pattern are computed together."""
-        local = np.unique(self.channels, return_inverse=True)[1]
-        return (local.tobytes(), self.places.tobytes(), self.scalars.tobytes())
+    def on_eigenvalues(self) -> bool:
+        """Whether every vector is that of the entry's own eigenvalue."""
+        return np.array_equal(self.places, self.left) and np.array_equal(self.places, self.right)
+
+    def conjugate(self) -> Factors:
+        """The same with both weights conjugated."""
+        return self._replace(derivative=self.derivative.conj(), rate=self.rate.conj())
 
 
-def recurrent_hessian(
-    log_eigenvalues: Complexes,
-    log_gain: Complexes,
-    jacobians: Sequence[ParameterJacobian],
-    readin: Complexes,
-    readout: Complexes,
-    *,
-    channel: Integers | None = None,
-    conjugate_pairs: bool = False,
-    autocorrelation: Autocorrelation = WHITE,
-    horizon: int | None = None,
-    read_at: Readout = "every",
-) -> Iterator[HessianBlocks]:
-    """The Hessian over every recurrent parameter, as its diagonal blocks.
+@dataclass(frozen=True)
+class LayerHessian:
+    """The Hessian of one diagonal layer, which comes as its diagonal blocks.
 
-    A layer that mixes its inputs is one block, with the scalars in the groups' order. A layer of
-    single-input channels (S4) has a block per channel, or per set of channels that share a
-    parameter.
+    A layer that mixes its inputs is one block. A layer of single-input channels (S4) has a block
+    per channel, or per set of channels that share a parameter. Scalars are numbered in the order
+    of the groups, those of λ and γ first.
 
-    Args:
+    Attributes:
         log_eigenvalues: (n,) log λ.
         log_gain: (n,) log γ.
-        jacobians: what each parameter group moves.
+        jacobians: what each group of recurrent parameters moves.
         readin: (n, inputs) B without γ.
         readout: (outputs, n) C.
+        projections: what each part of B, C and D moves; none for recurrent parameters alone.
         channel: (n,) the channel of each eigenvalue, or None for one block.
         conjugate_pairs: whether ``y = 2 Re[C h]`` rather than ``Re[C h]``.
         autocorrelation: R(Δ) of each input.
@@ -99,187 +107,222 @@ def recurrent_hessian(
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
     """
-    if horizon is None and bool(np.any(log_eigenvalues.real >= 0)):
-        raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")
-    entries = _Entries(jacobians)
-    factor = 2.0 if conjugate_pairs else 0.5
-    patterns: dict[tuple[bytes, ...], list[_Block]] = defaultdict(list)
-    for block in _blocks(log_eigenvalues.size, entries, channel):
-        patterns[block.pattern].append(block)
-    for blocks in patterns.values():
-        elements = max(4 * blocks[0].eigenvalues.size ** 2, blocks[0].entries.size ** 2)
-        step = max(1, BATCH_ELEMENTS // elements)
-        for start in range(0, len(blocks), step):
-            batch = blocks[start : start + step]
-            yield _batch(
-                batch,
-                log_eigenvalues,
-                log_gain,
-                entries,
-                readin,
-                readout,
-                factor,
-                autocorrelation,
-                horizon,
-                read_at,
-            )
 
+    log_eigenvalues: Complexes
+    log_gain: Complexes
+    jacobians: Sequence[ParameterJacobian]
+    readin: Complexes
+    readout: Complexes
+    projections: Sequence[ProjectionJacobian] = ()
+    channel: Integers | None = None
+    conjugate_pairs: bool = False
+    autocorrelation: Autocorrelation = WHITE
+    horizon: int | None = None
+    read_at: Readout = "every"
 
-class _Entries:
-    """The Jacobian entries of all groups in one list, with scalars numbered throughout."""
+    def __post_init__(self) -> None:
+        if self.horizon is None and bool(np.any(self.log_eigenvalues.real >= 0)):
+            raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")
 
-    def __init__(self, jacobians: Sequence[ParameterJacobian]) -> None:
-        offsets = np.cumsum([0, *(jacobian.size for jacobian in jacobians)])
-        self.size = int(offsets[-1])
-        self.scalar = np.concatenate(
-            [jacobian.scalar + offset for jacobian, offset in zip(jacobians, offsets, strict=False)]
-        )
-        self.eigenvalue = np.concatenate([jacobian.eigenvalue for jacobian in jacobians])
-        self.eigenvalue_derivative = np.concatenate(
-            [jacobian.eigenvalue_derivative for jacobian in jacobians]
-        )
-        self.log_gain_derivative = np.concatenate(
-            [
-                np.zeros(jacobian.scalar.size, np.complex128)
-                if jacobian.log_gain_derivative is None
-                else jacobian.log_gain_derivative
-                for jacobian in jacobians
-            ]
+    @property
+    def size(self) -> int:
+        """The number of scalars of all groups."""
+        return self.entries.size
+
+    @property
+    def factor(self) -> float:
+        """½, times the square of the output's own factor of 1 or 2."""
+        return 2.0 if self.conjugate_pairs else 0.5
+
+    @cached_property
+    def entries(self) -> Entries:
+        """What every scalar does."""
+        return Entries.of(
+            self.jacobians,
+            self.projections,
+            self._channels,
+            np.exp(self.log_gain),
+            2.0 if self.conjugate_pairs else 1.0,
+            single_input=self.channel is not None,
         )
 
+    @cached_property
+    def components(self) -> list[list[Unit]]:
+        """The units of each block."""
+        return components(list(units(self.entries, self._channels)), self.size)
 
-def _blocks(size: int, entries: _Entries, channel: Integers | None) -> Iterator[_Block]:
-    """The sets of eigenvalues that no output and no scalar connects to any other."""
-    channels = np.zeros(size, np.intp) if channel is None else channel
-    component = _components(channels, entries)[channels]
-    order = np.argsort(component, kind="stable")
-    entry_component = component[entries.eigenvalue]
-    entry_order = np.argsort(entry_component, kind="stable")
-    place = np.empty(size, np.intp)
-    for label in range(int(component.max(initial=-1)) + 1):
-        eigenvalues = order[_run(component[order], label)]
-        chosen = entry_order[_run(entry_component[entry_order], label)]
-        if chosen.size == 0:
-            continue
-        place[eigenvalues] = np.arange(eigenvalues.size)
-        scalars = np.unique(entries.scalar[chosen], return_inverse=True)[1]
-        yield _Block(
-            eigenvalues, channels[eigenvalues], chosen, place[entries.eigenvalue[chosen]], scalars
+    @property
+    def _channels(self) -> Integers:
+        count = self.log_eigenvalues.size
+        return np.zeros(count, np.intp) if self.channel is None else self.channel
+
+    def blocks(self) -> Iterator[HessianBlocks]:
+        """Every diagonal block, those of one pattern together."""
+        patterns: dict[tuple[bytes, ...], list[Unit]] = defaultdict(list)
+        for found in self.components:
+            if len(found) == 1:
+                patterns[found[0].pattern].append(found[0])
+            else:
+                yield self._sum(found)
+        for same in patterns.values():
+            for batch in _batches(same):
+                matrices, outputs = self._matrices(batch)
+                yield HessianBlocks(matrices, np.stack([unit.numbers for unit in batch]), outputs)
+
+    def _sum(self, found: Sequence[Unit]) -> HessianBlocks:
+        """One block of units that share scalars, whose Hessians add."""
+        numbers = np.unique(np.concatenate([unit.numbers for unit in found]))
+        whole = np.zeros((numbers.size, numbers.size))
+        output = 0.0
+        patterns: dict[tuple[bytes, ...], list[Unit]] = defaultdict(list)
+        for unit in found:
+            patterns[unit.pattern].append(unit)
+        for same in patterns.values():
+            for batch in _batches(same):
+                matrices, outputs = self._matrices(batch)
+                output += float(outputs.sum())
+                for unit, matrix in zip(batch, matrices, strict=True):
+                    where = np.searchsorted(numbers, unit.numbers)
+                    whole[np.ix_(where, where)] += matrix
+        return HessianBlocks(whole[None], numbers[None], np.array([output]))
+
+    def _matrices(self, batch: Sequence[Unit]) -> tuple[Floats, Floats]:
+        """(k, N, N) the Hessians of units of one pattern, and (k,) their E|Re[C h]|²."""
+        unit = batch[0]
+        count = unit.eigenvalues.size
+        plain, conjugated = self.tables(batch)
+        left, right = self.vectors(batch)
+        weights = _gram(left, left), _gram(right, right)
+        weights_conjugated = _gram(left, left.conj()), _gram(right, right.conj())
+        factors = self.factors(batch)
+        matrix = assemble(plain, weights, factors, factors)
+        matrix += assemble(conjugated, weights_conjugated, factors, factors.conjugate())
+        hessians = self.factor * sum_ties(sum_ties(matrix, unit.scalars, 1), unit.scalars, 2)
+        own = (slice(None), slice(0, count), slice(0, count))
+        output = weights[0][own] * weights[1][own] * plain.hh[own]
+        output += weights_conjugated[0][own] * weights_conjugated[1][own] * conjugated.hh[own]
+        return (
+            0.5 * (hessians + np.swapaxes(hessians, 1, 2)),
+            self.factor * output.real.sum(axis=(1, 2)),
+        )
+
+    def logs(self, batch: Sequence[Unit]) -> Complexes:
+        """(k, m or m+1) log λ of each unit; the input itself is the state of λ = 0."""
+        unit = batch[0]
+        logs = self.log_eigenvalues[np.stack([one.eigenvalues for one in batch])]
+        if np.any(unit.places == unit.eigenvalues.size):
+            nothing = np.full((len(batch), 1), complex(-np.inf))
+            logs = np.concatenate([logs, nothing], axis=1)
+        return logs
+
+    def tables(self, batch: Sequence[Unit]) -> tuple[PairMoments, PairMoments]:
+        """E[z_i z_j] and E[z_i z̄_j] of every pair of a unit's eigenvalues."""
+        logs = self.logs(batch)
+        if self.horizon is not None:
+            return finite_pairs(logs, self.autocorrelation, self.horizon, self.read_at)
+        plain = stationary_pairs(logs, self.autocorrelation, conjugate=False)
+        return plain, stationary_pairs(logs, self.autocorrelation, conjugate=True)
+
+    def vectors(self, batch: Sequence[Unit]) -> tuple[Complexes, Complexes]:
+        """(k, m+outputs, outputs) the columns of C and the unit vectors; those of γB likewise."""
+        chosen = np.stack([one.eigenvalues for one in batch])
+        left = np.moveaxis(self.readout[:, chosen], 0, 2)
+        right = np.exp(self.log_gain[chosen])[..., None] * self.readin[chosen]
+        return _with_units(left), _with_units(right)
+
+    def factors(self, batch: Sequence[Unit]) -> Factors:
+        """The entries of units of one pattern."""
+        entry = np.stack([one.entries for one in batch])
+        unit = batch[0]
+        return Factors(
+            unit.places,
+            unit.left,
+            unit.right,
+            self.entries.derivative[entry],
+            self.entries.rate[entry],
         )
 
 
-def _run(labels: Integers, label: int) -> slice:
-    return slice(*np.searchsorted(labels, [label, label + 1]))
+def _batches(same: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
+    """Units of one pattern, as many at once as `BATCH_ELEMENTS` allows."""
+    elements = max(4 * same[0].eigenvalues.size ** 2, same[0].entries.size ** 2)
+    step = max(1, BATCH_ELEMENTS // elements)
+    for start in range(0, len(same), step):
+        yield same[start : start + step]
 
 
-def _components(channels: Integers, entries: _Entries) -> Integers:
-    """(channels,) the component of each channel, channels sharing a scalar being connected."""
-    count = int(channels.max(initial=-1)) + 1
-    if count <= 1:
-        return np.zeros(count, np.intp)
-    moved = channels[entries.eigenvalue]
-    first = np.full(entries.size, count, np.intp)
-    np.minimum.at(first, entries.scalar, moved)
-    if np.array_equal(first[entries.scalar], moved):
-        return np.arange(count, dtype=np.intp)
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    ones = np.ones(moved.size)
-    graph = coo_array((ones, (moved, first[entries.scalar])), shape=(count, count))
-    return np.asarray(connected_components(graph, directed=False)[1], np.intp)
+def _with_units(vectors: Complexes) -> Complexes:
+    """(k, m, d) → (k, m+d, d): the unit vectors below."""
+    count, _, width = vectors.shape
+    identity = np.broadcast_to(np.eye(width, dtype=np.complex128), (count, width, width))
+    return np.concatenate([vectors, identity], axis=1)
 
 
-def _batch(
-    blocks: Sequence[_Block],
-    log_eigenvalues: Complexes,
-    log_gain: Complexes,
-    entries: _Entries,
-    readin: Complexes,
-    readout: Complexes,
-    factor: float,
-    autocorrelation: Autocorrelation,
-    horizon: int | None,
-    read_at: Readout,
-) -> HessianBlocks:
-    """Blocks of one pattern at once."""
-    chosen = np.stack([block.eigenvalues for block in blocks])  # (k, m)
-    entry = np.stack([block.entries for block in blocks])  # (k, e)
-    block = blocks[0]
-    logs = log_eigenvalues[chosen]
-    if horizon is None:
-        plain = stationary_pairs(logs, autocorrelation, conjugate=False)
-        conjugated = stationary_pairs(logs, autocorrelation, conjugate=True)
-    else:
-        plain, conjugated = finite_pairs(logs, autocorrelation, horizon, read_at)
-
-    b = np.exp(log_gain[chosen])[..., None] * readin[chosen]  # (k, m, inputs)
-    c = np.moveaxis(readout[:, chosen], 0, 1)  # (k, outputs, m)
-    together = block.channels[:, None] == block.channels[None, :]
-    c_transposed, b_transposed = np.swapaxes(c, 1, 2), np.swapaxes(b, 1, 2)
-    weight = together * (c_transposed @ c) * (b @ b_transposed)
-    weight_conjugated = together * (c_transposed @ c.conj()) * (b @ b_transposed.conj())
-
-    derivative = entries.eigenvalue_derivative[entry]
-    rate = entries.log_gain_derivative[entry]
-    matrix = _assemble(plain, weight, (derivative, rate), (derivative, rate), block.places)
-    matrix += _assemble(
-        conjugated,
-        weight_conjugated,
-        (derivative, rate),
-        (derivative.conj(), rate.conj()),
-        block.places,
-    )
-    hessians = factor * _sum_ties(matrix, block.scalars)
-    output = weight * plain.hh + weight_conjugated * conjugated.hh
-    return HessianBlocks(
-        0.5 * (hessians + np.swapaxes(hessians, 1, 2)), factor * output.real.sum(axis=(1, 2))
-    )
+def _gram(first: Complexes, second: Complexes) -> Complexes:
+    return first @ np.swapaxes(second, -1, -2)
 
 
-def _assemble(
-    pairs: PairMoments,
-    weight: Complexes,
-    left: tuple[Complexes, Complexes],
-    right: tuple[Complexes, Complexes],
-    places: Integers,
+def assemble(
+    pairs: PairMoments, weights: tuple[Complexes, Complexes], rows: Factors, columns: Factors
 ) -> Floats:
-    """(k, e, e) the real part of the four moments' weighted sum, for every pair of entries.
+    """(k, rows, columns) the real part of the four moments' weighted sum, for pairs of entries.
 
     Args:
-        pairs: (k, m, m) each.
-        weight: (k, m, m).
-        left: (k, e) λ' and η of the entries along the rows.
-        right: the same along the columns.
-        places: (e,) each entry's eigenvalue.
+        pairs: (k, m, m') each.
+        weights: the scalar products of the vectors over outputs, and of those over inputs.
+        rows: the entries along the rows.
+        columns: those along the columns, with weights conjugated where the tables are.
     """
-    ss, sh, hs, hh = (weight * table for table in pairs)
-    (derivative, rate), (derivative_right, rate_right) = left, right
-    coupled = bool(np.any(rate))
-    blocks, size = derivative.shape
-    matrix = np.empty((blocks, size, size))
-    step = max(1, ASSEMBLED // max(1, blocks * size))
+    ss, sh, hs, hh = pairs
+    own = rows.on_eigenvalues and columns.on_eigenvalues
+    if own:
+        size, width = ss.shape[1:]
+        weight = weights[0][:, :size, :width] * weights[1][:, :size, :width]
+        ss, sh, hs, hh = (weight * table for table in pairs)
+    blocks, size = rows.derivative.shape
+    width = columns.places.size
+    every = np.arange(blocks)
+    sides = ((columns.derivative, ss, hs), (columns.rate, sh, hh))
+    matrix = np.empty((blocks, size, width))
+    step = max(1, ASSEMBLED // max(1, blocks * width))
     for start in range(0, size, step):
-        rows = slice(start, start + step)
-        cells = np.ix_(np.arange(blocks), places[rows], places)
-        s_right = ss[cells] * derivative_right[:, None, :]
-        if coupled:
-            s_right += sh[cells] * rate_right[:, None, :]
-        part = derivative[:, rows, None] * s_right
-        if coupled:
-            h_right = hs[cells] * derivative_right[:, None, :]
-            h_right += hh[cells] * rate_right[:, None, :]
-            part += rate[:, rows, None] * h_right
-        matrix[:, rows] = part.real
+        part = slice(start, min(start + step, size))
+        found = np.zeros((blocks, part.stop - part.start, width), np.complex128)
+        for right, by_derivative, by_rate in sides:
+            active = _active(right)
+            for left, table in ((rows.derivative, by_derivative), (rows.rate, by_rate)):
+                chosen = _active(left[:, part])
+                if chosen.size == 0 or active.size == 0:
+                    continue
+                cells = np.ix_(every, rows.places[part][chosen], columns.places[active])
+                product = table[cells] * right[:, None, active]
+                product *= left[:, part][:, chosen, None]
+                _add(found, chosen, active, product)
+        if not own:
+            found *= weights[0][np.ix_(every, rows.left[part], columns.left)]
+            found *= weights[1][np.ix_(every, rows.right[part], columns.right)]
+        matrix[:, part] = found.real
     return matrix
 
 
-def _sum_ties(matrix: Floats, scalars: Integers) -> Floats:
-    """(k, e, e) over entries → (k, N, N) over scalars."""
+def _active(weights: Complexes) -> Integers:
+    """The entries that have a weight in any of the units."""
+    return np.flatnonzero(np.any(weights != 0, axis=0))
+
+
+def _add(found: Complexes, rows: Integers, columns: Integers, product: Complexes) -> None:
+    """Add to some rows and columns; all of them without an index."""
+    if rows.size == found.shape[1] and columns.size == found.shape[2]:
+        found += product
+    else:
+        found[:, rows[:, None], columns] += product
+
+
+def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
+    """Sum the entries of each scalar along an axis."""
     count = int(scalars.max()) + 1
     if count == scalars.size and np.array_equal(scalars, np.arange(count)):
         return matrix
     order = np.argsort(scalars, kind="stable")
     starts = np.searchsorted(scalars[order], np.arange(count))
-    rows = np.add.reduceat(matrix[:, order], starts, axis=1)
-    return np.add.reduceat(rows[:, :, order], starts, axis=2)
+    return np.add.reduceat(np.take(matrix, order, axis=axis), starts, axis=axis)

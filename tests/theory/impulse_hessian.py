@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +33,33 @@ class Group:
     log_gain_derivative: Complexes | None = None
 
 
+@dataclass(frozen=True)
+class Projection:
+    """A part of B, C or D by its sparse Jacobian."""
+
+    matrix: Literal["B", "C", "D"]
+    size: int
+    scalar: Integers
+    row: Integers
+    column: Integers
+    derivative: Complexes
+
+
 def group(eigenvalue_derivative: NDArray, log_gain_derivative: NDArray | None = None) -> Group:
     """One scalar for each eigenvalue."""
     every = np.arange(len(eigenvalue_derivative))
     rate = None if log_gain_derivative is None else log_gain_derivative.astype(complex)
     return Group(every.size, every, every, eigenvalue_derivative.astype(complex), rate)
+
+
+def projection(
+    matrix: Literal["B", "C", "D"], shape: tuple[int, int], derivative: complex = 1
+) -> Projection:
+    """One scalar for each element, row by row."""
+    row, column = np.indices(shape).reshape(2, -1)
+    return Projection(
+        matrix, row.size, np.arange(row.size), row, column, np.full(row.size, complex(derivative))
+    )
 
 
 @dataclass(frozen=True)
@@ -50,6 +73,7 @@ class Layer:
     readout: Complexes
     channel: Integers | None = None
     conjugate_pairs: bool = False
+    projections: Sequence[Projection] = ()
 
     def powers(self, steps: int) -> tuple[Complexes, Complexes]:
         """(n, steps) λ^k and k λ^(k-1), by repeated multiplication."""
@@ -59,8 +83,12 @@ class Layer:
         s = np.arange(steps) * np.hstack([np.zeros_like(eigenvalues), h[:, :-1]])
         return h, s
 
-    def read(self, states: Complexes) -> Floats:
+    def read(
+        self, states: Complexes, readin: Complexes | None = None, readout: Complexes | None = None
+    ) -> Floats:
         """(channels, outputs, inputs, steps) from the response of every state to its own drive."""
+        readin = self.readin if readin is None else readin
+        readout = self.readout if readout is None else readout
         channel = np.zeros(len(states), np.intp) if self.channel is None else self.channel
         factor = 2 if self.conjugate_pairs else 1
         alone = (channel == np.arange(channel.max() + 1)[:, None]).astype(float)
@@ -68,7 +96,7 @@ class Layer:
         return (
             factor
             * np.einsum(
-                "pn,on,n,nu,nk->pouk", alone, self.readout, gain, self.readin, states, optimize=True
+                "pn,on,n,nu,nk->pouk", alone, readout, gain, readin, states, optimize=True
             ).real
         )
 
@@ -85,37 +113,25 @@ class Layer:
                     if one.log_gain_derivative is not None:
                         states[place] += one.log_gain_derivative[entry] * h[place]
                 found.append(self.read(states))
+        found += [
+            self.projected(one, scalar, h) for one in self.projections for scalar in range(one.size)
+        ]
         return np.array(found)
 
-    def readin_responses(self, steps: int) -> Floats:
-        """(2n, channels, outputs, 1, steps) dy/d Im B, then dy/d Re B, for a single input."""
-        h, _ = self.powers(steps)
-        unit = Layer(
-            self.log_eigenvalues,
-            self.log_gain,
-            (),
-            np.ones_like(self.readin),
-            self.readout,
-            self.channel,
-            self.conjugate_pairs,
-        )
-        each = [np.where(np.arange(len(h))[:, None] == place, h, 0) for place in range(len(h))]
-        return np.array([unit.read(turn * states) for turn in (1j, 1) for states in each])
-
-    def readout_responses(self, steps: int) -> Floats:
-        """(2n, channels, 1, inputs, steps) dy/d Im C, then dy/d Re C, for a single output."""
-        h, _ = self.powers(steps)
-        unit = Layer(
-            self.log_eigenvalues,
-            self.log_gain,
-            (),
-            self.readin,
-            np.ones_like(self.readout),
-            self.channel,
-            self.conjugate_pairs,
-        )
-        each = [np.where(np.arange(len(h))[:, None] == place, h, 0) for place in range(len(h))]
-        return np.array([unit.read(turn * states) for turn in (1j, 1) for states in each])
+    def projected(self, one: Projection, scalar: int, h: Complexes) -> Floats:
+        """(channels, outputs, inputs, steps) dy/dω of a scalar of B, C or D."""
+        entries = np.flatnonzero(one.scalar == scalar)
+        at = one.row[entries], one.column[entries]
+        if one.matrix == "D":
+            found = self.read(np.zeros_like(h))
+            if self.channel is None:
+                found[0, *at, 0] = one.derivative[entries].real
+            else:
+                found[at[1], at[0], 0, 0] = one.derivative[entries].real
+            return found
+        change = np.zeros_like(self.readin if one.matrix == "B" else self.readout)
+        change[at] = one.derivative[entries]
+        return self.read(h, readin=change) if one.matrix == "B" else self.read(h, readout=change)
 
 
 def expected(responses: Floats, autocorrelation: Autocorrelation, horizon: int | None) -> Floats:

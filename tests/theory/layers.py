@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
-from theory.impulse_hessian import Group, Layer, group
+from theory.impulse_hessian import Group, Layer, Projection, group, projection
 
 
 def _random(seed: int, size: int, radius: tuple[float, float]) -> tuple[np.random.Generator, tuple]:
@@ -78,3 +81,36 @@ def real_axis(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
 
 
 LAYERS = (polar, conjugate_pairs, coupled, channels, shared_between_channels, real_axis)
+
+
+def with_projections(make: Callable[..., Layer]) -> Callable[..., Layer]:
+    """The same layer with real and imaginary parts of B and C and with D."""
+
+    def every(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
+        layer = make(radius)
+        outputs, inputs = len(layer.readout), layer.readin.shape[1]
+        columns = inputs if layer.channel is None else int(layer.channel.max()) + 1
+        parts = (
+            projection("B", layer.readin.shape, 1j),
+            projection("B", layer.readin.shape),
+            projection("C", layer.readout.shape),
+            projection("C", layer.readout.shape, 2j),
+            projection("D", (outputs, columns)),
+        )
+        return replace(layer, projections=parts)
+
+    every.__name__ = f"{make.__name__}_and_projections"
+    return every
+
+
+def tied_readin(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
+    """Three channels that share one real B of two elements; channel 1 has no C."""
+    layer = shared_between_channels(radius)
+    row, column = np.indices(layer.readin.shape).reshape(2, -1)
+    shared = Projection("B", 2, np.arange(6) % 2, row, column, np.ones(6, complex))
+    at = np.array([0, 1, 4, 5])
+    readout = Projection("C", 4, np.arange(4), np.zeros(4, int), at, np.full(4, 1j))
+    return replace(layer, projections=(shared, readout))
+
+
+WHOLE = (*map(with_projections, LAYERS), tied_readin)

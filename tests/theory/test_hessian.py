@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from theory import layers
-from theory.impulse_hessian import Layer, expected, group, on_data
+from theory.impulse_hessian import Layer, expected, group, on_data, projection
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.diagonality import diagonality_scores
-from memcurse_cli.theory.hessian import HessianBlocks, recurrent_hessian
+from memcurse_cli.theory.hessian import HessianBlocks, LayerHessian
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997)), MIXTURE]
+EVERY = (*layers.LAYERS, *layers.WHOLE)
 LONG = 500  # steps after which every stable response here is below rounding
 
 
@@ -23,49 +24,40 @@ def blocks_of(
     layer: Layer, autocorrelation: Autocorrelation = WHITE, horizon: int | None = None
 ) -> list[HessianBlocks]:
     return list(
-        recurrent_hessian(
+        LayerHessian(
             layer.log_eigenvalues,
             layer.log_gain,
             layer.groups,
             layer.readin,
             layer.readout,
+            layer.projections,
             channel=layer.channel,
             conjugate_pairs=layer.conjugate_pairs,
             autocorrelation=autocorrelation,
             horizon=horizon,
-        )
+        ).blocks()
     )
 
 
 def assert_blocks_of(found: list[HessianBlocks], whole: np.ndarray, tolerance: float) -> None:
-    """Each block is a principal submatrix of H, and together they are all of it."""
-    left = list(range(len(whole)))
-    scale = np.abs(whole).max()
-    for block in (block for blocks in found for block in blocks.hessians):
-        order = len(block)
-        start = next(
-            index for index in left if abs(whole[index, index] - block[0, 0]) <= tolerance * scale
-        )
-        chosen = [start]
-        for row in range(1, order):
-            chosen.append(
-                next(
-                    index
-                    for index in left
-                    if index not in chosen
-                    and np.abs(whole[index, [*chosen, index]] - block[row, : row + 1]).max()
-                    <= tolerance * scale
-                )
-            )
-        assert_allclose(block, whole[np.ix_(chosen, chosen)], atol=tolerance * scale)
-        left = [index for index in left if index not in chosen]
-        outside = np.setdiff1d(np.arange(len(whole)), chosen)
-        assert np.abs(whole[np.ix_(chosen, outside)]).max(initial=0) == 0
-    assert not left
+    """The blocks are principal submatrices of H that hold all of it."""
+    scale = np.abs(whole).max(initial=1e-300)
+    assembled = np.zeros_like(whole)
+    seen: list[int] = []
+    for blocks in found:
+        for block, scalars in zip(blocks.hessians, blocks.scalars, strict=True):
+            assembled[np.ix_(scalars, scalars)] = block
+            seen.extend(scalars.tolist())
+            outside = np.setdiff1d(np.arange(len(whole)), scalars)
+            assert np.abs(whole[np.ix_(scalars, outside)]).max(initial=0) == 0
+    assert sorted(seen) == list(range(len(whole)))
+    scales = np.sqrt(np.diag(whole))
+    scales[scales == 0] = np.sqrt(scale)
+    assert np.abs((assembled - whole) / np.outer(scales, scales)).max() < tolerance
 
 
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
-@pytest.mark.parametrize("make", layers.LAYERS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", EVERY, ids=lambda make: make.__name__)
 def test_an_infinite_sequence_is_the_sum_over_impulse_responses(
     make: Callable[[], Layer], autocorrelation: Autocorrelation
 ) -> None:
@@ -76,7 +68,7 @@ def test_an_infinite_sequence_is_the_sum_over_impulse_responses(
 
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
 @pytest.mark.parametrize("radius", [(0.3, 0.9), (0.9, 1.05)], ids=["stable", "unstable"])
-@pytest.mark.parametrize("make", layers.LAYERS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", EVERY, ids=lambda make: make.__name__)
 def test_a_finite_sequence_is_the_mean_over_its_steps(
     make: Callable[..., Layer], radius: tuple[float, float], autocorrelation: Autocorrelation
 ) -> None:
@@ -175,6 +167,66 @@ def test_automatic_differentiation_of_a_simulated_loss(make: Callable[[], Layer]
         )(jnp.zeros(sizes[-1]))
         expected_on_data = on_data_by_channel(layer, data)
         assert_allclose(found, expected_on_data, atol=1e-12 * np.abs(expected_on_data).max())
+
+
+def test_automatic_differentiation_of_an_expected_loss() -> None:
+    """jax.hessian of ½ E|y - y*|² of an LRU, from its own equations and every stored number.
+
+    White noise over T steps: the loss is ½ Σ_k (T-k)/T |K(k) - K*(k)|² with the impulse response
+    K, summed over inputs and outputs.
+    """
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    generator = np.random.default_rng(3)
+    size, inputs, outputs, horizon = 3, 2, 2, 25
+    shapes = [(size,)] * 3 + [(size, inputs)] * 2 + [(outputs, size)] * 2 + [(outputs, inputs)]
+    lengths = [int(np.prod(shape)) for shape in shapes]
+    values = generator.normal(size=sum(lengths)) * 0.5
+    values[:size] -= 2  # nu_log: |λ| from .8 to .95
+
+    def kernel(flat):
+        split = [part.reshape(s) for part, s in zip(cut(flat), shapes, strict=True)]
+        nu_log, theta_log, gamma_log, b_re, b_im, c_re, c_im, direct = split
+        logs = -jnp.exp(nu_log) + 1j * jnp.exp(theta_log)
+        powers = jnp.exp(jnp.arange(horizon)[:, None] * logs)
+        b = jnp.exp(gamma_log)[:, None] * (b_re + 1j * b_im)
+        found = jnp.einsum("on,kn,nu->kou", c_re + 1j * c_im, powers, b).real
+        return found.at[0].add(direct)
+
+    def cut(flat):
+        return jnp.split(flat, np.cumsum(lengths)[:-1])
+
+    with jax.enable_x64(True):
+        target = kernel(jnp.asarray(values))
+        weight = (horizon - jnp.arange(horizon)) / horizon
+
+        def loss(flat):
+            return 0.5 * jnp.sum(weight[:, None, None] * (kernel(flat) - target) ** 2)
+
+        wanted = np.asarray(jax.hessian(loss)(jnp.asarray(values)))
+        nu_log, theta_log, gamma_log, b_re, b_im, c_re, c_im, _ = (
+            np.asarray(part).reshape(s) for part, s in zip(cut(values), shapes, strict=True)
+        )
+    logs = -np.exp(nu_log) + 1j * np.exp(theta_log)
+    layer = Layer(
+        logs,
+        gamma_log.astype(complex),
+        (
+            group(logs.real * np.exp(logs)),
+            group(1j * logs.imag * np.exp(logs)),
+            group(np.zeros(size), np.ones(size)),
+        ),
+        b_re + 1j * b_im,
+        c_re + 1j * c_im,
+        projections=(
+            projection("B", (size, inputs)),
+            projection("B", (size, inputs), 1j),
+            projection("C", (outputs, size)),
+            projection("C", (outputs, size), 1j),
+            projection("D", (outputs, inputs)),
+        ),
+    )
+    assert_blocks_of(blocks_of(layer, horizon=horizon), wanted, 1e-11)
 
 
 def on_data_by_channel(layer: Layer, data: np.ndarray) -> np.ndarray:

@@ -25,14 +25,23 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from theory.impulse_hessian import Layer, expected, group, on_data
+from theory.impulse_hessian import Layer, Projection, expected, group, on_data, projection
 
 from memcurse_cli.theory.autocorrelation import WHITE
-from memcurse_cli.theory.hessian import recurrent_hessian
+from memcurse_cli.theory.hessian import LayerHessian
 
 STEPS = 300
 RAW_STEP = float(np.float32(-4.6001649))
 Floats = NDArray[np.float64]
+
+# The single input and output of the authors' networks, imaginary parts first.
+PROJECTIONS: tuple[Projection, ...] = (
+    projection("B", (4, 1), 1j),
+    projection("B", (4, 1)),
+    projection("C", (1, 4), 1j),
+    projection("C", (1, 4)),
+    projection("D", (1, 1)),
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +69,7 @@ def teacher(oracle: dict[str, Any]) -> tuple[NDArray, NDArray, NDArray]:
 def complex_diagonal(oracle: dict[str, Any]) -> Layer:
     logs, b, c = teacher(oracle)
     groups = (group(np.full(4, 1j)), group(np.ones(4)))
-    return Layer(logs, np.zeros(4, complex), groups, b, c)
+    return Layer(logs, np.zeros(4, complex), groups, b, c, projections=PROJECTIONS)
 
 
 def lru(oracle: dict[str, Any]) -> Layer:
@@ -72,7 +81,8 @@ def lru(oracle: dict[str, Any]) -> Layer:
         group(eigenvalues * 1j * logs.imag),
         group(np.zeros(4), np.ones(4)),
     )
-    return Layer(logs, np.log(gamma).astype(complex), groups, b / gamma[:, None], c)
+    log_gain = np.log(gamma).astype(complex)
+    return Layer(logs, log_gain, groups, b / gamma[:, None], c, projections=PROJECTIONS)
 
 
 def s4(oracle: dict[str, Any], moved: Floats | None = None, raw_step: float = RAW_STEP) -> Layer:
@@ -90,20 +100,13 @@ def s4(oracle: dict[str, Any], moved: Floats | None = None, raw_step: float = RA
         group(eigenvalues * 1j * step),
         group(eigenvalues * a * slope, slope / step),
     )
-    return Layer(step * a, np.log(step).astype(complex), groups, b, c)
+    log_gain = np.log(step).astype(complex)
+    return Layer(step * a, log_gain, groups, b, c, projections=PROJECTIONS)
 
 
 def every_response(layer: Layer) -> Floats:
     """(parameters, steps) of λ, γ, B, C and D."""
-    direct = np.zeros((1, STEPS))
-    direct[0, 0] = 1
-    parts = (
-        layer.responses(STEPS),
-        layer.readin_responses(STEPS),
-        layer.readout_responses(STEPS),
-        direct,
-    )
-    return np.concatenate([part.reshape(-1, STEPS) for part in parts])
+    return layer.responses(STEPS).reshape(-1, STEPS)
 
 
 def printed(oracle: dict[str, Any], student: str, order: int) -> Floats:
@@ -113,7 +116,7 @@ def printed(oracle: dict[str, Any], student: str, order: int) -> Floats:
     return whole[:order, :order]
 
 
-STUDENTS = [("complex_diag", complex_diagonal), ("LRU", lru)]
+STUDENTS: list[tuple[str, Any]] = [("complex_diag", complex_diagonal), ("LRU", lru)]
 
 
 @pytest.mark.parametrize(("student", "make"), STUDENTS)
@@ -188,19 +191,20 @@ def test_in_expectation(oracle: dict[str, Any], student: str, make: Any) -> None
     whole = printed(oracle, student, len(found))
     assert np.abs(found - whole).max() < 0.07 * np.abs(whole).max()
 
-    recurrent = len(layer.responses(1))
     ((block,),) = (
         blocks.hessians
-        for blocks in recurrent_hessian(
+        for blocks in LayerHessian(
             layer.log_eigenvalues,
             layer.log_gain,
             layer.groups,
             layer.readin,
             layer.readout,
+            layer.projections,
             horizon=STEPS,
-        )
+        ).blocks()
     )
-    assert_allclose(block, found[:recurrent, :recurrent], atol=1e-11 * np.abs(block).max())
+    scales = np.sqrt(np.diag(found))
+    assert np.abs((block - found) / np.outer(scales, scales)).max() < 1e-11
 
 
 @pytest.mark.parametrize("student", ["complex_diag", "LRU", "S4"])
@@ -210,8 +214,9 @@ def test_the_legend_has_real_and_imaginary_parts_swapped(
     """B's first block is that of Im B: with real parts first the printed diagonal is not met."""
     make = {"complex_diag": complex_diagonal, "LRU": lru, "S4": s4}[student]
     layer = make(oracle)
-    imaginary, real = np.split(on_data(layer.readin_responses(STEPS), data).diagonal(), 2)
-    start = len(layer.responses(1))
+    start = sum(one.size for one in layer.groups)
+    responses = every_response(layer)[start : start + 8]
+    imaginary, real = np.split(on_data(responses, data).diagonal(), 2)
     whole = np.diag(printed(oracle, student, start + 17))
     assert_allclose(whole[start : start + 8], np.r_[imaginary, real], rtol=1e-4)
     assert np.abs(whole[start : start + 8] / np.r_[real, imaginary] - 1).max() > 0.01
