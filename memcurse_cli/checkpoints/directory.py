@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.source import LocalDirectory
+from memcurse_cli.checkpoints.source import Directory, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
 # In the order in which transformers looks for them; then what Orbax and DCP write.
@@ -32,7 +32,7 @@ TRAINER_FILES = (
 INDEX_SUFFIX = ".index.json"
 
 
-def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) -> str:
+def choose_file(directory: Directory, formats: Sequence[CheckpointFormat]) -> str:
     """The name of the one checkpoint in the directory.
 
     That is a file with a conventional name, else the only index of shards, else the only file
@@ -60,7 +60,7 @@ def choose_file(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) 
     )
 
 
-def candidates(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) -> list[str]:
+def candidates(directory: Directory, formats: Sequence[CheckpointFormat]) -> list[str]:
     """The files that `choose_file` finds equally good."""
     names = [name for name in directory.files() if not name.startswith(TRAINER_FILES)]
     for name in CONVENTIONAL_NAMES:
@@ -73,7 +73,7 @@ def candidates(directory: LocalDirectory, formats: Sequence[CheckpointFormat]) -
     return found or _steps(directory)
 
 
-def _steps(directory: LocalDirectory) -> list[str]:
+def _steps(directory: Directory) -> list[str]:
     """The metadata of the steps that Orbax's CheckpointManager has numbered."""
     found = []
     for step in directory.names:
@@ -84,8 +84,10 @@ def _steps(directory: LocalDirectory) -> list[str]:
     return found
 
 
-def holds(directory: LocalDirectory, name: str) -> bool:
+def holds(directory: Directory, name: str) -> bool:
     """Whether the directory has this file, and no link leads outside on the way to it."""
+    if not isinstance(directory, LocalDirectory):
+        return name in directory.names
     try:
         return directory.locate(name).is_file()
     except CheckpointError:

@@ -21,7 +21,7 @@ from memcurse_cli.checkpoints.pickle_values import Global, Record
 from memcurse_cli.checkpoints.pickled_tensors import torch_type
 from memcurse_cli.checkpoints.pickled_tree import machine, no_persistent
 from memcurse_cli.checkpoints.pytorch import PyTorch
-from memcurse_cli.checkpoints.source import File, LocalDirectory
+from memcurse_cli.checkpoints.source import Directory, File, LocalDirectory, directory_here
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.training_state import Path
 from memcurse_cli.checkpoints.tree import MAX_TENSORS, name_torch
@@ -48,12 +48,13 @@ class Distributed:
 
     def open(self, file: File) -> LazyStore:
         """Read the metadata."""
+        directory = directory_here(file)
         try:
             if file.size > MAX_METADATA_BYTES:
                 raise ValueError(f"its metadata has {file.size} bytes")
             metadata = _state(machine(file, no_persistent).load())
             paths = _mapping(metadata.get("planner_data"))
-            found, files = _tensors(metadata, file.directory())
+            found, files = _tensors(metadata, directory)
             tensors, notes = name_torch(
                 {_path(name, paths): LazyTensor(t.spec, t) for name, t in found.items()}
             )
@@ -113,7 +114,7 @@ class _Part:
             )
         return self._chunk.file.read(self._chunk.offset + offset, length)
 
-    def directory(self) -> LocalDirectory:
+    def directory(self) -> Directory:
         """Not needed: a chunk names no other file."""
         raise CheckpointError("a chunk refers to another file", where=self.path)
 

@@ -11,7 +11,7 @@ from memcurse_cli.checkpoints.hdf5 import HDF5_MAGIC, Hdf5File
 from memcurse_cli.checkpoints.json_header import parse_object
 from memcurse_cli.checkpoints.keras_names import name_keras
 from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.source import File, LocalDirectory
+from memcurse_cli.checkpoints.source import Directory, File
 from memcurse_cli.errors import CheckpointError
 
 CONFIG = "model_config"
@@ -121,7 +121,7 @@ class _Member:
             )
         return self._content[offset : offset + length]
 
-    def directory(self) -> LocalDirectory:
+    def directory(self) -> Directory:
         return self._file.directory()
 
     def close(self) -> None:

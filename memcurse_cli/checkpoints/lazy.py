@@ -31,10 +31,32 @@ class Closable(Protocol):
         """Release it."""
 
 
+@dataclass
+class Transfer:
+    """What has been fetched for one remote checkpoint, all its files together.
+
+    Attributes:
+        size: the bytes that servers sent as content.
+        requests: how often they sent some.
+    """
+
+    size: int = 0
+    requests: int = 0
+
+    def count(self, content: bytes) -> bytes:
+        """Count one answer, and return it."""
+        self.size += len(content)
+        self.requests += 1
+        return content
+
+
 class LazyStore:
     """A `TensorStore` made of `LazyTensor` entries.
 
     Names, metadata and notes are made printable here, once for every format.
+
+    Attributes:
+        transfer: what has been fetched, where the checkpoint is remote.
 
     Raises:
         CheckpointError: a name is too long, or two names are the same when they are printed.
@@ -54,7 +76,8 @@ class LazyStore:
         self.path = path
         self.format = format
         self.bytes = bytes
-        self.bytes_read = 0
+        self.transfer: Transfer | None = None
+        self._bytes_read = 0
         self.metadata = {
             printable(key): printable(value, MAX_METADATA_LENGTH, keep="\n\t")
             for key, value in (metadata or {}).items()
@@ -79,6 +102,11 @@ class LazyStore:
             name: tensor.spec for name, tensor in self._entries.items()
         }
 
+    @property
+    def bytes_read(self) -> int:
+        """The bytes of the elements that were read; of a remote checkpoint, all fetched bytes."""
+        return self._bytes_read if self.transfer is None else self.transfer.size
+
     def read(self, name: str) -> NDArray[Any]:
         """The tensor as float64, or complex128 where it is stored complex.
 
@@ -99,7 +127,7 @@ class LazyStore:
                 where=f"{self.path}: {name}",
                 remedy="use a machine with more memory",
             ) from error
-        self.bytes_read += tensor.spec.bytes
+        self._bytes_read += tensor.spec.bytes
         return array
 
     def entry(self, name: str) -> LazyTensor:

@@ -30,11 +30,10 @@ def read_model_config(weights: File) -> tuple[dict[str, Any], tuple[str, ...]]:
     if stem not in _WEIGHTS or not name.endswith(_ENDINGS):
         return {}, ()
     try:
-        directory = weights.directory()
-        if CONFIG_NAME not in directory.names:
-            return {}, ()
-        file = directory.open(CONFIG_NAME)
+        file = weights.directory().open(CONFIG_NAME)
     except CheckpointError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}, ()
         return {}, (_left_out(error.what),)
     try:
         if file.size > MAX_CONFIG_BYTES:

@@ -15,7 +15,7 @@ from memcurse_cli.checkpoints.elements import decode, element_bytes, element_cou
 from memcurse_cli.checkpoints.lazy import LazyTensor
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.protobuf import VARINT, Field, Messages, decode_varints
-from memcurse_cli.checkpoints.source import File, LocalFile
+from memcurse_cli.checkpoints.source import File
 from memcurse_cli.checkpoints.store import TensorSpec
 
 MAX_DIMENSIONS = 64
@@ -54,14 +54,14 @@ class ExternalFiles:
 
     def __init__(self, file: File) -> None:
         self._file = file
-        self._opened: dict[str, LocalFile] = {}
+        self._opened: dict[str, File] = {}
 
     @property
     def bytes(self) -> int:
         """Their size on disk."""
         return sum(file.size for file in self._opened.values())
 
-    def open(self, location: str) -> LocalFile:
+    def open(self, location: str) -> File:
         """The file at a location, a relative path with ``/``.
 
         Raises:

@@ -11,6 +11,7 @@ from memcurse_cli.checkpoints.model_config import read_model_config
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.npy_files import array_names, open_arrays
 from memcurse_cli.checkpoints.registry import FORMATS
+from memcurse_cli.checkpoints.remote import RemoteDirectory, is_url, open_remote
 from memcurse_cli.checkpoints.source import HEAD_BYTES, File, LocalDirectory, LocalFile, unreadable
 from memcurse_cli.checkpoints.unknown import unknown_file
 from memcurse_cli.errors import CheckpointError
@@ -24,11 +25,14 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
     the config.json of weights in a directory of Hugging Face's, both beside ``path``.
 
     Args:
-        path: a file, a directory that holds one checkpoint, or the index of its shards.
+        path: a file, a directory that holds one checkpoint, or the index of its shards; or the
+            URL of one, of which no more is fetched than the headers and what is read later.
 
     Raises:
         CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
     """
+    if is_url(path):
+        return _open_url(path)
     shown = printable(os.fspath(path))
     try:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
@@ -41,6 +45,17 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
         return _with_weights(open_arrays(directory))
     store = open_file(directory.open(choose_file(directory, FORMATS)))
     store.path = shown
+    return store
+
+
+def _open_url(url: str | os.PathLike[str]) -> LazyStore:
+    found = open_remote(os.fspath(url))
+    if isinstance(found, RemoteDirectory):
+        store = open_file(found.open(choose_file(found, FORMATS)))
+        store.path = found.path
+    else:
+        store = open_file(found)
+    store.transfer = found.transfer
     return store
 
 

@@ -22,7 +22,7 @@ from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.ocdbt import MANIFEST, MANIFEST_MAGIC, Ocdbt
 from memcurse_cli.checkpoints.pickle_values import Bytes
-from memcurse_cli.checkpoints.source import File, LocalDirectory
+from memcurse_cli.checkpoints.source import File, LocalDirectory, directory_here
 from memcurse_cli.checkpoints.training_state import OPTIMIZER_CONTAINERS, Path
 from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_TENSORS, name_jax
 from memcurse_cli.checkpoints.zarr import VERSION_2, VERSION_3, ZarrArray
@@ -71,7 +71,7 @@ class Orbax:
 
     def _located(self, file: File) -> tuple[LocalDirectory, dict[str, Any]]:
         """The directory of the arrays and what describes them, starting at any of its files."""
-        directory = file.directory()
+        directory = directory_here(file)
         if bytes(file.read(0, 4)) == MANIFEST_MAGIC:
             return directory, _tree(directory, TREE) if TREE in directory.names else {}
         described = _json(file)

@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -36,11 +36,33 @@ class File(Protocol):
             CheckpointError: the file ends before that.
         """
 
-    def directory(self) -> LocalDirectory:
+    def directory(self) -> Directory:
         """The directory that it lies in."""
 
     def close(self) -> None:
         """Release the file."""
+
+
+class Directory(Protocol):
+    """A directory whose files are opened by name, and none outside it.
+
+    Attributes:
+        path: its path, printable.
+        names: what is in it, sorted; nothing where a server does not say.
+    """
+
+    path: str
+    names: list[str]
+
+    def open(self, name: str) -> File:
+        """The file ``name``, a relative path with ``/``.
+
+        Raises:
+            CheckpointError: the name leads outside, or it cannot be opened.
+        """
+
+    def files(self) -> Iterable[str]:
+        """The names of its regular files, hidden ones left out."""
 
 
 class LocalFile:
@@ -143,15 +165,14 @@ class LocalDirectory:
             CheckpointError: the name is absolute, climbs with ``..``, or links lead outside.
         """
         where = printable(f"{self.path}/{name}")
-        parts = name.split("/")
-        if not name or "\\" in name or ":" in name or any(p in ("", ".", "..") for p in parts):
+        if not is_inside(name):
             raise CheckpointError(
                 "this name leads outside the checkpoint's directory, and is not opened",
                 where=where,
                 remedy="shards must lie beside their index",
             )
         try:
-            target = self._root.joinpath(*parts).resolve(strict=True)
+            target = self._root.joinpath(name).resolve(strict=True)
         except (OSError, ValueError, RuntimeError) as error:
             raise unreadable(where, error) from error
         if not (target.is_relative_to(self._resolved) or target.parent == self._blobs()):
@@ -177,6 +198,28 @@ class LocalDirectory:
         # The Hugging Face cache keeps each snapshot as links into one `blobs` folder beside it.
         snapshots = self._resolved.parent
         return snapshots.parent / "blobs" if snapshots.name == "snapshots" else None
+
+
+def directory_here(file: File) -> LocalDirectory:
+    """The directory of a file, where it is one of this machine.
+
+    Raises:
+        CheckpointError: the file is remote.
+    """
+    directory = file.directory()
+    if isinstance(directory, LocalDirectory):
+        return directory
+    raise CheckpointError(
+        "this checkpoint is a folder of many files, which is not read over the network",
+        where=file.path,
+        remedy="copy the folder to this machine",
+    )
+
+
+def is_inside(name: str) -> bool:
+    """Whether a relative path with ``/`` can only lead to what is inside its directory."""
+    parts = name.split("/")
+    return "\\" not in name and ":" not in name and not {"", ".", ".."} & set(parts)
 
 
 def unreadable(where: str, error: Exception) -> CheckpointError:

@@ -46,7 +46,7 @@ class TensorStore(Protocol):
 
     @property
     def bytes_read(self) -> int:
-        """How many bytes of tensor elements have been read so far."""
+        """How many bytes of elements have been read so far; all that were fetched, if remote."""
 
     @property
     def metadata(self) -> Mapping[str, str]:

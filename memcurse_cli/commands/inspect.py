@@ -20,7 +20,7 @@ from memcurse_cli.errors import UsageError
 
 def inspect(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Checkpoints: files or directories.")
+        list[str], typer.Argument(metavar="PATH", help="Checkpoints: files, directories or URLs.")
     ],
     rho: Annotated[
         float | None,

@@ -1,0 +1,105 @@
+"""Files in object stores (S3, Google Cloud Storage, the Hugging Face Hub), through fsspec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcurse_cli.checkpoints.lazy import Transfer
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.remote import shown_url
+from memcurse_cli.checkpoints.source import MAX_DIRECTORY_ENTRIES
+from memcurse_cli.errors import CheckpointError
+
+# The package that each scheme needs beside fsspec.
+PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
+
+
+class ObjectPlace:
+    """Opens files of one object store, with the credentials that its package finds by itself.
+
+    Raises:
+        CheckpointError: fsspec or the store's package is not installed.
+    """
+
+    def __init__(self, url: str, transfer: Transfer) -> None:
+        scheme = url.partition(":")[0].lower()
+        package = PACKAGES[scheme]
+        self._where, self._transfer = shown_url(url), transfer
+        try:
+            import fsspec
+
+            self._system: Any = fsspec.filesystem(scheme)
+        except (ImportError, ValueError) as error:
+            raise CheckpointError(
+                f"reading {scheme}:// needs the packages fsspec and {package}",
+                where=self._where,
+                remedy=f"run `pip install 'memcurse-cli[remote]' {package}`",
+            ) from error
+        except Exception as error:  # each store's package has exceptions of its own
+            raise unreadable_object(self._where, error) from error
+
+    def open(self, url: str) -> ObjectFile:
+        """The object at a URL."""
+        return ObjectFile(url, self._system, self._transfer)
+
+    def beside(self, url: str, name: str) -> str:
+        """The URL of an object under the same prefix."""
+        return f"{url.rpartition('/')[0]}/{name}"
+
+    def names(self, url: str) -> list[str] | None:
+        """What is under a prefix."""
+        try:
+            if not self._system.isdir(url):
+                return None
+            listed = self._system.ls(url, detail=False)
+        except Exception as error:  # as above
+            raise unreadable_object(self._where, error) from error
+        if len(listed) > MAX_DIRECTORY_ENTRIES:
+            raise CheckpointError(
+                f"the folder has more than {MAX_DIRECTORY_ENTRIES} entries",
+                where=self._where,
+                remedy="name the checkpoint's file",
+            )
+        return [str(name).rstrip("/").rpartition("/")[2] for name in listed]
+
+
+class ObjectFile:
+    """One object.
+
+    Attributes:
+        size: its length in bytes.
+        head: nothing, as its size is known without its content.
+    """
+
+    head = b""
+
+    def __init__(self, url: str, system: Any, transfer: Transfer) -> None:
+        self._url, self._system, self._transfer = url, system, transfer
+        try:
+            self.size = int(system.info(url)["size"])
+        except Exception as error:  # each store's package has exceptions of its own
+            raise unreadable_object(shown_url(url), error) from error
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """The bytes from ``start`` up to ``stop``."""
+        try:
+            content = bytes(self._system.cat_file(self._url, start=start, end=stop))
+        except Exception as error:  # as above
+            raise unreadable_object(shown_url(self._url), error) from error
+        return self._transfer.count(content)
+
+
+def unreadable_object(where: str, error: Exception) -> CheckpointError:
+    """The one line for what a store's package says; caused by the same exception."""
+    if isinstance(error, FileNotFoundError):
+        return CheckpointError("no such file", where=where, remedy="check the URL")
+    if isinstance(error, PermissionError):
+        return CheckpointError(
+            "the store refuses access", where=where, remedy="log in to it, or check the URL"
+        )
+    said = printable(str(error).strip().partition("\n")[0], 120)
+    return CheckpointError(
+        f"the store does not give it ({type(error).__name__}{': ' if said else ''}{said})",
+        where=where,
+        remedy="check the URL, the connection and the credentials",
+    )

@@ -1,0 +1,387 @@
+"""Checkpoints at URLs, from a server on this machine that counts what it sends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoints.fuzzing import FUZZ
+from checkpoints.web import Web, serving, unused_port
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from memcurse_cli.checkpoints import remote, remote_http, remote_objects
+from memcurse_cli.checkpoints.lazy import Transfer
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.remote import PAGE, READ_AROUND, RemoteFile, is_url, shown_url
+from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.errors import CheckpointError
+
+LAYERS = 7
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with serving(tmp_path) as server:
+        yield server
+
+
+def mamba(width: int = 512) -> dict[str, np.ndarray[Any, Any]]:
+    """Seven layers, of which a report needs A_log and dt_proj.bias: 1 % of the bytes."""
+    inner, state, rank = 2 * width, 16, 32
+    made = np.random.default_rng(0)
+    tensors = {}
+    for layer in range(LAYERS):
+        mixer = f"backbone.layers.{layer}.mixer"
+        shapes = {
+            "D": (inner,),
+            "conv1d.weight": (inner, 1, 4),
+            "conv1d.bias": (inner,),
+            "dt_proj.weight": (inner, rank),
+            "dt_proj.bias": (inner,),
+            "in_proj.weight": (2 * inner, width),
+            "out_proj.weight": (width, inner),
+            "x_proj.weight": (rank + 2 * state, inner),
+        }
+        for name, shape in shapes.items():
+            tensors[f"{mixer}.{name}"] = made.standard_normal(shape, np.float32) / 10
+        decay = np.log(np.arange(1, state + 1, dtype=np.float32))
+        tensors[f"{mixer}.A_log"] = np.tile(decay, (inner, 1))
+    return tensors
+
+
+def test_a_report_fetches_little_more_than_it_needs(web: Web) -> None:
+    tensors = mamba()
+    save_file(tensors, web.root / "model.safetensors")
+    local = inspect(web.root / "model.safetensors")
+    report = inspect(web.url("model.safetensors"))
+    assert report.layers == local.layers
+    assert len(report.layers) == LAYERS
+    assert report.checkpoint.bytes == local.checkpoint.bytes > 40e6
+    assert local.checkpoint.bytes_read < 0.011 * local.checkpoint.bytes
+    assert report.checkpoint.bytes_read == web.sent < 4 * local.checkpoint.bytes_read
+    # The header, the config.json that is not there, and one or two ranges of each layer.
+    assert len(web.asked) <= 1.5 * LAYERS + 2
+
+
+@pytest.mark.parametrize("kind", ["pt", "legacy", "npz", "pkl", "safetensors"])
+def test_every_format_is_read_by_ranges(web: Web, kind: str) -> None:
+    tensors = {
+        f"layer{i}.w": np.random.default_rng(i).random((n, 400)) for i, n in enumerate([3, 900])
+    }
+    state = {name: torch.from_numpy(array) for name, array in tensors.items()}
+    path = web.root / f"a b.{kind}"
+    if kind == "safetensors":
+        save_file(tensors, path)
+    elif kind == "npz":
+        np.savez(path, **tensors)
+    elif kind == "pkl":
+        import pickle
+
+        path.write_bytes(pickle.dumps(tensors))
+    else:
+        torch.save(state, path, _use_new_zipfile_serialization=kind == "pt")
+    with open_checkpoint(web.url(f"a%20b.{kind}")) as store, open_checkpoint(path) as local:
+        assert store.tensors == local.tensors
+        name = next(name for name in store.tensors if name.startswith("layer0"))
+        np.testing.assert_array_equal(store.read(name), local.read(name))
+        assert store.bytes_read == web.sent < 500_000 < store.bytes
+
+
+def test_shards_and_the_config_are_found_beside_a_remote_index(web: Web) -> None:
+    (web.root / "sub").mkdir()
+    for index in range(2):
+        save_file(
+            {f"w{index}": np.full((3, 3), index)}, web.root / "sub" / f"s {index}.safetensors"
+        )
+    weight_map = {f"w{index}": f"s {index}.safetensors" for index in range(2)}
+    text = json.dumps({"weight_map": weight_map})
+    (web.root / "sub" / "model.safetensors.index.json").write_text(text)
+    (web.root / "sub" / "config.json").write_text('{"model_type": "mamba"}')
+    with open_checkpoint(web.url("sub/model.safetensors.index.json?token=secret")) as store:
+        assert store.config == {"model_type": "mamba"}
+        assert store.read("w1")[0, 0] == 1
+        assert store.bytes_read == web.sent
+        assert "secret" not in store.path
+    # Whatever gives access to the index gives access to its shards.
+    assert {path.partition("?")[2] for path in web.asked} == {"token=secret"}
+
+
+@pytest.mark.parametrize(
+    "shard", ["../secret", "/etc/passwd", "http://elsewhere/a", "a/../../b", "..\\b", ""]
+)
+def test_a_remote_index_leads_nowhere_else(web: Web, shard: str) -> None:
+    (web.root / "i.index.json").write_text(json.dumps({"weight_map": {"w": shard}}))
+    with pytest.raises(CheckpointError, match="leads outside"):
+        open_checkpoint(web.url("i.index.json"))
+    assert len(web.asked) == 1
+
+
+def test_a_shard_of_another_name_is_quoted(web: Web) -> None:
+    text = json.dumps({"weight_map": {"w": "%2e%2e/a?b#c"}})
+    (web.root / "i.index.json").write_text(text)
+    with pytest.raises(CheckpointError, match="no such file"):
+        open_checkpoint(web.url("i.index.json"))
+    assert web.asked[1:] == ["/%252e%252e/a%3Fb%23c"]
+
+
+def test_a_local_index_fetches_nothing(web: Web, tmp_path: Path) -> None:
+    save_file({"w": np.eye(2)}, tmp_path / "a.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": web.url("a.safetensors")}}))
+    with pytest.raises(CheckpointError, match="leads outside"):
+        open_checkpoint(index)
+    with pytest.raises(CheckpointError, match="no such file"):
+        open_checkpoint(Path(web.url("a.safetensors")))
+    assert not web.asked
+
+
+def test_redirections_are_followed_and_remembered(web: Web) -> None:
+    save_file({"a": np.ones(10), "w": np.ones((300, 300))}, web.root / "a.safetensors")
+    web.moved = {"/here": "/there?signed", "/there": "/a.safetensors"}
+    with open_checkpoint(web.url("here")) as store:
+        store.read("w")
+        assert [path for path in web.asked if "config" not in path] == [
+            "/here",
+            "/there?signed",
+            "/a.safetensors",
+            "/a.safetensors",
+        ]
+        # What the redirection led to has expired; the first URL leads elsewhere now.
+        (web.root / "a.safetensors").rename(web.root / "b.safetensors")
+        web.moved = {"/here": "/b.safetensors"}
+        store.read("w")
+    web.moved = {"/here": "/there", "/there": "/here"}
+    with pytest.raises(CheckpointError, match="redirects more than 10 times; check the URL"):
+        open_checkpoint(web.url("here"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("404", r"no such file \(HTTP 404\); check the URL"),
+        ("403", r"refuses access \(HTTP 403\); use a URL that gives access"),
+        ("500", r"answers with HTTP 500; try again later"),
+        ("416", "the file is empty"),
+        ("wrong range", "does not say which range it sends; download the file first"),
+        ("short", "cannot be reached|and stopped; try again"),
+        ("gzip", "compresses what it sends"),
+        ("no length", "does not say how long the file is"),
+        ("silent", "does not answer in time; try again later"),
+        ("endless", "not a format that memcurse reads|are zero"),
+    ],
+)
+def test_each_fault_of_a_server_has_its_line(
+    web: Web, fault: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_http, "READ_SECONDS", 0.3)
+    save_file({"w": np.ones((300, 300))}, web.root / "a.safetensors")
+    web.fault = fault
+    url = web.url("a.safetensors")
+    with pytest.raises(CheckpointError, match=expected) as caught, open_checkpoint(url) as store:
+        store.read("w")
+    assert str(caught.value).startswith(f"{url}: ")
+    assert str(caught.value).isprintable()
+    assert web.sent < 100 << 20
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(web: Web) -> None:
+    path = web.root / "a.safetensors"
+    save_file({"w": np.ones((300, 300))}, path)
+    with open_checkpoint(web.url("a.safetensors")) as store:
+        path.write_bytes(path.read_bytes() + b"more")
+        with pytest.raises(CheckpointError, match="something else than the range"):
+            store.read("w")
+
+
+def test_a_server_without_ranges_is_read_whole_up_to_a_limit(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file({"w": np.ones((300, 300))}, web.root / "a.safetensors")
+    web.fault = "no ranges"
+    with open_checkpoint(web.url("a.safetensors")) as store:
+        assert store.read("w").sum() == 90_000
+        assert store.bytes_read == store.bytes == web.sent
+    monkeypatch.setattr(remote_http, "MAX_WHOLE", 1000)
+    with pytest.raises(CheckpointError, match="are more than the 1000 that are fetched whole"):
+        open_checkpoint(web.url("a.safetensors"))
+
+
+def test_what_cannot_be_a_remote_file_is_refused_at_once(web: Web) -> None:
+    for url, expected in (
+        (f"http://127.0.0.1:{unused_port()}/a", "cannot be reached"),
+        ("http://[::1/a", "not a URL"),
+        ("http://127.0.0.1:99999999/a", "not a URL|cannot be reached"),
+        ("https:///a", "not a URL|cannot be reached"),
+        ("ftp://host/a", "ftp:// is not a kind of path that memcurse reads"),
+        ("file:///etc/passwd", "file:// is not a kind"),
+        ("zip://a::http://host/b", "zip:// is not a kind"),
+        (web.url("folder/"), "folder cannot be listed; name the file in it"),
+        (web.url("\x1b[31m"), "no such file"),
+    ):
+        with pytest.raises(CheckpointError, match=expected) as caught:
+            open_checkpoint(url)
+        assert str(caught.value).isprintable()
+
+
+def test_a_folder_of_many_files_is_not_read_remotely(web: Web) -> None:
+    (web.root / "_METADATA").write_text('{"tree_metadata": {}}')
+    with pytest.raises(CheckpointError, match="copy the folder to this machine"):
+        open_checkpoint(web.url("_METADATA"))
+
+
+def test_secrets_of_a_url_are_not_shown() -> None:
+    assert shown_url("https://me:pw@host:1/a/b.pt?key=1#x") == "https://host:1/a/b.pt"
+    assert is_url("https://host/a")
+    assert not any(map(is_url, ["a/b", "C:\\a", "./https://host", Path("https://host"), 3]))
+
+
+class FakeStore:
+    """An object store with the calls of fsspec that are used."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        self.objects = objects
+
+    def isdir(self, url: str) -> bool:
+        return any(name.startswith(f"{url.rstrip('/')}/") for name in self.objects)
+
+    def ls(self, url: str, detail: bool) -> list[str]:
+        return [name.removeprefix("s3://") for name in self.objects if name.startswith(url)]
+
+    def info(self, url: str) -> dict[str, int]:
+        if url.endswith("denied"):
+            raise PermissionError(url)
+        if url.endswith("odd"):
+            raise RuntimeError("\x1b[31mno credentials\nat all")
+        if url not in self.objects:
+            raise FileNotFoundError(url)
+        return {"size": len(self.objects[url])}
+
+    def cat_file(self, url: str, start: int, end: int) -> bytes:
+        return self.objects[url][start:end]
+
+
+def test_an_object_store_is_read_by_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    tensors = {"a": np.ones(3), "w": np.ones((1000, 1000))}
+    save_file(tensors, tmp_path / "a.safetensors")
+    content = (tmp_path / "a.safetensors").read_bytes()
+    index = json.dumps({"weight_map": {"w": "x/a.safetensors", "a": "x/a.safetensors"}}).encode()
+    store = FakeStore(
+        {
+            "s3://bucket/m/model.safetensors.index.json": index,
+            "s3://bucket/m/x/a.safetensors": content,
+            "s3://bucket/m/config.json": b'{"model_type": "x"}',
+        }
+    )
+    monkeypatch.setattr(fsspec, "filesystem", lambda scheme: store)
+    for url in ("s3://bucket/m", "s3://bucket/m/", "s3://bucket/m/model.safetensors.index.json"):
+        with open_checkpoint(url) as opened:
+            np.testing.assert_array_equal(opened.read("a"), tensors["a"])
+            assert opened.bytes_read < 400_000 < opened.bytes
+            assert opened.config == {"model_type": "x"}
+    for name, expected in (
+        ("missing", "no such file; check the URL"),
+        ("denied", "the store refuses access; log in"),
+        ("odd", r"RuntimeError: \\x1b\[31mno credentials\)"),
+    ):
+        with pytest.raises(CheckpointError, match=expected) as caught:
+            open_checkpoint(f"s3://bucket/{name}")
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://host/a", "fsspec and aiohttp; run `pip install 'memcurse-cli[remote]'`"),
+        ("s3://bucket/a", "fsspec and s3fs; run `pip install 'memcurse-cli[remote]' s3fs`"),
+        ("gs://bucket/a", "gcsfs; run `pip install 'memcurse-cli[remote]' gcsfs`"),
+        ("hf://org/repo/a", "huggingface_hub; run `pip install 'memcurse-cli[remote]' hugg"),
+    ],
+)
+def test_a_missing_package_is_named(
+    url: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("aiohttp", "fsspec", "fsspec.implementations.http"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(url)
+    assert expected in str(caught.value)
+
+
+def test_every_object_store_has_its_package() -> None:
+    objects = {scheme for scheme, place in remote.PLACES.items() if place is remote._objects}
+    assert objects == set(remote_objects.PACKAGES)
+
+
+def test_fsspec_is_imported_for_a_url_only(tmp_path: Path) -> None:
+    save_file({"w": np.eye(3)}, tmp_path / "a.safetensors")
+    code = (
+        "import sys; from memcurse_cli.checkpoints.open import open_checkpoint\n"
+        f"open_checkpoint({str(tmp_path / 'a.safetensors')!r}).read('w')\n"
+        "print(sorted({'fsspec', 'aiohttp', 'asyncio', 'ssl'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+class Held:
+    """A source, and the place that has it: bytes in memory, as far as they were asked for."""
+
+    def __init__(self, content: bytes, head: int) -> None:
+        self.content, self.size, self.head = content, len(content), content[:head]
+
+    def open(self, url: str) -> Held:
+        return self
+
+    def beside(self, url: str, name: str) -> str:
+        raise AssertionError
+
+    def names(self, url: str) -> None:
+        return None
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        assert 0 <= start < stop <= self.size
+        return self.content[start:stop]
+
+
+@FUZZ
+@given(st.integers(0, 12 * PAGE), st.integers(0, 3 * PAGE), st.data())
+def test_ranges_in_any_order_are_those_of_the_file(
+    size: int, head: int, data: st.DataObject
+) -> None:
+    content = np.random.default_rng(size).bytes(size)
+    file = RemoteFile("http://host/a", Held(content, head), Transfer())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(remote, "MAX_PAGES", data.draw(st.integers(1, 20), "pages"))
+        patched.setattr(remote, "LARGE_READ", 6 * PAGE)
+        for _ in range(8):
+            offset = data.draw(st.integers(0, size), "offset")
+            length = data.draw(st.integers(0, size - offset), "length")
+            assert file.read(offset, length) == content[offset : offset + length]
+        with pytest.raises(CheckpointError, match="the file ends at byte"):
+            file.read(size, 1)
+
+
+def test_reading_on_costs_one_request_for_each_stretch() -> None:
+    content = bytes(40 * PAGE)
+    transfer = Transfer()
+
+    class Counted(Held):
+        def fetch(self, start: int, stop: int) -> bytes:
+            return transfer.count(super().fetch(start, stop))
+
+    file = RemoteFile("http://host/a", Counted(content, 0), transfer)
+    for offset in range(0, len(content), 64):
+        file.read(offset, 64)
+    assert transfer.size == len(content)
+    assert transfer.requests <= 40 / (1 + READ_AROUND) + 2
