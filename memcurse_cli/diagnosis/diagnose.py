@@ -24,6 +24,7 @@ from memcurse_cli.diagnosis.report import (
 )
 from memcurse_cli.diagnosis.rounding import summarise_rounding
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.usable_rate import rate_verdict, usable_rate
 from memcurse_cli.diagnosis.verdicts import (
     direction,
     group_verdict,
@@ -60,8 +61,19 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hessian, hessian_reason = summarise_hessian(recurrence, settings)
     hidden, hidden_reason = summarise_hidden(recurrence, settings)
     jacobian = jacobian_of(hidden)
-    facts = Facts(recurrence, settings, eigenvalues, state, parameters, hessian, dense, jacobian)
-    verdict = worst(parameter.verdict for parameter in parameters)
+    usable = usable_rate(recurrence, hessian, settings)
+    facts = Facts(
+        recurrence,
+        settings,
+        eigenvalues,
+        state,
+        parameters,
+        hessian,
+        dense,
+        jacobian,
+        usable_rate=usable,
+    )
+    verdict = worst([*(group.verdict for group in parameters), rate_verdict(usable, settings)])
     return LayerReport(
         name=recurrence.name,
         family=recurrence.family,
@@ -80,6 +92,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hidden_feedback=recurrence.hidden_feedback,
         hidden_spectra=hidden,
         hidden_spectra_reason=hidden_reason,
+        usable_rate=usable,
     )
 
 

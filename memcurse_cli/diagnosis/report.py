@@ -204,12 +204,29 @@ def jacobian_of(spectra: Sequence[HiddenSpectrum]) -> HiddenSpectrum | None:
 
 
 @dataclass(frozen=True)
+class UsableRate:
+    """The largest learning rate that training with Adam is expected to bear.
+
+    Attributes:
+        rate: the rate, or None where it is not known.
+        limited_by: what ends training beyond it: ``divergence`` where eigenvalues can leave the
+            unit disk, ``stall`` where every step changes the output by as much as itself.
+        reason: why the rate is not known, or None.
+    """
+
+    rate: float | None
+    limited_by: Literal["divergence", "stall"] | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class LayerReport:
     """One recurrent layer.
 
     ``hidden_feedback`` says that gates see the hidden state through dense weights, whose memory
     is not in ``eigenvalues``; ``hidden_spectra`` are those weights' spectra, only where asked for,
-    and ``hidden_spectra_reason`` is why one that was asked for is missing.
+    and ``hidden_spectra_reason`` is why one that was asked for is missing. ``usable_rate`` is the
+    largest learning rate to expect training to bear.
     """
 
     name: str
@@ -229,6 +246,7 @@ class LayerReport:
     hidden_feedback: bool = False
     hidden_spectra: tuple[HiddenSpectrum, ...] = ()
     hidden_spectra_reason: str | None = None
+    usable_rate: UsableRate | None = None
 
 
 @dataclass(frozen=True)

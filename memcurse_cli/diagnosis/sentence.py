@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from memcurse_cli.diagnosis.findings.sensitivity import CONSEQUENCE, REMEDY
 from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.usable_rate import bounded
 from memcurse_cli.diagnosis.verdicts import ORDER, advised_rate, diverges
 from memcurse_cli.diagnosis.wording import count, number, percent, rounded_down
 
@@ -43,7 +44,7 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
         text += "make the recurrence diagonal"
     else:
         text += REMEDY[parameter.direction]
-    target = advised_rate(parameter, settings)
+    target = bounded(advised_rate(parameter, settings), layer.usable_rate)
     if target is not None:
         text += f", or stay below {rounded_down(target)}"
     return text

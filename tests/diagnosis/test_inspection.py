@@ -209,7 +209,7 @@ def test_a_step_size_cannot_destabilise() -> None:
 
 def test_a_sensitivity_that_costs_too_much_is_refused_with_its_reason() -> None:
     layer = only(inspect({"A": np.eye(2), "B": np.eye(2), "C": np.eye(2)}, horizon=10**7))
-    assert layer.verdict == "watch"
+    assert layer.parameters[0].verdict == "watch"
     assert layer.parameters[0].step_effect is None
     (finding,) = [found for found in layer.findings if found.code == "MC206"]
     assert layer.dense is not None

@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 from memcurse_cli.experiments.linear_networks import LRU, ComplexDiagonalRNN, DenseLinearRNN
 from memcurse_cli.experiments.linear_response import causal_convolution
+from memcurse_cli.experiments.structured_networks import BlockDiagonalRNN, S4DChannel
 
-UNITS = 5
+UNITS = 6
 HORIZONS = [1, 2, 13, 64]
 
 
@@ -43,6 +45,19 @@ def as_lru(parameters):
     return transition, readin, *readout(p)
 
 
+def as_blocks(parameters):
+    p = parameters
+    return scipy.linalg.block_diag(*p["A"]), p["B"][:, 0], p["C"][0], p["D"][0, 0]
+
+
+def as_s4d(parameters):
+    p = parameters
+    step, rate = np.exp(p["log_dt"][0]), -np.exp(p["log_A_real"][0]) + 1j * p["A_imag"][0]
+    eigenvalues = np.exp(step * rate)
+    readout = 2 * (p["C"][0, :, 0] + 1j * p["C"][0, :, 1])
+    return np.diag(eigenvalues), (eigenvalues - 1) / rate, readout, p["D"][0]
+
+
 def readout(p):
     return p["C_re"][0] + 1j * p["C_im"][0], p["D"][0]
 
@@ -51,6 +66,8 @@ CASES = [
     pytest.param(DenseLinearRNN(), as_dense, id="dense"),
     pytest.param(ComplexDiagonalRNN(), as_complex_diagonal, id="complex diagonal"),
     pytest.param(LRU(), as_lru, id="LRU"),
+    pytest.param(BlockDiagonalRNN(), as_blocks, id="block diagonal"),
+    pytest.param(S4DChannel(), as_s4d, id="S4D"),
 ]
 
 

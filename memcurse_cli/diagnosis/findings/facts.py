@@ -13,6 +13,7 @@ from memcurse_cli.diagnosis.report import (
     ParameterSummary,
     Severity,
     StateSummary,
+    UsableRate,
 )
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import Recurrence
@@ -30,6 +31,7 @@ class Facts:
     hessian: HessianSummary | None
     dense: DenseSummary | None
     jacobian: HiddenSpectrum | None
+    usable_rate: UsableRate | None = None
 
     @property
     def linearised(self) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.report import Finding, ParameterSummary, Severity
+from memcurse_cli.diagnosis.report import Finding, ParameterSummary, Severity, UsableRate
+from memcurse_cli.diagnosis.usable_rate import FACTOR, bounded, rate_verdict
 from memcurse_cli.diagnosis.verdicts import advised_rate, diverges
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down
 
@@ -22,6 +23,21 @@ UNNORMALISED = Rule("MC205", "the state is not normalised", "Zucchet & Orvieto 2
 
 UNKNOWN = Rule("MC206", "a sensitivity is not computed", SOURCE)
 
+UNUSABLE_RATE = Rule(
+    "MC207",
+    "the learning rate is near or above the largest usable one",
+    "docs/verdict.md; Zucchet & Orvieto 2024, section 4.2",
+    what="The learning rate is at least a third of the largest one that training with Adam is "
+    "expected to bear on this layer.",
+    why="Beyond it training ends in one of two ways. Where a step can push eigenvalues out of the "
+    "unit disk, the loss explodes; where it cannot, every step changes the output by as much as "
+    "the output itself, and the loss stalls.",
+    equation="divergence: lr √κ(λ) |Δλ| = 1.2, with |Δλ| an eigenvalue's shift by a step of 1 on "
+    "every entry; stall: lr √(tr H / E y²) = 2.3",
+    change="Lower the learning rate of the recurrent parameters below the rate that is given; for "
+    "a dense matrix, use a diagonal recurrence, whose eigenvalues a step moves far less.",
+)
+
 LARGE_SECOND_MOMENT = 100.0
 
 RULES = {"destabilising": DESTABILISING, "decorrelating": DECORRELATING, "scaling": SCALING}
@@ -29,6 +45,10 @@ CONSEQUENCE = {
     "destabilising": "and can leave the unit disk",
     "decorrelating": "by turning its angle: it scrambles what the state holds and cannot explode",
     "scaling": "in scale",
+}
+ENDS = {
+    "divergence": "beyond it eigenvalues leave the unit disk and training diverges",
+    "stall": "beyond it each step changes the output by as much as itself and training stalls",
 }
 REMEDY = {
     "destabilising": "reparametrise the modulus so that |λ| < 1 holds by construction",
@@ -42,6 +62,8 @@ def find_sensitivity(facts: Facts) -> Iterator[Finding]:
     for parameter in facts.parameters:
         if parameter.verdict != "ok":
             yield _sensitive(facts, parameter)
+    if facts.usable_rate is not None and rate_verdict(facts.usable_rate, facts.settings) != "ok":
+        yield _unusable_rate(facts.usable_rate, facts)
     second_moment = facts.state.second_moment.p99
     own_gain = bool(facts.recurrence.log_gain.any())
     if second_moment is not None and second_moment > LARGE_SECOND_MOMENT and not own_gain:
@@ -51,6 +73,19 @@ def find_sensitivity(facts: Facts) -> Iterator[Finding]:
             "no gain γ compensates for the memory",
             "scale the input of each state by √(1-|λ|²)",
         )
+
+
+def _unusable_rate(usable: UsableRate, facts: Facts) -> Finding:
+    above = usable.rate is not None and facts.settings.learning_rate > usable.rate
+    severity: Severity = "error" if rate_verdict(usable, facts.settings) == "cursed" else "warning"
+    return UNUSABLE_RATE.finding(
+        severity,
+        f"a learning rate of {number(facts.settings.learning_rate)} is "
+        f"{'above' if above else 'near'} the largest usable one, about {number(usable.rate or 0)}: "
+        f"{ENDS[usable.limited_by or 'stall']}",
+        f"stay below {rounded_down(usable.rate or 0)}, which is known within a factor of "
+        f"{number(FACTOR)}",
+    )
 
 
 def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
@@ -79,7 +114,7 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
     advice = REMEDY[parameter.direction]
     if facts.dense is not None:
         advice = "make the recurrence diagonal (complex eigenvalues of its own)"
-    target = advised_rate(parameter, facts.settings)
+    target = bounded(advised_rate(parameter, facts.settings), facts.usable_rate)
     if target is not None:
         advice += f", or stay below a learning rate of {rounded_down(target)}"
     return rule.finding(severity, message, advice)

@@ -1,0 +1,110 @@
+"""The largest learning rate that training is expected to bear, by measured constants.
+
+Two things end training as the rate grows, and they are told apart. Where a step can push
+eigenvalues out of the unit disk, the loss *diverges*; where it cannot, the output changes by as
+much as itself in every step and the loss *stalls*. docs/verdict.md has the runs behind the
+constants, and how often the rates that follow were right.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from memcurse_cli.diagnosis.quantiles import quantiles
+from memcurse_cli.diagnosis.report import HessianSummary, UsableRate, Verdict
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import direction
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
+from memcurse_cli.theory.eigenbasis import Eigenbasis
+from memcurse_cli.theory.moments import moments
+
+ALIGNMENT = 0.5
+"""How far the signs of an Adam step pull one way: half-way, in the logarithm, between
+independent signs and signs in concert."""
+
+DIVERGENCE_EFFECT = 1.2
+"""lr √κ(λ) times an eigenvalue's shift per unit of the step, at which training diverges."""
+
+STALL_EFFECT = 2.3
+"""lr √(tr H / E y²), the relative change of the output, at which training stalls."""
+
+FACTOR = 3.0
+"""Within which the measured rates were of the predicted ones, in four setups of five."""
+
+
+def usable_rate(
+    recurrence: Recurrence, hessian: HessianSummary | None, settings: Settings
+) -> UsableRate:
+    """The largest usable learning rate of a layer, and what ends training beyond it."""
+    reason = _reason(recurrence, settings)
+    if reason is not None:
+        return UsableRate(None, None, reason)
+    divergence = _divergence_rate(recurrence, settings)
+    stall = _stall_rate(hessian, settings)
+    if divergence is None and stall is None:
+        return UsableRate(None, None, "the readout of the layer is not known")
+    if stall is None or (divergence is not None and divergence <= stall):
+        return UsableRate(divergence, "divergence")
+    return UsableRate(stall, "stall")
+
+
+def rate_verdict(usable: UsableRate, settings: Settings) -> Verdict:
+    """Cursed at a rate that training diverged at, to be watched within the uncertainty below it."""
+    if usable.rate is None or settings.learning_rate * FACTOR <= usable.rate:
+        return "ok"
+    if usable.limited_by == "divergence" and settings.learning_rate > usable.rate:
+        return "cursed"
+    return "watch"
+
+
+def bounded(rate: float | None, usable: UsableRate | None) -> float | None:
+    """An advised rate, lowered to the usable one where training would diverge beyond that."""
+    if rate is None or usable is None or usable.rate is None or usable.limited_by != "divergence":
+        return rate
+    return min(rate, usable.rate)
+
+
+def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
+    """Why nothing that was measured applies to the layer, or None where it does."""
+    if recurrence.input_dependent:
+        return "it was measured on recurrences that do not depend on the input"
+    if recurrence.dense is not None and recurrence.dense.activation != "linear":
+        return "it was measured on linear recurrences"
+    if settings.horizon is None:
+        return "it was measured on sequences that end: give --horizon T"
+    return None
+
+
+def _divergence_rate(recurrence: Recurrence, settings: Settings) -> float | None:
+    """`DIVERGENCE_EFFECT` over the p99 of √κ(λ) times the shift; None without such a group."""
+    logs = recurrence.log_eigenvalues
+    if recurrence.dense is not None:
+        basis = Eigenbasis(logs, recurrence.dense.eigenvectors)
+        logs = basis.logs
+        shift = dense_shift(basis)
+        shift = EigenvalueShift(*(recurrence.dense.scale * part for part in shift))
+    else:
+        groups = [
+            group
+            for group in recurrence.parameters
+            if direction(recurrence, group) == "destabilising"
+        ]
+        if not groups:
+            return None
+        shift = diagonal_shift(recurrence.size, groups)
+    moment = moments(logs, settings.autocorrelation, settings.horizon, settings.state_readout)
+    with np.errstate(invalid="ignore", over="ignore"):
+        effect = np.sqrt(moment.sensitivity / moment.second_moment) * shift.aligned(ALIGNMENT)
+    worst = quantiles(np.where(np.isnan(effect), np.inf, effect)).p99
+    return None if not worst else DIVERGENCE_EFFECT / worst
+
+
+def _stall_rate(hessian: HessianSummary | None, settings: Settings) -> float | None:
+    """`STALL_EFFECT` over √(tr H / E y²)."""
+    effect = None if hessian is None else hessian.output_step_effect
+    if not effect or not math.isfinite(effect):
+        return None
+    return STALL_EFFECT * settings.learning_rate / effect

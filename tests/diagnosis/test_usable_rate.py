@@ -1,0 +1,125 @@
+"""The usable learning rate: what it is made of, when it is refused, and what it does to a verdict.
+
+How well it agrees with training is measured in benchmarks/calibration and shown in
+docs/verdict.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis.report import LayerReport, UsableRate
+from memcurse_cli.diagnosis.usable_rate import DIVERGENCE_EFFECT, STALL_EFFECT, bounded
+
+HORIZON = 100
+
+
+def complex_diagonal(modulus: float) -> dict[str, Any]:
+    eigenvalue = modulus * np.exp(0.7j)
+    return {
+        "A_re": np.array([eigenvalue.real]),
+        "A_im": np.array([eigenvalue.imag]),
+        "B_re": np.ones((1, 1)),
+        "B_im": np.zeros((1, 1)),
+        "C_re": np.ones((1, 1)),
+        "C_im": np.zeros((1, 1)),
+        "D": np.zeros(1),
+    }
+
+
+def lru(decay: float, angle: float) -> dict[str, Any]:
+    return {
+        "nu_log": np.log([decay]),
+        "theta_log": np.log([angle]),
+        "gamma_log": np.log([math.sqrt(-math.expm1(-2 * decay))]),
+        **{name: np.ones((1, 1)) for name in ("B_re", "B_im", "C_re", "C_im")},
+        "D": np.zeros(1),
+    }
+
+
+def only(state: dict[str, Any], **options: Any) -> LayerReport:
+    (layer,) = inspect(state, horizon=HORIZON, **options).layers
+    return layer
+
+
+def usable(state: dict[str, Any], **options: Any) -> UsableRate:
+    rate = only(state, **options).usable_rate
+    assert rate is not None
+    return rate
+
+
+def simulated_relative_sensitivity(eigenvalue: complex) -> float:
+    """E|s|²/E|h|² at the last step under white noise, summed impulse by impulse."""
+    lags = np.arange(HORIZON)
+    moduli = abs(eigenvalue) ** lags
+    slopes = lags * abs(eigenvalue) ** np.maximum(lags - 1, 0)
+    return float(np.sum(slopes**2) / np.sum(moduli**2))
+
+
+@pytest.mark.parametrize("modulus", [0.9, 0.99, 1.01])
+def test_a_complex_eigenvalue_diverges_at_the_rate_that_its_sensitivity_sets(
+    modulus: float,
+) -> None:
+    found = usable(complex_diagonal(modulus))
+    kappa = simulated_relative_sensitivity(complex(modulus))
+    assert found.limited_by == "divergence"
+    assert found.rate == pytest.approx(DIVERGENCE_EFFECT / (2**0.75 * math.sqrt(kappa)), rel=1e-9)
+
+
+def test_a_dense_matrix_of_one_entry_moves_its_eigenvalue_by_the_step() -> None:
+    state = {"A": np.array([[0.97]]), "B": np.ones((1, 1)), "C": np.ones((1, 1))}
+    kappa = simulated_relative_sensitivity(0.97)
+    assert usable(state).rate == pytest.approx(DIVERGENCE_EFFECT / math.sqrt(kappa), rel=1e-9)
+
+
+def test_a_stable_parametrisation_stalls_where_the_output_changes_by_itself() -> None:
+    layer = only(lru(0.01, 1.0), learning_rate=1e-4)
+    assert layer.hessian is not None
+    assert layer.hessian.output_step_effect is not None
+    assert layer.usable_rate == UsableRate(
+        STALL_EFFECT * 1e-4 / layer.hessian.output_step_effect, "stall"
+    )
+
+
+def test_the_rate_does_not_depend_on_the_rate_that_was_asked_about() -> None:
+    rates = [usable(lru(0.01, 1.0), learning_rate=rate).rate for rate in (1e-5, 1e-2)]
+    assert rates[0] == pytest.approx(rates[1], rel=1e-12)
+
+
+def test_what_was_not_measured_is_refused() -> None:
+    gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4)) / 9}
+    biases = {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
+    found = usable({**gates, **biases})
+    assert found.rate is None
+    assert found.reason is not None
+    assert "input" in found.reason
+    (endless,) = inspect(complex_diagonal(0.9)).layers
+    assert endless.usable_rate is not None
+    assert "--horizon" in (endless.usable_rate.reason or "")
+
+
+def test_a_rate_that_training_diverges_at_is_cursed_and_told() -> None:
+    state = complex_diagonal(0.99)
+    rate = usable(state).rate
+    assert rate is not None
+    calm, near, above = (
+        only(state, learning_rate=share * rate, watch_limit=1e6, cursed_limit=1e6)
+        for share in (0.3, 0.5, 1.1)
+    )
+    assert [layer.verdict for layer in (calm, near, above)] == ["ok", "watch", "cursed"]
+    for layer, severity in ((near, "warning"), (above, "error")):
+        (finding,) = [one for one in layer.findings if one.code == "MC207"]
+        assert finding.severity == severity
+    assert "MC207" not in {one.code for one in calm.findings}
+
+
+def test_advice_stays_below_a_rate_that_diverges_and_not_below_one_that_stalls() -> None:
+    assert bounded(1e-2, UsableRate(1e-3, "divergence")) == 1e-3
+    assert bounded(1e-4, UsableRate(1e-3, "divergence")) == 1e-4
+    assert bounded(1e-2, UsableRate(1e-3, "stall")) == 1e-2
+    assert bounded(None, UsableRate(1e-3, "divergence")) is None
