@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memcurse_cli.checkpoints.deepspeed import OPTIMIZER_SUFFIX, deepspeed_files
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.source import Directory, LocalDirectory
@@ -35,8 +36,9 @@ INDEX_SUFFIX = ".index.json"
 def choose_file(directory: Directory, formats: Sequence[CheckpointFormat]) -> str:
     """The name of the one checkpoint in the directory.
 
-    That is a file with a conventional name, else the only index of shards, else the only file
-    with a known extension that is not a trainer's, else that of the only step of a manager.
+    That is a file with a conventional name, else DeepSpeed's, else the only index of shards, else
+    the only file with a known extension that is not a trainer's, else that of the only step of a
+    manager.
 
     Raises:
         CheckpointError: the directory holds no checkpoint, or more than one.
@@ -66,6 +68,10 @@ def candidates(directory: Directory, formats: Sequence[CheckpointFormat]) -> lis
     for name in CONVENTIONAL_NAMES:
         if name in names or (name.startswith(".") and name in directory.names):
             return [name]
+    split = deepspeed_files(directory)
+    if split:
+        return split
+    names = [name for name in names if not name.endswith(OPTIMIZER_SUFFIX)]
     extensions = tuple(extension for format in formats for extension in format.extensions)
     found = [name for name in names if name.endswith(INDEX_SUFFIX)] or [
         name for name in names if name.lower().endswith(extensions)

@@ -7,6 +7,7 @@ run code; the storages are members that are not compressed, and are read by rang
 from __future__ import annotations
 
 from memcurse_cli.checkpoints.archive import Archive, first_member, member_names
+from memcurse_cli.checkpoints.deepspeed import deepspeed_weights
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.pickle_values import PickleError
@@ -48,7 +49,9 @@ class PyTorch:
         try:
             if container.pickle.size > MAX_PICKLE_BYTES:
                 raise PickleError(f"it has {container.pickle.size} bytes")
-            tensors, notes = tensors_of(machine(container.pickle, container.persistent).load())
+            loaded = machine(container.pickle, container.persistent).load()
+            weights, parts = deepspeed_weights(loaded, file.path)
+            tensors, notes = tensors_of(weights)
         except ValueError as error:
             raise CheckpointError(
                 f"this PyTorch file cannot be read: {error}",
@@ -60,7 +63,7 @@ class PyTorch:
             format=self.name,
             bytes=file.size,
             tensors=tensors,
-            notes=notes,
+            notes=[*parts, *notes],
             resources=[file],
         )
 

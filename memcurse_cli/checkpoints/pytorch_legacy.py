@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcurse_cli.checkpoints.deepspeed import deepspeed_weights
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.pickle_values import (
@@ -34,7 +35,8 @@ class PyTorchLegacy:
     def open(self, file: File) -> LazyStore:
         """Read the pickles and find the storages."""
         try:
-            tensors, notes = tensors_of(load_legacy(file))
+            weights, parts = deepspeed_weights(load_legacy(file), file.path)
+            tensors, notes = tensors_of(weights)
         except ValueError as error:
             raise CheckpointError(
                 f"this legacy PyTorch file cannot be read: {error}",
@@ -46,7 +48,7 @@ class PyTorchLegacy:
             format=self.name,
             bytes=file.size,
             tensors=tensors,
-            notes=notes,
+            notes=[*parts, *notes],
             resources=[file],
         )
 

@@ -188,6 +188,11 @@ class LocalDirectory:
         beside = self._root.joinpath(name).parent
         return LocalFile(self.locate(name), shown=f"{self.path}/{name}", directory=beside)
 
+    def inside(self, name: str) -> LocalDirectory:
+        """The directory ``name`` in it; the errors of `locate`."""
+        self.locate(name)
+        return LocalDirectory(self._root / name)
+
     def files(self) -> Iterator[str]:
         """The names of its regular files, links included, hidden ones left out."""
         for name in self.names:
