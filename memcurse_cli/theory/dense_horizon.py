@@ -167,7 +167,8 @@ def _sum_over_times(
 
         C(t, t') = P(t-1, t'-1) + (1-ρ²) Σ_{k >= 1} P(t-1-k, t'-1-k)
 
-    The mean over every step sums C along its diagonals once more. Both tables are symmetric, so t' <= t is enough.
+    The mean over every step sums C along its diagonals once more. Both tables are symmetric, so
+    t' <= t is enough.
     """
     units = observed.first.shape[0]
     total = np.zeros((units, units))

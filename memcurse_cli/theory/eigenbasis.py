@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.spectra.lanczos import largest_eigenvalue
+
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
 DIRECT_SIZE = 200  # up to here all eigenvalues cost less than a Lanczos iteration
-RESIDUAL = 1e-6  # relative, of the Lanczos iteration
 
 
 class PairTables(NamedTuple):
@@ -71,12 +72,12 @@ class Eigenbasis:
     @cached_property
     def rows(self) -> Complexes:
         """(h, n) the rows of P⁻¹ of `half`; not finite where P is singular."""
-        return self._rows_to_modes(self._real_inverse)
+        return self._rows_to_modes(self.real_inverse)
 
     @cached_property
     def condition(self) -> float:
         """κ(P) = ‖P‖₂ ‖P⁻¹‖₂; inf where P is singular."""
-        if not np.all(np.isfinite(self._real_inverse)):
+        if not np.all(np.isfinite(self.real_inverse)):
             return math.inf
         # P is the real basis times a matrix with orthogonal rows, of norm √2 for a pair.
         scale = np.sqrt(np.r_[self.weight, self.weight[self._paired]])
@@ -94,7 +95,7 @@ class Eigenbasis:
         if readout is None:
             gram = self._gram
         else:
-            seen = readout @ self._real
+            seen = readout @ self.real_vectors
             gram = seen.T @ seen
         modes = gram[:size].astype(np.complex128)
         modes[paired] += 1j * gram[size:]
@@ -112,7 +113,7 @@ class Eigenbasis:
         if readin is None:
             gram = self._inverse_gram
         else:
-            driven = self._real_inverse @ readin
+            driven = self.real_inverse @ readin
             gram = driven @ driven.T
         modes = self._rows_to_modes(gram)
         plain = self._rows_to_modes(modes.T).T
@@ -125,7 +126,7 @@ class Eigenbasis:
         conjugated, plain = tables.conjugated, tables.plain
         both = np.where(self.weight == 2, conjugated + plain, conjugated)
         coefficients = np.hstack([both, 1j * (plain - conjugated)[:, paired]])
-        return _times_real(coefficients, self._real.T)
+        return _times_real(coefficients, self.real_vectors.T)
 
     def combine_rows(self, tables: PairTables) -> Complexes:
         """(h, n) ``Σ_l T_kl q_l`` over all n modes l; T(k, l̄) goes with q̄_l."""
@@ -133,7 +134,7 @@ class Eigenbasis:
         conjugated, plain = tables.conjugated, tables.plain
         both = np.where(self.weight == 2, 0.5 * (conjugated + plain), conjugated)
         coefficients = np.hstack([both, 0.5j * (conjugated - plain)[:, paired]])
-        return _times_real(coefficients, self._real_inverse)
+        return _times_real(coefficients, self.real_inverse)
 
     @cached_property
     def _paired(self) -> NDArray[np.intp]:
@@ -141,25 +142,26 @@ class Eigenbasis:
         return np.flatnonzero(self.weight == 2)
 
     @cached_property
-    def _real(self) -> Floats:
+    def real_vectors(self) -> Floats:
         """(n, n) Re p of `half`, then Im p of the pairs."""
         return np.hstack([self.columns.real, self.columns[:, self._paired].imag])
 
     @cached_property
-    def _real_inverse(self) -> Floats:
+    def real_inverse(self) -> Floats:
+        """(n, n) the inverse of `real_vectors`; nan where P is singular."""
         try:
-            return np.asarray(np.linalg.inv(self._real))
+            return np.asarray(np.linalg.inv(self.real_vectors))
         except np.linalg.LinAlgError:
             return np.full(self.vectors.shape, np.nan)
 
     @cached_property
     def _gram(self) -> Floats:
-        return self._real.T @ self._real
+        return self.real_vectors.T @ self.real_vectors
 
     @cached_property
     def _inverse_gram(self) -> Floats:
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._real_inverse @ self._real_inverse.T
+            return self.real_inverse @ self.real_inverse.T
 
     def _rows_to_modes(self, array: NDArray[np.inexact]) -> Complexes:
         """(n, ...) in the real basis → (h, ...) in the rows of P⁻¹, ``q = (r - i r') / 2``."""
@@ -170,36 +172,13 @@ class Eigenbasis:
 
 
 def _largest(gram: Floats) -> float:
-    """The largest eigenvalue of MᵀM, to about 10 digits, by the Lanczos iteration.
-
-    That eigenvalue is as accurate as the square of ‖M‖₂ can be. Lost orthogonality only repeats
-    eigenvalues that have converged, so no vector is kept.
-    """
+    """The largest eigenvalue of MᵀM: as accurate as the square of ‖M‖₂ can be."""
     size = len(gram)
     if not np.all(np.isfinite(gram)):
         return math.inf
     if size <= DIRECT_SIZE:
         return float(np.linalg.eigvalsh(gram)[-1]) if size else 1.0
-    vector = np.random.default_rng(0).normal(size=size)  # the same report every time
-    vector /= np.linalg.norm(vector)
-    previous = np.zeros(size)
-    diagonal: list[float] = []
-    beside: list[float] = [0.0]
-    value = 0.0
-    for step in range(1, size + 1):
-        image = gram @ vector - beside[-1] * previous
-        diagonal.append(float(vector @ image))
-        image -= diagonal[-1] * vector
-        beside.append(float(np.linalg.norm(image)))
-        if step % 8 == 0 or beside[-1] == 0:
-            tridiagonal = np.diag(diagonal) + np.diag(beside[1:-1], -1)
-            values, vectors = np.linalg.eigh(tridiagonal)
-            value = float(values[-1])
-            # The error is of second order in this residual.
-            if beside[-1] * abs(vectors[-1, -1]) <= RESIDUAL * value:
-                break
-        previous, vector = vector, image / beside[-1]
-    return value
+    return largest_eigenvalue(gram.__matmul__, size)
 
 
 def _times_real(left: Complexes, right: Floats) -> Complexes:

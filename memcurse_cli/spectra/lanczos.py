@@ -1,0 +1,89 @@
+"""The largest eigenvalues of a symmetric operator that is known by its products alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+EXPLICIT_ORDER = 256  # up to here the matrix itself costs less than an iteration on it
+TOLERANCE = 1e-8  # residual ‖Hv - μv‖ / μ where vectors are asked for
+RESIDUAL = 1e-6  # the same where only the value is, whose error is of second order in it
+WIDER = 4  # how many times the basis may be doubled before the iteration is given up
+CHECKED = 8  # steps between two looks at the residual
+
+
+def largest_eigenpairs(
+    apply: Callable[[Floats], Floats], order: int, count: int
+) -> tuple[Floats, Floats]:
+    """The largest eigenvalues of a positive semi-definite H, descending, with eigenvectors.
+
+    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from a fixed
+    start, so that the same operator gives the same digits.
+
+    Args:
+        apply: v → H v, both (order,).
+        order: N.
+        count: how many eigenpairs.
+
+    Returns:
+        (count,) eigenvalues and (N, count) unit eigenvectors; fewer where N is smaller.
+
+    Raises:
+        ArithmeticError: the iteration has not converged.
+    """
+    count = min(count, order)
+    if order <= EXPLICIT_ORDER:
+        matrix = np.stack([apply(row) for row in np.eye(order)])
+        values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+        return values[::-1][:count], vectors[:, ::-1][:, :count]
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    operator = LinearOperator((order, order), matvec=apply, dtype=np.float64)
+    start = np.random.default_rng(0).normal(size=order)
+    basis = max(2 * count + 10, 20)
+    for _ in range(WIDER + 1):
+        try:
+            values, vectors = eigsh(
+                operator, k=count, which="LA", v0=start, ncv=min(basis, order), tol=TOLERANCE
+            )
+        except ArpackNoConvergence:
+            basis *= 2
+            continue
+        descending = np.argsort(values)[::-1]
+        return values[descending], vectors[:, descending]
+    raise ArithmeticError("the Lanczos iteration has not converged")
+
+
+def largest_eigenvalue(apply: Callable[[Floats], Floats], order: int) -> float:
+    """The largest eigenvalue of a positive semi-definite H, to about 10 digits.
+
+    By the Lanczos iteration without its basis: lost orthogonality only repeats eigenvalues that
+    have converged, so no vector is kept.
+
+    Args:
+        apply: v → H v, both (order,).
+        order: N ≥ 1.
+    """
+    vector = np.random.default_rng(0).normal(size=order)  # the same report every time
+    vector /= np.linalg.norm(vector)
+    previous = np.zeros(order)
+    diagonal: list[float] = []
+    beside: list[float] = [0.0]
+    value = 0.0
+    for step in range(1, order + 1):
+        image = apply(vector) - beside[-1] * previous
+        diagonal.append(float(vector @ image))
+        image -= diagonal[-1] * vector
+        beside.append(float(np.linalg.norm(image)))
+        if step % CHECKED == 0 or step == order or beside[-1] == 0:
+            tridiagonal = np.diag(diagonal) + np.diag(beside[1:-1], -1)
+            values, vectors = np.linalg.eigh(tridiagonal)
+            value = float(values[-1])
+            if beside[-1] * abs(vectors[-1, -1]) <= RESIDUAL * value:
+                break
+        previous, vector = vector, image / beside[-1]
+    return value

@@ -1,0 +1,251 @@
+"""The matrix-free Hessian against the explicit n²×n² one, from impulse responses alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from theory.impulse_hessian import expected
+from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
+
+from memcurse_cli.spectra import lanczos
+from memcurse_cli.theory import dense_hessian_horizon
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian, dense_hessian_scores
+from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.moments import Readout
+
+Floats = NDArray[np.float64]
+MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
+INPUTS = [WHITE, Autocorrelation.from_rho(1.0), MIXTURE]
+LONG = 600  # steps after which every stable matrix here has forgotten its input
+
+
+def channels(matrix: Floats, inputs: int, outputs: int) -> tuple[Floats, Floats]:
+    generator = np.random.default_rng(8)
+    size = len(matrix)
+    return generator.normal(size=(size, inputs)), generator.normal(size=(outputs, size))
+
+
+def responses(matrix: Floats, readin: Floats, readout: Floats, steps: int) -> Floats:
+    """(n², outputs, inputs, steps) dy/dA_ij, by the recursion of the derivative itself."""
+    size = len(matrix)
+    h, moved = readin, np.zeros((size, size, *readin.shape))
+    seen = []
+    for _ in range(steps):
+        seen.append((readout @ moved).reshape(size**2, len(readout), -1))
+        moved = matrix @ moved
+        moved[np.arange(size), :, np.arange(size)] += h
+        h = matrix @ h
+    return np.stack(seen, axis=-1)
+
+
+def explicit(
+    matrix: Floats,
+    readin: Floats,
+    readout: Floats,
+    autocorrelation: Autocorrelation,
+    horizon: int | None,
+    read_at: Readout,
+) -> Floats:
+    """(n², n²) H."""
+    jacobian = responses(matrix, readin, readout, horizon or LONG)
+    return expected(jacobian, autocorrelation, horizon if read_at == "every" else None)
+
+
+def formed(hessian: DenseHessian) -> Floats:
+    """(n², n²) from products with every unit matrix."""
+    shape = hessian.diagonal.shape
+    return np.stack([hessian.apply(row.reshape(shape)).ravel() for row in np.eye(hessian.order)])
+
+
+def assert_is(hessian: DenseHessian, wanted: Floats, tolerance: float) -> None:
+    scale = np.abs(wanted).max()
+    assert_allclose(formed(hessian), wanted, atol=tolerance * scale)
+    assert_allclose(hessian.diagonal.ravel(), np.diag(wanted), atol=tolerance * scale)
+    if hessian.squared_norm is not None:
+        assert hessian.squared_norm == pytest.approx(np.sum(wanted**2), rel=10 * tolerance)
+
+
+@pytest.mark.parametrize("read_at", ["every", "last"])
+@pytest.mark.parametrize("steps", [1, 2, 20])
+@pytest.mark.parametrize("name", [*MATRICES, *UNSTABLE])
+def test_a_finite_sequence(name: str, steps: int, read_at: Readout) -> None:
+    matrix = {**MATRICES, **UNSTABLE}[name]
+    for autocorrelation in INPUTS:
+        for inputs, outputs in ((3, 1), (1, 2)):
+            b, c = channels(matrix, inputs, outputs)
+            found = dense_hessian(
+                matrix,
+                eigenbasis(matrix),
+                b,
+                c,
+                autocorrelation=autocorrelation,
+                horizon=steps,
+                read_at=read_at,
+            )
+            assert found.squared_norm is not None
+            assert_is(found, explicit(matrix, b, c, autocorrelation, steps, read_at), 1e-11)
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+@pytest.mark.parametrize("name", MATRICES)
+def test_an_infinite_sequence(name: str, autocorrelation: Autocorrelation) -> None:
+    matrix = MATRICES[name]
+    b, c = channels(matrix, 2, 3)
+    found = dense_hessian(matrix, eigenbasis(matrix), b, c, autocorrelation=autocorrelation)
+    wanted = explicit(matrix, b, c, autocorrelation, None, "last")
+    assert_is(found, wanted, 1e-9)
+    diagonalisable = name not in ("nilpotent", "defective")
+    assert (found.squared_norm is not None) == (autocorrelation is WHITE and diagonalisable)
+
+
+@pytest.mark.parametrize("horizon", [None, 20])
+def test_the_output(horizon: int | None) -> None:
+    """E|y|² of both readings, from the responses of y."""
+    matrix = MATRICES["random"]
+    b, c = channels(matrix, 2, 3)
+    steps = horizon or LONG
+    powers = [c @ b]
+    moved = b
+    for _ in range(steps - 1):
+        moved = matrix @ moved
+        powers.append(c @ moved)
+    jacobian = np.stack(powers, axis=-1)[None]
+    for autocorrelation in INPUTS:
+        for read_at in ("every", "last"):
+            found = dense_hessian(
+                matrix,
+                eigenbasis(matrix),
+                b,
+                c,
+                autocorrelation=autocorrelation,
+                horizon=horizon,
+                read_at=read_at,
+            )
+            wanted = expected(jacobian, autocorrelation, horizon if read_at == "every" else None)
+            assert found.output_second_moment == pytest.approx(wanted[0, 0], rel=1e-10)
+
+
+def test_automatic_differentiation() -> None:
+    """jax.hessian of the expected loss of y - y* at y = y*, the loop written out."""
+    jax = pytest.importorskip("jax")
+    matrix, steps = random(4, 1.03, 7), 15
+    b, c = channels(matrix, 2, 3)
+
+    def loss(a):
+        def response(matrix):
+            def step(h, _):
+                return matrix @ h, c @ h
+
+            return jax.lax.scan(step, jax.numpy.asarray(b), None, length=steps)[1]
+
+        error = response(a) - response(jax.numpy.asarray(matrix))
+        weight = (steps - jax.numpy.arange(steps)) / steps
+        return 0.5 * jax.numpy.sum(weight * jax.numpy.sum(error**2, axis=(1, 2)))
+
+    with jax.enable_x64(True):
+        wanted = np.asarray(jax.hessian(loss)(jax.numpy.asarray(matrix))).reshape(16, 16)
+    found = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=steps)
+    assert_allclose(formed(found), wanted, atol=1e-11 * np.abs(wanted).max())
+
+
+def test_the_authors_dense_student(paper: Path) -> None:
+    """Figure 4A: on 64 sequences of 300 steps and memories of 100, a tenth of an expectation.
+
+    That the authors' data gives their Hessian to the last digit is tested beside the diagonal ones.
+    """
+    oracle = json.loads((paper / "hessian_at_optimality.json").read_text())
+    matrix, b, c = (np.array(oracle["teacher"][name]) for name in "ABC")
+    whole = np.array(oracle["RNN"]["H"])[:16, :16]
+    found = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=300)
+    assert_is(found, explicit(matrix, b, c, WHITE, 300, "every"), 1e-11)
+    assert np.abs(formed(found) - whole).max() < 0.07 * np.abs(whole).max()
+    scores = dense_hessian_scores(found)
+    assert scores is not None
+    assert scores.scores.sharpness == pytest.approx(oracle["RNN"]["eigvals_desc"][0], rel=0.1)
+    assert scores.scores.trace == pytest.approx(np.trace(whole), rel=0.1)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("horizon", [None, 25])
+def test_scores_without_the_matrix_are_those_of_the_matrix(
+    horizon: int | None, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanczos, "EXPLICIT_ORDER", 0)
+    matrix = random(7, 0.95, 3)
+    b, c = channels(matrix, 2, 1)
+    found = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=horizon)
+    if not exact:
+        found = DenseHessian(found.apply, found.diagonal, found.output_second_moment, None)
+    scores = dense_hessian_scores(found)
+    wanted = diagonality_scores([formed(found)[None]])
+    assert scores is not None
+    assert wanted is not None
+    assert scores.scores.order == 49
+    for name in ("trace", "sharpness", "adam_residual", "concentration"):
+        assert getattr(scores.scores, name) == pytest.approx(getattr(wanted, name), rel=1e-7), name
+    within = 4 * scores.diagonality_error + 1e-9 * wanted.diagonality
+    assert abs(scores.scores.diagonality - wanted.diagonality) < within
+    assert (scores.diagonality_error == 0) == exact
+    for value, vector in zip(scores.eigenvalues, scores.eigenvectors, strict=True):
+        residual = found.apply(vector) - value * vector
+        assert np.linalg.norm(residual) < 1e-6 * scores.eigenvalues[0]
+        assert np.linalg.norm(vector) == pytest.approx(1)
+
+
+def test_a_large_gram_matrix_is_not_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = MATRICES["random"]
+    b, c = channels(matrix, 1, 1)
+    monkeypatch.setattr(dense_hessian_horizon, "GRAM_ORDER", 10)
+    assert dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=11).squared_norm is not None
+    assert dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=12).squared_norm is None
+
+
+def test_what_has_no_hessian() -> None:
+    matrix = UNSTABLE["explosive"]
+    b, c = channels(matrix, 1, 1)
+    with pytest.raises(ValueError, match="infinite sequence"):
+        dense_hessian(matrix, eigenbasis(matrix), b, c)
+    with pytest.raises(OverflowError):
+        dense_hessian(10 * matrix, eigenbasis(10 * matrix), b, c, horizon=400)
+    slow = jordan(2, 1 - 1e-12)
+    with pytest.raises(ArithmeticError, match="ill-conditioned"):
+        dense_hessian(slow, eigenbasis(slow), *channels(slow, 1, 1))
+    stable = MATRICES["random"]
+    silent = dense_hessian(stable, eigenbasis(stable), np.zeros((5, 1)), np.ones((1, 5)))
+    assert dense_hessian_scores(silent) is None
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    size=st.integers(1, 5),
+    radius=st.floats(0.05, 0.95),
+    rho=st.floats(0, 1),
+    horizon=st.none() | st.integers(1, 20),
+)
+def test_it_is_symmetric_and_positive(
+    seed: int, size: int, radius: float, rho: float, horizon: int | None
+) -> None:
+    matrix = random(size, radius, seed)
+    b, c = channels(matrix, 2, 1)
+    found = formed(
+        dense_hessian(
+            matrix,
+            eigenbasis(matrix),
+            b,
+            c,
+            autocorrelation=Autocorrelation.from_rho(rho),
+            horizon=horizon,
+        )
+    )
+    scale = max(float(np.abs(found).max()), 1e-300)
+    assert np.abs(found - found.T).max() < 1e-9 * scale
+    assert np.linalg.eigvalsh(0.5 * (found + found.T)).min() > -1e-9 * scale
