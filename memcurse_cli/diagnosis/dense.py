@@ -21,7 +21,6 @@ from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, st
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure
 from memcurse_cli.theory.dense_result import DenseSensitivity
-from memcurse_cli.theory.eigenbasis import Eigenbasis
 
 UNKNOWN = Quantiles(None, None, None, None, None)
 
@@ -30,7 +29,7 @@ def diagnose_dense(
     recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
 ) -> tuple[StateSummary, tuple[ParameterSummary, ...], DenseSummary]:
     """The state, the matrix as one parameter group, and how far from normal it is."""
-    basis = Eigenbasis(recurrence.log_eigenvalues, dynamics.eigenvectors)
+    basis = recurrence.eigenbasis
     readin = None if recurrence.readin is None else recurrence.readin.real
     sensitivity = dense_sensitivity(
         dynamics.matrix,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.dense import diagnose_dense
+from memcurse_cli.diagnosis.dense_hessian import summarise_dense_hessian
 from memcurse_cli.diagnosis.findings import Facts, find
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.hidden import summarise_hidden
@@ -43,8 +44,9 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     dense: DenseSummary | None
     if recurrence.dense is not None:
         state, parameters, dense = diagnose_dense(recurrence, recurrence.dense, settings)
-        hessian: HessianSummary | None = None
-        hessian_reason: str | None = "a dense matrix of n² entries has a Hessian of order n²"
+        hessian: HessianSummary | None
+        hessian_reason: str | None
+        hessian, hessian_reason = summarise_dense_hessian(recurrence, recurrence.dense, settings)
     else:
         moment = moments(
             recurrence.log_eigenvalues,

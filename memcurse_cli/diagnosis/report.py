@@ -146,6 +146,7 @@ class HessianSummary:
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
         concentration: coordinates that carry a top eigenvector.
         output_step_effect: lr √(tr H / E y²).
+        diagonality_error: the standard error of an estimated diagonality; 0 where it is exact.
     """
 
     order: int
@@ -155,6 +156,7 @@ class HessianSummary:
     adam_residual: float
     concentration: float
     output_step_effect: float | None
+    diagonality_error: float = 0.0
 
 
 @dataclass(frozen=True)

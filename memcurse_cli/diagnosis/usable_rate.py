@@ -18,7 +18,6 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import direction
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
-from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.moments import moments
 
 ALIGNMENT = 0.5
@@ -82,7 +81,7 @@ def _divergence_rate(recurrence: Recurrence, settings: Settings) -> float | None
     """`DIVERGENCE_EFFECT` over the p99 of √κ(λ) times the shift; None without such a group."""
     logs = recurrence.log_eigenvalues
     if recurrence.dense is not None:
-        basis = Eigenbasis(logs, recurrence.dense.eigenvectors)
+        basis = recurrence.eigenbasis
         logs = basis.logs
         shift = dense_shift(basis)
         shift = EigenvalueShift(*(recurrence.dense.scale * part for part in shift))

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from memcurse_cli.theory.eigenbasis import Eigenbasis
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -193,6 +196,17 @@ class Recurrence:
     hidden: HiddenSpectra | None = None
     rank_one: RankOneCorrection | None = None
     projections: tuple[ProjectionGroup, ...] = ()
+
+    @cached_property
+    def eigenbasis(self) -> Eigenbasis:
+        """The eigenbasis of a dense layer: P is inverted once, whoever asks.
+
+        Raises:
+            ValueError: the layer is diagonal.
+        """
+        if self.dense is None:
+            raise ValueError("a diagonal layer has no eigenbasis of its own")
+        return Eigenbasis(self.log_eigenvalues, self.dense.eigenvectors)
 
     @property
     def size(self) -> int:

@@ -65,6 +65,23 @@ class DenseHessian:
         """tr H."""
         return float(self.diagonal.sum())
 
+    def scaled(self, factor: float) -> DenseHessian:
+        """The Hessian over W of ``A = ... + s W``, with factor s²."""
+        gram_top = self.gram_top
+
+        def top(count: int) -> tuple[Floats, Floats]:
+            assert gram_top is not None
+            values, vectors = gram_top(count)
+            return factor * values, vectors
+
+        return DenseHessian(
+            lambda change: factor * self.apply(change),
+            factor * self.diagonal,
+            self.output_second_moment,
+            None if self.squared_norm is None else factor**2 * self.squared_norm,
+            None if gram_top is None else top,
+        )
+
     def top(self, count: int = TOP) -> tuple[Floats, Floats]:
         """The largest eigenvalues, descending, and their eigenvectors, each a change of A.
 

@@ -208,6 +208,18 @@ def test_a_large_gram_matrix_is_not_formed(monkeypatch: pytest.MonkeyPatch) -> N
     assert dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=12).squared_norm is None
 
 
+@pytest.mark.parametrize("horizon", [None, 9])
+def test_a_leak_scales_it(horizon: int | None) -> None:
+    """Over W of A = (1-α) I + α W every derivative has the factor α."""
+    matrix = MATRICES["random"]
+    b, c = channels(matrix, 1, 1)
+    plain = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=horizon)
+    leaky = plain.scaled(0.25**2)
+    assert_is(leaky, formed(plain) / 16, 1e-12)
+    assert_allclose(leaky.top(3)[0], plain.top(3)[0] / 16, rtol=1e-12)
+    assert leaky.output_second_moment == plain.output_second_moment
+
+
 def test_what_has_no_hessian() -> None:
     matrix = UNSTABLE["explosive"]
     b, c = channels(matrix, 1, 1)

@@ -27,7 +27,9 @@ def find_structure(facts: Facts) -> Iterator[Finding]:
                 f"after an ideal diagonal preconditioner a curvature of "
                 f"{number(hessian.adam_residual)} is left (1 is diagonal, {hessian.order} the "
                 f"worst; diagonality {percent(hessian.diagonality)}): Adam cannot take it away",
-                "spread the eigenvalues, or lower the learning rate of the recurrent parameters",
+                "spread the eigenvalues, or lower the learning rate of the recurrent parameters"
+                if dense is None
+                else "make the recurrence diagonal, or lower the learning rate of the matrix",
             )
         if hessian.max_stable_lr is not None and (
             hessian.max_stable_lr < facts.settings.learning_rate

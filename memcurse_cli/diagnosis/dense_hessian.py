@@ -1,0 +1,110 @@
+"""The Hessian scores of a dense layer, or the reason why it has none."""
+
+from __future__ import annotations
+
+import math
+
+from memcurse_cli.diagnosis.report import HessianSummary
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.theory.dense import EIGENBASIS_CONDITION
+from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian, dense_hessian_scores
+from memcurse_cli.theory.dense_hessian_horizon import GRAM_ORDER
+from memcurse_cli.theory.dense_stationary import remembered_lags
+
+LARGEST = 512  # units; its Hessian has an order of 262,144
+BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
+PRODUCTS = 30  # with H, until its largest eigenvalue has converged
+PRODUCTS_OF_TEN = 70  # until ten have
+STEIN_PRODUCTS = 24  # n×n products in two Stein equations
+
+
+def summarise_dense_hessian(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> tuple[HessianSummary | None, str | None]:
+    """Scores of the Hessian at optimality over the stored matrix, or why there are none."""
+    reason = dense_hessian_reason(recurrence, settings) or _too_costly(
+        recurrence, dynamics, settings
+    )
+    if reason is not None:
+        return None, reason
+    try:
+        hessian = dense_layer_hessian(recurrence, dynamics, settings)
+        found = dense_hessian_scores(hessian)
+    except OverflowError:
+        return None, "it leaves the range of a float: the state explodes within the horizon"
+    except ArithmeticError as error:
+        return None, str(error)
+    if found is None:
+        return None, "it is zero: no entry of the matrix changes the output"
+    scores, output = found.scores, hessian.output_second_moment
+    effect = None
+    if output > 0:
+        effect = settings.learning_rate * math.sqrt(scores.trace / output)
+    return (
+        HessianSummary(
+            order=scores.order,
+            diagonality=scores.diagonality,
+            sharpness=scores.sharpness,
+            max_stable_lr=2 / scores.sharpness,
+            adam_residual=scores.adam_residual,
+            concentration=scores.concentration,
+            output_step_effect=effect,
+            diagonality_error=found.diagonality_error,
+        ),
+        None,
+    )
+
+
+def dense_layer_hessian(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> DenseHessian:
+    """The Hessian over the stored matrix of a layer that `dense_hessian_reason` lets through.
+
+    Raises:
+        OverflowError: it leaves the range of a float.
+        ArithmeticError: the memory is too long for so ill-conditioned eigenvectors.
+    """
+    assert recurrence.readin is not None
+    assert recurrence.readout is not None
+    hessian = dense_hessian(
+        dynamics.matrix,
+        recurrence.eigenbasis,
+        recurrence.readin.real,
+        recurrence.readout.real,
+        autocorrelation=settings.autocorrelation,
+        horizon=settings.horizon,
+        read_at=settings.loss_readout,
+    )
+    return hessian if dynamics.scale == 1 else hessian.scaled(dynamics.scale**2)
+
+
+def dense_hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
+    """Why a dense layer has no Hessian at a perfect fit, or None where it has one."""
+    if recurrence.readin is None or recurrence.readout is None:
+        return "the checkpoint has no B or no C for it"
+    if settings.horizon is None and bool((recurrence.log_eigenvalues.real >= 0).any()):
+        return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
+    if recurrence.size > LARGEST:
+        return f"its order of {recurrence.size}² is beyond the {LARGEST}² that it is taken up to"
+    return None
+
+
+def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> str | None:
+    """Why a report does not wait for the scores, or None where it does."""
+    assert recurrence.readin is not None
+    assert recurrence.readout is not None
+    size, horizon = recurrence.size, settings.horizon
+    channels = (recurrence.readin.shape[1], len(recurrence.readout))
+    if horizon is not None:
+        products = PRODUCTS
+        if math.prod(channels) * horizon > GRAM_ORDER:
+            products += PRODUCTS_OF_TEN
+        cost = 4.0 * products * horizon * min(channels) * size**2 + float(horizon * size) ** 2
+    else:
+        cost = (PRODUCTS + PRODUCTS_OF_TEN) * STEIN_PRODUCTS * 2.0 * size**3
+        if recurrence.eigenbasis.condition >= EIGENBASIS_CONDITION:
+            cost += 4.0 * size**3 * remembered_lags(dynamics.matrix)
+    if cost <= BUDGET:
+        return None
+    return "it takes long for a matrix of this size; `memcurse hessian` takes that time"
