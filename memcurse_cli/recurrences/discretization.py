@@ -111,7 +111,7 @@ def group_through_z(
     scalar: Integers,
     eigenvalue: Integers,
     z_slope: Complexes,
-    log_step_slope: Floats | float = 0.0,
+    log_step_slope: Floats | Complexes | float = 0.0,
 ) -> ParameterGroup:
     """The group of a tensor that moves ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memcurse_cli.recurrences.complex_diagonal import ComplexDiagonalRNN
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
+from memcurse_cli.recurrences.dss import DSS
 from memcurse_cli.recurrences.family import Family
 from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM, FlaxMGU, FlaxSimpleCell
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
@@ -25,6 +26,7 @@ from memcurse_cli.recurrences.min_gru import MinGRU
 from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.mlstm import MLSTM
 from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM, OnnxRNN
+from memcurse_cli.recurrences.qrnn import QRNN
 from memcurse_cli.recurrences.retnet import RetNet
 from memcurse_cli.recurrences.rg_lru import RGLRU
 from memcurse_cli.recurrences.rwkv import RWKV
@@ -33,6 +35,8 @@ from memcurse_cli.recurrences.s4_dplr import S4DPLR
 from memcurse_cli.recurrences.s4d import S4D
 from memcurse_cli.recurrences.s5 import S5
 from memcurse_cli.recurrences.slstm import SLSTM
+from memcurse_cli.recurrences.sru import SRU
+from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
 
 FAMILIES: tuple[Family, ...] = (
     LRU(),
@@ -50,11 +54,14 @@ FAMILIES: tuple[Family, ...] = (
     LightningAttention(),
     MinGRU(),
     MinLSTM(),
+    SRU(),
+    QRNN(),
     LSTM(),
     GRU(),
     KerasLSTM(),
     KerasGRU(),
     KerasSimpleRNN(),
+    TensorFlowLSTM(),
     OnnxLSTM(),
     OnnxGRU(),
     OnnxRNN(),
@@ -62,6 +69,7 @@ FAMILIES: tuple[Family, ...] = (
     FlaxGRU(),
     FlaxMGU(),
     FlaxSimpleCell(),
+    DSS(),
     S4DPLR(),
     S4D(),
     S5(),

@@ -1,0 +1,225 @@
+"""What DSS's tensors make of a mode: Λ, the exponent of λ, the gain, and what moves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.discretization import (
+    ZERO_ORDER_HOLD,
+    DiscreteModes,
+    apply_transform,
+    discretise,
+)
+from memcurse_cli.recurrences.family import Assumption
+from memcurse_cli.recurrences.projections import IMAGINARY, REAL
+from memcurse_cli.recurrences.reading import read_real, require_shape, shown_shape
+from memcurse_cli.recurrences.recurrence import Complexes, Floats, Integers
+from memcurse_cli.recurrences.s4 import read_pairs
+
+EXPONENTIAL_FREQUENCY = Assumption(
+    key="imag-exp",
+    default="true",
+    choices=("true", "false"),
+    meaning="whether GSS takes Im Λ as the exponential of Lambda_imag",
+)
+
+LARGEST_REAL_PART = 1e-4
+"""Where the clip versions hold Re Λ: above zero."""
+
+_SMALLEST = 1e-150
+
+
+@dataclass(frozen=True)
+class Part:
+    """Scalars of a tensor, and what they move: all (channels, modes), or broadcast to it.
+
+    Attributes:
+        role: the tensor's role.
+        name: the group's name, where the tensor holds several.
+        stored: the scalars, on one axis.
+        scalar: the scalar of each mode.
+        z_slope: dz/dω.
+        log_step_slope: d log(z/Λ)/dω.
+    """
+
+    role: str
+    name: str
+    stored: Floats
+    scalar: Integers
+    z_slope: Complexes
+    log_step_slope: Complexes | float = 0.0
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The exponents of λ and what moves them.
+
+    Attributes:
+        z: (channels, modes) ``Δ_re Re Λ + i Δ_im Im Λ``.
+        log_step: (channels, 1 or modes) log(z/Λ), which is log Δ where there is one Δ.
+        parts: what moves them.
+    """
+
+    z: Complexes
+    log_step: Complexes
+    parts: tuple[Part, ...]
+
+
+def read_torch(store: TensorStore, names: Mapping[str, str], *, clipped: bool) -> Modes:
+    """Λ (N), shared by the channels, and log_dt (H) or (H, 2).
+
+    Raises:
+        TensorError: NaN or inf, or shapes that do not fit together.
+    """
+    if "Lambda" in names:
+        values = read_pairs(store, names["Lambda"], (None,))
+        real, imag = values.real.copy(), values.imag.copy()
+        free = np.ones(real.size)
+        bounded = real
+        if clipped:
+            free = (real < LARGEST_REAL_PART).astype(np.float64)
+            bounded = np.minimum(real, LARGEST_REAL_PART)
+        parts = [
+            ("Lambda", f"Lambda[{REAL}]", real, _complex(free, 0)),
+            ("Lambda", f"Lambda[{IMAGINARY}]", imag, _complex(0, np.ones(imag.size))),
+        ]
+        return _with_steps(store, names["log_dt"], _complex(bounded, imag), parts)
+    role = "Lambda_log_im" if "Lambda_log_im" in names else "Lambda_im"
+    logarithm = read_real(store, names["Lambda_log_neg_re"], (None,))
+    stored = read_real(store, names[role], logarithm.shape)
+    decay = apply_transform(logarithm, "exp")
+    frequency = apply_transform(stored, "exp" if role == "Lambda_log_im" else "none")
+    parts = [
+        ("Lambda_log_neg_re", "Lambda_log_neg_re", logarithm, _complex(-decay.slope, 0)),
+        (role, role, stored, _complex(0, frequency.slope)),
+    ]
+    return _with_steps(store, names["log_dt"], _complex(-decay.value, frequency.value), parts)
+
+
+def _with_steps(
+    store: TensorStore,
+    tensor: str,
+    rate: Complexes,
+    parts: list[tuple[str, str, Floats, Complexes]],
+) -> Modes:
+    """z of every channel, where Re Λ and Im Λ may have a step size each."""
+    shape = store.tensors[tensor].shape
+    if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 2):
+        raise TensorError(
+            f"its shape {shown_shape(shape)} is neither (channels) nor (channels, 2)",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+    stored = read_real(store, tensor, shape).reshape(shape[0], -1)
+    step = apply_transform(stored, "exp")
+    real, imag = step.value[:, :1], step.value[:, -1:]
+    scalar = np.arange(len(stored))[:, None]
+    z = _complex(real * rate.real, imag * rate.imag)
+    if stored.shape[1] == 1:
+        found = [
+            Part(role, name, values, np.arange(rate.size), real * slope)
+            for role, name, values, slope in parts
+        ]
+        return Modes(
+            z, step.log, (*found, Part("log_dt", "log_dt", stored.ravel(), scalar, z, 1.0))
+        )
+    rate, z = _away_from_zero(rate), _away_from_zero(z)
+    untied = []
+    for role, name, values, slope in parts:
+        z_slope = _complex(real * slope.real, imag * slope.imag)
+        along = np.asarray(z_slope / z - slope / rate, dtype=np.complex128)
+        untied.append(Part(role, name, values, np.arange(rate.size), z_slope, along))
+    for column, (part, slope) in enumerate(((REAL, z.real + 0j), (IMAGINARY, 1j * z.imag))):
+        values = stored[:, column].copy()
+        untied.append(Part("log_dt", f"log_dt[{part}]", values, scalar, slope, slope / z))
+    return Modes(z, np.log(z / rate), tuple(untied))
+
+
+def read_flax(store: TensorStore, names: Mapping[str, str]) -> Modes:
+    """Λ (N, H) and log_step (1, H): every channel is a layer, mapped along the second axis.
+
+    Raises:
+        TensorError: NaN or inf, or shapes that do not fit together.
+    """
+    real = read_real(store, names["Lambda_re"], (None, None))
+    imag = read_real(store, names["Lambda_im"], real.shape)
+    logarithm = read_real(store, names["log_step"], (1, real.shape[1])).T
+    step = apply_transform(logarithm, "exp")
+    z = step.value * _complex(real, imag).T
+    modes = np.arange(real.size).reshape(real.shape).T
+    channels = np.arange(len(logarithm))[:, None]
+    ones = np.ones(z.shape)
+    parts = (
+        Part("Lambda_re", "Lambda_re", real.ravel(), modes, _complex(step.value * ones, 0)),
+        Part("Lambda_im", "Lambda_im", imag.ravel(), modes, _complex(0, step.value * ones)),
+        Part("log_step", "log_step", logarithm.ravel(), channels, z, 1.0),
+    )
+    return Modes(z, step.log, parts)
+
+
+def read_gated(store: TensorStore, names: Mapping[str, str], assumed: Assumed) -> Modes:
+    """Λ (N), shared by the channels, at a step size of one.
+
+    Raises:
+        TensorError: NaN or inf, or shapes that do not fit together.
+    """
+    logarithm = read_real(store, names["Lambda_real"], (None,))
+    stored = read_real(store, names["Lambda_imag"], logarithm.shape)
+    exponential = assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
+    decay = apply_transform(logarithm, "exp")
+    frequency = apply_transform(stored, "exp" if exponential else "none")
+    size = logarithm.size
+    require_shape(store, names["C_real"], (None, size))
+    channels = store.tensors[names["C_real"]].shape[0]
+    slopes = (_complex(-decay.slope, 0), _complex(0, frequency.slope))
+    parts = tuple(
+        Part(role, role, values, np.arange(size), slope)
+        for role, values, slope in zip(
+            ("Lambda_real", "Lambda_imag"), (logarithm, stored), slopes, strict=True
+        )
+    )
+    z = np.broadcast_to(_complex(-decay.value, frequency.value), (channels, size))
+    return Modes(z, np.zeros((channels, 1), dtype=np.complex128), parts)
+
+
+def without_gain(modes: Modes) -> tuple[DiscreteModes, Modes]:
+    """λ alone, with γ = 1 whatever moves the modes."""
+    still = np.zeros(modes.z.size, dtype=np.complex128)
+    held = discretise(modes.z.ravel(), ZERO_ORDER_HOLD)
+    parts = tuple(replace(part, log_step_slope=0.0) for part in modes.parts)
+    return (
+        replace(held, log_gain=still, log_gain_slope=still),
+        replace(modes, log_step=still.reshape(modes.z.shape), parts=parts),
+    )
+
+
+def with_softmax(modes: Modes, length: float) -> DiscreteModes:
+    """λ, and γΛ/z of the softmax over a kernel of L steps.
+
+    With ``g(z) = (e^z - 1)/z``: ``γ Λ/z = g(z)/(L z g(L z))``, and ``-g(z)`` for an endless one.
+    """
+    held = discretise(modes.z.ravel(), ZERO_ORDER_HOLD)
+    if not math.isfinite(length):
+        return replace(held, log_gain=held.log_gain + 1j * np.pi)
+    z = _away_from_zero(modes.z).ravel()
+    whole = discretise(np.asarray(length * z), ZERO_ORDER_HOLD)
+    return replace(
+        held,
+        log_gain=held.log_gain - whole.log_gain - np.log(length * z),
+        log_gain_slope=held.log_gain_slope - length * whole.log_gain_slope - 1 / z,
+    )
+
+
+def _away_from_zero(values: Complexes) -> Complexes:
+    return np.where(np.abs(values) < _SMALLEST, _SMALLEST, values).astype(np.complex128)
+
+
+def _complex(real: Floats | float, imag: Floats | float) -> Complexes:
+    return np.asarray(real + 1j * np.asarray(imag), dtype=np.complex128)
