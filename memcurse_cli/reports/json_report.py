@@ -82,8 +82,10 @@ def _encode(value: Any) -> Any:
             fields["autocorrelation"] = [
                 {"weight": weight, "rho": rho} for weight, rho in value.autocorrelation
             ]
-        if isinstance(value, EigenvalueSummary) and value.values is None:
-            del fields["values"]
+        if isinstance(value, EigenvalueSummary):
+            for name in ("values", "relative_sensitivities"):
+                if fields[name] is None:
+                    del fields[name]
         return fields
     if isinstance(value, tuple):
         return [_encode(element) for element in value]
