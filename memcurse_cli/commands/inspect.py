@@ -51,6 +51,23 @@ def inspect(
         typer.Option("--layer", metavar="GLOB", help="Only layers whose name matches; repeatable."),
     ] = None,
     assume: Annotated[
+    rewrite_as: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            help="Show the same eigenvalues as lru, polar, real-imaginary, optimal or s4 too; "
+            "repeatable.",
+        ),
+    ] = None,
+    normalize: Annotated[
+        str | None,
+        typer.Option(
+            "--normalize",
+            metavar="own|coupled",
+            help="Show them with γ = √(1-|λ|²) too: its own parameter, or computed from λ.",
+        ),
+    ] = None,
         list[str] | None,
         typer.Option(
             "--assume",
@@ -85,6 +102,8 @@ def inspect(
 
     assumptions = dict(map(_assumption, assume or []))
     reports = []
+                    rewrite_as=rewrite_as or (),
+                    normalize=normalize,
     for path in paths:
         with layer_progress(path, quiet=quiet) as progress:
             reports.append(

@@ -56,7 +56,7 @@ def predict(
         typer.Option(
             "--normalization",
             metavar="NAME",
-            help="The gain γ of the input: none, lru, gru or zoh (which needs s4).",
+            help="The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4).",
         ),
     ] = "none",
     step_size: Annotated[

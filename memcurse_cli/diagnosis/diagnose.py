@@ -13,29 +13,22 @@ from memcurse_cli.diagnosis.findings import Facts, find
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.hidden import summarise_hidden
 from memcurse_cli.diagnosis.quantiles import quantiles
+from memcurse_cli.diagnosis.parameter_group import summarise_group
 from memcurse_cli.diagnosis.report import (
     TIME_CONSTANT_EDGES,
     DenseSummary,
     EigenvalueSummary,
     HessianSummary,
     LayerReport,
-    ParameterSummary,
     StateSummary,
     jacobian_of,
 )
-from memcurse_cli.diagnosis.rounding import summarise_rounding
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import rate_verdict, usable_rate
-from memcurse_cli.diagnosis.verdicts import (
-    direction,
-    group_verdict,
-    max_learning_rate,
-    step_effect,
-    worst,
-)
-from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.theory.moments import Moments, moments
-from memcurse_cli.theory.sensitivity import group_sensitivity
+from memcurse_cli.diagnosis.verdicts import worst
+from memcurse_cli.diagnosis.what_if import what_if
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.theory.moments import moments
 
 
 def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
@@ -96,6 +89,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hidden_spectra_reason=hidden_reason,
         usable_rate=usable,
     )
+        what_if=what_if(recurrence, settings),
 
 
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:
@@ -132,31 +126,4 @@ def wrap(angle: NDArray[np.float64]) -> NDArray[np.float64]:
     """An angle in [-π, π]; one that is there already is not rounded."""
     return np.where(
         np.abs(angle) <= math.pi, angle, np.remainder(angle + math.pi, math.tau) - math.pi
-    )
-
-
-def summarise_group(
-    recurrence: Recurrence, group: ParameterGroup, moment: Moments, settings: Settings
-) -> ParameterSummary:
-    """The sensitivity of one group, its step effect and what rounding does to it."""
-    sensitivity, kappa = group_sensitivity(moment, recurrence.log_gain, group)
-    if recurrence.readin is not None and group.scalar.size > group.size:
-        # A tied scalar moves states of different sizes: κ weighs them as B drives them.
-        drive = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
-        kappa = group_sensitivity(moment, recurrence.log_gain, group, drive).relative_sensitivity
-    relative = quantiles(kappa)
-    effect = step_effect(relative.p99, settings.learning_rate)
-    way = direction(recurrence, group)
-    return ParameterSummary(
-        name=group.name,
-        tensor=group.tensor,
-        size=group.size,
-        dtype=group.dtype,
-        sensitivity=quantiles(sensitivity),
-        relative_sensitivity=relative,
-        step_effect=effect,
-        max_lr=max_learning_rate(relative.p99, settings.cursed_limit),
-        direction=way,
-        rounding=summarise_rounding(kappa, group.values),
-        verdict=group_verdict(effect, way, settings),
     )

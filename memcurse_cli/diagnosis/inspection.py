@@ -28,6 +28,7 @@ from memcurse_cli.recurrences.detect import detect, select_layers, validate_assu
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.not_recurrent import attention_layers
 from memcurse_cli.spectra.eigendecomposition import validate_device
+from memcurse_cli.recurrences.rewriting import rewritings
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.version import VERSION
 
@@ -54,6 +55,8 @@ def inspect(
     values: bool = False,
     spectra: bool = False,
     progress: Progress | None = None,
+    rewrite_as: Sequence[str] = (),
+    normalize: str | None = None,
 ) -> Report:
     """Report on every recurrent layer of a checkpoint.
 
@@ -76,6 +79,10 @@ def inspect(
         values: keep every eigenvalue in the report.
         spectra: read the hidden weights of gated layers and report their spectra.
         progress: called with (layers done, layers in all, name of the next).
+        rewrite_as: other parametrisations to report every layer under, beside its own:
+            real-imaginary, polar, lru, optimal or s4.
+        normalize: the gain to do so with: ``own`` for γ = √(1-|λ|²) with a parameter of its own,
+            ``coupled`` for the same computed from λ; by default γ is held.
 
     Raises:
         CheckpointError: the file is missing, damaged or unsafe to open.
@@ -94,6 +101,7 @@ def inspect(
         values=values,
         spectra=spectra,
     )
+        what_if=rewritings(rewrite_as, normalize),
     validate_device(device)
     options = ReadOptions(device=device, assume=dict(assume or {}), spectra=spectra)
     validate_assumptions(options.assume)

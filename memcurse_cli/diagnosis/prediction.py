@@ -121,7 +121,7 @@ def predict(
         time_constant: one or more τ in steps instead, log|λ| = -1/τ, exact however large.
         angle: one or more arg λ in radians.
         parametrization: real-imaginary, polar, lru, optimal, s4 or sigmoid-gate.
-        normalization: the gain: none, lru, gru or zoh.
+        normalization: the gain: none, lru, coupled, gru or zoh.
         horizon: the number of steps T since h = 0; None for an infinite sequence, where |λ| ≥ 1
             diverges.
         readout: ``last`` for the state at step T, as by default, or ``every`` for the mean over

@@ -224,11 +224,44 @@ class UsableRate:
 @dataclass(frozen=True)
 class LayerReport:
     """One recurrent layer.
+@dataclass(frozen=True)
+class WhatIf:
+    """The same eigenvalues and the same output of a layer, learnt through other parameters.
+
+    Attributes:
+        parametrization: of λ, by its name in `memcurse predict`; None keeps the layer's own.
+        gain: ``held`` keeps γ and no parameter moves it, ``own`` is γ = √(1-|λ|²) with a
+            parameter of its own, ``coupled`` the same γ computed from λ.
+        step_size: Δ of ``s4``; None for the others.
+        left_out: eigenvalues with |λ| ≥ 1 that it cannot hold.
+        reason: why the figures, or those that need B and C, are missing; or None.
+        state: E|h|².
+        parameters: the groups, without a tensor.
+        hessian: its scores over these groups, where B and C are known.
+        hessian_reason: why it has none, or None.
+        usable_rate: as that of a layer.
+        verdict: as that of a layer; None without figures.
+    """
+
+    parametrization: str | None
+    gain: Literal["held", "own", "coupled"]
+    step_size: float | None
+    left_out: int
+    reason: str | None
+    state: StateSummary | None = None
+    parameters: tuple[ParameterSummary, ...] = ()
+    hessian: HessianSummary | None = None
+    hessian_reason: str | None = None
+    usable_rate: UsableRate | None = None
+    verdict: Verdict | None = None
+
+
 
     ``hidden_feedback`` says that gates see the hidden state through dense weights, whose memory
     is not in ``eigenvalues``; ``hidden_spectra`` are those weights' spectra, only where asked for,
     and ``hidden_spectra_reason`` is why one that was asked for is missing. ``usable_rate`` is the
-    largest learning rate to expect training to bear.
+    largest learning rate to expect training to bear. ``what_if`` is the layer in other parameters,
+    where that was asked for.
     """
 
     name: str
@@ -252,6 +285,7 @@ class LayerReport:
 
 
 @dataclass(frozen=True)
+    what_if: tuple[WhatIf, ...] = ()
 class SkippedLayer:
     """A layer that was recognised but could not be read, and why."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from memcurse_cli.errors import UsageError
+from memcurse_cli.recurrences.rewriting import Rewriting
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.moments import Readout
 
@@ -25,6 +26,7 @@ class Settings:
         cursed_limit: the step effect above which it is cursed: at 1 a step replaces the state.
         values: whether every eigenvalue goes into the report.
         spectra: whether the spectra of gated layers' hidden weights do.
+        what_if: other parameters that every layer is reported under, beside its own.
     """
 
     autocorrelation: Autocorrelation = WHITE
@@ -36,6 +38,7 @@ class Settings:
     cursed_limit: float = 1.0
     values: bool = False
     spectra: bool = False
+    what_if: tuple[Rewriting, ...] = ()
 
     @property
     def state_readout(self) -> Readout:

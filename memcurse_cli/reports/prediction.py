@@ -40,6 +40,7 @@ AXIS = Axis(
 GAINS = {
     "none": "γ = 1",
     "lru": "γ = √(1-|λ|²)",
+    "coupled": "γ = √(1-|λ|²), computed from λ",
     "gru": "γ = 1-λ",
     "zoh": "γ = (e^(ΔA)-1)/A, zero-order hold",
 }

@@ -40,6 +40,7 @@ from memcurse_cli.reports.terminal_structure import (
     hessian_lines,
     hidden_lines,
 )
+from memcurse_cli.reports.terminal_what_if import what_if_lines
 
 COMPONENTS_SHOWN = 4
 
@@ -91,6 +92,7 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
         "Hessian at a perfect fit": [*hessian_lines(screen, layers, all_layers=all_layers)],
         "Dense matrices": [*dense_lines(screen, layers, all_layers=all_layers)],
         "Hidden weights": [*hidden_lines(screen, layers, all_layers=all_layers)],
+        "What if": [*what_if_lines(screen, layers, all_layers=all_layers)],
         "Findings": [*finding_lines(screen, layers, all_layers=all_layers)],
         "Notes": [
             *skipped_lines(screen, report.skipped, all_layers=all_layers),

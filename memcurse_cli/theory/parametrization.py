@@ -102,11 +102,11 @@ _PARAMETRIZATIONS: dict[str, Callable[[Complexes, float], dict[str, Complexes]]]
     "sigmoid-gate": _sigmoid_gate,
 }
 PARAMETRIZATIONS = tuple(_PARAMETRIZATIONS)
-NORMALIZATIONS = ("none", "lru", "gru", "zoh")
+NORMALIZATIONS = ("none", "lru", "coupled", "gru", "zoh")
 
 # The map itself keeps |λ| < 1 or λ ≥ 0, so nothing outside has parameters.
 _STABLE_PARAMETRIZATIONS = {"lru", "optimal", "s4", "sigmoid-gate"}
-_STABLE_NORMALIZATIONS = {"lru", "gru", "zoh"}
+_STABLE_NORMALIZATIONS = {"lru", "coupled", "gru", "zoh"}
 _REAL = {"sigmoid-gate", "gru"}
 
 
@@ -119,7 +119,8 @@ def parametrize(
     """The parameters behind given eigenvalues, by what they move.
 
     Normalisations: ``none`` γ = 1; ``lru`` γ = √(1-|λ|²), learnt on its own as ``gamma_log`` (LRU)
-    but tied to ν under ``optimal``; ``gru`` γ = 1-λ; ``zoh`` γ = (e^{ΔA}-1)/A, of ``s4`` alone.
+    but tied to ν under ``optimal``; ``coupled`` the same γ, computed from λ under every
+    parametrisation; ``gru`` γ = 1-λ; ``zoh`` γ = (e^{ΔA}-1)/A, of ``s4`` alone.
 
     Args:
         log_eigenvalues: (n,) complex log λ; -inf for λ = 0.
@@ -149,19 +150,18 @@ def parametrize(
     _check_reach(log_eigenvalues, normalization, "normalization", _STABLE_NORMALIZATIONS)
 
     moved = _PARAMETRIZATIONS[parametrization](log_eigenvalues, step_size)
+    if normalization == "coupled" or (normalization, parametrization) == ("lru", "optimal"):
+        rates = {
+            name: normalizing_rate(log_eigenvalues, value).astype(np.complex128)
+            for name, value in moved.items()
+        }
+        return _coupled(normalizing_log_gain(log_eigenvalues), moved, rates)
     if normalization == "lru":
-        log_gain = (0.5 * np.log(-np.expm1(2 * log_eigenvalues.real))).astype(np.complex128)
-        if parametrization == "optimal":
-            rates = {
-                "omega_nu": (-np.exp(log_eigenvalues.real)).astype(np.complex128),
-                "omega_theta": np.zeros_like(log_eigenvalues),
-            }
-            return _coupled(log_gain, moved, rates)
         derivatives = {name: Derivative(eigenvalue) for name, eigenvalue in moved.items()}
         derivatives["gamma_log"] = Derivative(
             np.zeros_like(log_eigenvalues), np.ones_like(log_eigenvalues)
         )
-        return Parametrized(log_gain, derivatives)
+        return Parametrized(normalizing_log_gain(log_eigenvalues), derivatives)
     if normalization == "gru":
         to_one = one_minus_exp(log_eigenvalues)
         return _coupled(
@@ -174,6 +174,20 @@ def parametrize(
         np.zeros_like(log_eigenvalues),
         {name: Derivative(eigenvalue) for name, eigenvalue in moved.items()},
     )
+
+
+def normalizing_log_gain(log_eigenvalues: Complexes) -> Complexes:
+    """log γ of γ = √(1-|λ|²), at which a white input leaves a state of its own variance."""
+    return (0.5 * np.log(-np.expm1(2 * log_eigenvalues.real))).astype(np.complex128)
+
+
+def normalizing_rate(
+    log_eigenvalues: Complexes, eigenvalue_derivative: Complexes
+) -> NDArray[np.float64]:
+    """d log γ/dω of γ = √(1-|λ|²) computed from λ: -Re[λ̄ λ'] / (1-|λ|²)."""
+    radial = (_eigenvalue(log_eigenvalues).conj() * eigenvalue_derivative).real
+    rate: NDArray[np.float64] = radial / np.expm1(2 * log_eigenvalues.real)
+    return rate
 
 
 def _zero_order_hold(

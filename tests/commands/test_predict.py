@@ -124,7 +124,7 @@ def test_output_is_written_whole_to_a_file(
         (["--time-constant", "-1"], "time-constant: -1"),
         (["--horizon", "0"], "--horizon"),
         (["--parametrization", "complex"], "choose one of real-imaginary, polar"),
-        (["--normalization", "batch"], "choose one of none, lru, gru, zoh"),
+        (["--normalization", "batch"], "choose one of none, lru, coupled, gru, zoh"),
         (["--normalization", "gru", "--angle", "1"], "leave the angle at 0"),
         (["--parametrization", "sigmoid-gate", "--modulus", "1"], "cannot reach"),
         (["--output", "absent/folder/file"], "cannot be written"),

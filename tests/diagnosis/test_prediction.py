@@ -135,7 +135,7 @@ def test_the_step_size_belongs_to_s4() -> None:
         ({"angle": math.inf}, "angle is not finite"),
         ({"horizon": 0}, "a horizon of 0 steps is too short"),
         ({"parametrization": "cartesian"}, "choose one of real-imaginary, polar"),
-        ({"normalization": "rms"}, "choose one of none, lru, gru, zoh"),
+        ({"normalization": "rms"}, "choose one of none, lru, coupled, gru, zoh"),
         ({"modulus": 1.0, "parametrization": "lru"}, r"lru cannot reach \|λ\| ≥ 1"),
         ({"parametrization": "s4", "step_size": 0.0}, "step size"),
     ],

@@ -58,7 +58,7 @@ def maps(parametrization: str, z: complex) -> tuple[dict[str, float], Map]:
 
 def log_gain(parametrization: str, normalization: str, w: jax.Array, log: Map) -> jax.Array:
     z = log(w)
-    if normalization == "lru" and parametrization == "optimal":
+    if normalization == "coupled" or (normalization, parametrization) == ("lru", "optimal"):
         return 0.5 * jnp.log(1 - jnp.abs(jnp.exp(z)) ** 2) + 0j
     if normalization == "gru":
         return jnp.log(1 - jnp.exp(z))
@@ -267,7 +267,7 @@ def test_refuses_names_and_lists_the_right_ones() -> None:
     logs = np.array([-1 + 0j])
     with pytest.raises(UsageError, match="choose one of real-imaginary, polar, lru, optimal"):
         parametrize(logs, "cartesian")
-    with pytest.raises(UsageError, match="choose one of none, lru, gru, zoh"):
+    with pytest.raises(UsageError, match="choose one of none, lru, coupled, gru, zoh"):
         parametrize(logs, "polar", "layer-norm")
     with pytest.raises(UsageError, match="use it with the parametrization s4"):
         parametrize(logs, "polar", "zoh")

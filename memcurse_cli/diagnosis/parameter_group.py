@@ -1,0 +1,46 @@
+"""From one parameter group of a diagonal layer to its part of the report."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memcurse_cli.diagnosis.quantiles import quantiles
+from memcurse_cli.diagnosis.report import ParameterSummary
+from memcurse_cli.diagnosis.rounding import summarise_rounding
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import (
+    direction,
+    group_verdict,
+    max_learning_rate,
+    step_effect,
+)
+from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.theory.moments import Moments
+from memcurse_cli.theory.sensitivity import group_sensitivity
+
+
+def summarise_group(
+    recurrence: Recurrence, group: ParameterGroup, moment: Moments, settings: Settings
+) -> ParameterSummary:
+    """The sensitivity of one group, its step effect and what rounding does to it."""
+    sensitivity, kappa = group_sensitivity(moment, recurrence.log_gain, group)
+    if recurrence.readin is not None and group.scalar.size > group.size:
+        # A tied scalar moves states of different sizes: κ weighs them as B drives them.
+        drive = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
+        kappa = group_sensitivity(moment, recurrence.log_gain, group, drive).relative_sensitivity
+    relative = quantiles(kappa)
+    effect = step_effect(relative.p99, settings.learning_rate)
+    way = direction(recurrence, group)
+    return ParameterSummary(
+        name=group.name,
+        tensor=group.tensor,
+        size=group.size,
+        dtype=group.dtype,
+        sensitivity=quantiles(sensitivity),
+        relative_sensitivity=relative,
+        step_effect=effect,
+        max_lr=max_learning_rate(relative.p99, settings.cursed_limit),
+        direction=way,
+        rounding=summarise_rounding(kappa, group.values),
+        verdict=group_verdict(effect, way, settings),
+    )

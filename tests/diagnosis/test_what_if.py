@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcurse_cli
+from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary
+from memcurse_cli.errors import UsageError
+from memcurse_cli.reports.json_report import dumps, loads
+
+RANDOM = np.random.default_rng(11)
+SIZE = 8
+
+
+def cartesian() -> dict[str, np.ndarray]:
+    """A complex diagonal network whose eigenvalues all lie in the upper half plane."""
+    eigenvalues = RANDOM.uniform(0.6, 0.99, SIZE) * np.exp(1j * RANDOM.uniform(0.05, 3, SIZE))
+    readin = RANDOM.normal(size=(SIZE, 2)) + 1j * RANDOM.normal(size=(SIZE, 2))
+    readout = RANDOM.normal(size=(1, SIZE)) + 1j * RANDOM.normal(size=(1, SIZE))
+    return {
+        "lambda_re": eigenvalues.real,
+        "lambda_im": eigenvalues.imag,
+        "B_re": readin.real,
+        "B_im": readin.imag,
+        "C_re": readout.real,
+        "C_im": readout.imag,
+    }
+
+
+def as_lru(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same network as somebody would store it who trains an LRU."""
+    eigenvalues = tensors["lambda_re"] + 1j * tensors["lambda_im"]
+    gain = np.sqrt(1 - np.abs(eigenvalues) ** 2)
+    return {
+        "nu_log": np.log(-np.log(np.abs(eigenvalues))),
+        "theta_log": np.log(np.angle(eigenvalues)),
+        "gamma_log": np.log(gain),
+        "B_re": tensors["B_re"] / gain[:, None],
+        "B_im": tensors["B_im"] / gain[:, None],
+        "C_re": tensors["C_re"],
+        "C_im": tensors["C_im"],
+    }
+
+
+def only(report: memcurse_cli.Report) -> LayerReport:
+    (layer,) = report.layers
+    return layer
+
+
+def figures(parameter: ParameterSummary) -> list[float | None]:
+    relative, rounding = parameter.relative_sensitivity, parameter.rounding
+    return [
+        relative.min,
+        relative.p99,
+        parameter.sensitivity.p50,
+        parameter.step_effect,
+        parameter.max_lr,
+        rounding.float32,
+        rounding.bfloat16,
+    ]
+
+
+@pytest.mark.parametrize("options", [{}, {"horizon": 50}, {"rho": 0.9}])
+def test_a_what_if_is_the_report_on_the_rewritten_checkpoint(options: dict[str, float]) -> None:
+    tensors = cartesian()
+    (found,) = only(
+        memcurse_cli.inspect(tensors, rewrite_as=["lru"], normalize="own", **options)
+    ).what_if
+    expected = only(memcurse_cli.inspect(as_lru(tensors), **options))
+    assert expected.hessian is not None
+    assert found.hessian is not None
+    assert (found.parametrization, found.gain, found.left_out) == ("lru", "own", 0)
+    assert found.verdict == expected.verdict
+    assert found.state is not None
+    assert found.state.second_moment.p50 == pytest.approx(expected.state.second_moment.p50)
+    for mine, theirs in zip(found.parameters, expected.parameters, strict=True):
+        assert (mine.name, mine.direction) == (theirs.name, theirs.direction)
+        assert mine.verdict == theirs.verdict
+        assert figures(mine) == pytest.approx(figures(theirs), rel=1e-9)
+    for name in ("order", "diagonality", "sharpness", "adam_residual", "output_step_effect"):
+        assert getattr(found.hessian, name) == pytest.approx(
+            getattr(expected.hessian, name), rel=1e-8
+        )
+
+
+def test_the_same_parametrisation_changes_nothing() -> None:
+    layer = only(memcurse_cli.inspect(cartesian(), rewrite_as=["real-imaginary"]))
+    (found,) = layer.what_if
+    for mine, theirs in zip(found.parameters, layer.parameters, strict=True):
+        assert figures(mine) == pytest.approx(figures(theirs), rel=1e-12)
+    assert found.hessian is not None
+    assert layer.hessian is not None
+    assert found.hessian.sharpness == pytest.approx(layer.hessian.sharpness, rel=1e-9)
+    assert found.verdict == layer.verdict
+
+
+def test_long_memory_is_cured_in_the_modulus_and_not_in_the_angle() -> None:
+    """κ(nu_log) tends to ½ and κ(theta_log) to θ²/(2 (1-|λ|)²); Cartesian parts have 1/(2 …)."""
+    decay, angle = 1e-4, 0.5
+    eigenvalue = np.exp(complex(-decay, angle))
+    tensors = {"lambda_re": np.array([eigenvalue.real]), "lambda_im": np.array([eigenvalue.imag])}
+    layer = only(memcurse_cli.inspect(tensors, rewrite_as=["lru"]))
+    now = layer.parameters[0].relative_sensitivity.max
+    assert now == pytest.approx(0.5 / decay**2, rel=1e-3)
+    nu, theta = (group.relative_sensitivity.max for group in layer.what_if[0].parameters)
+    assert nu == pytest.approx(0.5, rel=1e-3)
+    assert theta == pytest.approx(0.5 * angle**2 / decay**2, rel=1e-3)
+    assert layer.verdict == "cursed"
+    assert layer.what_if[0].verdict == "watch"
+
+
+def test_a_dense_network_shows_its_diagonal_form() -> None:
+    matrix = RANDOM.normal(size=(12, 12)) / 6
+    tensors = {
+        "A": matrix,
+        "B": RANDOM.normal(size=(12, 1)),
+        "C": RANDOM.normal(size=(1, 12)),
+    }
+    layer = only(memcurse_cli.inspect(tensors, rewrite_as=["polar", "lru"], normalize="coupled"))
+    assert layer.dense is not None
+    for version in layer.what_if:
+        assert version.hessian is not None
+        assert version.reason is None
+        assert [group.tensor for group in version.parameters] == ["", ""]
+        assert version.state is not None
+        assert version.state.second_moment.max == pytest.approx(1)
+
+
+def test_the_report_comes_back_from_json() -> None:
+    report = memcurse_cli.inspect(cartesian(), rewrite_as=["lru", "s4"], normalize="own")
+    assert loads(dumps([report])) == [report]
+    assert [one.step_size for one in only(report).what_if] == [None, 0.01]
+
+
+def test_a_mixture_of_names_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UsageError, match="real-imaginary, polar, lru, optimal, s4"):
+        memcurse_cli.inspect("no such file", rewrite_as=["lru", "gru"])
