@@ -23,13 +23,14 @@ def lstm_spectra(
     biases: Mapping[str, Floats],
     projection: Floats | None = None,
     device: str = "auto",
+    peepholes: Mapping[str, Floats] | None = None,
 ) -> HiddenSpectra:
     """The spectra of an LSTM's gates and of its step; see `lstm_jacobian` for the arguments."""
     size = biases["forget"].size
     outputs = size if projection is None else projection.shape[0]
     return _spectra(
         {} if projection is not None else weights,
-        lambda: lstm_jacobian(weights, biases, projection),
+        lambda: lstm_jacobian(weights, biases, projection, peepholes),
         size + outputs,
         device,
     )
@@ -48,33 +49,44 @@ def gru_spectra(
 
 
 def lstm_jacobian(
-    weights: Mapping[str, Floats], biases: Mapping[str, Floats], projection: Floats | None = None
+    weights: Mapping[str, Floats],
+    biases: Mapping[str, Floats],
+    projection: Floats | None = None,
+    peepholes: Mapping[str, Floats] | None = None,
 ) -> Floats:
     """d(h', c')/d(h, c) at zero input, h = 0 and c = 0, by the chain rule.
 
-    ``c' = σ(f) c + σ(i) tanh(g)``, ``h' = R σ(o) tanh(c')``, and every gate is ``W h + b``.
+    ``c' = σ(f) c + σ(i) tanh(g)``, ``h' = R σ(o) tanh(c')``, and every gate is ``W h + b``, plus
+    ``p c`` for the input gate and ``p c'`` for the output gate where there are peepholes.
 
     Args:
         weights: (H, P) W of the gates input, forget, cell and output, row = target.
         biases: (H,) b of each gate, summed over the tensors that hold it.
         projection: (P, H) R, or None for the identity.
+        peepholes: (H,) p of the gates input and output, as far as they are there.
 
     Returns:
         (P + H, P + H), h before c.
     """
-    opened, forget, output = (sigmoid(biases[gate]) for gate in ("input", "forget", "output"))
+    seen = {"input": 0.0, "output": 0.0} | dict(peepholes or {})
+    opened, forget = sigmoid(biases["input"]), sigmoid(biases["forget"])
     candidate = np.tanh(biases["cell"])
-    bent = np.tanh(opened * candidate)
-    slope = output * (1 - bent**2)
-    # The forget gate's own weights multiply c = 0.
-    cell_by_state = _scaled(opened * sigmoid(-biases["input"]) * candidate, weights["input"])
+    written = opened * candidate
+    bent = np.tanh(written)
+    shown = biases["output"] + seen["output"] * written
+    output, turned = sigmoid(shown), sigmoid(shown) * sigmoid(-shown) * bent
+    slope = output * (1 - bent**2) + seen["output"] * turned
+    # The forget gate's own weights and peephole multiply c = 0.
+    turned_input = opened * sigmoid(-biases["input"]) * candidate
+    cell_by_cell = forget + seen["input"] * turned_input
+    cell_by_state = _scaled(turned_input, weights["input"])
     cell_by_state += _scaled(opened * (1 - candidate**2), weights["cell"])
     state_by_state = _scaled(slope, cell_by_state)
-    state_by_state += _scaled(output * sigmoid(-biases["output"]) * bent, weights["output"])
-    state_by_cell = np.diag(slope * forget)
+    state_by_state += _scaled(turned, weights["output"])
+    state_by_cell = np.diag(slope * cell_by_cell)
     if projection is not None:
         state_by_state, state_by_cell = projection @ state_by_state, projection @ state_by_cell
-    return np.block([[state_by_state, state_by_cell], [cell_by_state, np.diag(forget)]])
+    return np.block([[state_by_state, state_by_cell], [cell_by_state, np.diag(cell_by_cell)]])
 
 
 def gru_jacobian(

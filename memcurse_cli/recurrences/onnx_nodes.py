@@ -18,6 +18,7 @@ from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_functions import GateFunction, HardSigmoid, Sigmoid
 from memcurse_cli.recurrences.gated_cells import gru_spectra, lstm_spectra
 from memcurse_cli.recurrences.gated_layer import gru_recurrence, lstm_recurrence
+from memcurse_cli.recurrences.peepholes import InputPeephole, with_input_peephole
 from memcurse_cli.recurrences.reading import group_by_module, read_real
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
@@ -30,7 +31,6 @@ _TAKE_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thres
 _TAKE_BETA = ("affine", "hardsigmoid", "scaledtanh")
 # The operator HardSigmoid's own defaults.
 _ALPHA, _BETA = 0.2, 0.5
-_PEEPHOLES = "the peepholes act on the cell's state, which stands at zero; they are not read"
 _CLIPPED = "the node clips what enters its activations; the biases are taken as they are"
 
 
@@ -67,19 +67,27 @@ class OnnxLSTM:
             )
         function = _gate_function(match, attributes, 3)
         biases = _gate_biases(store, match, LSTM_GATES)
+        peepholes = _peepholes(store, match)
         hidden = None
         if options.spectra:
             totals = {gate: bias.total for gate, bias in biases.items()}
             weights = _gate_weights(store, match, LSTM_GATES)
-            hidden = function.spectra(lambda: lstm_spectra(weights, totals, None, options.device))
-        return lstm_recurrence(
+            hidden = function.spectra(
+                lambda: lstm_spectra(weights, totals, None, options.device, peepholes)
+            )
+        recurrence = lstm_recurrence(
             match,
             family=self.name,
             biases=biases,
             function=function,
             hidden=hidden,
-            assumptions=tuple(_sentences(match, attributes)),
+            assumptions=tuple(_sentences(attributes)),
         )
+        if not peepholes:
+            return recurrence
+        held = match.tensors["P"]
+        seen = InputPeephole("P[input]", held, peepholes["input"], store.tensors[held].dtype)
+        return with_input_peephole(recurrence, biases, seen, function)
 
 
 class OnnxGRU:
@@ -125,7 +133,7 @@ class OnnxGRU:
             biases=biases,
             function=function,
             hidden=hidden,
-            assumptions=tuple(_sentences(match, attributes)),
+            assumptions=tuple(_sentences(attributes)),
         )
 
 
@@ -173,7 +181,7 @@ class OnnxRNN:
             activation=activation,
             device=options.device,
             readin=readin,
-            assumptions=(*assumed.sentences, *_sentences(match, attributes)),
+            assumptions=(*assumed.sentences, *_sentences(attributes)),
         )
 
 
@@ -232,11 +240,18 @@ def _gate_function(match: Match, attributes: Mapping[str, Any], count: int) -> G
     )
 
 
-def _sentences(match: Match, attributes: Mapping[str, Any]) -> Iterator[str]:
-    if "P" in match.tensors:
-        yield _PEEPHOLES
+def _sentences(attributes: Mapping[str, Any]) -> Iterator[str]:
     if attributes.get("clip"):
         yield _CLIPPED
+
+
+def _peepholes(store: TensorStore, match: Match) -> dict[str, Floats]:
+    """P of the gates i, o, f; none where the node has none."""
+    if "P" not in match.tensors:
+        return {}
+    size = store.tensors[match.tensors["R"]].shape[1]
+    blocks = np.split(read_real(store, match.tensors["P"], (3 * size,)), 3)
+    return dict(zip(LSTM_GATES, blocks, strict=False))
 
 
 def _gate_weights(store: TensorStore, match: Match, gates: tuple[str, ...]) -> dict[str, Floats]:

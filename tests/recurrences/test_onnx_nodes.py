@@ -112,11 +112,13 @@ def model(operator: str, arrays: dict[str, NDArray], **attributes: Any) -> bytes
     return content
 
 
-def stepped(operator: str, arrays: dict[str, NDArray], kick: float, **attributes: Any) -> NDArray:
-    """The last state after 5 steps of onnx's evaluator at zero input, without hidden weights."""
+def stepped(
+    operator: str, arrays: dict[str, NDArray], kick: float, steps: int = 5, **attributes: Any
+) -> NDArray:
+    """The last state after some steps of onnx's evaluator at zero input, without hidden weights."""
     arrays = arrays | {"R": np.zeros_like(arrays["R"])}
     state = np.full((1, 1, H), kick)
-    feeds = {"X": np.zeros((5, 1, INPUTS)), "h": state}
+    feeds = {"X": np.zeros((steps, 1, INPUTS)), "h": state}
     if operator == "LSTM":
         feeds |= {"h": np.zeros_like(state), "c": state}
     return ReferenceEvaluator(model(operator, arrays, **attributes)).run(None, feeds)[-1][0, 0]
@@ -229,10 +231,20 @@ def test_what_is_not_read_is_refused_or_said(tmp_path: Path) -> None:
     softsign = ["Softsign", "Tanh", "Tanh"]
     with pytest.raises(TensorError, match="activation Softsign"):
         read_only_layer(tmp_path / "b.onnx", model("LSTM", arrays, activations=softsign))
-    arrays["P"] = np.ones((1, 3 * H), np.float32)
     recurrence = read_only_layer(tmp_path / "c.onnx", model("LSTM", arrays, clip=3.0))
+    assert "clips" in recurrence.assumptions[0]
+
+
+def test_peepholes_against_the_evaluator(tmp_path: Path) -> None:
+    arrays = weights("LSTM")
+    arrays["P"] = np.random.default_rng(3).standard_normal((1, 3 * H)).astype(np.float32)
+    recurrence = read_only_layer(tmp_path / "p.onnx", model("LSTM", arrays))
     assert "peepholes" in recurrence.assumptions[0]
-    assert "clips" in recurrence.assumptions[1]
+    double = {name: array.astype(np.float64) for name, array in arrays.items()}
+    one_step = [stepped("LSTM", double, kick, 1) for kick in (1e-6, -1e-6)]
+    assert_allclose(
+        (one_step[0] - one_step[1]) / 2e-6, np.exp(recurrence.log_eigenvalues), rtol=1e-6
+    )
 
 
 def test_a_bias_of_another_size_is_refused() -> None:

@@ -1,0 +1,93 @@
+"""What peepholes add to an LSTM: gates that also see the cell's own state, unit by unit.
+
+``c' = σ(b_f + p_f c) c + σ(b_i + p_i c) tanh(b_g)`` at zero input and h = 0. The slope at c = 0 is
+
+    λ = σ(b_f) + p_i σ'(b_i) tanh(b_g)
+
+p_f multiplies c², and p_o acts on the output alone: neither moves λ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memcurse_cli.recurrences.gate_functions import GateFunction
+from memcurse_cli.recurrences.reading import log_of_eigenvalues, one_to_one
+from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.torch_names import GateBias
+
+PEEPHOLES = (
+    "λ is the slope at c = 0, to which of the peepholes only the input gate's adds: "
+    "λ = σ(b_f) + p_i σ'(b_i) tanh(b_g)"
+)
+
+
+@dataclass(frozen=True)
+class InputPeephole:
+    """The weights by which the input gate sees the cell's state.
+
+    Attributes:
+        name: the name of their group.
+        tensor: the tensor that holds them.
+        values: (H,) p_i.
+        dtype: the stored type.
+    """
+
+    name: str
+    tensor: str
+    values: Floats
+    dtype: str
+
+
+def with_input_peephole(
+    recurrence: Recurrence,
+    biases: Mapping[str, GateBias],
+    peephole: InputPeephole,
+    function: GateFunction,
+) -> Recurrence:
+    """An LSTM's recurrence with the term of the input gate's peephole in λ and its derivatives.
+
+    Args:
+        recurrence: the LSTM as it is without peepholes, λ = σ(b_f) and γ = σ(b_i).
+        biases: those of the gates ``forget``, ``input`` and ``cell``.
+        peephole: p_i.
+        function: σ.
+    """
+    opened = function(biases["input"].total)
+    slope = opened.derivative
+    curvature = 0.0 if function.saturates else slope * (1 - 2 * opened.value)
+    candidate = np.tanh(biases["cell"].total)
+    bent = curvature * peephole.values * candidate
+    groups = [
+        replace(group, eigenvalue_derivative=group.eigenvalue_derivative + bent)
+        if group.name.endswith("[input]")
+        else group
+        for group in recurrence.parameters
+    ]
+    groups += biases["cell"].groups("cell", slope * peephole.values * (1 - candidate**2))
+    groups.append(_group(peephole, slope * candidate))
+    added = peephole.values * slope * candidate
+    return replace(
+        recurrence,
+        log_eigenvalues=_log_sum(recurrence.log_eigenvalues, added),
+        parameters=tuple(groups),
+        stable_by_construction=False,
+        assumptions=(*recurrence.assumptions, PEEPHOLES),
+    )
+
+
+def _group(peephole: InputPeephole, derivative: Floats) -> ParameterGroup:
+    return one_to_one(peephole.name, peephole.tensor, peephole.values, peephole.dtype, derivative)
+
+
+def _log_sum(log_gate: Complexes, added: Floats) -> Complexes:
+    """log(σ + added); as log σ + log1p(added / σ) it keeps its digits next to the unit circle."""
+    kept = np.exp(log_gate.real)
+    total = kept + added
+    ratio = np.divide(added, kept, out=np.full_like(added, np.inf), where=kept > 0)
+    precise = np.abs(ratio) < 0.5
+    logs = log_gate + np.log1p(np.where(precise, ratio, 0.0))
+    return np.where(precise, logs, log_of_eigenvalues(total))

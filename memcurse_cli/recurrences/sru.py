@@ -1,0 +1,77 @@
+"""The simple recurrent unit of Lei et al. 2018 and SRU++, as the library sru stores them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.reading import group_by_module, read_real
+from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.torch_names import GateBias
+
+ROLES = ("bias", "weight_c", "weight", "weight_proj", "scale_x", "layer_norm.weight")
+# Before version 2 the cell's state did not enter the gates, and only this list told a layer.
+_LISTED = re.compile(r"(?:.*[./,])?rnn_lst[./,]\d+")
+
+_NOMINAL = "weight_c multiplies the cell's state in the gates, which stands at zero"
+_NORMALISED = "what the layer normalisation puts out at zero input is taken as zero"
+
+
+class SRU:
+    """``c[t+1] = f c[t] + (1-f) W x``, ``f = σ(W_f x + v_f c[t] + b_f)``: λ = σ(b_f), γ = 1 - λ.
+
+    ``bias`` holds b_f, then the b_r of the highway ``h = r c + (1-r) x``; both directions of a
+    bidirectional layer stand in each half. v_f, the first half of ``weight_c``, multiplies the
+    state, and so does not move λ at c = 0. SRU++ changes how W x is made and nothing else.
+    """
+
+    name = "sru"
+    title = "SRU and SRU++ (simple recurrent unit)"
+    recognised_by = "weight_c (2n) beside bias (2n); or rnn_lst.0.weight (inputs, 3n or 4n)"
+    equation = "λ = σ(b_f), γ = 1 - λ, b_f the first half of bias"
+    source = "sru 2.7 and 3.0; Lei et al. 2018, arXiv 1709.02755; Lei 2021, arXiv 2102.12459"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a weight_c of the bias's size, and old ones in a list ``rnn_lst``."""
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, ROLES).items()
+            if "bias" in names
+            and _is_layer(module, {r: tensors[n].shape for r, n in names.items()})
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the bias.
+
+        Raises:
+            TensorError: NaN or inf in the bias.
+        """
+        tensor = match.tensors["bias"]
+        values = read_real(store, tensor, (None,))
+        forget = values[: values.size // 2]
+        sentences = [_NOMINAL] if "weight_c" in match.tensors else []
+        if "layer_norm.weight" in match.tensors:
+            sentences.append(_NORMALISED)
+        return coupled_recurrence(
+            match,
+            family=self.name,
+            gate="forget",
+            bias=GateBias(forget, (("bias", tensor, forget, store.tensors[tensor].dtype),)),
+            keeps=True,
+            assumptions=tuple(sentences),
+        )
+
+
+def _is_layer(module: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    bias = shapes.get("bias", ())
+    if len(bias) != 1 or bias[0] % 2 or not bias[0]:
+        return False
+    if "weight_c" in shapes:
+        return shapes["weight_c"] == bias
+    weight = shapes.get("weight", ())
+    listed = _LISTED.fullmatch(module) is not None
+    return listed and len(weight) == 2 and weight[1] in (3 * bias[0] // 2, 2 * bias[0])

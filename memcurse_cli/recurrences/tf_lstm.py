@@ -1,0 +1,127 @@
+"""TensorFlow 1's LSTM cells, with and without peepholes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_functions import Sigmoid
+from memcurse_cli.recurrences.gated_cells import lstm_spectra
+from memcurse_cli.recurrences.gated_layer import lstm_recurrence
+from memcurse_cli.recurrences.peepholes import InputPeephole, with_input_peephole
+from memcurse_cli.recurrences.reading import group_by_module, read_real
+from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.torch_names import GateBias
+
+FORGET_BIAS = Assumption(
+    key="forget_bias",
+    default="1.0",
+    choices=(),
+    meaning="what TensorFlow's LSTM cell adds to the stored bias of forgetting",
+)
+GATES = ("input", "cell", "forget", "output")
+KERNEL, BIAS, PROJECTION = "kernel", "bias", "projection.kernel"
+DIAGONALS = {gate: f"w_{gate[0]}_diag" for gate in ("forget", "input", "output")}
+# A kernel and a bias alone are any dense layer's.
+_CELL = re.compile(r"(?:.*[./,])?\w*lstm_?cell\w*", re.IGNORECASE)
+
+
+class TensorFlowLSTM:
+    """``c[t+1] = σ(f + forget_bias + w_f c[t]) c[t] + σ(i + w_i c[t]) tanh(j)``.
+
+    One kernel multiplies [x, h] from the right; its columns are i, j, f, o. ``forget_bias`` is
+    added at run time and not stored. The peepholes w are ``w_f_diag``, ``w_i_diag``, ``w_o_diag``.
+    """
+
+    name = "tf_lstm"
+    title = "TensorFlow 1 LSTM cell, with peepholes"
+    recognised_by = (
+        "w_f_diag, w_i_diag, w_o_diag beside kernel (inputs + H, 4H); or lstm_cell/kernel beside "
+        "lstm_cell/bias (4H)"
+    )
+    equation = "λ = σ(b_f + forget_bias) + w_i σ'(b_i) tanh(b_j), γ = σ(b_i), columns i, j, f, o"
+    source = "tf.compat.v1.nn.rnn_cell.LSTMCell and BasicLSTMCell; Gers & Schmidhuber 2000"
+    assumptions: tuple[Assumption, ...] = (FORGET_BIAS,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a kernel of [x, h] and its bias, and peepholes or an LSTM cell's name."""
+        roles = (KERNEL, BIAS, "recurrent_kernel", PROJECTION, *DIAGONALS.values())
+        return [
+            Match(module, names)
+            for module, names in group_by_module(tensors, roles).items()
+            if _is_cell(module, {role: tensors[name].shape for role, name in names.items()})
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the bias and the input gate's peephole; the kernel where spectra are asked for.
+
+        Raises:
+            TensorError: NaN or inf in what is read, or shapes that do not fit together.
+        """
+        tensor, dtypes = match.tensors[BIAS], {n: spec.dtype for n, spec in store.tensors.items()}
+        size = store.tensors[tensor].shape[0] // len(GATES)
+        blocks = np.split(read_real(store, tensor, (4 * size,)), 4)
+        biases = {
+            gate: GateBias(block, ((BIAS, tensor, block, dtypes[tensor]),))
+            for gate, block in zip(GATES, blocks, strict=True)
+        }
+        assumed = Assumed(options)
+        shift = float(assumed.choose(FORGET_BIAS))
+        biases["forget"] = GateBias(biases["forget"].total + shift, biases["forget"].parts)
+        peepholes = {
+            gate: read_real(store, match.tensors[role], (size,))
+            for gate, role in DIAGONALS.items()
+            if role in match.tensors
+        }
+        recurrence = lstm_recurrence(
+            match,
+            family=self.name,
+            biases=biases,
+            function=Sigmoid(),
+            hidden=_spectra(store, match, biases, peepholes, options) if options.spectra else None,
+            assumptions=tuple(assumed.sentences),
+        )
+        if "input" not in peepholes:
+            return recurrence
+        role = DIAGONALS["input"]
+        held = match.tensors[role]
+        seen = InputPeephole(role, held, peepholes["input"], dtypes[held])
+        return with_input_peephole(recurrence, biases, seen, Sigmoid())
+
+
+def _is_cell(module: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    kernel, bias = shapes.get(KERNEL, ()), shapes.get(BIAS, ())
+    if len(kernel) != 2 or bias != kernel[1:] or bias[0] % 4 or "recurrent_kernel" in shapes:
+        return False
+    size = bias[0] // 4
+    recurrent = shapes.get(PROJECTION, (size, size))[-1]
+    named = shapes.keys() & set(DIAGONALS.values()) or _CELL.fullmatch(module)
+    return bool(named) and size > 0 and kernel[0] > recurrent
+
+
+def _spectra(
+    store: TensorStore,
+    match: Match,
+    biases: Mapping[str, GateBias],
+    peepholes: Mapping[str, Floats],
+    options: ReadOptions,
+) -> HiddenSpectra:
+    size = biases["forget"].total.size
+    projection = None
+    if PROJECTION in match.tensors:
+        projection = read_real(store, match.tensors[PROJECTION], (size, None)).T
+    kernel = read_real(store, match.tensors[KERNEL], (None, 4 * size))
+    outputs = size if projection is None else projection.shape[0]
+    hidden = np.split(kernel[-outputs:].T, 4)
+    return lstm_spectra(
+        dict(zip(GATES, hidden, strict=True)),
+        {gate: bias.total for gate, bias in biases.items()},
+        projection,
+        options.device,
+        peepholes,
+    )

@@ -1,0 +1,95 @@
+"""The SRU against the library's elementwise recurrence, written out in torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from recurrences.derivatives import check_derivatives, match_of, read_layer
+
+from memcurse_cli.recurrences.sru import SRU
+
+N, INPUTS = 3, 4
+
+
+def layer(columns: int = 4, width: int = N) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(columns)
+    shapes = {"weight": (INPUTS, columns * width), "weight_c": (2 * width,), "bias": (2 * width,)}
+    return {name: generator.normal(size=shape) for name, shape in shapes.items()} | {
+        "scale_x": np.ones(1)
+    }
+
+
+def run(arrays: dict[str, np.ndarray], inputs: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
+    """Every c of one direction, as sru.ops.elementwise_recurrence_naive computes it."""
+    kept = {name: torch.tensor(array) for name, array in arrays.items()}
+    columns = (inputs @ kept["weight"]).view(len(inputs), N, -1)
+    forget_weight, _ = kept["weight_c"].view(2, N)
+    forget_bias, _ = kept["bias"].view(2, N)
+    cells = []
+    for column in columns:
+        forget = torch.sigmoid(column[:, 1] + forget_bias + cell * forget_weight)
+        cell = column[:, 0] + (cell - column[:, 0]) * forget
+        cells.append(cell)
+    return torch.stack(cells)
+
+
+def test_a_small_state_decays_by_the_forget_gate() -> None:
+    arrays = layer()
+    recurrence = read_layer({f"rnn_lst.0.{name}": array for name, array in arrays.items()}, SRU())
+    assert recurrence.name == "rnn_lst.0"
+    silence = torch.zeros(6, INPUTS, dtype=torch.float64)
+    start = 1e-9 * torch.ones(N, dtype=torch.float64)
+    last = run(arrays, silence, start)[-1].numpy()
+    assert_allclose(last, 1e-9 * np.exp(6 * recurrence.log_eigenvalues.real), rtol=1e-7)
+
+
+def test_an_impulse_enters_by_what_forgetting_leaves() -> None:
+    arrays = layer()
+    recurrence = read_layer(arrays, SRU())
+    inputs = torch.zeros(4, INPUTS, dtype=torch.float64)
+    inputs[0] = 1e-7
+    driven = inputs[0].numpy() @ arrays["weight"].reshape(INPUTS, N, -1)[:, :, 0]
+    expected = driven * np.exp(recurrence.log_gain + 3 * recurrence.log_eigenvalues).real
+    cells = run(arrays, inputs, torch.zeros(N, dtype=torch.float64))
+    assert_allclose(cells[-1].numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [3, 4])
+def test_derivatives(columns: int) -> None:
+    check_derivatives(layer(columns), SRU(), elements={"bias[forget]": slice(0, N)})
+
+
+def test_both_directions_stand_in_each_half() -> None:
+    # A bidirectional layer has (2, directions, n) biases: forget of both, then reset of both.
+    arrays = layer(3, width=2 * N)
+    recurrence = read_layer(arrays, SRU())
+    forget = arrays["bias"].reshape(2, 2, N)[0].ravel()
+    assert_allclose(np.exp(recurrence.log_eigenvalues), 1 / (1 + np.exp(-forget)))
+
+
+def test_old_layers_without_weight_c_are_told_by_their_list() -> None:
+    old = {name: array for name, array in layer().items() if name in ("weight", "bias")}
+    (match,) = match_of({f"encoder.rnn_lst.3.{name}": a for name, a in old.items()}, SRU())
+    assert match.layer == "encoder.rnn_lst.3"
+    # A linear layer and a normalisation have a weight and a bias as well.
+    assert match_of({f"encoder.layers.3.{name}": a for name, a in old.items()}, SRU()) == []
+    assert (
+        match_of({"rnn_lst.0.weight": np.zeros((4, 5)), "rnn_lst.0.bias": np.zeros(6)}, SRU()) == []
+    )
+
+
+def test_sru_plus_plus_changes_the_projection_only() -> None:
+    arrays = layer()
+    projection = arrays.pop("weight")
+    plus = {f"rnn_lst.0.{name}": array for name, array in arrays.items()} | {
+        "rnn_lst.0.transform_module.linear1.weight": np.zeros((2, INPUTS)),
+        "rnn_lst.0.transform_module.linear2.weight": np.zeros((2, 2)),
+        "rnn_lst.0.transform_module.linear3.weight": projection.T,
+        "rnn_lst.0.transform_module.alpha": np.zeros(1),
+        "rnn_lst.0.layer_norm.weight": np.ones(INPUTS),
+    }
+    recurrence = read_layer(plus, SRU())
+    assert_allclose(np.exp(recurrence.log_eigenvalues), 1 / (1 + np.exp(-arrays["bias"][:N])))
+    assert "layer normalisation" in recurrence.assumptions[1]

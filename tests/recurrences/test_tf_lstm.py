@@ -1,0 +1,117 @@
+"""TensorFlow's LSTM cell, written out in torch, with autodiff as the judge of its peepholes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.oracles import assert_same_spectrum
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.tf_lstm import DIAGONALS, TensorFlowLSTM
+
+H, INPUTS, P = 4, 3, 2
+
+
+def cell(*gates: str, projected: bool = False) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(5)
+    shapes: dict[str, tuple[int, ...]] = {
+        "kernel": (INPUTS + (P if projected else H), 4 * H),
+        "bias": (4 * H,),
+    } | {DIAGONALS[gate]: (H,) for gate in gates}
+    if projected:
+        shapes["projection/kernel"] = (H, P)
+    return {f"rnn/lstm_cell/{name}": generator.normal(size=shape) for name, shape in shapes.items()}
+
+
+def step(arrays: dict[str, np.ndarray], state: torch.Tensor) -> torch.Tensor:
+    """[h, c] after a step of tf.compat.v1.nn.rnn_cell.LSTMCell.call at zero input."""
+    kept = {name.partition("cell/")[2]: torch.tensor(a) for name, a in arrays.items()}
+    c, m = state[-H:], state[:-H]
+    joined = torch.cat([torch.zeros(INPUTS, dtype=c.dtype), m])
+    i, j, f, o = torch.split(joined @ kept["kernel"] + kept["bias"], H)
+    zero = torch.zeros(H, dtype=c.dtype)
+    w_f, w_i, w_o = (kept.get(DIAGONALS[g], zero) for g in ("forget", "input", "output"))
+    new = torch.sigmoid(f + 1.0 + w_f * c) * c + torch.sigmoid(i + w_i * c) * torch.tanh(j)
+    shown = torch.sigmoid(o + w_o * new) * torch.tanh(new)
+    shown = shown @ kept["projection/kernel"] if "projection/kernel" in kept else shown
+    return torch.cat([shown, new])
+
+
+ALL = ("forget", "input", "output")
+
+
+@pytest.mark.parametrize("gates", [(), ALL], ids=["plain", "peepholes"])
+def test_lambda_is_the_slope_of_the_cell_at_zero(gates: tuple[str, ...]) -> None:
+    arrays = cell(*gates)
+    recurrence = read_layer(arrays, TensorFlowLSTM())
+    assert recurrence.name == "rnn/lstm_cell"
+    origin = torch.zeros(2 * H, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda s: step(arrays, s), origin).numpy()
+    slope = jacobian[H:, H:]
+    assert_allclose(slope, np.diag(np.diag(slope)), atol=0)
+    assert_allclose(np.exp(recurrence.log_eigenvalues).real, np.diag(slope), rtol=1e-12)
+    assert recurrence.stable_by_construction is (not gates)
+    assert any("forget_bias=1.0" in sentence for sentence in recurrence.assumptions)
+
+
+@pytest.mark.parametrize("projected", [False, True])
+@pytest.mark.parametrize("gates", [(), ("output",), ALL], ids=["plain", "output", "all"])
+def test_the_jacobian_of_the_whole_step(gates: tuple[str, ...], projected: bool) -> None:
+    arrays = cell(*gates, projected=projected)
+    store = MemoryStore(arrays)
+    (match,) = TensorFlowLSTM().find(store.tensors)
+    hidden = TensorFlowLSTM().read(store, match, ReadOptions(spectra=True)).hidden
+    assert hidden is not None
+    assert hidden.jacobian is not None
+    origin = torch.zeros(H + (P if projected else H), dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda s: step(arrays, s), origin)
+    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(jacobian.numpy()), 1e-11)
+    assert bool(hidden.gates) is not projected
+
+
+def test_derivatives() -> None:
+    blocks = {"input": 0, "cell": 1, "forget": 2}
+    elements = {f"bias[{g}]": slice(k * H, (k + 1) * H) for g, k in blocks.items()}
+    check_derivatives(cell(*ALL), TensorFlowLSTM(), elements=elements)
+    check_derivatives(cell(), TensorFlowLSTM(), elements=elements, forget_bias="0.5")
+
+
+def test_a_large_peephole_turns_the_eigenvalue_over() -> None:
+    arrays = cell("input")
+    arrays["rnn/lstm_cell/w_i_diag"] = np.array([-100.0, 100.0, 0.0, 1e-12])
+    recurrence = read_layer(arrays, TensorFlowLSTM())
+    i, j, f, _ = np.split(arrays["rnn/lstm_cell/bias"], 4)
+    slope = np.exp(-i) / (1 + np.exp(-i)) ** 2
+    expected = 1 / (1 + np.exp(-f - 1)) + arrays["rnn/lstm_cell/w_i_diag"] * slope * np.tanh(j)
+    assert expected.min() < 0
+    assert expected.max() > 1
+    assert_allclose(np.exp(recurrence.log_eigenvalues), expected, rtol=1e-12)
+
+
+def test_what_is_taken_for_a_cell() -> None:
+    arrays = {"dense/kernel": np.zeros((7, 16)), "dense/bias": np.zeros(16)}
+    assert match_of(arrays, TensorFlowLSTM()) == []
+    peephole = arrays | {"dense/w_f_diag": np.zeros(4)}
+    assert [match.layer for match in match_of(peephole, TensorFlowLSTM())] == ["dense"]
+    keras = {
+        "lstm/lstm_cell/kernel": np.zeros((7, 16)),
+        "lstm/lstm_cell/recurrent_kernel": np.zeros((4, 16)),
+        "lstm/lstm_cell/bias": np.zeros(16),
+    }
+    assert match_of(keras, TensorFlowLSTM()) == []
+    convolution = {
+        "rnn/conv_lstm_cell/kernel": np.zeros((3, 3, 7, 16)),
+        "rnn/conv_lstm_cell/bias": np.zeros(16),
+    }
+    assert match_of(convolution, TensorFlowLSTM()) == []
+
+
+def test_a_peephole_of_another_size_is_refused() -> None:
+    arrays = cell("input") | {"rnn/lstm_cell/w_i_diag": np.zeros(5)}
+    with pytest.raises(TensorError, match="w_i_diag"):
+        read_layer(arrays, TensorFlowLSTM())
