@@ -13,6 +13,7 @@ COMMANDS = {
     "inspect": "Report on every recurrent layer of a checkpoint.",
     "predict": "The theory alone: what memory costs under a parametrisation, no checkpoint needed.",
     "autocorrelation": "Estimate an input's autocorrelation and fit a mixture of decays to it.",
+    "hessian": "The curvature of the loss: which parameters couple, and what Adam can mend.",
     "families": "List the recurrent families that are recognised, and by what.",
     "formats": "List the checkpoint formats that are read, and by what each is recognised.",
     "train": "Train a small network on the linear teacher-student task and save it.",

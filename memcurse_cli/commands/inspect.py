@@ -7,29 +7,27 @@ from typing import Annotated
 import typer
 
 from memcurse_cli.commands.options import (
+    AssumeOption,
     AutocorrelationOption,
+    DeviceOption,
+    FamilyOption,
     HorizonOption,
     JsonOption,
+    LayerOption,
+    OneRhoOption,
     OutputOption,
     QuietOption,
     ReadoutOption,
     emit,
+    read_assumptions,
 )
-from memcurse_cli.errors import UsageError
 
 
 def inspect(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH", help="Checkpoints: files, directories or URLs.")
     ],
-    rho: Annotated[
-        float | None,
-        typer.Option(
-            "--rho",
-            metavar="RHO",
-            help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.",
-        ),
-    ] = None,
+    rho: OneRhoOption = None,
     autocorrelation: AutocorrelationOption = None,
     horizon: HorizonOption = None,
     readout: ReadoutOption = None,
@@ -42,15 +40,17 @@ def inspect(
     cursed_limit: Annotated[
         float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
     ] = 1.0,
-    family: Annotated[
-        str | None,
-        typer.Option("--family", metavar="NAME", help="Read as this family only."),
-    ] = None,
-    layer: Annotated[
-        list[str] | None,
-        typer.Option("--layer", metavar="GLOB", help="Only layers whose name matches; repeatable."),
-    ] = None,
-    assume: Annotated[
+    family: FamilyOption = None,
+    layer: LayerOption = None,
+    assume: AssumeOption = None,
+    device: DeviceOption = "auto",
+    values: Annotated[
+        bool, typer.Option("--values", help="Put every eigenvalue into the JSON.")
+    ] = False,
+    spectra: Annotated[
+        bool,
+        typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights."),
+    ] = False,
     rewrite_as: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,24 +68,6 @@ def inspect(
             help="Show them with γ = √(1-|λ|²) too: its own parameter, or computed from λ.",
         ),
     ] = None,
-        list[str] | None,
-        typer.Option(
-            "--assume",
-            metavar="KEY=VALUE",
-            help="What the checkpoint does not store, as discretization=bilinear; repeatable.",
-        ),
-    ] = None,
-    device: Annotated[
-        str,
-        typer.Option("--device", metavar="auto|cpu|cuda[:i]", help="For eigendecompositions."),
-    ] = "auto",
-    values: Annotated[
-        bool, typer.Option("--values", help="Put every eigenvalue into the JSON.")
-    ] = False,
-    spectra: Annotated[
-        bool,
-        typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights."),
-    ] = False,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show every layer, also those that look alike.")
     ] = False,
@@ -100,10 +82,8 @@ def inspect(
     from memcurse_cli.commands.progress import layer_progress
     from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
 
-    assumptions = dict(map(_assumption, assume or []))
+    assumptions = read_assumptions(assume)
     reports = []
-                    rewrite_as=rewrite_as or (),
-                    normalize=normalize,
     for path in paths:
         with layer_progress(path, quiet=quiet) as progress:
             reports.append(
@@ -122,6 +102,8 @@ def inspect(
                     device=device,
                     values=values,
                     spectra=spectra,
+                    rewrite_as=rewrite_as or (),
+                    normalize=normalize,
                     progress=progress,
                 )
             )
@@ -138,14 +120,3 @@ def inspect(
 
         pages.append(summary_text(reports, file=output))
     emit("\n".join(pages), output)
-
-
-def _assumption(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not (key and separator and value):
-        raise UsageError(
-            f"{text!r} is not KEY=VALUE",
-            where="--assume",
-            remedy="for example --assume discretization=bilinear; see memcurse families",
-        )
-    return key.strip(), value.strip()

@@ -49,6 +49,34 @@ ReadoutOption = Annotated[
         "are those of a loss over every step.",
     ),
 ]
+OneRhoOption = Annotated[
+    float | None,
+    typer.Option(
+        "--rho",
+        metavar="RHO",
+        help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.",
+    ),
+]
+FamilyOption = Annotated[
+    str | None,
+    typer.Option("--family", metavar="NAME", help="Read as this family only."),
+]
+LayerOption = Annotated[
+    list[str] | None,
+    typer.Option("--layer", metavar="GLOB", help="Only layers whose name matches; repeatable."),
+]
+AssumeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assume",
+        metavar="KEY=VALUE",
+        help="What the checkpoint does not store, as discretization=bilinear; repeatable.",
+    ),
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option("--device", metavar="auto|cpu|cuda[:i]", help="For eigendecompositions."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[
     Path | None,
@@ -59,6 +87,26 @@ OutputOption = Annotated[
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")
 ]
+
+
+def read_assumptions(given: list[str] | None) -> dict[str, str]:
+    """The values of ``--assume``, by key.
+
+    Raises:
+        UsageError: one that is not KEY=VALUE.
+    """
+    return dict(map(_assumption, given or []))
+
+
+def _assumption(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not (key and separator and value):
+        raise UsageError(
+            f"{text!r} is not KEY=VALUE",
+            where="--assume",
+            remedy="for example --assume discretization=bilinear; see memcurse families",
+        )
+    return key.strip(), value.strip()
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -73,12 +121,21 @@ def emit(text: str, output: Path | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
+    write_file(output, text.encode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     try:
-        write_whole(output, text.encode())
+        write_whole(path, content)
     except OSError as error:
         raise UsageError(
             f"cannot be written: {error.strerror or error}",
-            where=str(output),
+            where=str(path),
             remedy="name a file in a folder that exists and is writable",
         ) from error
 

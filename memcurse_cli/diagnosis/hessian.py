@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.report import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.theory.diagonality import diagonality_scores
 from memcurse_cli.theory.hessian import LayerHessian
 
@@ -22,22 +22,10 @@ def summarise_hessian(
 ) -> tuple[HessianSummary | None, str | None]:
     """Scores of the Hessian at optimality over the recurrent parameters, or why there are none."""
     reason = _reason(recurrence, settings)
-    readin, readout = recurrence.readin, recurrence.readout
-    if reason is not None or readin is None or readout is None:
+    if reason is not None:
         return None, reason
     output = 0.0
-    hessian = LayerHessian(
-        recurrence.log_eigenvalues,
-        recurrence.log_gain,
-        recurrence.parameters,
-        readin,
-        readout,
-        channel=recurrence.channel,
-        conjugate_pairs=recurrence.conjugate_pairs,
-        autocorrelation=settings.autocorrelation,
-        horizon=settings.horizon,
-        read_at=settings.loss_readout,
-    )
+    hessian = layer_hessian(recurrence, settings)
 
     def hessians() -> Iterator[NDArray[np.float64]]:
         nonlocal output
@@ -68,8 +56,38 @@ def summarise_hessian(
     )
 
 
+def layer_hessian(
+    recurrence: Recurrence, settings: Settings, projections: Sequence[ProjectionGroup] = ()
+) -> LayerHessian:
+    """The Hessian of a layer that `hessian_reason` says nothing against."""
+    assert recurrence.readin is not None
+    assert recurrence.readout is not None
+    return LayerHessian(
+        recurrence.log_eigenvalues,
+        recurrence.log_gain,
+        recurrence.parameters,
+        recurrence.readin,
+        recurrence.readout,
+        projections,
+        channel=recurrence.channel,
+        conjugate_pairs=recurrence.conjugate_pairs,
+        autocorrelation=settings.autocorrelation,
+        horizon=settings.horizon,
+        read_at=settings.loss_readout,
+    )
+
+
 def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why a layer has no Hessian scores, or None where it has."""
+    reason = hessian_reason(recurrence, settings)
+    order = sum(group.size for group in recurrence.parameters)
+    if reason is None and recurrence.channel is None and order > LARGEST_BLOCK:
+        return f"its order of {order} is beyond the {LARGEST_BLOCK} that are formed"
+    return reason
+
+
+def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
+    """Why a layer has no Hessian at a perfect fit, or None where it has one."""
     if not recurrence.parameters:
         return "no recurrent parameter is stored"
     if recurrence.readin is None or recurrence.readout is None:
@@ -78,7 +96,4 @@ def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
         return "the checkpoint has no B or no C for it"
     if settings.horizon is None and bool(np.any(recurrence.log_eigenvalues.real >= 0)):
         return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
-    order = sum(group.size for group in recurrence.parameters)
-    if recurrence.channel is None and order > LARGEST_BLOCK:
-        return f"its order of {order} is beyond the {LARGEST_BLOCK} that are formed"
     return None

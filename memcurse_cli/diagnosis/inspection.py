@@ -11,6 +11,7 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
+from memcurse_cli.diagnosis.curves import sensitivity_curves
 from memcurse_cli.diagnosis.diagnose import diagnose
 from memcurse_cli.diagnosis.report import (
     CheckpointSummary,
@@ -27,8 +28,8 @@ from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.not_recurrent import attention_layers
-from memcurse_cli.spectra.eigendecomposition import validate_device
 from memcurse_cli.recurrences.rewriting import rewritings
+from memcurse_cli.spectra.eigendecomposition import validate_device
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.version import VERSION
 
@@ -54,9 +55,9 @@ def inspect(
     device: str = "auto",
     values: bool = False,
     spectra: bool = False,
-    progress: Progress | None = None,
     rewrite_as: Sequence[str] = (),
     normalize: str | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Report on every recurrent layer of a checkpoint.
 
@@ -78,11 +79,11 @@ def inspect(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
         values: keep every eigenvalue in the report.
         spectra: read the hidden weights of gated layers and report their spectra.
-        progress: called with (layers done, layers in all, name of the next).
         rewrite_as: other parametrisations to report every layer under, beside its own:
             real-imaginary, polar, lru, optimal or s4.
         normalize: the gain to do so with: ``own`` for γ = √(1-|λ|²) with a parameter of its own,
             ``coupled`` for the same computed from λ; by default γ is held.
+        progress: called with (layers done, layers in all, name of the next).
 
     Raises:
         CheckpointError: the file is missing, damaged or unsafe to open.
@@ -91,7 +92,7 @@ def inspect(
         UsageError: an argument outside its domain.
     """
     settings = Settings(
-        autocorrelation=_autocorrelation(rho, autocorrelation),
+        autocorrelation=choose_autocorrelation(rho, autocorrelation),
         horizon=horizon,
         horizon_source=None if horizon is None else "option",
         readout=check_readout(readout),
@@ -100,8 +101,8 @@ def inspect(
         cursed_limit=cursed_limit,
         values=values,
         spectra=spectra,
-    )
         what_if=rewritings(rewrite_as, normalize),
+    )
     validate_device(device)
     options = ReadOptions(device=device, assume=dict(assume or {}), spectra=spectra)
     validate_assumptions(options.assume)
@@ -120,7 +121,7 @@ def _inspect(
     layers: Sequence[str],
     progress: Progress | None,
 ) -> Report:
-    settings = _with_stored_horizon(settings, store.metadata)
+    settings = with_stored_horizon(settings, store.metadata)
     settings.check_readout_has_horizon()
     found = detect(store.tensors, family)
     matches = select_layers(found, layers)
@@ -162,6 +163,7 @@ def _inspect(
         skipped=tuple(skipped),
         # With one family only, the layers of the others cannot be told from attention.
         not_recurrent=_not_recurrent(store, found) if family is None else (),
+        curves=sensitivity_curves(settings) if settings.values else (),
     )
 
 
@@ -176,9 +178,14 @@ def _not_recurrent(
     return (NotRecurrent("attention", len(names), names[:EXAMPLES]),)
 
 
-def _autocorrelation(
+def choose_autocorrelation(
     rho: float | None, autocorrelation: Autocorrelation | str | None
 ) -> Autocorrelation:
+    """The mixture, or that of one ρ, or white noise.
+
+    Raises:
+        UsageError: both are given, or one that is none.
+    """
     if autocorrelation is None:
         return WHITE if rho is None else Autocorrelation.from_rho(rho)
     if rho is not None:
@@ -190,7 +197,7 @@ def _autocorrelation(
     return read_autocorrelation(autocorrelation)
 
 
-def _with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:
+def with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:
     """The settings, with the horizon that a checkpoint says it was trained at."""
     stored = metadata.get(HORIZON_KEY, "")
     if settings.horizon is not None or not stored.isdecimal() or int(stored) < 1:

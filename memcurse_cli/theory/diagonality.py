@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
 
 TOP = 10  # eigenvectors that `concentration` is averaged over
+SPECTRUM_ORDER = 1500  # the largest block whose every eigenvalue is taken where asked for
 DENSE_ORDER = 600  # above it, a few eigenvalues cost less by Lanczos than by a full solve
 
 
@@ -39,6 +41,124 @@ class DiagonalityScores:
     concentration: float
 
 
+@dataclass(frozen=True)
+class Eigenpair:
+    """An eigenvalue of one block with its eigenvector.
+
+    Attributes:
+        value: the eigenvalue.
+        vector: (N,) of unit norm.
+        scalars: (N,) the scalars that its coordinates are, where the block came with them.
+    """
+
+    value: float
+    vector: Floats
+    scalars: Integers | None
+
+    @property
+    def concentration(self) -> float:
+        """1 / Σ v_a⁴: the number of coordinates that carry it."""
+        return float(1 / np.sum(self.vector**4))
+
+
+class DiagonalityTally:
+    """The scores of a block-diagonal H whose blocks are seen one after the other.
+
+    Args:
+        spectra: whether to keep every eigenvalue of H and of D^-½ H D^-½, of blocks up to
+            `SPECTRUM_ORDER`.
+
+    Attributes:
+        top: the eigenpairs of the 10 largest eigenvalues so far, descending.
+        order: N so far.
+        trace: tr H so far.
+        complete: whether every eigenvalue was kept.
+    """
+
+    def __init__(self, *, spectra: bool = False) -> None:
+        self.top: list[Eigenpair] = []
+        self.order = 0
+        self.trace = 0.0
+        self.complete = spectra
+        self._on_diagonal, self._everywhere, self._residual = 0.0, 0.0, 0.0
+        self._spectra: list[Floats] = []
+        self._scaled_spectra: list[Floats] = []
+
+    def add(self, hessians: Floats, scalars: Integers | None = None) -> None:
+        """Blocks of one shape.
+
+        Args:
+            hessians: (blocks, N, N) symmetric positive semi-definite.
+            scalars: (blocks, N) the scalars of each, for `top`.
+
+        Raises:
+            OverflowError: an element or its square is not finite.
+        """
+        diagonal = np.diagonal(hessians, axis1=1, axis2=2)
+        norms = _norms(hessians)
+        self.order += diagonal.size
+        self.trace += float(diagonal.sum())
+        self._on_diagonal += float(np.sum(diagonal**2))
+        self._everywhere += float(np.sum(norms**2))
+        if not np.isfinite(self._everywhere):
+            raise OverflowError("the squares of a Hessian's elements have no finite sum")
+        scaled = correlations(hessians)
+        if self.complete and hessians.shape[1] <= SPECTRUM_ORDER:
+            values = np.asarray(np.linalg.eigvalsh(scaled), np.float64)
+            self._scaled_spectra.append(values.ravel())
+            self._residual = max(self._residual, float(values.max(initial=0)))
+            values, vectors = (np.asarray(part, np.float64) for part in np.linalg.eigh(hessians))
+            self._spectra.append(values.ravel())
+            for index in np.argsort(-norms).tolist():
+                if self._is_full_of(norms[index]):
+                    break
+                self._take(values[index, ::-1], vectors[index, :, ::-1], scalars, index)
+            return
+        self.complete = False
+        # A norm bounds an eigenvalue: most blocks need none of their own.
+        bounds = _norms(scaled)
+        for index in np.argsort(-bounds).tolist():
+            if bounds[index] <= self._residual:
+                break
+            self._residual = max(self._residual, float(largest(scaled[index], 1)[0][0]))
+        for index in np.argsort(-norms).tolist():
+            if self._is_full_of(norms[index]):
+                break
+            self._take(*largest(hessians[index], TOP), scalars, index)
+
+    def spectra(self) -> tuple[Floats, Floats] | None:
+        """Every eigenvalue of H and of D^-½ H D^-½, descending, or None where not all were kept."""
+        if not (self.complete and self._spectra):
+            return None
+        whole, scaled = np.concatenate(self._spectra), np.concatenate(self._scaled_spectra)
+        return np.sort(whole)[::-1], np.sort(scaled)[::-1]
+
+    def scores(self) -> DiagonalityScores | None:
+        """The scores so far, or None where H is zero or empty."""
+        if self._everywhere == 0:
+            return None
+        return DiagonalityScores(
+            order=self.order,
+            trace=self.trace,
+            diagonality=self._on_diagonal / self._everywhere,
+            sharpness=self.top[0].value,
+            adam_residual=self._residual,
+            concentration=float(np.mean([pair.concentration for pair in self.top])),
+        )
+
+    def _is_full_of(self, bound: float) -> bool:
+        """Whether no eigenvalue up to a bound can be among the largest any more."""
+        return len(self.top) == TOP and bound <= self.top[-1].value
+
+    def _take(self, values: Floats, vectors: Floats, scalars: Integers | None, index: int) -> None:
+        own = None if scalars is None else scalars[index]
+        found = [
+            Eigenpair(float(value), vector.copy(), own)
+            for value, vector in zip(values[:TOP], vectors.T[:TOP], strict=True)
+        ]
+        self.top = heapq.nlargest(TOP, [*self.top, *found], key=lambda pair: pair.value)
+
+
 def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
     """The scores of a block-diagonal H, one block after the other.
 
@@ -52,42 +172,18 @@ def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
     Raises:
         OverflowError: an element or its square is not finite.
     """
-    order, trace, on_diagonal, everywhere, residual = 0, 0.0, 0.0, 0.0, 0.0
-    top: list[tuple[float, float]] = []
+    tally = DiagonalityTally()
     for hessians in blocks:
-        diagonal = np.diagonal(hessians, axis1=1, axis2=2)
-        norms = _norms(hessians)
-        order += diagonal.size
-        trace += float(diagonal.sum())
-        on_diagonal += float(np.sum(diagonal**2))
-        everywhere += float(np.sum(norms**2))
-        if not np.isfinite(everywhere):
-            raise OverflowError("the squares of a Hessian's elements have no finite sum")
-        root = np.sqrt(np.maximum(diagonal, 0))
-        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
-        scaled = inverse[:, :, None] * hessians * inverse[:, None, :]
-        # A norm bounds an eigenvalue: most blocks need none of their own.
-        bounds = _norms(scaled)
-        for index in np.argsort(-bounds).tolist():
-            if bounds[index] <= residual:
-                break
-            residual = max(residual, float(_largest(scaled[index], 1)[0][0]))
-        for index in np.argsort(-norms).tolist():
-            if len(top) == TOP and norms[index] <= top[-1][0]:
-                break
-            values, vectors = _largest(hessians[index], TOP)
-            carried = 1 / np.sum(vectors**4, axis=0)
-            top = heapq.nlargest(TOP, [*top, *zip(values.tolist(), carried.tolist(), strict=True)])
-    if everywhere == 0:
-        return None
-    return DiagonalityScores(
-        order=order,
-        trace=trace,
-        diagonality=on_diagonal / everywhere,
-        sharpness=top[0][0],
-        adam_residual=residual,
-        concentration=float(np.mean([carried for _, carried in top])),
-    )
+        tally.add(hessians)
+    return tally.scores()
+
+
+def correlations(hessians: Floats) -> Floats:
+    """(blocks, N, N) D^-½ H D^-½; rows and columns of H_aa = 0 are zero."""
+    diagonal = np.diagonal(hessians, axis1=1, axis2=2)
+    root = np.sqrt(np.maximum(diagonal, 0))
+    inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    return inverse[:, :, None] * hessians * inverse[:, None, :]
 
 
 def _norms(matrices: Floats) -> Floats:
@@ -95,7 +191,7 @@ def _norms(matrices: Floats) -> Floats:
     return np.asarray(np.sqrt(np.einsum("kij,kij->k", matrices, matrices)))
 
 
-def _largest(matrix: Floats, count: int) -> tuple[Floats, Floats]:
+def largest(matrix: Floats, count: int) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a symmetric matrix, descending, and their eigenvectors."""
     size = matrix.shape[0]
     count = min(count, size)

@@ -22,6 +22,8 @@ PRINTING = [
     ("inspect", SAMPLE, "--json"),
     ("predict", "--rho", "0.5"),
     ("predict", "--plot"),
+    ("hessian", SAMPLE),
+    ("hessian", SAMPLE, "--json"),
     ("families",),
     ("formats",),
 ]
@@ -74,7 +76,12 @@ def test_a_locale_without_unicode_gets_ascii(arguments: tuple[str | Path, ...]) 
 
 @pytest.mark.parametrize("width", ["40", "60"])
 def test_a_narrow_terminal_is_kept_to(width: str) -> None:
-    for arguments in (("inspect", SAMPLE), ("predict", "--rho", "0.5"), ("formats",)):
+    for arguments in (
+        ("inspect", SAMPLE),
+        ("predict", "--rho", "0.5"),
+        ("hessian", SAMPLE),
+        ("formats",),
+    ):
         result = memcurse(*arguments, environment={"COLUMNS": width})
         assert result.returncode == 0
         assert max(map(len, result.stdout.splitlines())) <= int(width)
