@@ -136,9 +136,10 @@ def _with_steps(
         z_slope = _complex(real * slope.real, imag * slope.imag)
         along = np.asarray(z_slope / z - slope / rate, dtype=np.complex128)
         untied.append(Part(role, name, values, np.arange(rate.size), z_slope, along))
-    for column, (part, slope) in enumerate(((REAL, z.real + 0j), (IMAGINARY, 1j * z.imag))):
+    shares = {REAL: _complex(z.real, 0), IMAGINARY: _complex(0, z.imag)}
+    for column, (part, share) in enumerate(shares.items()):
         values = stored[:, column].copy()
-        untied.append(Part("log_dt", f"log_dt[{part}]", values, scalar, slope, slope / z))
+        untied.append(Part("log_dt", f"log_dt[{part}]", values, scalar, share, share / z))
     return Modes(z, np.log(z / rate), tuple(untied))
 
 

@@ -6,6 +6,7 @@ from memcurse_cli.recurrences.complex_diagonal import ComplexDiagonalRNN
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
 from memcurse_cli.recurrences.dss import DSS
+from memcurse_cli.recurrences.ema import EMA
 from memcurse_cli.recurrences.family import Family
 from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM, FlaxMGU, FlaxSimpleCell
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
@@ -70,6 +71,7 @@ FAMILIES: tuple[Family, ...] = (
     FlaxMGU(),
     FlaxSimpleCell(),
     DSS(),
+    EMA(),
     S4DPLR(),
     S4D(),
     S5(),
