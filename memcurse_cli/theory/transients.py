@@ -1,0 +1,165 @@
+"""What a stable matrix does before it decays.
+
+Eigenvalues tell how ``‖A^k‖`` ends; for a matrix that is not normal it can grow first, by at least
+the Kreiss constant and by at most e·n times that (Kreiss 1962; Trefethen & Embree 2005, theorem
+18.1), ``K(A) = sup_{|z|>1} (|z| - 1) ‖(z - A)⁻¹‖ <= sup_k ‖A^k‖ <= e n K(A)``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.spectra.lanczos import largest_eigenvalue
+from memcurse_cli.theory.eigenbasis import Eigenbasis
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+
+DIRECT_SIZE = 100  # up to here a singular value decomposition costs less than an iteration
+OCTAVES = 40  # A^(2^40) of a stable matrix has decayed, or its |λ| are 1 to rounding
+REFINED = 8  # powers between the two around the largest
+RADII, ANGLES = 8, 16  # the first grid outside the unit circle
+ZOOMS = 3  # grids around the best point, each a quarter as wide
+ITERATIONS = 5  # of the power iteration on the resolvent: every one of them gives a lower bound
+
+
+class TransientGrowth(NamedTuple):
+    """The largest ‖A^k‖₂ found.
+
+    Attributes:
+        growth: the norm, at least 1 (k = 0).
+        step: its k.
+    """
+
+    growth: float
+    step: int
+
+
+def transient_growth(matrix: Floats) -> TransientGrowth:
+    """The largest 2-norm of a power of A, over two k per octave and eight around the best.
+
+    It ends where ‖A^k‖_F <= 1: every later power is one of the earlier ones times a contraction.
+
+    Args:
+        matrix: (n, n) real A, all |λ| < 1.
+    """
+    best = TransientGrowth(1.0, 0)
+    tried: dict[int, Floats] = {}
+
+    def look(step: int, power: Floats) -> None:
+        nonlocal best
+        # The Frobenius norm is never below the other.
+        if float(np.linalg.norm(power)) > best.growth:
+            norm = _norm(power)
+            if norm > best.growth:
+                best = TransientGrowth(norm, step)
+
+    power, step = matrix, 1
+    for _ in range(OCTAVES):
+        tried[step] = power
+        look(step, power)
+        if not float(np.linalg.norm(power)) > 1:
+            break
+        if step > 1:
+            tried[step + step // 2] = power @ tried[step // 2]
+            look(step + step // 2, tried[step + step // 2])
+        power, step = power @ power, 2 * step
+    steps = sorted(tried)
+    if best.step in tried:
+        place = steps.index(best.step)
+        low, high = steps[max(place - 1, 0)], steps[min(place + 1, len(steps) - 1)]
+        stride = max(1, (high - low) // REFINED)
+        forward, moved = np.linalg.matrix_power(matrix, stride), tried[low]
+        for step in range(low + stride, high, stride):
+            moved = moved @ forward
+            look(step, moved)
+    return best
+
+
+def _norm(matrix: Floats) -> float:
+    """‖M‖₂."""
+    if len(matrix) <= DIRECT_SIZE:
+        return float(np.linalg.norm(matrix, 2))
+    scale = float(np.abs(matrix).max())
+    scaled = matrix / scale
+
+    def apply(vector: Floats) -> Floats:
+        return np.asarray(scaled.T @ (scaled @ vector))
+
+    return scale * float(np.sqrt(largest_eigenvalue(apply, len(matrix))))
+
+
+def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
+    """A lower bound on the Kreiss constant: the best point of a grid that is refined twice.
+
+    Every value is ‖(z - A)⁻¹ v‖ / ‖v‖ for some v, so that it is a bound however coarse the grid.
+
+    Args:
+        matrix: (n, n) real A, all |λ| < 1.
+        basis: its eigenbasis, or None where κ(P) is too large for it to be used.
+    """
+    resolvent = _SchurResolvent(matrix) if basis is None else _ModalResolvent(basis)
+    best = 1.0  # of |z| → ∞
+    # A is real: the lower half plane repeats the upper one.
+    log_radius, angle = np.log(0.1), np.pi / 2
+    width = (np.log(10.0) * 3, np.pi / 2)
+    for zoom in range(ZOOMS + 1):
+        excess = np.exp(np.linspace(log_radius - width[0], log_radius + width[0], RADII))
+        angles = np.linspace(angle - width[1], angle + width[1], ANGLES >> (zoom > 0))
+        grid = ((1 + excess)[:, None] * np.exp(1j * angles)).ravel()
+        found = (np.abs(grid) - 1) * resolvent.norms(grid)
+        place = int(np.argmax(found))
+        best = max(best, float(found[place]))
+        log_radius, angle = np.log(np.abs(grid[place]) - 1), float(np.angle(grid[place]))
+        width = (width[0] / 4, width[1] / 4)
+    return best
+
+
+class _ModalResolvent:
+    def __init__(self, basis: Eigenbasis) -> None:
+        self._vectors = basis.vectors
+        self._inverse = np.linalg.inv(basis.vectors)
+        self._eigenvalues = np.exp(basis.log_eigenvalues)
+
+    def norms(self, points: Complexes) -> Floats:
+        """(points,) lower bounds on ‖(z - A)⁻¹‖₂, all points at once."""
+        gap = points[None, :] - self._eigenvalues[:, None]
+        right, left = self._vectors, self._inverse
+        generator = np.random.default_rng(0)  # the same report every time
+        start = generator.normal(size=(len(gap), 1)) * np.ones(points.size)
+        vector = start.astype(np.complex128)
+        norm = np.zeros(points.size)
+        for _ in range(ITERATIONS):
+            vector /= np.linalg.norm(vector, axis=0)
+            image = right @ ((left @ vector) / gap)
+            norm = np.maximum(norm, np.linalg.norm(image, axis=0))
+            vector = left.conj().T @ ((right.conj().T @ image) / gap.conj())
+        return norm
+
+
+class _SchurResolvent:
+    def __init__(self, matrix: Floats) -> None:
+        import scipy.linalg
+
+        self._triangle = scipy.linalg.schur(matrix, output="complex")[0]
+
+    def norms(self, points: Complexes) -> Floats:
+        """(points,) lower bounds on ‖(z - A)⁻¹‖₂ = ‖(z - T)⁻¹‖₂."""
+        from scipy.linalg import solve_triangular
+
+        size = len(self._triangle)
+        norms = np.empty(points.size)
+        for place, point in enumerate(points.tolist()):
+            shifted = point * np.eye(size) - self._triangle
+            vector = np.random.default_rng(0).normal(size=size).astype(np.complex128)
+            norm = 0.0
+            for _ in range(ITERATIONS):
+                vector /= np.linalg.norm(vector)
+                image = solve_triangular(shifted, vector)
+                norm = max(norm, float(np.linalg.norm(image)))
+                vector = solve_triangular(shifted, image, trans="C")
+            norms[place] = norm
+        return norms

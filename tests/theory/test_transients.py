@@ -1,0 +1,82 @@
+"""Powers one by one and resolvents by inversion, against what is found without trying them all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from theory.matrices import eigenbasis, jordan, random
+
+from memcurse_cli.theory import transients
+from memcurse_cli.theory.transients import kreiss_bound, transient_growth
+
+Floats = NDArray[np.float64]
+
+
+def sheared(size: int, strength: float, seed: int = 0) -> Floats:
+    generator = np.random.default_rng(seed)
+    upper = strength * np.triu(generator.normal(size=(size, size)), 1)
+    return np.diag(generator.uniform(-0.95, 0.95, size)) + upper
+
+
+SHEARED = [sheared(12, strength) for strength in (0.1, 0.5, 1.0)]
+OTHERS = [random(16, 0.99, 1), jordan(5, 0.9), np.array([[0.5, 300.0], [0.0, 0.6]])]
+
+
+def every_power(matrix: Floats) -> list[float]:
+    norms, power = [], np.eye(len(matrix))
+    for _ in range(600):
+        norms.append(float(np.linalg.norm(power, 2)))
+        power = power @ matrix
+    return norms
+
+
+@pytest.mark.parametrize("place", range(len(SHEARED + OTHERS)))
+@pytest.mark.parametrize("direct", [True, False])
+def test_the_largest_power(place: int, direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not direct:
+        monkeypatch.setattr(transients, "DIRECT_SIZE", 1)
+    matrix = (SHEARED + OTHERS)[place]
+    norms = every_power(matrix)
+    found = transient_growth(matrix)
+    assert found.growth == pytest.approx(norms[found.step], rel=1e-8)
+    assert 0.98 * max(norms) < found.growth <= max(norms) * (1 + 1e-9)
+
+
+def test_a_normal_matrix_never_grows() -> None:
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(8, 8)))[0]
+    assert transient_growth(0.999 * rotation) == (1.0, 0)
+    assert kreiss_bound(0.9 * rotation, eigenbasis(0.9 * rotation)) == pytest.approx(1)
+    assert transient_growth(np.zeros((3, 3))) == (1.0, 0)
+
+
+@pytest.mark.parametrize("place", range(len(SHEARED + OTHERS)))
+def test_the_kreiss_constant_bounds_the_growth(place: int) -> None:
+    matrix = (SHEARED + OTHERS)[place]
+    growth = max(every_power(matrix))
+    bases = [None] if place == len(SHEARED) + 1 else [eigenbasis(matrix), None]
+    for basis in bases:
+        found = kreiss_bound(matrix, basis)
+        assert 1 <= found <= growth * (1 + 1e-6)
+        assert growth <= np.e * len(matrix) * found * 1.05
+        assert found > 0.9 * by_inversion(matrix)
+
+
+def by_inversion(matrix: Floats) -> float:
+    """The best of a fine grid, every resolvent's norm by singular values."""
+    best = 1.0
+    for excess in np.geomspace(1e-3, 30, 40):
+        for angle in np.linspace(0, np.pi, 40):
+            shifted = (1 + excess) * np.exp(1j * angle) * np.eye(len(matrix)) - matrix
+            best = max(best, float(excess / np.linalg.svd(shifted, compute_uv=False)[-1]))
+    return best
+
+
+def test_two_by_two_in_closed_form() -> None:
+    """(z - A)⁻¹ of a nilpotent shear has the norm of [[1/z, c/z²], [0, 1/z]]."""
+    matrix = np.array([[0.0, 50.0], [0.0, 0.0]])
+    z = np.linspace(1.001, 10, 20000)
+    inverse = np.array([[1 / z, 50 / z**2], [0 * z, 1 / z]]).transpose(2, 0, 1)
+    wanted = np.max((z - 1) * np.linalg.norm(inverse, 2, axis=(1, 2)))
+    assert kreiss_bound(matrix, None) == pytest.approx(wanted, rel=1e-2)
+    assert transient_growth(matrix) == (pytest.approx(50.0), 1)
