@@ -165,7 +165,9 @@ class Recurrence:
             otherwise ``y = Re[C h]``.
         multiplicity: how many identical states each eigenvalue drives (Mamba-2: head × state).
         input_dependent: λ or γ depends on the input; the numbers are those at zero input.
-        stable_by_construction: no value of the parameters gives |λ| ≥ 1.
+        stable_by_construction: no value of the parameters gives |λ| ≥ 1, or |λ| > 1 in a layer
+            that is ``unitary``.
+        unitary: |λ| = 1 for every eigenvalue, by design: nothing decays by itself.
         assumptions: what the checkpoint does not say and was assumed, one sentence each.
         dense: the dense matrix, or None for a diagonal layer.
         hidden_feedback: a gate or the candidate also sees the hidden state through a dense
@@ -195,6 +197,7 @@ class Recurrence:
     hidden_feedback: bool = False
     hidden: HiddenSpectra | None = None
     rank_one: RankOneCorrection | None = None
+    unitary: bool = False
     projections: tuple[ProjectionGroup, ...] = ()
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcurse_cli.recurrences.annotated_s4 import AnnotatedS4, AnnotatedS4D
 from memcurse_cli.recurrences.complex_diagonal import ComplexDiagonalRNN
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
@@ -14,18 +15,22 @@ from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
 from memcurse_cli.recurrences.hgrn import HGRN
+from memcurse_cli.recurrences.ind_rnn import IndRNN
 from memcurse_cli.recurrences.kda import KDA
 from memcurse_cli.recurrences.keras_cells import KerasGRU, KerasLSTM, KerasSimpleRNN
 from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
+from memcurse_cli.recurrences.lem import LEM
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
 from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
 from memcurse_cli.recurrences.mamba import Mamba
 from memcurse_cli.recurrences.mamba2 import Mamba2
 from memcurse_cli.recurrences.mamba3 import Mamba3
+from memcurse_cli.recurrences.mgu import MGU
 from memcurse_cli.recurrences.min_gru import MinGRU
 from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.mlstm import MLSTM
+from memcurse_cli.recurrences.multiplicative_lstm import MultiplicativeLSTM
 from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM, OnnxRNN
 from memcurse_cli.recurrences.qrnn import QRNN
 from memcurse_cli.recurrences.retnet import RetNet
@@ -38,6 +43,7 @@ from memcurse_cli.recurrences.s5 import S5
 from memcurse_cli.recurrences.slstm import SLSTM
 from memcurse_cli.recurrences.sru import SRU
 from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
+from memcurse_cli.recurrences.unicornn import UnICORNN
 
 FAMILIES: tuple[Family, ...] = (
     LRU(),
@@ -57,8 +63,13 @@ FAMILIES: tuple[Family, ...] = (
     MinLSTM(),
     SRU(),
     QRNN(),
+    MultiplicativeLSTM(),
     LSTM(),
     GRU(),
+    MGU(),
+    LEM(),
+    UnICORNN(),
+    IndRNN(),
     KerasLSTM(),
     KerasGRU(),
     KerasSimpleRNN(),
@@ -70,6 +81,8 @@ FAMILIES: tuple[Family, ...] = (
     FlaxGRU(),
     FlaxMGU(),
     FlaxSimpleCell(),
+    AnnotatedS4(),
+    AnnotatedS4D(),
     DSS(),
     EMA(),
     S4DPLR(),

@@ -44,11 +44,15 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
     if not unstable:
         return
     top = facts.eigenvalues.modulus.max
-    if facts.recurrence.rank_one is not None and not facts.recurrence.parameters:
+    written_over = facts.recurrence.rank_one is not None and not facts.recurrence.parameters
+    if written_over or facts.recurrence.unitary:
         yield UNSTABLE.finding(
             "info",
             f"{count(unstable, 'eigenvalue')} of 1 at zero input, by design: nothing decays by "
-            "itself, and only what is written over is forgotten",
+            "itself, and only what is written over is forgotten"
+            if written_over
+            else f"|λ| = 1 for all {count(unstable, 'eigenvalue')}, by design: the linear part "
+            "turns the state and lets nothing decay",
             "give --horizon T for the figures of a T-step sequence"
             if facts.settings.horizon is None
             else "",
