@@ -13,29 +13,65 @@ from typing import Any, NoReturn
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.hdf5_dataset import Dataset
+from memcurse_cli.checkpoints.hdf5_dense import LINK_NAMES, FractalHeap, tree_records
+from memcurse_cli.checkpoints.hdf5_fields import UNDEFINED, unpack
 from memcurse_cli.checkpoints.hdf5_header import (
     LAYOUT,
     LINK,
     LINK_INFO,
     SYMBOL_TABLE,
-    UNDEFINED,
     Messages,
     first_message,
     read_messages,
     text_attribute,
-    unpack,
 )
 from memcurse_cli.checkpoints.lazy import LazyTensor
 from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.source import Directory, File
 from memcurse_cli.checkpoints.training_state import Path
 from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_TENSORS
 from memcurse_cli.errors import CheckpointError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-MAX_HEAP_BYTES = 100_000_000
+LARGEST_HEAP = 100_000_000
+# A header is read once or twice, and what many of them share not much more often.
+MAX_READINGS = 16
+READ_COST = 64
 _HARD, _SOFT, _EXTERNAL = 0, 1, 64
 _SYMBOL_BYTES = 40
+
+
+class Metered:
+    """A file of which only so much may be read: lists that many groups share are read for each.
+
+    Attributes:
+        left: how many bytes may still be read, or None for any number.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.path, self.size = file.path, file.size
+        self.left: int | None = MAX_READINGS * file.size + LARGEST_HEAP
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``.
+
+        Raises:
+            ValueError: too much has been read.
+        """
+        if self.left is not None:
+            self.left -= length + READ_COST
+            if self.left < 0:
+                raise ValueError("its headers refer to one another without end")
+        return self._file.read(offset, length)
+
+    def directory(self) -> Directory:
+        """The directory that it lies in."""
+        return self._file.directory()
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
 
 
 class Hdf5File:
@@ -51,7 +87,7 @@ class Hdf5File:
     """
 
     def __init__(self, file: File) -> None:
-        self._file = file
+        self._file = metered = Metered(file)
         self.groups: dict[Path, str] = {}
         self._headers: dict[Path, Messages] = {}
         self._found: list[tuple[int, Path, LazyTensor]] = []
@@ -61,6 +97,7 @@ class Hdf5File:
             self._walk(self._root())
         except ValueError as error:
             self._refuse((), str(error))
+        metered.left = None
         # Headers are written one after another, so that their addresses give the model's order.
         self._found.sort(key=lambda entry: entry[0])
         self.datasets = {path: tensor for _, path, tensor in self._found}
@@ -83,14 +120,20 @@ class Hdf5File:
             self._refuse(path, str(error))
 
     def _root(self) -> int:
-        head = bytes(self._file.read(0, 100))
-        version = head[8]
+        (version,) = self._file.read(8, 1)
+        if version > 3:
+            raise ValueError(f"its superblock has version {version}")
         if version > 1:
-            raise ValueError("it has the layout of libver='latest', which Keras does not write")
-        if head[13:15] != b"\x08\x08":
+            head = bytes(self._file.read(0, 48))
+            sizes = head[9:11]
+            base, _, end, root = unpack("4Q", head, 12)
+        else:
+            head = bytes(self._file.read(0, 100))
+            sizes = head[13:15]
+            # Version 1 has four more bytes before the addresses.
+            base, _, end, _, _, root = unpack("6Q", head, 24 + 4 * version)
+        if sizes != b"\x08\x08":
             raise ValueError("its addresses have not 8 bytes")
-        # Version 1 has four more bytes before the addresses.
-        base, _, end, _, _, root = unpack("6Q", head, 24 + 4 * version)
         if base != 0:
             raise ValueError("it does not begin at its first byte")
         if end > self._file.size:
@@ -151,12 +194,19 @@ class Hdf5File:
         info = first_message(messages, LINK_INFO)
         if info is not None:
             _, flags = unpack("BB", info)
-            (names,) = unpack("Q", info, 10 if flags & 1 else 2)
-            if names != UNDEFINED:
-                raise ValueError("it lists names as libver='latest' does, which Keras does not")
+            address, names = unpack("QQ", info, 10 if flags & 1 else 2)
+            if address != UNDEFINED:
+                yield from self._dense(path, FractalHeap(self._file, address), names)
         for kind, body in messages:
             if kind == LINK:
                 yield from self._link(path, body)
+
+    def _dense(self, path: Path, heap: FractalHeap, names: int) -> Iterator[tuple[str, int]]:
+        for record in tree_records(self._file, names, LINK_NAMES):
+            body = heap.object(record[4:])
+            if body is None:
+                raise ValueError("a name is stored apart from the others")
+            yield from self._link(path, body)
 
     def _link(self, path: Path, body: bytes) -> Iterator[tuple[str, int]]:
         version, flags = unpack("BB", body)
@@ -182,7 +232,7 @@ class Hdf5File:
     def _heap(self, address: int) -> bytes:
         header = bytes(self._file.read(address, 32))
         size, _, start = unpack("QQQ", header, 8)
-        if not header.startswith(b"HEAP") or size > MAX_HEAP_BYTES:
+        if not header.startswith(b"HEAP") or size > LARGEST_HEAP:
             raise ValueError(f"there is no heap of names at byte {address}")
         return bytes(self._file.read(start, size))
 

@@ -1,55 +1,52 @@
 """An HDF5 dataset: where its elements lie, and how they are read.
 
-Elements are contiguous, part of the header, or in chunks that a B-tree lists, which may be
-deflated, shuffled and checksummed. Whatever would lie outside the file is refused.
+Elements are contiguous, part of the header, or in chunks (`hdf5_chunks`), which may be deflated,
+shuffled and checksummed. Whatever would lie outside the file is refused.
 """
 
 from __future__ import annotations
 
 import itertools
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.elements import decode, element_count
+from memcurse_cli.checkpoints.hdf5_chunks import (
+    MAX_CHUNKS,
+    Chunk,
+    Chunking,
+    chunks_of,
+    parse_chunking,
+)
+from memcurse_cli.checkpoints.hdf5_fields import UNDEFINED, unpack
 from memcurse_cli.checkpoints.hdf5_header import (
     DATASPACE,
     DATATYPE,
     EXTERNAL_FILES,
     FILTERS,
     LAYOUT,
-    UNDEFINED,
     Messages,
     first_message,
     parse_datatype,
+    parse_limits,
     parse_shape,
     text_attribute,
-    unpack,
 )
 from memcurse_cli.checkpoints.source import File
 from memcurse_cli.checkpoints.store import TensorSpec
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
-MAX_CHUNKS = 1_000_000
 # Deflate cannot do better than 1032 to 1, and trained weights reach 10 to 1.
 MAX_DEFLATE_RATIO = 1032
 MAX_LARGE_RATIO = 100
 LARGE_DATASET = 1 << 28
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = 0, 1, 2, 3
+# The third is of every library; the fourth and fifth are those of libver='latest'.
+_LAYOUTS = (3, 4, 5)
 _NOT_NUMBERS = ("", "opaque", "text", "variable text")
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """One stored chunk: its corner in the dataset, where it lies, and the filters it skips."""
-
-    corner: tuple[int, ...]
-    address: int
-    size: int
-    skipped: int
 
 
 class Dataset:
@@ -67,7 +64,9 @@ class Dataset:
         self.spec: TensorSpec | None = None
         self._address = self._stored = 0
         self._inline = b""
+        self._chunking: Chunking | None = None
         self._chunk: tuple[int, ...] = ()
+        self._limits: tuple[int, ...] = ()
         self._parse_layout(first_message(messages, LAYOUT) or b"")
         if first_message(messages, EXTERNAL_FILES) is not None:
             raise ValueError("it keeps its elements in another file, which is not opened")
@@ -76,6 +75,7 @@ class Dataset:
         if space is None or datatype is None:
             return
         shape, self._type = parse_shape(space), parse_datatype(datatype)
+        self._limits = parse_limits(space)
         kind = self._type.kind
         if kind == "opaque" and self._type.size == 2:
             # Keras stores a bfloat16 as two opaque bytes, and says so.
@@ -104,10 +104,10 @@ class Dataset:
 
     def _parse_layout(self, body: bytes) -> None:
         version, self._class = unpack("BB", body)
-        if version == 4 and self._class == _VIRTUAL:
+        if self._class == _VIRTUAL:
             raise ValueError("it is a view of other files, which are not opened")
-        if version != 3:
-            raise ValueError(f"its elements have layout {version}, which Keras does not write")
+        if version not in _LAYOUTS:
+            raise ValueError(f"its elements have layout {version}, which no library writes")
         if self._class == _COMPACT:
             (size,) = unpack("H", body, 2)
             self._inline = body[4 : 4 + size]
@@ -117,8 +117,8 @@ class Dataset:
             if self._address == UNDEFINED:  # nothing was ever written
                 self._address = self._stored = 0
         elif self._class == _CHUNKED:
-            rank, self._address = unpack("BQ", body, 2)
-            self._chunk = unpack(f"{rank}I", body, 11)[:-1]
+            self._chunking = parse_chunking(body)
+            self._chunk = self._chunking.extent
         else:
             raise ValueError("its elements have an unknown layout")
 
@@ -142,7 +142,9 @@ class Dataset:
     def _assemble(self, spec: TensorSpec) -> NDArray[Any]:
         corners = (range(0, n, c) for n, c in zip(spec.shape, self._chunk, strict=True))
         missing = set(itertools.product(*corners))
-        chunks = self._chunks(len(spec.shape))
+        assert self._chunking is not None
+        size = element_count(self._chunk) * self._type.size
+        chunks = chunks_of(self._file, self._chunking, spec.shape, self._limits, size)
         if missing != {chunk.corner for chunk in chunks} or len(missing) != len(chunks):
             raise ValueError(f"it has {len(chunks)} chunks of the {len(missing)} that it needs")
         array = np.empty(spec.shape)
@@ -158,30 +160,6 @@ class Dataset:
             )
             array[inside] = part[tuple(slice(n) for n in extent)]
         return array
-
-    def _chunks(self, rank: int) -> list[Chunk]:
-        """The leaves of the B-tree, in any order."""
-        entry = 8 + 8 * (rank + 1) + 8
-        found: list[Chunk] = []
-        pending: list[int] = [self._address]
-        seen: set[int] = set()
-        while pending:
-            address = pending.pop()
-            if address in seen or len(found) > MAX_CHUNKS:
-                raise ValueError("its list of chunks leads back to itself")
-            seen.add(address)
-            header = bytes(self._file.read(address, 24))
-            kind, level, used = unpack("BBH", header, 4)
-            if not header.startswith(b"TREE") or kind != 1:
-                raise ValueError(f"there is no list of chunks at byte {address}")
-            body = bytes(self._file.read(address + 24, used * entry))
-            for position in range(0, len(body), entry):
-                size, skipped, *corner, child = unpack(f"II{rank + 2}Q", body, position)
-                if level:
-                    pending.append(child)
-                else:
-                    found.append(Chunk(tuple(corner[:-1]), child, size, skipped))
-        return found
 
     def _unfilter(self, content: bytes, chunk: Chunk) -> bytes:
         size = element_count(self._chunk) * self._type.size

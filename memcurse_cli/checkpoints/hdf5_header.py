@@ -1,24 +1,26 @@
 """HDF5's object headers: the messages that describe a group or a dataset, and its attributes.
 
 The layout is that of the HDF5 File Format Specification, version 3.0
-(https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html), in the form that h5py and
-Keras write: version 1 object headers, with addresses and lengths of 8 bytes, little-endian.
+(https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html), in the forms that h5py and
+Keras write: object headers of versions 1 and 2 (libver='latest'), with addresses and lengths of 8
+bytes, little-endian.
 """
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from memcurse_cli.checkpoints.hdf5_dense import ATTRIBUTE_NAMES, FractalHeap, tree_records
+from memcurse_cli.checkpoints.hdf5_fields import UNDEFINED, unpack
 from memcurse_cli.checkpoints.source import File
 
-UNDEFINED = 2**64 - 1
 MAX_MESSAGES = 100_000
+MAX_PARTS = 1000
 MAX_TEXT_BYTES = 100_000_000
 
 DATASPACE, LINK_INFO, DATATYPE, LINK, EXTERNAL_FILES, LAYOUT = 1, 2, 3, 6, 7, 8
-FILTERS, ATTRIBUTE, CONTINUATION, SYMBOL_TABLE = 11, 12, 16, 17
+FILTERS, ATTRIBUTE, CONTINUATION, SYMBOL_TABLE, ATTRIBUTE_INFO = 11, 12, 16, 17, 21
 
 _FIXED, _FLOAT, _STRING, _OPAQUE, _ENUM, _VARIABLE = 0, 1, 3, 5, 8, 9
 # By size in bytes, bits of the exponent and bits of the mantissa.
@@ -47,48 +49,73 @@ class Datatype:
     big_endian: bool = False
 
 
-def unpack(layout: str, content: bytes | bytearray, offset: int = 0) -> tuple[Any, ...]:
-    """Little-endian integers.
-
-    Raises:
-        ValueError: the content ends before that.
-    """
-    try:
-        return struct.unpack_from(f"<{layout}", content, offset)
-    except struct.error as error:
-        raise ValueError("one of its fields ends too early") from error
-
-
 def read_messages(file: File, address: int) -> Messages:
     """The type and content of every message of the object header at an address.
 
     Raises:
-        ValueError: the header is of a newer kind, too long, or damaged.
+        ValueError: the header is too long, or damaged.
     """
     start = bytes(file.read(address, 16))
     if start.startswith(b"OHDR"):
-        raise ValueError("it has the layout of libver='latest', which Keras does not write")
+        return _messages_2(file, address, start)
     version, _, count, _, size = unpack("BBHII", start)
     if version != 1:
         raise ValueError(f"there is no object header at byte {address}")
-    blocks = [(address + 16, size)]
     messages: Messages = []
+    for content in _blocks(file, address + 16, size, messages):
+        position = 0
+        while position + 8 <= len(content) and len(messages) < count:
+            kind, size, flags = unpack("HHB", content, position)
+            _add(messages, kind, flags, content[position + 8 : position + 8 + size])
+            position += 8 + size
+    return messages
+
+
+def _messages_2(file: File, address: int, start: bytes) -> Messages:
+    """The messages of a version 2 header, whose parts each end in a checksum."""
+    version, flags = unpack("BB", start, 4)
+    if version != 2:
+        raise ValueError(f"there is no object header at byte {address}")
+    position = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
+    width = 1 << (flags & 3)
+    size = int.from_bytes(file.read(address + position, width), "little")
+    messages: Messages = []
+    first = True
+    for content in _blocks(file, address + position + width, size, messages):
+        position, end = (0, len(content)) if first else (4, len(content) - 4)
+        if not first and not content.startswith(b"OCHK"):
+            raise ValueError("an object header does not continue where it says")
+        first = False
+        step = 6 if flags & 4 else 4  # the order of creation may follow
+        while position + step <= end and len(messages) < MAX_MESSAGES:
+            kind, size, kept = unpack("BHB", content, position)
+            position += step
+            _add(messages, kind, kept, content[position : min(end, position + size)])
+            position += size
+    return messages
+
+
+def _blocks(file: File, offset: int, length: int, messages: Messages) -> Iterator[bytes]:
+    """The parts of a header: the first, and those that its messages say it continues in."""
     seen: set[int] = set()
-    for offset, length in blocks:
+    followed = 0
+    while True:
         if offset in seen:
             raise ValueError("an object header continues where it has begun")
         seen.add(offset)
-        content, position = bytes(file.read(offset, length)), 0
-        while position + 8 <= length and len(messages) < count:
-            kind, size, flags = unpack("HHB", content, position)
-            body = content[position + 8 : position + 8 + size]
-            position += 8 + size
-            if kind == CONTINUATION:
-                offset, length_there = unpack("QQ", body)
-                blocks.append((offset, length_there))
-            # A shared message, such as a committed type, has its content in another object.
-            messages.append((-1 if flags & 2 else kind, body))
-    return messages
+        yield bytes(file.read(offset, length))
+        rest = [body for kind, body in messages if kind == CONTINUATION]
+        if followed == len(rest):
+            return
+        offset, length = unpack("QQ", rest[followed])
+        followed += 1
+        if followed > MAX_PARTS:
+            raise ValueError(f"an object header has more than {MAX_PARTS} parts")
+
+
+def _add(messages: Messages, kind: int, flags: int, body: bytes) -> None:
+    # A shared message, such as a committed type, has its content in another object.
+    messages.append((-1 if flags & 2 else kind, body))
 
 
 def first_message(messages: Messages, kind: int) -> bytes | None:
@@ -104,6 +131,13 @@ def parse_shape(body: bytes) -> tuple[int, ...] | None:
     if version == 2 and body[3:4] == b"\x02":
         return None
     return unpack(f"{rank}Q", body, 8 if version == 1 else 4)
+
+
+def parse_limits(body: bytes) -> tuple[int, ...]:
+    """What the dimensions in a dataspace message may grow to; 2⁶⁴ - 1 stands for no limit."""
+    version, rank, flags = unpack("BBB", body)
+    start = 8 if version == 1 else 4
+    return unpack(f"{rank}Q", body, start + 8 * rank if flags & 1 else start)
 
 
 def parse_datatype(body: bytes) -> Datatype:
@@ -134,9 +168,7 @@ def text_attribute(file: File, messages: Messages, name: str) -> str:
     Raises:
         ValueError: it is damaged.
     """
-    for kind, body in messages:
-        if kind != ATTRIBUTE:
-            continue
+    for body in _attributes(file, messages):
         version, _, *sizes = unpack("BBHHH", body)
         step = 8 if version == 1 else 1
         position = 9 if version == 3 else 8
@@ -152,6 +184,23 @@ def text_attribute(file: File, messages: Messages, name: str) -> str:
                 size, collection, index = unpack("IQI", body, position)
                 return _decode(_heap_object(file, collection, index, size)) if size else ""
     return ""
+
+
+def _attributes(file: File, messages: Messages) -> Iterator[bytes]:
+    """The attribute messages, in the header or in a heap."""
+    for kind, body in messages:
+        if kind == ATTRIBUTE:
+            yield body
+        elif kind == ATTRIBUTE_INFO:
+            _, flags = unpack("BB", body)
+            address, names = unpack("QQ", body, 4 if flags & 1 else 2)
+            if address == UNDEFINED:
+                continue
+            heap = FractalHeap(file, address)
+            for record in tree_records(file, names, ATTRIBUTE_NAMES):
+                attribute = heap.object(record[:8])
+                if attribute is not None:
+                    yield attribute
 
 
 def _decode(content: bytes) -> str:
