@@ -117,7 +117,7 @@ def decompose(
     # By frequency, so that a small change of a parameter does not reorder them.
     order = np.lexsort((spectrum.values.imag, spectrum.values.real, np.abs(spectrum.values.imag)))
     vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
-    left = _inverse(vectors, tensor)
+    left = left_eigenvectors(vectors, tensor)
     right = np.swapaxes(vectors, -1, -2)
     weighted = left * np.concatenate([doubled, doubled], axis=-1)[:, None]
     return LowRankSpectrum(
@@ -133,8 +133,16 @@ def decompose(
     )
 
 
-def _inverse(vectors: Complexes, tensor: str) -> Complexes:
-    """The left eigenvectors, as rows. The norm of one is its eigenvalue's condition number."""
+def left_eigenvectors(vectors: Complexes, tensor: str) -> Complexes:
+    """The left eigenvectors, as rows. The norm of one is its eigenvalue's condition number.
+
+    Args:
+        vectors: (..., n, n) the right eigenvectors, as columns of norm 1.
+        tensor: what to name in an error.
+
+    Raises:
+        TensorError: a matrix has no basis of eigenvectors.
+    """
     try:
         left = np.linalg.inv(vectors).astype(np.complex128, copy=False)
     except np.linalg.LinAlgError:
