@@ -75,6 +75,8 @@ class EigenvalueSummary:
             `TIME_CONSTANT_EDGES` cuts; those with |λ| ≥ 1 are in none, ``unstable`` counts them.
             Empty where it was not taken.
         values: every eigenvalue as (re, im), only where asked for.
+        relative_sensitivities: κ(λ) = E|dh/dλ|²/E|h|² of each of ``values``, None where it
+            diverges; only beside them.
     """
 
     count: int
@@ -85,6 +87,7 @@ class EigenvalueSummary:
     angle: Quantiles
     time_constant_histogram: tuple[int, ...] = ()
     values: tuple[tuple[float, float], ...] | None = None
+    relative_sensitivities: tuple[float | None, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,18 @@ class StateSummary:
 
 @dataclass(frozen=True)
 class Rounding:
-    """Relative error of the state when the parameter is stored in each type (p99)."""
+    """Relative error of the state when the parameter is stored in each type (p99).
+
+    int8 has one scale per tensor, the largest |ω| over 127. None is an error that diverges, or a
+    value beyond the range of the type.
+    """
 
     bfloat16: float | None
     float16: float | None
     float32: float | None
+    int8: float | None = None
+    float8_e4m3fn: float | None = None
+    float8_e5m2: float | None = None
 
 
 @dataclass(frozen=True)
@@ -160,6 +170,35 @@ class HessianSummary:
 
 
 @dataclass(frozen=True)
+class DenseStructure:
+    """What the eigenvalues of a dense matrix do not tell, up to 512 units.
+
+    The three parts of E‖dh/dA‖² are relative to it and add up to 1. The parts of a matrix that is
+    not normal are oblique: each can be above 1, and the cross term is what they undo of each other.
+
+    Attributes:
+        eigenvalue_part: of what moves eigenvalues and leaves the eigenvectors as they are.
+        eigenvector_part: of what turns eigenvectors and leaves the eigenvalues as they are.
+        cross_part: of both at once.
+        eigenvalue_condition: ‖q_k‖‖p_k‖ of each eigenvalue, at least 1: how far a change of the
+            matrix of norm 1 can move it.
+        transient_growth: the largest ‖A^k‖₂ found; None where an eigenvalue has |λ| ≥ 1.
+        transient_step: its k.
+        kreiss_bound: a lower bound on the Kreiss constant, and so on every sup_k ‖A^k‖₂.
+        reason: why a figure is missing, or None.
+    """
+
+    eigenvalue_part: float | None
+    eigenvector_part: float | None
+    cross_part: float | None
+    eigenvalue_condition: Quantiles
+    transient_growth: float | None
+    transient_step: int | None
+    kreiss_bound: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class DenseSummary:
     """What only a dense recurrence has.
 
@@ -170,6 +209,7 @@ class DenseSummary:
         relative_sensitivity: E‖dh/dA‖²_F / E‖h‖², which the step effect is taken from.
         activation: the activation that was assumed.
         reason: why a figure of the matrix is missing, or None.
+        structure: what its eigenvalues do not tell.
     """
 
     eigenvector_condition: float | None
@@ -178,6 +218,7 @@ class DenseSummary:
     relative_sensitivity: float | None
     activation: str
     reason: str | None = None
+    structure: DenseStructure | None = None
 
 
 @dataclass(frozen=True)
@@ -222,9 +263,6 @@ class UsableRate:
 
 
 @dataclass(frozen=True)
-class LayerReport:
-    """One recurrent layer.
-@dataclass(frozen=True)
 class WhatIf:
     """The same eigenvalues and the same output of a layer, learnt through other parameters.
 
@@ -256,6 +294,9 @@ class WhatIf:
     verdict: Verdict | None = None
 
 
+@dataclass(frozen=True)
+class LayerReport:
+    """One recurrent layer.
 
     ``hidden_feedback`` says that gates see the hidden state through dense weights, whose memory
     is not in ``eigenvalues``; ``hidden_spectra`` are those weights' spectra, only where asked for,
@@ -282,10 +323,10 @@ class WhatIf:
     hidden_spectra: tuple[HiddenSpectrum, ...] = ()
     hidden_spectra_reason: str | None = None
     usable_rate: UsableRate | None = None
+    what_if: tuple[WhatIf, ...] = ()
 
 
 @dataclass(frozen=True)
-    what_if: tuple[WhatIf, ...] = ()
 class SkippedLayer:
     """A layer that was recognised but could not be read, and why."""
 
@@ -342,8 +383,26 @@ class InputAssumption:
 
 
 @dataclass(frozen=True)
+class SensitivityCurve:
+    """κ(λ) of a real eigenvalue under the assumed input, for charts to draw behind a layer's own.
+
+    Attributes:
+        horizon: the number of steps T, or None for an infinite sequence.
+        time_constant: -1/log λ in steps, ascending.
+        relative_sensitivity: κ(λ) at each; None where it diverges.
+    """
+
+    horizon: int | None
+    time_constant: tuple[float, ...]
+    relative_sensitivity: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
 class Report:
-    """A whole report on one checkpoint."""
+    """A whole report on one checkpoint.
+
+    ``curves`` are those of the theory, only where every eigenvalue was asked for.
+    """
 
     version: str
     checkpoint: CheckpointSummary
@@ -354,3 +413,4 @@ class Report:
     layers: tuple[LayerReport, ...]
     skipped: tuple[SkippedLayer, ...] = field(default=())
     not_recurrent: tuple[NotRecurrent, ...] = field(default=())
+    curves: tuple[SensitivityCurve, ...] = field(default=())

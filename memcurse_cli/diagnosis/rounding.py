@@ -14,7 +14,15 @@ from memcurse_cli.theory.rounding import Dtype, rounding_error
 Floats = NDArray[np.float64]
 
 
-DTYPES: tuple[Dtype, ...] = ("bfloat16", "float16", "float32")
+DTYPES: tuple[Dtype, ...] = (
+    "bfloat16",
+    "float16",
+    "float32",
+    "int8",
+    "float8_e4m3fn",
+    "float8_e5m2",
+)
+"""In the order of the fields of `Rounding`."""
 
 
 def summarise_rounding(relative_sensitivity: Floats, values: Floats) -> Rounding:

@@ -15,7 +15,15 @@ from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 8
 WHERE = "worst in"
+EIGHT_BITS_FROM = 100
+"""The cells from which there is room for the 8-bit types; below, findings name what needs more."""
 LEAST_ERROR = 1e-4
+
+EIGHT_BITS = (
+    Column("int8", leaves=8, meaning="int8: one scale per tensor; e4m3 and e5m2: float8."),
+    Column("e4m3", leaves=9),
+    Column("e5m2", leaves=10),
+)
 
 Entry = tuple[ParameterSummary, LayerReport, int]
 """A parameter group, its layer, and how many layers the entry stands for."""
@@ -33,6 +41,9 @@ def parameter_lines(
     def table(names: Names) -> Drawn:
         rows = [_row(entry, names) for entry in shown]
         columns = _columns({layer.dense is not None for _, layer, _ in shown})
+        if screen.width < EIGHT_BITS_FROM:
+            columns = columns[: -len(EIGHT_BITS)]
+            rows = [cells[: -len(EIGHT_BITS)] for cells in rows]
         if len(layers) == 1:
             where = [column.heading for column in columns].index(WHERE)
             del columns[where]
@@ -77,6 +88,7 @@ def _columns(dense: set[bool]) -> list[Column]:
         Column("bf16", leaves=3, meaning=rounding),
         Column("fp16", leaves=5),
         Column("fp32", leaves=7),
+        *EIGHT_BITS,
     ]
 
 
@@ -95,7 +107,14 @@ def _row(entry: Entry, names: Names) -> list[Cell]:
         Cell(parameter.direction),
         *(
             Cell(_in_percent(error), LABEL)
-            for error in (rounding.bfloat16, rounding.float16, rounding.float32)
+            for error in (
+                rounding.bfloat16,
+                rounding.float16,
+                rounding.float32,
+                rounding.int8,
+                rounding.float8_e4m3fn,
+                rounding.float8_e5m2,
+            )
         ),
     ]
 

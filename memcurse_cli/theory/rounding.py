@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Dtype = Literal["bfloat16", "float16", "float32"]
+Dtype = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8"]
 
 
 class _Format(NamedTuple):
@@ -22,7 +22,12 @@ _FORMATS: dict[Dtype, _Format] = {
     "bfloat16": _Format(7, -126, 2.0**127 * (2 - 2.0**-7)),
     "float16": _Format(10, -14, 2.0**15 * (2 - 2.0**-10)),
     "float32": _Format(23, -126, 2.0**127 * (2 - 2.0**-23)),
+    # Without infinities, whose place finite numbers take; of all bits set only nan is left.
+    "float8_e4m3fn": _Format(3, -6, 448.0),
+    "float8_e5m2": _Format(2, -14, 57344.0),
 }
+LARGEST_INTEGER = 127
+"""int8 without -128, so that it is symmetric."""
 
 
 def spacing(values: NDArray[np.float64], dtype: Dtype) -> NDArray[np.float64]:
@@ -30,7 +35,13 @@ def spacing(values: NDArray[np.float64], dtype: Dtype) -> NDArray[np.float64]:
 
     Below the smallest normal number it is the constant spacing of the subnormal ones. A value
     that rounds beyond the largest number of the type has no neighbours: inf.
+
+    int8 stands for integers times one scale per tensor, max|ω|/127, so that its spacing is that
+    scale at every value; finer schemes, with a scale per row or per block, are more exact.
     """
+    if dtype == "int8":
+        largest = np.abs(values).max(initial=0.0)
+        return np.full(values.shape, largest / LARGEST_INTEGER)
     form = _FORMATS[dtype]
     magnitude = np.abs(values)
     _, exponent = np.frexp(magnitude)  # magnitude = m 2^exponent with m in [1/2, 1), or 0
@@ -51,7 +62,7 @@ def rounding_error(
 
     Args:
         relative_sensitivity: (size,) κ(ω), inf where it diverges.
-        values: (size,) ω.
+        values: (size,) ω, the whole tensor.
         dtype: the type to store ω in.
 
     Returns:

@@ -46,7 +46,9 @@ def test_field_names_and_their_order_are_those_of_the_schema() -> None:
     assert list(layer["eigenvalues"]["modulus"]) == [
         "min", "p50", "p90", "p99", "max", "divergent",
     ]  # fmt: skip
-    assert list(layer["parameters"][0]["rounding"]) == ["bfloat16", "float16", "float32"]
+    assert list(layer["parameters"][0]["rounding"]) == [
+        "bfloat16", "float16", "float32", "int8", "float8_e4m3fn", "float8_e5m2",
+    ]  # fmt: skip
     assert list(layer["findings"][0]) == ["code", "severity", "message", "advice", "source"]
     assert {"order", "diagonality", "sharpness", "max_stable_lr", "adam_residual"} <= set(
         layer["hessian"]

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcurse_cli
+from memcurse_cli.diagnosis.findings import precision
+from memcurse_cli.diagnosis.report import Finding, LayerReport
+from memcurse_cli.reports.json_report import from_json, to_json
+
+EIGHT = ("int8", "float8_e4m3fn", "float8_e5m2")
+
+
+def lru(decay: float, dtype: type = np.float32) -> LayerReport:
+    tensors = {
+        "nu_log": np.full(4, np.log(decay), dtype),
+        "theta_log": np.full(4, np.log(1e-3), dtype),
+        "gamma_log": np.zeros(4, dtype),
+    }
+    (layer,) = memcurse_cli.inspect(tensors).layers
+    return layer
+
+
+def found(layer: LayerReport, code: str) -> list[Finding]:
+    return [finding for finding in layer.findings if finding.code == code]
+
+
+def test_fewer_bits_of_a_format_are_coarser() -> None:
+    for parameter in lru(0.1).parameters:
+        rounding = parameter.rounding
+        errors = [
+            rounding.float32,
+            rounding.float16,
+            rounding.bfloat16,
+            rounding.float8_e4m3fn,
+            rounding.float8_e5m2,
+        ]
+        if parameter.name == "nu_log":
+            assert errors == sorted(errors)
+            assert errors[-1] == pytest.approx(2 * errors[-2])
+            assert errors[-2] == pytest.approx(2**4 * errors[-3])
+
+
+def test_one_finding_names_all_groups_that_8_bits_are_too_few_for() -> None:
+    (finding,) = found(lru(0.01), "MC404")
+    assert finding.severity == "info"
+    assert "nu_log" in finding.message
+    assert all(dtype in finding.message for dtype in EIGHT)
+    assert "gamma_log" not in finding.message  # 0 is a number of every type
+    assert "in 16 bits or more" in finding.advice
+
+
+def test_a_group_that_16_bits_are_too_few_for_is_named_once() -> None:
+    layer = lru(1e-6)
+    (finding,) = found(layer, "MC402") + found(layer, "MC403")
+    assert "theta_log" in finding.message
+    assert "keep theta_log in float32" in finding.advice
+    assert not any("theta_log" in other.message for other in found(layer, "MC404"))
+
+
+def test_a_tensor_is_named_where_the_parameter_is_called_otherwise() -> None:
+    tensors = {"rnn.weight_hh_l0": 0.1 * np.eye(3), "rnn.weight_ih_l0": np.ones((3, 1))}
+    tensors["rnn.weight_hh_l0"][0, 1] = 3.0
+    (layer,) = memcurse_cli.inspect(tensors).layers
+    (parameter,) = layer.parameters
+    for finding in layer.findings:
+        if finding.code.startswith("MC4"):
+            assert f"keep {parameter.name} in" in finding.advice
+
+
+def test_a_value_beyond_a_type_overflows() -> None:
+    """S4D's Im A grows with the state: float8_e4m3fn ends at 448."""
+    state = np.arange(8)
+    (layer,) = memcurse_cli.inspect(
+        {
+            "kernel.log_dt": np.full(2, np.log(1e-3)),
+            "kernel.log_A_real": np.full((2, 8), np.log(500.0)),
+            "kernel.A_imag": np.tile(100.0 * state, (2, 1)),
+            "kernel.C": np.ones((1, 2, 8, 2)),
+        }
+    ).layers
+    imaginary = next(group for group in layer.parameters if group.name == "A_imag")
+    assert imaginary.rounding.float8_e4m3fn is None
+    assert imaginary.rounding.float8_e5m2 is not None
+    assert "float8_e4m3fn overflows" in found(layer, "MC404")[0].message
+
+
+def test_a_report_from_before_the_8_bit_types_is_still_read() -> None:
+    report = memcurse_cli.inspect({"nu_log": np.zeros(2), "theta_log": np.zeros(2)})
+    document = to_json(report)
+    for parameter in document["layers"][0]["parameters"]:
+        for dtype in EIGHT:
+            del parameter["rounding"][dtype]
+    (layer,) = from_json(document).layers
+    assert layer.parameters[0].rounding.int8 is None
+    assert layer.parameters[0].rounding.float32 == pytest.approx(
+        report.layers[0].parameters[0].rounding.float32
+    )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [precision.BFLOAT16, precision.FLOAT16, precision.FLOAT32, precision.EIGHT_BITS],
+    ids=lambda rule: rule.code,
+)
+def test_a_rule_explains_itself(rule: precision.Rule) -> None:
+    assert all([rule.what, rule.why, rule.equation, rule.change])
