@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from memcurse_cli.diagnosis.dense_structure import summarise_structure
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import (
     DenseSummary,
@@ -47,6 +48,7 @@ def diagnose_dense(
         relative_sensitivity=_finite(dynamics, sensitivity.relative),
         activation=dynamics.activation,
         reason=sensitivity.reason,
+        structure=summarise_structure(recurrence, dynamics, sensitivity, settings),
     )
     return StateSummary(state), (_matrix_group(dynamics, sensitivity, settings),), summary
 

@@ -26,6 +26,7 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
 from memcurse_cli.reports.ranking import VERDICTS
+from memcurse_cli.reports.terminal_dense import structure_lines
 from memcurse_cli.reports.terminal_findings import (
     assumption_lines,
     finding_lines,
@@ -91,6 +92,7 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
         "Parameters": [*parameter_lines(screen, layers, all_layers=all_layers)],
         "Hessian at a perfect fit": [*hessian_lines(screen, layers, all_layers=all_layers)],
         "Dense matrices": [*dense_lines(screen, layers, all_layers=all_layers)],
+        "Beyond eigenvalues": [*structure_lines(screen, layers, all_layers=all_layers)],
         "Hidden weights": [*hidden_lines(screen, layers, all_layers=all_layers)],
         "What if": [*what_if_lines(screen, layers, all_layers=all_layers)],
         "Findings": [*finding_lines(screen, layers, all_layers=all_layers)],

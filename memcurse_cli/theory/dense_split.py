@@ -11,7 +11,8 @@ the eigenvectors are given. The state moves by ``dh = dh_λ + dh_P``, and summed
     E‖dh‖² = E‖dh_λ‖² + E‖dh_P‖² + 2 E<dh_λ, dh_P>
 
 The last term vanishes for a normal matrix. Otherwise both parts are oblique: they can each be
-larger than their sum, and undo each other in the last term. With rows q_k of P⁻¹ and columns p_k of P,
+larger than their sum, and undo each other in the last term. With rows q_k of P⁻¹ and columns p_k
+of P,
 
     E‖dh_λ‖² = Σ_kl (p_kᵀp̄_l)² (q_k q̄_lᵀ) (q_k BBᵀ q̄_lᵀ) E[s_k s̄_l]
     E<dh_λ, dh> = Σ_mkl (p̄_mᵀp_k)(q̄_m q_kᵀ) (p̄_mᵀp_l)(q̄_m BBᵀ q_lᵀ) E[s̄_m (h_k - h_l)]/(λ_k - λ_l)

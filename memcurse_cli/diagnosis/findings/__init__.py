@@ -8,11 +8,19 @@ from memcurse_cli.diagnosis.findings.facts import Facts
 from memcurse_cli.diagnosis.findings.precision import find_precision
 from memcurse_cli.diagnosis.findings.sensitivity import find_sensitivity
 from memcurse_cli.diagnosis.findings.structure import find_structure
+from memcurse_cli.diagnosis.findings.transients import find_transients
 from memcurse_cli.diagnosis.report import Finding
 
 __all__ = ["Facts", "find"]
 
-SOURCES = (find_dynamics, find_sensitivity, find_structure, find_precision, find_assumptions)
+SOURCES = (
+    find_dynamics,
+    find_transients,
+    find_sensitivity,
+    find_structure,
+    find_precision,
+    find_assumptions,
+)
 
 
 def find(facts: Facts) -> tuple[Finding, ...]:

@@ -1,0 +1,99 @@
+"""The table of what the eigenvalues of dense matrices do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from memcurse_cli.diagnosis.report import DenseStructure, LayerReport
+from memcurse_cli.reports.console import NAME, Screen
+from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
+from memcurse_cli.reports.numbers import ABSENT, count, number, percent
+from memcurse_cli.reports.terminal_layers import Names, fitting, legend
+
+SHOWN = 6
+
+
+def structure_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """The parts of each sensitivity, eigenvalue conditions and transients, the largest first."""
+    scored = [
+        (layer, layer.dense.structure)
+        for layer in layers
+        if layer.dense is not None and _says_something(layer.dense.structure)
+    ]
+    taken = [(layer, structure) for layer, structure in scored if structure is not None]
+    if not taken:
+        return
+    hidden = 0
+    if not all_layers and len(taken) > SHOWN:
+        hidden = len(taken) - SHOWN
+        taken = sorted(taken, key=lambda pair: -_worst_condition(pair[1]))[:SHOWN]
+
+    def table(names: Names) -> Drawn:
+        rows = [_row(names[layer.name], structure) for layer, structure in taken]
+        return draw(screen, _COLUMNS, rows)
+
+    drawn, names = fitting(layers, [table])
+    yield from drawn.lines
+    note = f"{count(hidden, 'more layer')} better conditioned: --all." if hidden else ""
+    yield from legend(screen, drawn, names, note=note)
+
+
+_COLUMNS = [
+    Column("", align="left"),
+    Column("layer", align="left", shrinks=True),
+    Column(
+        "λ part",
+        leaves=5,
+        meaning="λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors "
+        "alone; with what both share they add up to 100 %.",
+    ),
+    Column("P part", leaves=4),
+    Column("both", leaves=3),
+    Column(
+        "cond λ p50",
+        leaves=1,
+        meaning="Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is normal.",
+    ),
+    Column("cond λ max"),
+    Column(
+        "max ‖A^k‖",
+        meaning="Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss constant.",
+    ),
+    Column("k", leaves=2),
+    Column("Kreiss ≥", leaves=6),
+]
+
+
+def _says_something(structure: DenseStructure | None) -> bool:
+    return structure is not None and (
+        structure.eigenvalue_part is not None
+        or structure.transient_growth is not None
+        or structure.eigenvalue_condition.max is not None
+    )
+
+
+def _worst_condition(structure: DenseStructure) -> float:
+    worst = structure.eigenvalue_condition.max
+    return float("inf") if worst is None else worst
+
+
+def _row(name: str, structure: DenseStructure) -> list[Cell]:
+    parts = (structure.eigenvalue_part, structure.eigenvector_part, structure.cross_part)
+    condition = structure.eigenvalue_condition
+    figures = (
+        condition.p50,
+        condition.max,
+        structure.transient_growth,
+        structure.transient_step,
+        structure.kreiss_bound,
+    )
+    return [
+        Cell(""),
+        Cell(name, NAME),
+        *(Cell(ABSENT if part is None else percent(part)) for part in parts),
+        *(Cell(ABSENT if figure is None else number(figure)) for figure in figures),
+    ]
