@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcurse_cli.recurrences.annotated_s4 import AnnotatedS4, AnnotatedS4D
+from memcurse_cli.recurrences.block_diagonal import BlockDiagonalRNN
 from memcurse_cli.recurrences.complex_diagonal import ComplexDiagonalRNN
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
@@ -95,6 +96,7 @@ FAMILIES: tuple[Family, ...] = (
     ComplexDiagonalRNN(),
     LeakyRNN(),
     DenseLinearRNN(),
+    BlockDiagonalRNN(),
     # Last, since it also takes hidden weights whose shape fits no other family.
     ElmanRNN(),
 )
