@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.pickle_values import (
     ByteRange,
     Bytes,
@@ -82,9 +83,12 @@ class Machine:
                 if opcode == 0x2E:  # STOP
                     return self._stack.pop()
                 dispatch[opcode](self)
+        except PickleError:
+            raise
         except KeyError as error:
-            raise PickleError(f"it has an unknown instruction or reference ({error})") from error
-        except (IndexError, AttributeError, TypeError, UnicodeError, struct.error) as error:
+            shown = printable(str(error), 60)
+            raise PickleError(f"it has an unknown instruction or reference ({shown})") from error
+        except (IndexError, AttributeError, TypeError, ValueError, struct.error) as error:
             raise PickleError("its instructions do not fit together") from error
 
     def construct(self, function: object, arguments: object) -> object:

@@ -100,6 +100,12 @@ def plain_pickle(directory: Path) -> Path:
     return directory / "a.pkl"
 
 
+@attack("do not fit together")
+def pickle_of_a_number_of_control_characters(directory: Path) -> Path:
+    (directory / "a.pkl").write_bytes(b"\x80\x02F" + b"\x1b[31m" * 190 + b"\n.")
+    return directory / "a.pkl"
+
+
 @attack("no tensor")
 def pickle_without_tensors(directory: Path) -> Path:
     with (directory / "a.bin").open("wb") as file:

@@ -232,6 +232,9 @@ def test_what_cannot_be_read_gets_its_line(tmp_path: Path, kind: str) -> None:
         store.read("w")
 
 
+KINDS = ("hdf5", "archive")
+
+
 @cache
 def valid(kind: str) -> bytes:
     path = Path(mkdtemp()) / "a.h5"
@@ -250,7 +253,7 @@ def valid(kind: str) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["hdf5", "archive"])
+@pytest.mark.parametrize("kind", KINDS)
 @FUZZ
 @given(data=st.data())
 def test_a_changed_file(kind: str, data: st.DataObject) -> None:

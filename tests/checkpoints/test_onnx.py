@@ -328,6 +328,9 @@ def test_a_file_that_is_cut_off_is_told_from_another_format(tmp_path: Path) -> N
         open_checkpoint(tmp_path / "a.onnx")
 
 
+KINDS = ("plain", "folded")
+
+
 @cache
 def valid(kind: str) -> bytes:
     if kind == "plain":
@@ -341,7 +344,7 @@ def valid(kind: str) -> bytes:
     return model(nodes, stored).SerializeToString()
 
 
-@pytest.mark.parametrize("kind", ["plain", "folded"])
+@pytest.mark.parametrize("kind", KINDS)
 @FUZZ
 @given(data=st.data())
 def test_a_changed_file(kind: str, data: st.DataObject) -> None:
