@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import (
     ZERO_ORDER_HOLD,
@@ -17,7 +16,9 @@ from memcurse_cli.recurrences.discretization import (
 )
 from memcurse_cli.recurrences.dss_modes import (
     EXPONENTIAL_FREQUENCY,
+    KERNEL_LENGTH,
     Part,
+    kernel_length,
     read_flax,
     read_gated,
     read_torch,
@@ -46,13 +47,7 @@ VERSION = Assumption(
     choices=("softmax", "clip", "clip-no-scale", "exp", "exp-no-scale"),
     meaning="DSS's kernel (version): softmax where Lambda is stored, exp where its logarithm is",
 )
-KERNEL_LENGTH = Assumption(
-    key="kernel-length",
-    default="inf",
-    choices=(),
-    meaning="the length L of DSS's softmax, which divides each mode's gain by e^(Λ Δ L) - 1;"
-    " inf leaves that out, as for modes that decay within the sequence",
-)
+
 _ROLES = (
     *("Lambda", "Lambda_log_neg_re", "Lambda_im", "Lambda_log_im", "W", "log_dt"),
     *("Lambda_real", "Lambda_imag", "C_real", "C_imag", "param_D"),
@@ -111,7 +106,7 @@ class DSS:
         else:
             modes = read_torch(store, names, clipped=version.startswith("clip"))
         if version == "softmax":
-            discrete = with_softmax(modes, _kernel_length(assumed))
+            discrete = with_softmax(modes.z.ravel(), kernel_length(assumed))
         elif version.endswith("no-scale"):
             discrete, modes = without_gain(modes)
         else:
@@ -143,19 +138,6 @@ _FORMS = (
     ("Lambda", "log_dt", "W"),
     ("Lambda_real", "Lambda_imag", "C_real", "C_imag", "param_D"),
 )
-
-
-def _kernel_length(assumed: Assumed) -> float:
-    """The length of the softmax, at least one step."""
-    text = assumed.choose(KERNEL_LENGTH)
-    length = float(text)
-    if not length >= 1:
-        raise UsageError(
-            f"{text[:40]} is not a number of steps",
-            where="--assume kernel-length",
-            remedy="give the length of the sequences, or inf",
-        )
-    return length
 
 
 def _group(

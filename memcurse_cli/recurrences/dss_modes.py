@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import (
     ZERO_ORDER_HOLD,
@@ -23,6 +23,13 @@ from memcurse_cli.recurrences.reading import read_real, require_shape, shown_sha
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, Integers
 from memcurse_cli.recurrences.s4 import read_pairs
 
+KERNEL_LENGTH = Assumption(
+    key="kernel-length",
+    default="inf",
+    choices=(),
+    meaning="the length L of DSS's softmax, which divides each mode's gain by e^(Λ Δ L) - 1;"
+    " inf leaves that out, as for modes that decay within the sequence",
+)
 EXPONENTIAL_FREQUENCY = Assumption(
     key="imag-exp",
     default="true",
@@ -201,21 +208,42 @@ def without_gain(modes: Modes) -> tuple[DiscreteModes, Modes]:
     )
 
 
-def with_softmax(modes: Modes, length: float) -> DiscreteModes:
+def with_softmax(z: Complexes, length: float) -> DiscreteModes:
     """λ, and γΛ/z of the softmax over a kernel of L steps.
 
     With ``g(z) = (e^z - 1)/z``: ``γ Λ/z = g(z)/(L z g(L z))``, and ``-g(z)`` for an endless one.
+
+    Args:
+        z: the exponents of λ, any shape.
+        length: L, or infinity.
     """
-    held = discretise(modes.z.ravel(), ZERO_ORDER_HOLD)
+    held = discretise(z, ZERO_ORDER_HOLD)
     if not math.isfinite(length):
         return replace(held, log_gain=held.log_gain + 1j * np.pi)
-    z = _away_from_zero(modes.z).ravel()
+    z = _away_from_zero(z)
     whole = discretise(np.asarray(length * z), ZERO_ORDER_HOLD)
     return replace(
         held,
         log_gain=held.log_gain - whole.log_gain - np.log(length * z),
         log_gain_slope=held.log_gain_slope - length * whole.log_gain_slope - 1 / z,
     )
+
+
+def kernel_length(assumed: Assumed) -> float:
+    """The length of the softmax, at least one step.
+
+    Raises:
+        UsageError: it is less.
+    """
+    text = assumed.choose(KERNEL_LENGTH)
+    length = float(text)
+    if not length >= 1:
+        raise UsageError(
+            f"{text[:40]} is not a number of steps",
+            where="--assume kernel-length",
+            remedy="give the length of the sequences, or inf",
+        )
+    return length
 
 
 def _away_from_zero(values: Complexes) -> Complexes:

@@ -6,14 +6,15 @@ version 4, and the transforms are constructor arguments that no checkpoint store
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import (
     RELU_OFFSET,
@@ -24,6 +25,9 @@ from memcurse_cli.recurrences.discretization import (
 from memcurse_cli.recurrences.family import Assumption
 from memcurse_cli.recurrences.reading import read_finite, read_real, shown_shape
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, Integers
+
+# sinh and what is computed from it stay finite.
+_STEEPEST = 300.0
 
 REAL_TRANSFORM = Assumption(
     key="real-transform",
@@ -42,6 +46,19 @@ STEP_TRANSFORM = Assumption(
     default="exp",
     choices=TRANSFORMS,
     meaning="the map from inv_dt to the step size Δ",
+)
+STEP_RESCALE = Assumption(
+    key="step-rescale",
+    default="1",
+    choices=(),
+    meaning="the factor on Δ at run time (S4's rate, S5's step_rescale): 0.5 at twice the sampling"
+    " rate of training",
+)
+FAST_STEP = Assumption(
+    key="dt-fast",
+    default="false",
+    choices=("true", "false"),
+    meaning="whether inv_dt is the inverse sinh of what its transform is applied to (dt_fast)",
 )
 
 
@@ -107,11 +124,13 @@ class Step:
         parameter: Δ, (channels, 1) where a channel's modes share it, else (channels, modes).
         stored: the stored scalars, on one axis.
         positive: Δ > 0 whatever the parameters.
+        rescaled: the factor on Δ that it holds.
     """
 
     parameter: PositiveParameter
     stored: Floats
     positive: bool
+    rescaled: float
 
     @property
     def channels(self) -> int:
@@ -157,6 +176,7 @@ def read_step(
 
     Raises:
         TensorError: NaN or inf, or another shape than (H,), (H, 1) or (H, modes).
+        UsageError: Δ is to be rescaled by a factor that is not positive.
     """
     shape = store.tensors[tensor].shape
     untied = len(shape) == 2 and shape[1] == modes
@@ -164,7 +184,38 @@ def read_step(
     stored = read_real(store, tensor, wanted)
     stored = stored.reshape(stored.shape[0], -1)
     transform = assumed.choose(STEP_TRANSFORM, silent=STEP_TRANSFORM not in version.transforms)
-    return Step(apply_transform(stored, transform), stored.ravel(), transform != "none")
+    parameter, steepness = stored, np.ones_like(stored)
+    if version.step == "inv_dt" and assumed.choose(FAST_STEP, silent=True) == "true":
+        bounded = np.clip(stored, -_STEEPEST, _STEEPEST)
+        parameter, steepness = np.sinh(bounded), np.cosh(bounded)
+    step = apply_transform(parameter, transform)
+    step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
+    factor = step_factor(assumed)
+    return Step(rescale(step, factor), stored.ravel(), transform != "none", factor)
+
+
+def step_factor(assumed: Assumed) -> float:
+    """The factor on Δ that the layer runs with.
+
+    Raises:
+        UsageError: the factor is not positive.
+    """
+    text = assumed.choose(STEP_RESCALE, silent=True)
+    factor = float(text)
+    if not 0 < factor < math.inf:
+        raise UsageError(
+            f"{text[:40]} is not a positive number",
+            where="--assume step-rescale",
+            remedy="give the factor on Δ, e.g. 0.5 at twice the sampling rate",
+        )
+    return factor
+
+
+def rescale(step: PositiveParameter, factor: float) -> PositiveParameter:
+    """Δ times a factor."""
+    return PositiveParameter(
+        step.value * factor, step.slope * factor, step.log + math.log(factor), step.log_slope
+    )
 
 
 def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
@@ -228,8 +279,7 @@ def read_matrices(
 ) -> tuple[Complexes, Complexes | None]:
     """B as (n, 1) and C as (outputs of a channel, n), for the n = channels × modes states.
 
-    The minimal S4D has no B, which is one. A layer that stores one of each conjugate pair puts
-    out ``2 Re[C h]``; the real S4D doubles its output too, so that its C is doubled here.
+    The minimal S4D has no B, which is one. Nothing is doubled here.
 
     Raises:
         TensorError: NaN or inf, or a shape that does not fit.
@@ -248,4 +298,4 @@ def read_matrices(
     if "C" not in names:
         return readin, None
     readout = read(names["C"], (None, channels, modes)).reshape(-1, channels * modes)
-    return readin, readout if paired else 2 * readout
+    return readin, readout

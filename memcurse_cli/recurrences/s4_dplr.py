@@ -27,8 +27,10 @@ from memcurse_cli.recurrences.recurrence import (
     Recurrence,
 )
 from memcurse_cli.recurrences.s4 import (
+    FAST_STEP,
     IMAG_TRANSFORM,
     REAL_TRANSFORM,
+    STEP_RESCALE,
     STEP_TRANSFORM,
     Component,
     Diagonal,
@@ -86,7 +88,14 @@ class S4DPLR:
     recognised_by = "P beside A_real, inv_w_real, log_w_real or w, their imag, inv_dt or log_dt"
     equation = "λ = eigenvalues of (1 + ΔA/2)/(1 - ΔA/2), A = diag(w) - P Q*, conjugates included"
     source = "state-spaces/s4, versions 2, 3 and 4; Gu et al. 2022, arXiv 2111.00396"
-    assumptions = (DISCRETIZATION, REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
+    assumptions = (
+        DISCRETIZATION,
+        REAL_TRANSFORM,
+        IMAG_TRANSFORM,
+        STEP_TRANSFORM,
+        FAST_STEP,
+        STEP_RESCALE,
+    )
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Every diagonal beside a step size and a P."""

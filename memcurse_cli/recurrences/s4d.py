@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import (
     BILINEAR,
@@ -16,6 +18,7 @@ from memcurse_cli.recurrences.discretization import (
     discretise,
     group_through_z,
 )
+from memcurse_cli.recurrences.dss_modes import KERNEL_LENGTH, kernel_length, with_softmax
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.projections import (
     beside,
@@ -25,14 +28,17 @@ from memcurse_cli.recurrences.projections import (
 from memcurse_cli.recurrences.reading import group_by_module
 from memcurse_cli.recurrences.recurrence import (
     Complexes,
+    Floats,
     Integers,
     ParameterGroup,
     ProjectionGroup,
     Recurrence,
 )
 from memcurse_cli.recurrences.s4 import (
+    FAST_STEP,
     IMAG_TRANSFORM,
     REAL_TRANSFORM,
+    STEP_RESCALE,
     STEP_TRANSFORM,
     Diagonal,
     Step,
@@ -46,8 +52,19 @@ from memcurse_cli.recurrences.s4 import (
 DISCRETIZATION = Assumption(
     key="discretization",
     default=ZERO_ORDER_HOLD,
-    choices=METHODS,
+    choices=(*METHODS, "dss"),
     meaning="from continuous time to steps; S4D's default is zoh, but bilinear in version 3",
+)
+BAND_LIMIT = Assumption(
+    key="bandlimit",
+    default="inf",
+    choices=(),
+    meaning="the frequency Δ |Im A|/π from which S4D leaves a mode out of its output (bandlimit)",
+)
+
+_BIDIRECTIONAL = (
+    "the second half of C reads a pass backward in time; its outputs count as separate ones, which"
+    " is exact for the eigenvalues at white input"
 )
 
 MINIMAL = Version("log_dt", "log_A_real", "A_imag", +1)
@@ -79,7 +96,16 @@ class S4D:
     recognised_by = "A_real with inv_dt, or log_A_real or inv_A_real with A_imag and log_dt; no P"
     equation = "λ = exp(Δ A) or (1 + Δ A/2)/(1 - Δ A/2), A = -f(A_real) ± i A_imag, Δ = g(inv_dt)"
     source = "state-spaces/s4, versions 3 and 4 and minimal; Gu et al. 2022, arXiv 2206.11893"
-    assumptions = (DISCRETIZATION, REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
+    assumptions = (
+        DISCRETIZATION,
+        REAL_TRANSFORM,
+        IMAG_TRANSFORM,
+        STEP_TRANSFORM,
+        FAST_STEP,
+        STEP_RESCALE,
+        BAND_LIMIT,
+        KERNEL_LENGTH,
+    )
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Every diagonal A beside a step size; version 4 may be real, without ``A_imag``."""
@@ -94,6 +120,7 @@ class S4D:
 
         Raises:
             TensorError: NaN or inf, or shapes that do not fit together.
+            UsageError: a number that was assumed is out of its range.
         """
         names = match.tensors
         version = _versions(names)[0]
@@ -107,8 +134,19 @@ class S4D:
         systems, modes = diagonal.values.shape
         step = read_step(store, names[version.step], version, modes, assumed)
         system = system_of_channel(systems, step.channels, names[version.real])
-        discrete = discretise((step.parameter.value * diagonal.values[system]).ravel(), method)
-        readin, readout = read_matrices(store, names, system, modes, version.imag in names)
+        z = (step.parameter.value * diagonal.values[system]).ravel()
+        if method == "dss":
+            discrete = with_softmax(z, kernel_length(assumed))
+        else:
+            discrete = discretise(z, method)
+        pairs = version.imag in names
+        readin, readout = read_matrices(store, names, system, modes, pairs)
+        # Every kernel but the softmax's is doubled, and the real one's too.
+        doubled = method != "dss"
+        factor = 2.0 if doubled and not pairs else 1.0
+        heard = _within_band(z.imag / step.rescaled, assumed)
+        direct = _direct(store, names)
+        both = _both_directions(store, direct, readout)
         log_step = np.broadcast_to(step.parameter.log, (step.channels, modes)).ravel()
         return Recurrence(
             name=match.layer,
@@ -123,12 +161,14 @@ class S4D:
                 *_diagonal_groups(store, names, step, diagonal, system, discrete),
             ),
             readin=readin,
-            readout=readout,
-            projections=_projections(store, names, version, system, modes, readout),
+            readout=None if readout is None else factor * readout * heard,
+            projections=()
+            if readout is None or both
+            else _projections(store, names, pairs, system, readout.shape, factor * heard, direct),
             channel=np.repeat(np.arange(step.channels), modes),
-            conjugate_pairs=version.imag in names,
+            conjugate_pairs=doubled and pairs,
             stable_by_construction=diagonal.stable and step.positive,
-            assumptions=tuple(assumed.sentences),
+            assumptions=(*assumed.sentences, *([_BIDIRECTIONAL] if both else [])),
         )
 
 
@@ -143,27 +183,74 @@ def _versions(names: Mapping[str, str]) -> list[Version]:
     ]
 
 
+def _within_band(angle: Floats, assumed: Assumed) -> Floats:
+    """(n,) 1 for the modes that the output hears, 0 for those past the limit.
+
+    Masked modes have ``Δ |Im A|/(2π) ≥ bandlimit/2``, Δ being that of training.
+
+    Args:
+        angle: (n,) Δ Im A.
+        assumed: the user's choices.
+
+    Raises:
+        UsageError: the limit is not positive.
+    """
+    text = assumed.choose(BAND_LIMIT, silent=True)
+    limit = float(text)
+    if not limit > 0:
+        raise UsageError(
+            f"{text[:40]} is not a positive number",
+            where="--assume bandlimit",
+            remedy="give S4's bandlimit, e.g. 0.5, or inf",
+        )
+    return (np.abs(angle) < limit * np.pi).astype(np.float64)
+
+
+def _direct(store: TensorStore, names: Mapping[str, str]) -> str | None:
+    """D of the block around the kernel; version 3 wraps the kernel once more."""
+    if "C" not in names:
+        return None
+    return beside(store, names["C"], "D", above=1) or beside(store, names["C"], "D", above=2)
+
+
+def _both_directions(store: TensorStore, direct: str | None, readout: Complexes | None) -> bool:
+    """Whether C has twice the outputs of D, so that half of it runs backward."""
+    if direct is None or readout is None:
+        return False
+    shape = store.tensors[direct].shape
+    return len(shape) == 2 and len(readout) == 2 * shape[0]
+
+
 def _projections(
     store: TensorStore,
     names: Mapping[str, str],
-    version: Version,
+    pairs: bool,
     system: Integers,
-    modes: int,
-    readout: Complexes | None,
+    shape: tuple[int, ...],
+    factor: Floats,
+    direct: str | None,
 ) -> tuple[ProjectionGroup, ...]:
-    """B, which the channels of a system share, C, and the D of the block around the kernel."""
-    if readout is None:
-        return ()
-    pairs = version.imag in names
+    """B, which the channels of a system share, C, and the D of the block around the kernel.
+
+    Args:
+        store: the checkpoint.
+        names: the layer's tensors.
+        pairs: B and C are stored as real and imaginary parts.
+        system: (channels,) the row of B that each uses.
+        shape: (outputs, n), that of C.
+        factor: (n,) C over what is stored.
+        direct: the tensor of D.
+    """
     groups: list[ProjectionGroup] = []
     if "B" in names:
+        modes = shape[1] // system.size
         scalar = (system[:, None] * modes + np.arange(modes)).ravel()
-        shape = (scalar.size, 1)
-        groups += stored_parts(store, names["B"], "B", shape, pairs=pairs, scalar=scalar)
-    factor = 1.0 if pairs else 2.0  # the real S4D doubles its output
-    groups += stored_parts(store, names["C"], "C", readout.shape, pairs=pairs, factor=factor)
-    direct = beside(store, names["C"], "D", above=1)
-    return (*groups, *channel_direct_part(store, direct, len(readout), system.size))
+        groups += stored_parts(store, names["B"], "B", (scalar.size, 1), pairs=pairs, scalar=scalar)
+    groups += [
+        replace(group, derivative=group.derivative * factor[group.column])
+        for group in stored_parts(store, names["C"], "C", shape, pairs=pairs)
+    ]
+    return (*groups, *channel_direct_part(store, direct, shape[0], system.size))
 
 
 def _step_group(

@@ -22,7 +22,7 @@ from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.projections import beside, direct_part, stored_parts
 from memcurse_cli.recurrences.reading import group_by_module, read_real
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
-from memcurse_cli.recurrences.s4 import read_pairs
+from memcurse_cli.recurrences.s4 import STEP_RESCALE, read_pairs, rescale, step_factor
 
 DISCRETIZATION = Assumption(
     key="discretization",
@@ -66,7 +66,7 @@ class S5:
     recognised_by = "Lambda_re and Lambda_im, or a complex Lambda, beside log_step and B"
     equation = "λ = exp(Λ Δ) or (1 + Λ Δ/2)/(1 - Λ Δ/2), Δ = exp(log_step)"
     source = "lindermanlab/S5 and s5-pytorch; Smith et al. 2023, arXiv 2208.04933"
-    assumptions = (DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES)
+    assumptions = (DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES, STEP_RESCALE)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Every Λ that has a ``log_step`` and a B beside it."""
@@ -84,6 +84,7 @@ class S5:
 
         Raises:
             TensorError: NaN or inf, or shapes that do not fit together.
+            UsageError: Δ is to be rescaled by a factor that is not positive.
         """
         names = match.tensors
         assumed = Assumed(options)
@@ -104,7 +105,8 @@ class S5:
             free = (real < LARGEST_REAL_PART).astype(np.float64)
             bounded = np.minimum(real, LARGEST_REAL_PART)
         log_step = _read_log_step(store, names["log_step"], size)
-        step = apply_transform(log_step, "exp").value
+        scaled = rescale(apply_transform(log_step, "exp"), step_factor(assumed))
+        step = scaled.value
         z = (step * (bounded + 1j * imag)).astype(np.complex128)
         modes = discretise(z, method)
 
@@ -121,7 +123,7 @@ class S5:
             family=self.name,
             tensors=tuple(name for role, name in names.items() if role != "BP"),
             log_eigenvalues=modes.log_eigenvalue,
-            log_gain=modes.log_gain + log_step,
+            log_gain=modes.log_gain + scaled.log,
             parameters=tuple(
                 replace(
                     group_through_z(

@@ -133,6 +133,19 @@ def test_derivatives_under_other_assumptions() -> None:
     check_derivatives(LAYERS["version 4"], S4DPLR(), tolerance=1e-9, **assume)
 
 
+def test_the_step_can_be_rescaled_and_go_through_sinh() -> None:
+    layer = LAYERS["version 4"]
+    (step,) = (name for name in layer if name.endswith("inv_dt"))
+    assume = {"dt-fast": "true", "step-rescale": "2"}
+    recurrence = read_layer(
+        {**layer, step: np.arcsinh(layer[step] - np.log(2))}, S4DPLR(), **assume
+    )
+    expected = read_layer(layer, S4DPLR())
+    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-10)
+    assert_allclose(recurrence.log_gain, expected.log_gain, rtol=1e-10)
+    check_derivatives(layer | {step: layer[step] / 2}, S4DPLR(), tolerance=1e-8, **assume)
+
+
 def test_only_a_tied_low_rank_part_cannot_explode() -> None:
     stable = {
         name for name, each in LAYERS.items() if read_layer(each, S4DPLR()).stable_by_construction

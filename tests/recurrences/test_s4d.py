@@ -14,7 +14,7 @@ from recurrences.impulse import impulse_response
 from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
 from scipy.signal import cont2discrete
 
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.s4d import S4D
 
 H, N = 3, 2
@@ -190,6 +190,80 @@ def test_derivatives_under_other_assumptions(assume: dict[str, str]) -> None:
         layer["kernel.A_imag"] /= 4
         assert not read_layer(layer, S4D(), **assume).stable_by_construction
     check_derivatives(layer, S4D(), **assume)
+
+
+def kernel_of(layer: dict[str, NDArray], steps: int, **options: float) -> NDArray:
+    """SSMKernelDiag.forward of version 4, line by line, for n_ssm = H."""
+    rate, limit = options.get("rate", 1.0), options.get("bandlimit")
+    a = -np.exp(layer["kernel.A_real"]) - 1j * layer["kernel.A_imag"]
+    stored = layer["kernel.inv_dt"]
+    dt = np.exp(np.sinh(stored) if "dt_fast" in options else stored) * rate
+    c = as_complex(layer["kernel.C"])
+    if limit is not None:
+        c = c * np.where(dt / rate * np.abs(a.imag) / (2 * np.pi) < limit * 0.5, 1, 0)
+    scaled = dt * a
+    c = as_complex(layer["kernel.B"]) * c
+    powers = np.exp(scaled[..., None] * np.arange(steps))
+    if "dss" in options:
+        c = c * (np.exp(scaled) - 1) / ((np.exp(scaled * steps) - 1) * a)
+        return np.einsum("chn,hnl->chl", c, powers).real
+    return 2 * np.einsum("chn,hnl->chl", c * (np.exp(scaled) - 1) / a, powers).real
+
+
+@pytest.mark.parametrize(
+    ("assume", "options"),
+    [
+        ({"step-rescale": "0.5"}, {"rate": 0.5}),
+        ({"dt-fast": "true"}, {"dt_fast": 1}),
+        ({"bandlimit": "0.1"}, {"bandlimit": 0.1}),
+        ({"bandlimit": "0.1", "step-rescale": "3"}, {"bandlimit": 0.1, "rate": 3}),
+        ({"discretization": "dss", "kernel-length": str(STEPS)}, {"dss": 1}),
+    ],
+    ids=lambda given: " ".join(given),
+)
+def test_what_the_constructor_and_the_call_change(
+    assume: dict[str, str], options: dict[str, float]
+) -> None:
+    layer = version_4()
+    recurrence = read_layer(layer, S4D(), **assume)
+    expected = kernel_of(layer, STEPS, **options)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    plain = impulse_response(read_layer(layer, S4D()), STEPS)
+    assert np.abs(plain - expected).max() > 1e-3
+    said = {sentence.partition(" ")[0] for sentence in recurrence.assumptions}
+    assert said >= {f"{key}={value}" for key, value in assume.items()}
+    if "bandlimit" in assume:
+        assert 0 < np.count_nonzero(recurrence.readout == 0) < recurrence.readout.size
+    if "dt-fast" in assume:
+        layer["kernel.inv_dt"] /= 2  # so that differences hold
+    check_derivatives(layer, S4D(), **assume | {"kernel-length": "3"})
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for key in ("step-rescale", "bandlimit"):
+        with pytest.raises(UsageError, match="0 is not a positive number"):
+            read_layer(version_4(), S4D(), **{key: "0"})
+
+
+def test_the_projections_of_a_band_and_of_a_real_layer() -> None:
+    layer = version_4() | {"D": np.ones((2, H))}
+    recurrence = read_layer(layer, S4D(), bandlimit="0.1")
+    *_, real, _, direct = recurrence.projections
+    assert [group.matrix for group in (real, direct)] == ["C", "D"]
+    assert_allclose(real.derivative[real.column], (recurrence.readout[0] != 0)[real.column])
+    doubled = read_layer(version_4(real=True), S4D()).projections[-1]
+    assert_allclose(doubled.derivative, 2)
+
+
+@pytest.mark.parametrize("wrapped", ["", "kernel."])
+def test_a_second_direction_has_outputs_of_its_own(wrapped: str) -> None:
+    layer = {f"{wrapped}{name}": values for name, values in version_4().items()}
+    both = read_layer(layer | {"D": np.ones((1, H))}, S4D())
+    assert "backward" in both.assumptions[-1]
+    assert both.projections == ()
+    one = read_layer(layer | {"D": np.ones((2, H))}, S4D())
+    assert "backward" not in one.assumptions[-1]
+    assert one.projections[-1].matrix == "D"
 
 
 def test_one_step_size_moves_every_mode_of_its_channel() -> None:

@@ -13,7 +13,7 @@ from recurrences.impulse import impulse_response
 from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
 from scipy.signal import cont2discrete
 
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.s5 import S5
 
 P, H = 4, 3
@@ -79,6 +79,18 @@ def test_impulse_response(method: str, symmetry: str) -> None:
     recurrence = read_layer(layer, S5(), **assume)
     expected = expected_response(layer, method, 2 if symmetry == "true" else 1)
     assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+
+
+def test_the_step_can_be_rescaled() -> None:
+    layer = jax_layer()
+    recurrence = read_layer(layer, S5(), **{"step-rescale": "0.5"})
+    halved = {**layer, "params/seq/log_step": layer["params/seq/log_step"] + np.log(0.5)}
+    expected = expected_response(halved, "zoh", 2)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    assert recurrence.assumptions[-1].startswith("step-rescale=0.5 (as given)")
+    check_derivatives(layer, S5(), **{"step-rescale": "0.5"})
+    with pytest.raises(UsageError, match="inf is not a positive number"):
+        read_layer(layer, S5(), **{"step-rescale": "inf"})
 
 
 def test_what_is_assumed_is_said() -> None:
