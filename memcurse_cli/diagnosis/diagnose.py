@@ -7,13 +7,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.curves import relative_sensitivities
 from memcurse_cli.diagnosis.dense import diagnose_dense
 from memcurse_cli.diagnosis.dense_hessian import summarise_dense_hessian
 from memcurse_cli.diagnosis.findings import Facts, find
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.hidden import summarise_hidden
-from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.parameter_group import summarise_group
+from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import (
     TIME_CONSTANT_EDGES,
     DenseSummary,
@@ -24,7 +25,7 @@ from memcurse_cli.diagnosis.report import (
     jacobian_of,
 )
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.usable_rate import rate_verdict, usable_rate
+from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.diagnosis.what_if import what_if
 from memcurse_cli.recurrences.recurrence import Recurrence
@@ -57,6 +58,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     hidden, hidden_reason = summarise_hidden(recurrence, settings)
     jacobian = jacobian_of(hidden)
     usable = usable_rate(recurrence, hessian, settings)
+    parameters = tuple(settled(group, usable, hessian, settings) for group in parameters)
     facts = Facts(
         recurrence,
         settings,
@@ -88,8 +90,8 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hidden_spectra=hidden,
         hidden_spectra_reason=hidden_reason,
         usable_rate=usable,
-    )
         what_if=what_if(recurrence, settings),
+    )
 
 
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:
@@ -98,8 +100,9 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
     time_constant = np.full(recurrence.size, np.inf)
     np.divide(-1.0, log_modulus, out=time_constant, where=log_modulus < 0)
     angle = recurrence.log_eigenvalues.imag
-    values = None
+    values, sensitivities = None, None
     if settings.values:
+        sensitivities = relative_sensitivities(recurrence.log_eigenvalues, settings)
         eigenvalues = np.exp(recurrence.log_eigenvalues)
         values = tuple(zip(eigenvalues.real.tolist(), eigenvalues.imag.tolist(), strict=True))
     return EigenvalueSummary(
@@ -111,6 +114,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
         angle=quantiles(np.abs(wrap(angle)) if np.any(angle) else np.zeros(recurrence.size)),
         time_constant_histogram=histogram(time_constant),
         values=values,
+        relative_sensitivities=sensitivities,
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from memcurse_cli.diagnosis.findings.sensitivity import CONSEQUENCE, REMEDY
 from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.usable_rate import bounded
-from memcurse_cli.diagnosis.verdicts import ORDER, advised_rate, diverges
+from memcurse_cli.diagnosis.usable_rate import advised
+from memcurse_cli.diagnosis.verdicts import ORDER, diverges
 from memcurse_cli.diagnosis.wording import count, number, percent, rounded_down
 
 
@@ -38,13 +38,13 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
         f"of {layer.name} by {percent(parameter.step_effect)}"
     )
     if parameter.verdict == "ok":
-        return f"at worst, {text}; {memory}"
+        return f"at worst, {text}; {memory}{_room(layer)}"
     text += f" {CONSEQUENCE[parameter.direction]}; {memory}; "
     if layer.dense is not None:
         text += "make the recurrence diagonal"
     else:
         text += REMEDY[parameter.direction]
-    target = bounded(advised_rate(parameter, settings), layer.usable_rate)
+    target = advised(parameter, layer.usable_rate, settings)
     if target is not None:
         text += f", or stay below {rounded_down(target)}"
     return text
@@ -55,6 +55,13 @@ def _severity(parameter: ParameterSummary) -> tuple[int, float]:
     if effect is None:
         effect = float("inf") if diverges(parameter) else -1.0
     return ORDER.index(parameter.verdict), effect
+
+
+def _room(layer: LayerReport) -> str:
+    """The rate that training should bear, where it is known."""
+    if layer.usable_rate is None or layer.usable_rate.rate is None:
+        return ""
+    return f"; training should bear a rate of about {number(layer.usable_rate.rate)}"
 
 
 def _memory(layer: LayerReport) -> str:

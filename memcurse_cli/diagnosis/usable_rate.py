@@ -9,13 +9,19 @@ constants, and how often the rates that follow were right.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import HessianSummary, UsableRate, Verdict
+from memcurse_cli.diagnosis.report import (
+    HessianSummary,
+    ParameterSummary,
+    UsableRate,
+    Verdict,
+)
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import direction
+from memcurse_cli.diagnosis.verdicts import advised_rate, direction
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
 from memcurse_cli.theory.moments import moments
@@ -59,11 +65,38 @@ def rate_verdict(usable: UsableRate, settings: Settings) -> Verdict:
     return "watch"
 
 
-def bounded(rate: float | None, usable: UsableRate | None) -> float | None:
-    """An advised rate, lowered to the usable one where training would diverge beyond that."""
-    if rate is None or usable is None or usable.rate is None or usable.limited_by != "divergence":
-        return rate
-    return min(rate, usable.rate)
+def settled(
+    parameter: ParameterSummary,
+    usable: UsableRate,
+    hessian: HessianSummary | None,
+    settings: Settings,
+) -> ParameterSummary:
+    """A group whose steps only turn angles, judged by the usable rate where the output is known.
+
+    What such a step does to single states says little then: in the measured runs the best rates
+    moved the state of one eigenvalue in a hundred by several times itself.
+    """
+    decided = parameter.direction == "decorrelating" and hessian is not None
+    if not decided or usable.rate is None or parameter.verdict == "ok":
+        return parameter
+    verdict: Verdict = "ok" if rate_verdict(usable, settings) == "ok" else "watch"
+    return replace(parameter, verdict=verdict)
+
+
+def advised(
+    parameter: ParameterSummary, usable: UsableRate | None, settings: Settings
+) -> float | None:
+    """The learning rate to stay below on account of a group.
+
+    That of its own step effect, unless the measured rate says otherwise: lower where training
+    would diverge before, and higher where steps only turn angles and the output is known.
+    """
+    own = advised_rate(parameter, settings)
+    if usable is None or usable.rate is None:
+        return own
+    if usable.limited_by == "divergence":
+        return usable.rate if own is None else min(own, usable.rate)
+    return usable.rate / FACTOR if parameter.direction == "decorrelating" else own
 
 
 def _reason(recurrence: Recurrence, settings: Settings) -> str | None:

@@ -14,7 +14,8 @@ import pytest
 
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.report import LayerReport, UsableRate
-from memcurse_cli.diagnosis.usable_rate import DIVERGENCE_EFFECT, STALL_EFFECT, bounded
+from memcurse_cli.diagnosis.usable_rate import DIVERGENCE_EFFECT, FACTOR, STALL_EFFECT
+from memcurse_cli.diagnosis.wording import rounded_down
 
 HORIZON = 100
 
@@ -118,8 +119,32 @@ def test_a_rate_that_training_diverges_at_is_cursed_and_told() -> None:
     assert "MC207" not in {one.code for one in calm.findings}
 
 
-def test_advice_stays_below_a_rate_that_diverges_and_not_below_one_that_stalls() -> None:
-    assert bounded(1e-2, UsableRate(1e-3, "divergence")) == 1e-3
-    assert bounded(1e-4, UsableRate(1e-3, "divergence")) == 1e-4
-    assert bounded(1e-2, UsableRate(1e-3, "stall")) == 1e-2
-    assert bounded(None, UsableRate(1e-3, "divergence")) is None
+def test_advice_is_the_measured_rate_where_it_says_more_than_the_step_effect() -> None:
+    state = complex_diagonal(0.99)
+    rate = usable(state).rate
+    assert rate is not None
+    report = inspect(state, horizon=HORIZON, learning_rate=2 * rate)
+    assert report.sentence.endswith(f"stay below {rounded_down(rate)}")
+    turning = lru(0.01, 1.0)
+    slow = usable(turning).rate
+    assert slow is not None
+    report = inspect(turning, horizon=HORIZON, learning_rate=2 * slow)
+    assert report.layers[0].verdict == "watch"
+    assert report.sentence.endswith(f"stay below {rounded_down(slow / FACTOR)}")
+
+
+def test_steps_that_only_turn_angles_are_judged_by_what_the_output_bears() -> None:
+    """At a rate that training bears a step effect above 10 % is no reason to watch."""
+    state = lru(0.001, 1.0)
+    rate = usable(state).rate
+    assert rate is not None
+    calm = only(state, learning_rate=rate / 4)
+    (angle,) = [group for group in calm.parameters if group.name == "theta_log"]
+    assert angle.direction == "decorrelating"
+    assert angle.step_effect is not None
+    assert angle.step_effect > 0.1
+    assert (angle.verdict, calm.verdict) == ("ok", "ok")
+    above = only(state, learning_rate=2 * rate)
+    assert {group.verdict for group in above.parameters} == {"ok", "watch"}
+    without_output = {key: value for key, value in state.items() if key[0] not in "CD"}
+    assert only(without_output, learning_rate=rate / 4).verdict == "watch"

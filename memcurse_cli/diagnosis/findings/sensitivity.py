@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.report import Finding, ParameterSummary, Severity, UsableRate
-from memcurse_cli.diagnosis.usable_rate import FACTOR, bounded, rate_verdict
-from memcurse_cli.diagnosis.verdicts import advised_rate, diverges
+from memcurse_cli.diagnosis.usable_rate import FACTOR, advised, rate_verdict
+from memcurse_cli.diagnosis.verdicts import diverges
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down
 
 SOURCE = "Zucchet & Orvieto 2024, eq. 6 and section 3"
@@ -114,7 +114,7 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
     advice = REMEDY[parameter.direction]
     if facts.dense is not None:
         advice = "make the recurrence diagonal (complex eigenvalues of its own)"
-    target = bounded(advised_rate(parameter, facts.settings), facts.usable_rate)
+    target = advised(parameter, facts.usable_rate, facts.settings)
     if target is not None:
         advice += f", or stay below a learning rate of {rounded_down(target)}"
     return rule.finding(severity, message, advice)
