@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.report import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import ProjectionGroup, Recurrence
-from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.diagonality import DiagonalityTally
 from memcurse_cli.theory.hessian import LayerHessian
 
-LARGEST_BLOCK = 6000  # parameters in one dense block: 288 MB
+LARGEST_BLOCK = 6000  # parameters in a block that is formed: 288 MB
 
 
 def summarise_hessian(
     recurrence: Recurrence, settings: Settings
 ) -> tuple[HessianSummary | None, str | None]:
     """Scores of the Hessian at optimality over the recurrent parameters, or why there are none."""
-    reason = _reason(recurrence, settings)
+    reason = hessian_reason(recurrence, settings)
     if reason is not None:
         return None, reason
     output = 0.0
     hessian = layer_hessian(recurrence, settings)
 
-    def hessians() -> Iterator[NDArray[np.float64]]:
-        nonlocal output
-        for blocks in hessian.blocks():
-            output += float(blocks.output_second_moments.sum())
-            yield blocks.hessians
-
+    tally = DiagonalityTally()
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            scores = diagonality_scores(hessians())
+            for blocks in hessian.blocks(LARGEST_BLOCK):
+                output += float(blocks.output_second_moments.sum())
+                tally.add(blocks.hessians)
+            for large in hessian.large_blocks(LARGEST_BLOCK):
+                output = math.nan  # E y² is a sum over every pair of eigenvalues
+                block = large.factorise()
+                tally.add_factored(block.diagonal, block.plain, block.scaled)
     except OverflowError:
         return None, "it leaves the range of a float: the state explodes within the horizon"
+    scores = tally.scores()
     if scores is None:
         return None, "it is zero: no parameter changes the output"
     return (
@@ -48,6 +49,8 @@ def summarise_hessian(
             max_stable_lr=2 / scores.sharpness,
             adam_residual=scores.adam_residual,
             concentration=scores.concentration,
+            sharpness_error=scores.sharpness_error,
+            adam_residual_error=scores.adam_residual_error,
             output_step_effect=(
                 settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
             ),
@@ -75,15 +78,6 @@ def layer_hessian(
         horizon=settings.horizon,
         read_at=settings.loss_readout,
     )
-
-
-def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
-    """Why a layer has no Hessian scores, or None where it has."""
-    reason = hessian_reason(recurrence, settings)
-    order = sum(group.size for group in recurrence.parameters)
-    if reason is None and recurrence.channel is None and order > LARGEST_BLOCK:
-        return f"its order of {order} is beyond the {LARGEST_BLOCK} that are formed"
-    return reason
 
 
 def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:

@@ -32,6 +32,8 @@ class HessianScores:
         max_stable_lr: 2 / sharpness, the largest stable step of gradient descent.
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
         concentration: coordinates that carry a top eigenvector.
+        sharpness_error: how much larger the sharpness may be; 0 where H was formed.
+        adam_residual_error: how much larger the residual may be.
     """
 
     order: int
@@ -41,6 +43,8 @@ class HessianScores:
     max_stable_lr: float
     adam_residual: float
     concentration: float
+    sharpness_error: float = 0.0
+    adam_residual_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -189,10 +193,10 @@ class LayerHessianReport:
         left_out: what it does not cover and why, or None.
         blocks: how many diagonal blocks it falls into; everything outside them is zero.
         largest_block: the order of the largest.
-        method: ``whole`` where the blocks were formed; else how the figures were found.
-        unresolved: what ``partial Cholesky`` leaves of tr H, which bounds its error in every
-            eigenvalue from below; 0 where the blocks were formed.
-        output_second_moment: E|Re[C h]|², all outputs summed, per unit of input variance.
+        method: ``whole`` where the blocks were formed; else how the figures of the largest ones
+            were found, whose eigenvalues are lower bounds with the errors that the scores say.
+        output_second_moment: E|Re[C h]|², all outputs summed, per unit of input variance; None
+            where a block was not formed.
         scores: over all groups.
         groups: one by one.
         pairs: two by two, the largest share first; empty where they were not taken.
@@ -211,7 +215,6 @@ class LayerHessianReport:
     blocks: int = 0
     largest_block: int = 0
     method: Method = "whole"
-    unresolved: float = 0.0
     output_second_moment: float | None = None
     scores: HessianScores | None = None
     groups: tuple[HessianGroup, ...] = ()

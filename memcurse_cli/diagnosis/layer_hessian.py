@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.hessian import hessian_reason, layer_hessian
+from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_hessian
 from memcurse_cli.diagnosis.hessian_picture import picture
 from memcurse_cli.diagnosis.hessian_report import (
     BlockPair,
@@ -30,6 +30,7 @@ from memcurse_cli.theory.diagonality import (
     correlations,
 )
 from memcurse_cli.theory.hessian import HessianBlocks, LayerHessian
+from memcurse_cli.theory.hessian_columns import FactoredBlock
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -52,8 +53,10 @@ def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessian
     tally = _Tally(recurrence, hessian, groups)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            for blocks in hessian.blocks():
+            for blocks in hessian.blocks(LARGEST_BLOCK):
                 tally.add(blocks)
+            for large in hessian.large_blocks(LARGEST_BLOCK):
+                tally.add_factored(large.factorise())
     except OverflowError:
         return LayerHessianReport(name, family, count, EXPLODES)
     return tally.report(recurrence)
@@ -74,6 +77,7 @@ class _Tally:
         self.meetings = np.zeros_like(self.squares)
         self.output = 0.0
         self.blocks, self.largest = 0, 0
+        self.factored = False
         self.sharpest: tuple[Floats, Integers] | None = None
         self.seats = _Seats(recurrence, hessian)
 
@@ -94,6 +98,23 @@ class _Tally:
         else:
             for hessian, own_group in zip(found.hessians, group, strict=True):
                 self._split(hessian[None], own_group)
+
+    def add_factored(self, found: FactoredBlock) -> None:
+        """A block that was not formed."""
+        self.blocks += 1
+        self.factored = True
+        self.largest = max(self.largest, found.scalars.size)
+        self.whole.add_factored(found.diagonal, found.plain, found.scaled, found.scalars)
+        present, first = np.unique(self.group_of(found.scalars), return_index=True)
+        ends = [*first[1:].tolist(), found.scalars.size]
+        runs = [slice(start, end) for start, end in zip(first.tolist(), ends, strict=True)]
+        factors = [found.plain.factor[run] for run in runs]
+        grams = [factor.T @ factor for factor in factors]
+        for index, run, gram in zip(present, runs, grams, strict=True):
+            own = found.diagonal[run], found.plain.of(run), found.scaled.of(run)
+            self.own[index].add_factored(*own)
+            for other, another in zip(present, grams, strict=True):
+                self.squares[index, other] += float(np.sum(gram * another))
 
     def group_of(self, scalars: Integers) -> Integers:
         """The group of each scalar."""
@@ -121,7 +142,7 @@ class _Tally:
         if scores is None:
             reason = "it is zero: no parameter changes the output"
             return LayerHessianReport(recurrence.name, recurrence.family, recurrence.size, reason)
-        spectrum, conditioning = self._spectrum()
+        spectrum, conditioning = summarise_spectrum(self.whole, self.largest)
         return LayerHessianReport(
             name=recurrence.name,
             family=recurrence.family,
@@ -129,7 +150,8 @@ class _Tally:
             left_out=_left_out(recurrence),
             blocks=self.blocks,
             largest_block=self.largest,
-            output_second_moment=self.output,
+            method="partial Cholesky" if self.factored else "whole",
+            output_second_moment=None if self.factored else self.output,
             scores=scores,
             groups=tuple(
                 HessianGroup(
@@ -164,28 +186,6 @@ class _Tally:
                     )
                 )
         return tuple(sorted(pairs, key=lambda pair: -pair.norm_share))
-
-    def _spectrum(self) -> tuple[HessianSpectrum, Conditioning | None]:
-        spectra = self.whole.spectra()
-        if spectra is None:
-            largest = tuple(pair.value for pair in self.whole.top)
-            return HessianSpectrum(self.whole.order, None, None, largest), None
-        values, scaled = spectra
-        smallest = self.largest * np.finfo(np.float64).eps
-        rank = int(np.count_nonzero(scaled > smallest * scaled[0]))
-        before, after = (
-            float(one[0] / max(np.median(one[:rank]), smallest * one[0]))
-            for one in (values, scaled)
-        )
-        return (
-            HessianSpectrum(
-                values.size,
-                rank,
-                quantiles(np.maximum(values, 0.0)),
-                tuple(values[:SHOWN_EIGENVALUES].tolist()),
-            ),
-            Conditioning(before, after),
-        )
 
     def _eigenvector(self, pair: Eigenpair) -> TopEigenvector:
         assert pair.scalars is not None
@@ -251,6 +251,33 @@ def summarise(scores: DiagonalityScores | None) -> HessianScores | None:
         max_stable_lr=2 / scores.sharpness,
         adam_residual=scores.adam_residual,
         concentration=scores.concentration,
+        sharpness_error=scores.sharpness_error,
+        adam_residual_error=scores.adam_residual_error,
+    )
+
+
+def summarise_spectrum(
+    tally: DiagonalityTally, largest_block: int
+) -> tuple[HessianSpectrum, Conditioning | None]:
+    """Every eigenvalue where all were kept, else the largest ones."""
+    spectra = tally.spectra()
+    if spectra is None:
+        largest = tuple(pair.value for pair in tally.top)
+        return HessianSpectrum(tally.order, None, None, largest), None
+    values, scaled = spectra
+    smallest = largest_block * np.finfo(np.float64).eps
+    rank = int(np.count_nonzero(scaled > smallest * scaled[0]))
+    before, after = (
+        float(one[0] / max(np.median(one[:rank]), smallest * one[0])) for one in (values, scaled)
+    )
+    return (
+        HessianSpectrum(
+            values.size,
+            rank,
+            quantiles(np.maximum(values, 0.0)),
+            tuple(values[:SHOWN_EIGENVALUES].tolist()),
+        ),
+        Conditioning(before, after),
     )
 
 

@@ -155,8 +155,10 @@ class HessianSummary:
         max_stable_lr: 2 / sharpness, the largest stable SGD step; None where the Hessian is zero.
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
         concentration: coordinates that carry a top eigenvector.
-        output_step_effect: lr √(tr H / E y²).
+        output_step_effect: lr √(tr H / E y²); None where E y² was not taken or is zero.
         diagonality_error: the standard error of an estimated diagonality; 0 where it is exact.
+        sharpness_error: how much larger the sharpness may be; 0 where it is exact.
+        adam_residual_error: how much larger the residual may be; 0 where it is exact.
     """
 
     order: int
@@ -167,6 +169,8 @@ class HessianSummary:
     concentration: float
     output_step_effect: float | None
     diagonality_error: float = 0.0
+    sharpness_error: float = 0.0
+    adam_residual_error: float = 0.0
 
 
 @dataclass(frozen=True)

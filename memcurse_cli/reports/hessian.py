@@ -141,10 +141,16 @@ def _facts(layer: LayerHessianReport) -> dict[str, str]:
     if layer.blocks > 1:
         where = f"{layer.blocks:,} blocks of up to {layer.largest_block:,}"
     facts["order"] = f"{count(layer.scores.order, 'parameter')} in {where}"
-    if layer.unresolved:
-        facts["bound"] = (
-            f"by {layer.method}, which leaves {percent(layer.unresolved, 2)} of tr H unresolved: "
-            "no eigenvalue is further below its true value"
+    if layer.method == "Lanczos":
+        facts["bounds"] = (
+            f"from products with it, the largest {len(layer.eigenvectors)} eigenvalues have "
+            "converged; the others are not taken"
+        )
+    elif layer.method != "whole":
+        sharpness, residual = layer.scores.sharpness_error, layer.scores.adam_residual_error
+        facts["bounds"] = (
+            f"by {layer.method}: the largest eigenvalue is at most {number(sharpness, 2)} larger "
+            f"than said, what Adam leaves at most {number(residual, 2)}"
         )
     if layer.left_out:
         facts["left out"] = layer.left_out

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.spectra.partial_cholesky import PartialCholesky
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
@@ -31,6 +33,8 @@ class DiagonalityScores:
         concentration: the number of coordinates that carry a top eigenvector, 1 / Σ v_a⁴ for unit
             v, averaged over the 10 largest eigenvalues. Where eigenvalues coincide their
             eigenvectors are one choice among many, and so is this.
+        sharpness_error: how much larger the sharpness may be; 0 where H was formed.
+        adam_residual_error: how much larger the residual may be.
     """
 
     order: int
@@ -39,6 +43,8 @@ class DiagonalityScores:
     sharpness: float
     adam_residual: float
     concentration: float
+    sharpness_error: float = 0.0
+    adam_residual_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,7 @@ class DiagonalityTally:
         self.trace = 0.0
         self.complete = spectra
         self._on_diagonal, self._everywhere, self._residual = 0.0, 0.0, 0.0
+        self._sharpest_possible, self._residual_possible = 0.0, 0.0
         self._spectra: list[Floats] = []
         self._scaled_spectra: list[Floats] = []
 
@@ -126,6 +133,44 @@ class DiagonalityTally:
                 break
             self._take(*largest(hessians[index], TOP), scalars, index)
 
+    def add_factored(
+        self,
+        diagonal: Floats,
+        plain: PartialCholesky,
+        scaled: PartialCholesky,
+        scalars: Integers | None = None,
+    ) -> None:
+        """One block that was not formed.
+
+        Its elements off the diagonal are taken from the factor, those on it are exact. The
+        eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
+
+        Args:
+            diagonal: (N,) that of H.
+            plain: H by partial Cholesky.
+            scaled: D^-½ H D^-½ likewise.
+            scalars: (N,) the block's scalars, for `top`.
+        """
+        self.complete = False
+        self.order += diagonal.size
+        self.trace += float(diagonal.sum())
+        self._on_diagonal += float(np.sum(diagonal**2))
+        gram = plain.factor.T @ plain.factor
+        off = np.sum(gram**2) - np.sum((diagonal - plain.residual) ** 2)
+        self._everywhere += float(np.sum(diagonal**2) + max(off, 0.0))
+        if gram.size:
+            values, inner = largest(gram, TOP)
+            values = np.maximum(values, np.finfo(np.float64).tiny)
+            vectors = (plain.factor @ inner) / np.sqrt(values)
+            self._take(values, vectors, None if scalars is None else scalars[None], 0)
+            self._sharpest_possible = max(self._sharpest_possible, values[0] + plain.error)
+        # Any one coordinate has the curvature 1.
+        value = 1.0 if np.any(diagonal > 0) else 0.0
+        if scaled.factor.size:
+            value = max(value, float(largest(scaled.factor.T @ scaled.factor, 1)[0][0]))
+        self._residual = max(self._residual, value)
+        self._residual_possible = max(self._residual_possible, value + scaled.error)
+
     def spectra(self) -> tuple[Floats, Floats] | None:
         """Every eigenvalue of H and of D^-½ H D^-½, descending, or None where not all were kept."""
         if not (self.complete and self._spectra):
@@ -144,6 +189,8 @@ class DiagonalityTally:
             sharpness=self.top[0].value,
             adam_residual=self._residual,
             concentration=float(np.mean([pair.concentration for pair in self.top])),
+            sharpness_error=max(0.0, self._sharpest_possible - self.top[0].value),
+            adam_residual_error=max(0.0, self._residual_possible - self._residual),
         )
 
     def _is_full_of(self, bound: float) -> bool:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.hessian_columns import LargeBlock
 from memcurse_cli.theory.hessian_entries import Entries, Unit, components, units
 from memcurse_cli.theory.jacobian import ParameterJacobian, ProjectionJacobian
 from memcurse_cli.theory.moments import Readout
@@ -156,10 +157,12 @@ class LayerHessian:
         count = self.log_eigenvalues.size
         return np.zeros(count, np.intp) if self.channel is None else self.channel
 
-    def blocks(self) -> Iterator[HessianBlocks]:
-        """Every diagonal block, those of one pattern together."""
+    def blocks(self, largest: int | None = None) -> Iterator[HessianBlocks]:
+        """Every diagonal block up to an order, those of one pattern together."""
         patterns: dict[tuple[bytes, ...], list[Unit]] = defaultdict(list)
         for found in self.components:
+            if largest is not None and _order(found) > largest:
+                continue
             if len(found) == 1:
                 patterns[found[0].pattern].append(found[0])
             else:
@@ -168,6 +171,12 @@ class LayerHessian:
             for batch in _batches(same):
                 matrices, outputs = self._matrices(batch)
                 yield HessianBlocks(matrices, np.stack([unit.numbers for unit in batch]), outputs)
+
+    def large_blocks(self, largest: int) -> Iterator[LargeBlock]:
+        """The blocks that `blocks` leaves out."""
+        for found in self.components:
+            if _order(found) > largest:
+                yield LargeBlock(self, found)
 
     def _sum(self, found: Sequence[Unit]) -> HessianBlocks:
         """One block of units that share scalars, whose Hessians add."""
@@ -241,6 +250,13 @@ class LayerHessian:
             self.entries.derivative[entry],
             self.entries.rate[entry],
         )
+
+
+def _order(found: Sequence[Unit]) -> int:
+    """The number of scalars of a component."""
+    if len(found) == 1:
+        return found[0].numbers.size
+    return np.unique(np.concatenate([unit.numbers for unit in found])).size
 
 
 def _batches(same: Sequence[Unit]) -> Iterator[Sequence[Unit]]:

@@ -15,6 +15,7 @@ from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import Readout, bilinear
 
 Complexes = NDArray[np.complex128]
+Integers = NDArray[np.intp]
 NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
 CHUNK = 2**20  # impulse-response samples held at once
 
@@ -36,7 +37,11 @@ class PairMoments(NamedTuple):
 
 
 def stationary_pairs(
-    log_eigenvalues: Complexes, autocorrelation: Autocorrelation, *, conjugate: bool
+    log_eigenvalues: Complexes,
+    autocorrelation: Autocorrelation,
+    *,
+    conjugate: bool,
+    columns: Integers | None = None,
 ) -> PairMoments:
     """The tables of an infinite sequence, from `bilinear`: |λ| < 1 throughout.
 
@@ -44,9 +49,11 @@ def stationary_pairs(
         log_eigenvalues: (..., m) log λ.
         autocorrelation: R(Δ) of the input.
         conjugate: whether the second of a pair stands conjugated.
+        columns: (c,) the eigenvalues that come second, instead of all.
     """
+    second = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
     log_alpha = log_eigenvalues[..., :, None]
-    log_beta = log_eigenvalues[..., None, :]
+    log_beta = second[..., None, :]
     if conjugate:
         log_beta = log_beta.conj()
     shape = np.broadcast_shapes(log_alpha.shape, log_beta.shape)
@@ -67,6 +74,7 @@ def finite_pairs(
     autocorrelation: Autocorrelation,
     horizon: int,
     readout: Readout = "every",
+    columns: Integers | None = None,
 ) -> tuple[PairMoments, PairMoments]:
     """The tables averaged over every step t = 1..T from h = s = 0, exact for any |λ|.
 
@@ -84,12 +92,17 @@ def finite_pairs(
         autocorrelation: R(Δ) of the input.
         horizon: T ≥ 1.
         readout: ``every`` for the mean over the steps, ``last`` for step T alone.
+        columns: (c,) the eigenvalues that come second, instead of all.
 
     Returns:
         The tables without and with the second of each pair conjugated.
     """
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
-    products = np.zeros((*batch, 4 * size, 4 * size))
+    width = size if columns is None else columns.size
+    seconds = None
+    if columns is not None:
+        seconds = (columns + size * np.arange(4)[:, None]).ravel()
+    products = np.zeros((*batch, 4 * size, 4 * width))
     eigenvalue = np.exp(log_eigenvalues)
     chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
     for weight, rho in autocorrelation:
@@ -109,19 +122,19 @@ def finite_pairs(
             else:
                 share = weight * np.where(lags == horizon - 1, 1.0, (1 - rho) * (1 + rho))
             response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
-            products += (response * share) @ np.swapaxes(response, -1, -2)
+            second = response if seconds is None else response[..., seconds, :]
+            products += (response * share) @ np.swapaxes(second, -1, -2)
             if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
                 break
-    real, imaginary = slice(0, 2 * size), slice(2 * size, None)
-    both, turned = products[..., real, real], products[..., imaginary, imaginary]
-    mixed = products[..., real, imaginary]
-    across = np.swapaxes(mixed, -1, -2)
+    upper, lower = products[..., : 2 * size, :], products[..., 2 * size :, :]
+    both, mixed = upper[..., : 2 * width], upper[..., 2 * width :]
+    across, turned = lower[..., : 2 * width], lower[..., 2 * width :]
     return (
-        _split((both - turned) + 1j * (mixed + across), size),
-        _split((both + turned) + 1j * (across - mixed), size),
+        _split((both - turned) + 1j * (mixed + across), size, width),
+        _split((both + turned) + 1j * (across - mixed), size, width),
     )
 
 
-def _split(table: Complexes, size: int) -> PairMoments:
-    s, h = slice(0, size), slice(size, None)
-    return PairMoments(table[..., s, s], table[..., s, h], table[..., h, s], table[..., h, h])
+def _split(table: Complexes, size: int, width: int) -> PairMoments:
+    s, h = table[..., :size, :], table[..., size:, :]
+    return PairMoments(s[..., :width], s[..., width:], h[..., :width], h[..., width:])

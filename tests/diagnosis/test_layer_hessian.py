@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.diagnosis import layer_hessian
+from memcurse_cli.diagnosis.hessian import layer_hessian as hessian_of
+from memcurse_cli.diagnosis.hessian_inspection import hessian
+from memcurse_cli.diagnosis.hessian_picture import CELLS, picture
+from memcurse_cli.diagnosis.hessian_report import LayerHessianReport
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.errors import UsageError
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.lru import LRU
+
+SAMPLES = Path(__file__).parents[2] / "sample_checkpoints"
+SAMPLE = SAMPLES / "lru.safetensors"
+SIZES = {"nu_log": 64, "theta_log": 64, "gamma_log": 64}
+SIZES |= {"B_re": 64, "B_im": 64, "C_re": 64, "C_im": 64, "D": 1}
+
+
+@pytest.fixture(scope="module")
+def whole() -> np.ndarray:
+    """H of the sample, whose entries the tests of the theory check."""
+    family = LRU()
+    with open_checkpoint(SAMPLE) as store:
+        recurrence = family.read(store, family.find(store.tensors)[0], ReadOptions())
+    found = hessian_of(recurrence, Settings(horizon=300), recurrence.projections)
+    ((matrix,),) = (blocks.hessians for blocks in found.blocks())
+    return matrix
+
+
+@pytest.fixture(scope="module")
+def layer() -> LayerHessianReport:
+    (found,) = hessian(SAMPLE).layers
+    return found
+
+
+def runs() -> dict[str, slice]:
+    ends = np.cumsum(list(SIZES.values())).tolist()
+    return {name: slice(end - SIZES[name], end) for name, end in zip(SIZES, ends, strict=True)}
+
+
+def test_the_groups_are_the_stored_tensors(layer: LayerHessianReport) -> None:
+    assert {group.name: group.size for group in layer.groups} == SIZES
+    assert [group.kind for group in layer.groups] == ["recurrent"] * 3 + list("BBCCD")
+    assert (layer.blocks, layer.largest_block, layer.method) == (1, 449, "whole")
+    assert layer.reason is None
+    assert layer.left_out is None
+
+
+def test_the_scores_of_a_group_are_those_of_its_own_block(
+    layer: LayerHessianReport, whole: np.ndarray
+) -> None:
+    for group in layer.groups:
+        own = whole[runs()[group.name], runs()[group.name]]
+        roots = np.sqrt(np.diag(own))
+        assert group.scores is not None
+        assert group.scores.trace == pytest.approx(np.trace(own))
+        assert group.scores.sharpness == pytest.approx(np.linalg.eigvalsh(own)[-1])
+        assert group.scores.max_stable_lr == pytest.approx(2 / group.scores.sharpness)
+        scaled = own / np.outer(roots, roots)
+        assert group.scores.adam_residual == pytest.approx(np.linalg.eigvalsh(scaled)[-1])
+
+
+def test_what_two_groups_share(layer: LayerHessianReport, whole: np.ndarray) -> None:
+    roots = np.sqrt(np.diag(whole))
+    related = np.abs(whole / np.outer(roots, roots))
+    assert sum(pair.norm_share for pair in layer.pairs) == pytest.approx(1)
+    assert len(layer.pairs) == 8 * 9 / 2
+    shares = [pair.norm_share for pair in layer.pairs]
+    assert shares == sorted(shares, reverse=True)
+    for pair in layer.pairs:
+        first, second = runs()[pair.first], runs()[pair.second]
+        both = 1 if first == second else 2
+        share = both * np.sum(whole[first, second] ** 2) / np.sum(whole**2)
+        assert pair.norm_share == pytest.approx(share)
+        cells = related[first, second]
+        if first == second:
+            cells = cells[~np.eye(len(cells), dtype=bool)]
+        if cells.size:
+            assert pair.mean_correlation == pytest.approx(cells.mean())
+        else:
+            assert pair.mean_correlation is None
+
+
+def test_the_spectrum(layer: LayerHessianReport, whole: np.ndarray) -> None:
+    spectrum, scores = layer.spectrum, layer.scores
+    assert spectrum is not None
+    assert scores is not None
+    assert len(spectrum.largest) == spectrum.count == 449
+    assert sum(spectrum.largest) == pytest.approx(scores.trace)
+    assert spectrum.largest[0] == scores.sharpness
+    assert spectrum.rank is not None
+    # γ, B and C scale one product, so that 3 of the 7 numbers of a unit are redundant.
+    assert spectrum.rank <= 4 * 64 + 1
+    roots = np.sqrt(np.diag(whole))
+    scaled = np.linalg.eigvalsh(whole / np.outer(roots, roots))[::-1][: spectrum.rank]
+    assert layer.conditioning is not None
+    assert layer.conditioning.after == pytest.approx(scaled[0] / np.median(scaled), rel=1e-6)
+    assert layer.conditioning.after < 1e-6 * layer.conditioning.before
+
+
+def test_the_top_eigenvectors_and_where_they_sit(
+    layer: LayerHessianReport, whole: np.ndarray
+) -> None:
+    """The LRU's curvature is almost all in the angles of its longest memories."""
+    values, vectors = np.linalg.eigh(whole)
+    for place, top in enumerate(layer.eigenvectors, 1):
+        vector = vectors[:, -place]
+        assert top.eigenvalue == pytest.approx(values[-place])
+        assert top.concentration == pytest.approx(1 / np.sum(vector**4))
+        assert sum(top.weights) == pytest.approx(1)
+        for weight, run in zip(top.weights, runs().values(), strict=True):
+            assert weight == pytest.approx(np.sum(vector[run] ** 2), abs=1e-9)
+        per_unit = np.sum(vector[:-1].reshape(7, 64) ** 2, axis=0)
+        for seat in top.seats:
+            assert seat.weight == pytest.approx(per_unit[seat.index], abs=1e-9)
+        assert top.seats[0].index == np.argmax(per_unit)
+    steepest = layer.eigenvectors[0]
+    assert steepest.weights[1] > 0.999
+    assert steepest.seats[0].time_constant == pytest.approx(260.8, rel=1e-3)
+
+
+@pytest.mark.parametrize("horizon", [None, 300])
+def test_a_block_that_is_not_formed_says_the_same_within_its_bounds(
+    monkeypatch: pytest.MonkeyPatch, horizon: int | None
+) -> None:
+    (exact,) = hessian(SAMPLE, horizon=horizon).layers
+    monkeypatch.setattr(layer_hessian, "LARGEST_BLOCK", 100)
+    (found,) = hessian(SAMPLE, horizon=horizon).layers
+    assert (found.method, found.blocks, found.largest_block) == ("partial Cholesky", 1, 449)
+    assert found.picture is None
+    assert found.conditioning is None
+    assert found.output_second_moment is None
+    assert exact.scores is not None
+    assert found.scores is not None
+    assert found.scores.sharpness == pytest.approx(exact.scores.sharpness, rel=1e-4)
+    assert (
+        found.scores.adam_residual
+        <= exact.scores.adam_residual * (1 + 1e-9)
+        <= found.scores.adam_residual + found.scores.adam_residual_error + 1e-6
+    )
+    for one, other in zip(found.groups, exact.groups, strict=True):
+        assert one.scores is not None
+        assert other.scores is not None
+        assert one.scores.trace == pytest.approx(other.scores.trace)
+        low, high = one.scores.sharpness, one.scores.sharpness + one.scores.sharpness_error
+        assert low * (1 - 1e-9) <= other.scores.sharpness <= high * (1 + 1e-9)
+    assert sum(pair.norm_share for pair in found.pairs) == pytest.approx(1)
+    assert found.pairs[0].first == found.pairs[0].second == "theta_log"
+
+
+def test_channels_are_blocks(zoo: Path) -> None:
+    """The picture is of the sharpest one."""
+    (found,) = hessian(zoo / "s4" / "s4d_minimal.safetensors").layers[:1]
+    assert found.blocks > 1
+    assert found.left_out is not None
+    assert "no B" in found.left_out
+    assert found.picture is not None
+    assert found.picture.order == found.largest_block
+    assert f"of {found.blocks} blocks" in found.picture.title
+    assert found.scores is not None
+    assert found.scores.order == sum(group.size for group in found.groups)
+
+
+def test_a_readout_at_the_last_step_is_another_loss() -> None:
+    mean, last = (
+        hessian(SAMPLE, horizon=100, readout=readout).layers[0].scores
+        for readout in ("every", "last")
+    )
+    assert mean is not None
+    assert last is not None
+    assert last.sharpness > 1.5 * mean.sharpness
+
+
+@pytest.mark.parametrize(("sample", "reason"), [("gru", "B"), ("complex_diagonal_rnn", "diverges")])
+def test_a_layer_without_a_hessian_says_why(sample: str, reason: str) -> None:
+    import safetensors.numpy
+
+    state = safetensors.numpy.load_file(SAMPLES / f"{sample}.safetensors")
+    (found,) = hessian(state).layers  # without metadata, so without a horizon
+    assert found.scores is None
+    assert found.reason is not None
+    assert reason in found.reason
+
+
+def test_an_exploding_state_is_a_reason() -> None:
+    state = {"lambda_re": np.array([3.0]), "lambda_im": np.array([0.0])}
+    state |= {"B": np.ones((1, 1)), "C": np.ones((1, 1))}
+    (found,) = hessian(state, horizon=2000).layers
+    assert found.reason is not None
+    assert "range of a float" in found.reason
+
+
+def test_a_readout_needs_a_horizon() -> None:
+    state = {"lambda_re": np.array([0.5]), "lambda_im": np.array([0.0])}
+    with pytest.raises(UsageError, match="no last step"):
+        hessian(state, readout="last")
+
+
+def test_a_picture_never_mixes_groups() -> None:
+    order = 3 * CELLS + 7
+    responses = np.random.default_rng(0).normal(size=(order, 5))
+    group = np.repeat([0, 2], [order - 4, 4])
+    found = picture("a block", responses @ responses.T, group, ["a", "b", "c"])
+    assert found.groups == ("a", "c")
+    assert found.boundaries[-1] == len(found.magnitude) <= CELLS + 2
+    assert found.boundaries[-1] - found.boundaries[-2] == 1  # the four of c
+    assert found.magnitude[-1, -1] == pytest.approx(np.abs(responses[-4:] @ responses[-4:].T).max())
+    assert found.correlation.max() == pytest.approx(1)
+    assert found.eigenvectors.shape == (10, len(found.magnitude))
