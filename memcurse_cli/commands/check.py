@@ -1,0 +1,313 @@
+"""`memcurse check`: hold checkpoints or reports to limits, for continuous integration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memcurse_cli.commands.check_input import load_baseline, read_reports
+from memcurse_cli.commands.options import (
+    AssumeOption,
+    AutocorrelationOption,
+    DeviceOption,
+    FamilyOption,
+    HorizonOption,
+    JsonOption,
+    LayerOption,
+    OneRhoOption,
+    OutputOption,
+    QuietOption,
+    ReadoutOption,
+    emit,
+    read_assumptions,
+)
+from memcurse_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from memcurse_cli.diagnosis.check import Check
+    from memcurse_cli.diagnosis.configuration import SettingsFile
+    from memcurse_cli.diagnosis.policy import Policy, RuleSet
+    from memcurse_cli.diagnosis.report import Report
+
+FORMATS = ("terminal", "json", "github", "sarif", "junit")
+READING = {
+    "rho": "--rho",
+    "autocorrelation": "--autocorrelation",
+    "horizon": "--horizon",
+    "readout": "--readout",
+    "learning_rate": "--lr",
+    "watch_limit": "--watch-limit",
+    "cursed_limit": "--cursed-limit",
+    "family": "--family",
+    "layer": "--layer",
+    "assume": "--assume",
+    "device": "--device",
+    "spectra": "--spectra",
+}
+LIMITS = "Limits"
+VIOLATION = 1
+
+
+def check(
+    context: typer.Context,
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH", help="Checkpoints, reports of memcurse inspect --json, or - for stdin."
+        ),
+    ],
+    max_verdict: Annotated[
+        str | None,
+        typer.Option(metavar="ok|watch", help="The worst verdict.", rich_help_panel=LIMITS),
+    ] = None,
+    max_step_effect: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Of a parameter group; 0.5 is 50 %.", rich_help_panel=LIMITS
+        ),
+    ] = None,
+    max_relative_sensitivity: Annotated[
+        float | None,
+        typer.Option(metavar="κ", help="E|dh/dω|² / E|h|² of a group.", rich_help_panel=LIMITS),
+    ] = None,
+    max_unstable: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Eigenvalues with |λ| ≥ 1.", rich_help_panel=LIMITS),
+    ] = None,
+    max_time_constant: Annotated[
+        float | None,
+        typer.Option(metavar="STEPS", help="The longest -1/log|λ|.", rich_help_panel=LIMITS),
+    ] = None,
+    min_diagonality: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Of the Hessian, in [1/N, 1].", rich_help_panel=LIMITS),
+    ] = None,
+    max_adam_residual: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Curvature Adam leaves, in [1, N].", rich_help_panel=LIMITS),
+    ] = None,
+    max_rounding_error: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DTYPE=X",
+            help="Of the state, as bfloat16=0.1; repeatable.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CODE,…",
+            help="Findings that fail, by code or its beginning.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CODE,…", help="More findings that fail.", rich_help_panel=LIMITS),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CODE,…", help="Findings that do not.", rich_help_panel=LIMITS),
+    ] = None,
+    allow_missing: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-missing/--no-allow-missing",
+            help="Let a figure pass that a limit needs and the report lacks.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="REPORT.json",
+            help="Fail only on what is worse than in this earlier report.",
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="By how much a figure may be worse.", show_default="0.05"),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Settings, instead of the nearest memcurse.toml or pyproject.toml.",
+        ),
+    ] = None,
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}.")
+    ] = FORMATS[0],
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+    exit_zero: Annotated[
+        bool, typer.Option("--exit-zero", help="End with 0 also where something fails.")
+    ] = False,
+    quiet: QuietOption = False,
+    rho: OneRhoOption = None,
+    autocorrelation: AutocorrelationOption = None,
+    horizon: HorizonOption = None,
+    readout: ReadoutOption = None,
+    learning_rate: Annotated[
+        float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
+    ] = 1e-3,
+    watch_limit: Annotated[
+        float, typer.Option("--watch-limit", metavar="X", help="Step effect to watch from.")
+    ] = 0.1,
+    cursed_limit: Annotated[
+        float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
+    ] = 1.0,
+    family: FamilyOption = None,
+    layer: LayerOption = None,
+    assume: AssumeOption = None,
+    device: DeviceOption = "auto",
+    spectra: Annotated[
+        bool,
+        typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights."),
+    ] = False,
+) -> None:
+    """Hold checkpoints or reports to limits; exit with 1 where one is broken.
+
+    Without a limit, cursed layers and findings of severity error fail. Limits
+    also stand in memcurse.toml, or in pyproject.toml under tool.memcurse.check.
+
+    Example: memcurse inspect model.safetensors --json | memcurse check -
+    """
+    from memcurse_cli.diagnosis.check import TOLERANCE
+    from memcurse_cli.diagnosis.check import check as hold
+    from memcurse_cli.diagnosis.policy_settings import TOLERANCE as TOLERANCE_KEY
+    from memcurse_cli.diagnosis.policy_settings import from_options, positive
+
+    chosen = "json" if as_json else output_format
+    if chosen not in FORMATS:
+        raise UsageError(
+            f"{chosen[:40]!r} is not a format",
+            where="--format",
+            remedy=f"give one of {', '.join(FORMATS)}",
+        )
+    file = _settings_file(config)
+    options = from_options(
+        {
+            "max-step-effect": max_step_effect,
+            "max-relative-sensitivity": max_relative_sensitivity,
+            "max-unstable": max_unstable,
+            "max-time-constant": max_time_constant,
+            "min-diagonality": min_diagonality,
+            "max-adam-residual": max_adam_residual,
+        },
+        verdict=max_verdict,
+        rounding=max_rounding_error or (),
+        select=select,
+        forbid=forbid or (),
+        ignore=ignore or (),
+    )
+    policy = _policy(file, options, allow_missing)
+    if tolerance is None and file is not None:
+        tolerance = positive(file, TOLERANCE_KEY)
+
+    def inspect(path: str) -> Report:
+        from memcurse_cli.commands.progress import layer_progress
+        from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
+
+        with layer_progress(path, quiet=quiet) as progress:
+            return inspect_checkpoint(
+                path,
+                rho=rho,
+                autocorrelation=autocorrelation,
+                horizon=horizon,
+                readout=readout,
+                learning_rate=learning_rate,
+                watch_limit=watch_limit,
+                cursed_limit=cursed_limit,
+                family=family,
+                layers=layer or (),
+                assume=read_assumptions(assume),
+                device=device,
+                spectra=spectra,
+                progress=progress,
+            )
+
+    earlier = None if baseline is None else load_baseline(baseline)
+    given = _given(context)
+    reports = [report for path in paths for report in read_reports(path, inspect, given)]
+    if not quiet:
+        _warn(policy.unmatched(reports))
+    outcome = hold(
+        reports,
+        policy,
+        baseline=earlier,
+        tolerance=TOLERANCE if tolerance is None else tolerance,
+    )
+    emit(_text(outcome, chosen, output), output)
+    if not outcome.passed and not exit_zero:
+        raise typer.Exit(VIOLATION)
+
+
+def _settings_file(config: Path | None) -> SettingsFile | None:
+    from memcurse_cli.diagnosis.configuration import find_settings, read_settings
+
+    return find_settings() if config is None else read_settings(config)
+
+
+def _policy(file: SettingsFile | None, options: RuleSet, allow_missing: bool | None) -> Policy:
+    from memcurse_cli.diagnosis.policy import Policy
+    from memcurse_cli.diagnosis.policy_settings import ALLOW_MISSING, boolean, rule_sets
+
+    configured = () if file is None else rule_sets(file)
+    for rules in (*configured, options):
+        codes = (*(rules.select or ()), *rules.forbid, *rules.ignore)
+        if codes:
+            from memcurse_cli.diagnosis.findings.rules import require_codes
+
+            require_codes(codes, rules.origin)
+    if allow_missing is None and file is not None:
+        allow_missing = boolean(file, ALLOW_MISSING)
+    return Policy((*configured, options), allow_missing=bool(allow_missing))
+
+
+def _given(context: typer.Context) -> list[str]:
+    """The options on the command line that say how to read a checkpoint."""
+    sources = {name: context.get_parameter_source(name) for name in READING}
+    return [
+        option
+        for name, option in READING.items()
+        if (source := sources[name]) is not None and source.name == "COMMANDLINE"
+    ]
+
+
+def _warn(unmatched: Iterable[RuleSet]) -> None:
+    for rules in unmatched:
+        wanted = [f"layers {', '.join(rules.layers)}"] if rules.layers else []
+        wanted += [f"families {', '.join(rules.families)}"] if rules.families else []
+        print(
+            f"memcurse: warning: {rules.origin}: matches no layer ({'; '.join(wanted)})",
+            file=sys.stderr,
+        )
+
+
+def _text(outcome: Check, chosen: str, output: Path | None) -> str:
+    """The outcome in one of the formats."""
+    if chosen == "json":
+        from memcurse_cli.reports.check_json import to_text as as_json
+
+        return as_json(outcome)
+    if chosen == "sarif":
+        from memcurse_cli.diagnosis.findings.rules import all_rules
+        from memcurse_cli.reports.sarif import to_text as as_sarif
+
+        return as_sarif(outcome, all_rules())
+    if chosen == "junit":
+        from memcurse_cli.reports.junit import to_text as as_junit
+
+        return as_junit(outcome)
+    if chosen == "github":
+        from memcurse_cli.reports.github import to_text as as_github
+
+        return as_github(outcome, file=output)
+    from memcurse_cli.reports.check_terminal import to_text
+
+    return to_text(outcome, file=output)

@@ -1,0 +1,131 @@
+"""What `memcurse check` is given: reports as JSON, or checkpoints that are inspected first."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memcurse_cli.errors import MemcurseError, UsageError
+
+if TYPE_CHECKING:
+    from memcurse_cli.diagnosis.report import Report
+
+STDIN = "-"
+BLANK = b" \t\r\n\xef\xbb\xbf"
+PEEK = 4096
+
+
+def read_reports(
+    path: str, inspect: Callable[[str], Report], reading_options: list[str]
+) -> list[Report]:
+    """The reports that a JSON file or standard input holds, or that of a checkpoint.
+
+    Args:
+        path: a checkpoint, the JSON of memcurse inspect, or ``-`` for that JSON on standard input.
+        inspect: reports on a checkpoint.
+        reading_options: options that were given and say how to read a checkpoint.
+
+    Raises:
+        UsageError: such an option beside a report, which has been taken already.
+        MemcurseError: what cannot be read.
+    """
+    text = _stdin() if path == STDIN else _report_text(path)
+    if text is None:
+        return [inspect(path)]
+    where = "standard input" if path == STDIN else path
+    if reading_options:
+        raise UsageError(
+            f"{where} is a report, whose figures are taken already",
+            where=reading_options[0],
+            remedy="give the option to memcurse inspect, or check the checkpoint itself",
+        )
+    return load_reports(text, where)
+
+
+def load_reports(text: bytes, where: str) -> list[Report]:
+    """The reports of a JSON text, at least one.
+
+    Raises:
+        MemcurseError: the text holds none.
+    """
+    from memcurse_cli.reports.json_report import loads
+
+    reports = loads(text, where=where)
+    if not reports:
+        raise UsageError(
+            "holds no report", where=where, remedy="write one with memcurse inspect --json"
+        )
+    return reports
+
+
+def load_baseline(path: Path) -> list[Report]:
+    """The reports of ``--baseline``.
+
+    Raises:
+        MemcurseError: it cannot be read or holds none.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot be read: {error.strerror or error}",
+            where=str(path),
+            remedy="write it with memcurse inspect --json --output",
+        ) from error
+    return load_reports(text, str(path))
+
+
+def _stdin() -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(
+            "standard input is a terminal",
+            where=STDIN,
+            remedy="pipe a report in: memcurse inspect model.safetensors --json | memcurse check -",
+        )
+    text = sys.stdin.buffer.read()
+    if not text.strip(BLANK):
+        raise UsageError(
+            "nothing was piped in",
+            where="standard input",
+            remedy="pipe the JSON of memcurse inspect --json; did that command fail?",
+        )
+    if text.lstrip(BLANK)[:1] not in (b"{", b"["):
+        raise UsageError(
+            "not JSON",
+            where="standard input",
+            remedy="pipe the output of memcurse inspect --json; a checkpoint is given by its path",
+        )
+    return text
+
+
+def _report_text(path: str) -> bytes | None:
+    """The text of a file whose content is a report's; None for whatever else it is."""
+    file = Path(path)
+    try:
+        if not file.is_file():
+            return None
+        with file.open("rb") as stream:
+            if stream.read(PEEK).lstrip(BLANK)[:1] not in (b"{", b"["):
+                return None
+        text = file.read_bytes()
+        document = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return None if file.suffix != ".json" else _unreadable(path)
+    first = document[0] if isinstance(document, list) and document else document
+    is_report = isinstance(first, dict) and str(first.get("schema", "")).startswith("memcurse.")
+    return text if is_report or isinstance(document, list) else None
+
+
+def _unreadable(path: str) -> bytes:
+    """The bytes of a damaged report, for the error that says what is wrong with them."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise MemcurseError(
+            f"cannot be read: {error.strerror or error}",
+            where=path,
+            remedy="give a file that exists and is readable",
+        ) from error

@@ -1,0 +1,165 @@
+"""Settings files: `memcurse.toml`, or the table `[tool.memcurse]` of a `pyproject.toml`.
+
+The nearest folder that holds one, from the working directory upwards, is the only one that is
+read; in one folder `memcurse.toml` comes first.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memcurse_cli.errors import UsageError
+
+FILE = "memcurse.toml"
+PROJECT = "pyproject.toml"
+PREFIX = ("tool", "memcurse")
+
+KeyPath = tuple[str | int, ...]
+
+
+class ConfigurationError(UsageError):
+    """A settings file that is not TOML, or holds a key or a value that does not exist."""
+
+
+@dataclass(frozen=True)
+class SettingsFile:
+    """One settings file.
+
+    Attributes:
+        path: where it is, as a user would name it.
+        values: the table of memcurse.
+        text: the whole file, to find lines in.
+        prefix: the table that ``values`` is, ``("tool", "memcurse")`` or nothing.
+    """
+
+    path: str
+    values: Mapping[str, Any]
+    text: str
+    prefix: tuple[str, ...] = ()
+
+    def place(self, *keys: str | int) -> str:
+        """``FILE:LINE`` of a key, or of the table that it would stand in."""
+        line = find_line(self.text, (*self.prefix, *keys))
+        return self.path if line is None else f"{self.path}:{line}"
+
+    def wrong(self, what: str, *keys: str | int, remedy: str) -> ConfigurationError:
+        """An error at a key."""
+        return ConfigurationError(what, where=self.place(*keys), remedy=remedy)
+
+
+def find_settings(folder: Path | None = None) -> SettingsFile | None:
+    """The settings file that applies to a folder, by default the working directory.
+
+    Raises:
+        ConfigurationError: it is not TOML, or cannot be read.
+    """
+    start = (Path.cwd() if folder is None else folder).resolve()
+    for parent in (start, *start.parents):
+        for name in (FILE, PROJECT):
+            path = parent / name
+            if path.is_file():
+                found = read_settings(path, shown=_shown(path, start), optional=name == PROJECT)
+                if found is not None:
+                    return found
+    return None
+
+
+def read_settings(path: Path, *, shown: str = "", optional: bool = False) -> SettingsFile | None:
+    """A settings file; None where it is optional and has no table of memcurse.
+
+    Raises:
+        ConfigurationError: it is missing, not TOML, or has no table of memcurse.
+    """
+    shown = shown or str(path)
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot be read: {error.strerror or error}",
+            where=shown,
+            remedy=f"give a {FILE} or a {PROJECT}",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            "not UTF-8 text", where=shown, remedy="save it as UTF-8, which TOML requires"
+        ) from error
+    if optional and "memcurse" not in text:
+        return None  # a project that says nothing of memcurse need not even be valid
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _not_toml(shown, str(error)) from error
+    if path.name != PROJECT:
+        return SettingsFile(shown, document, text)
+    tool = document.get("tool")
+    table = tool.get("memcurse") if isinstance(tool, dict) else None
+    if table is None and optional:
+        return None
+    if not isinstance(table, dict):
+        raise ConfigurationError(
+            "has no table [tool.memcurse]", where=shown, remedy=f"add one, or give a {FILE}"
+        )
+    return SettingsFile(shown, table, text, PREFIX)
+
+
+def _not_toml(shown: str, problem: str) -> ConfigurationError:
+    """The line of a syntax error stands behind the file's name, where editors look for it."""
+    found = re.search(r" \(at line (\d+), column \d+\)$", problem)
+    where = f"{shown}:{found[1]}" if found else shown
+    words = (problem[: found.start()] if found else problem) or "a syntax error"
+    return ConfigurationError(f"not TOML: {words}", where=where, remedy="correct that line")
+
+
+def _shown(path: Path, start: Path) -> str:
+    """The path from the working directory where it is below it, else in full."""
+    return path.name if path.parent == start else str(path)
+
+
+TABLE = re.compile(r"^\s*(?P<array>\[)?\[(?P<name>[^\[\]]+)\]\]?\s*(?:#.*)?$")
+ENTRY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
+
+
+def find_line(text: str, keys: KeyPath) -> int | None:
+    """The line, from 1, at which a key stands; else that of the innermost table around it.
+
+    An integer in ``keys`` is the place in an array of tables. tomllib keeps no lines, so this reads
+    headings and keys again; what it cannot follow (a key inside an inline table or a string of
+    several lines) is found at what is around it.
+    """
+    seen: dict[tuple[str, ...], int] = {}
+    table: KeyPath = ()
+    best: tuple[int, int] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        heading = TABLE.match(line)
+        here: KeyPath | None = None
+        if heading is not None:
+            names = _split(heading["name"])
+            if heading["array"]:
+                seen[names] = seen.get(names, -1) + 1
+            table = here = _indexed(names, seen)
+        else:
+            entry = ENTRY.match(line)
+            if entry is not None:
+                here = (*table, *_split(entry["name"]))
+        if here and here == keys[: len(here)] and (best is None or len(here) > best[0]):
+            best = len(here), number
+    return None if best is None else best[1]
+
+
+def _split(name: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in name.split("."))
+
+
+def _indexed(names: Sequence[str], seen: Mapping[tuple[str, ...], int]) -> KeyPath:
+    """A table's name with the place of each array of tables on the way."""
+    path: list[str | int] = []
+    for length in range(1, len(names) + 1):
+        path.append(names[length - 1])
+        if tuple(names[:length]) in seen:
+            path.append(seen[tuple(names[:length])])
+    return tuple(path)

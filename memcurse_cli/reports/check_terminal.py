@@ -1,0 +1,78 @@
+"""The outcome of `memcurse check` as a page of text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from memcurse_cli.diagnosis.check import Check, CheckedReport
+from memcurse_cli.diagnosis.policy import Judgement
+from memcurse_cli.reports.check_words import summary
+from memcurse_cli.reports.console import (
+    ALARM,
+    LABEL,
+    NAME,
+    TITLE,
+    VERDICT_STYLES,
+    Screen,
+    text_for,
+    text_for_file,
+)
+from memcurse_cli.reports.grid import paragraph
+
+NAME_WIDTH = 48
+
+
+def to_text(check: Check, *, file: Path | None = None) -> str:
+    """What standard output would show, or the text for a file."""
+    page = Page(check)
+    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A check that a console can draw."""
+
+    check: Check
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the page line by line."""
+        screen = Screen.of(options)
+        for report in self.check.reports:
+            yield from _report(screen, report)
+        word, style = ("passed", VERDICT_STYLES["ok"]) if self.check.passed else ("failed", ALARM)
+        said = summary(self.check)
+        yield from paragraph(
+            screen,
+            screen.sentence(said[:1].upper() + said[1:] + ".", TITLE),
+            gutter=[(word, style)],
+        )
+
+
+def _report(screen: Screen, report: CheckedReport) -> Iterator[Text]:
+    yield Text(screen.shorten(screen.clean(report.path), screen.width).rstrip(), TITLE)
+    for judgement in report.failures:
+        yield from _line(screen, judgement, "fail", ALARM)
+    for judgement in report.missing:
+        yield from _line(screen, judgement, "missing", VERDICT_STYLES["watch"])
+    for judgement in report.known:
+        yield from _line(screen, judgement, "known", LABEL)
+    yield Text()
+
+
+def _line(screen: Screen, judgement: Judgement, word: str, style: str) -> Iterator[Text]:
+    place = Text(screen.shorten(screen.clean(judgement.layer), NAME_WIDTH), NAME)
+    place.append(": ", LABEL).append_text(screen.sentence(judgement.message))
+    if judgement.origin:
+        place.append(f" ({screen.clean(judgement.origin)})", LABEL)
+    said = [place]
+    if judgement.advice and judgement.fails:
+        advice = Text(f"{screen.glyphs.advice} ", LABEL)
+        said.append(advice.append_text(screen.sentence(judgement.advice)))
+    code = judgement.rule if judgement.outcome == "found" else ""
+    yield from paragraph(screen, *said, gutter=[(word, style), (screen.clean(code), LABEL)])

@@ -1,0 +1,147 @@
+"""`memcurse check` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from end_to_end.command import SAMPLES, assert_refused, memcurse
+
+LRU = SAMPLES / "lru.safetensors"
+DENSE = SAMPLES / "dense_linear_rnn.safetensors"
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The JSON of both samples."""
+    return {path.stem: memcurse("inspect", path, "--json").stdout for path in (LRU, DENSE)}
+
+
+def test_a_healthy_checkpoint_passes_and_a_cursed_one_fails() -> None:
+    passed = memcurse("check", LRU)
+    assert (passed.returncode, passed.stderr) == (0, "")
+    assert passed.stdout.splitlines()[-2].startswith("passed")
+    failed = memcurse("check", DENSE)
+    assert (failed.returncode, failed.stderr) == (1, "")
+    assert "MC204" in failed.stdout
+    assert memcurse("check", DENSE, "--exit-zero").returncode == 0
+
+
+def test_a_pipe_and_a_file_of_a_report_are_as_good_as_the_checkpoint(
+    reports: dict[str, str], tmp_path: Path
+) -> None:
+    direct = memcurse("check", DENSE, "--json")
+    piped = memcurse("check", "-", "--json", stdin=reports["dense_linear_rnn"])
+    file = tmp_path / "report"
+    file.write_text(reports["dense_linear_rnn"])
+    assert json.loads(direct.stdout) == json.loads(piped.stdout)
+    assert memcurse("check", file, "--json").stdout == piped.stdout
+    assert (direct.returncode, piped.returncode) == (1, 1)
+
+
+def test_an_array_of_reports_is_judged_one_by_one(reports: dict[str, str]) -> None:
+    both = f"[{reports['lru']}, {reports['dense_linear_rnn']}]"
+    result = memcurse("check", "-", "--json", stdin=both)
+    assert result.returncode == 1
+    judged = json.loads(result.stdout)["reports"]
+    assert [any(one["fails"] for one in report["judgements"]) for report in judged] == [False, True]
+
+
+def test_limits_stand_in_a_file_and_the_command_line_wins(
+    reports: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "memcurse.toml").write_text(
+        '[check]\nmax-step-effect = 0.01\n\n[[check.overrides]]\nlayers = ["nowhere.*"]\n'
+        "max-unstable = 0\n"
+    )
+    strict = memcurse("check", "-", stdin=reports["lru"], folder=tmp_path)
+    assert strict.returncode == 1
+    assert "memcurse.toml:2" in strict.stdout
+    assert strict.stderr.splitlines() == [
+        "memcurse: warning: memcurse.toml:4: matches no layer (layers nowhere.*)"
+    ]
+    lenient = memcurse(
+        "check", "-", "--max-step-effect", "1", "--quiet", stdin=reports["lru"], folder=tmp_path
+    )
+    assert (lenient.returncode, lenient.stderr) == (0, "")
+
+
+def test_a_settings_file_can_be_named(reports: dict[str, str], tmp_path: Path) -> None:
+    elsewhere = tmp_path / "strict.toml"
+    elsewhere.write_text("[check]\nforbid = ['MC4']\n")
+    assert memcurse("check", "-", "--config", elsewhere, stdin=reports["lru"]).returncode == 1
+    assert memcurse("check", "-", stdin=reports["lru"]).returncode == 0
+
+
+def test_only_what_got_worse_fails_against_a_baseline(
+    reports: dict[str, str], tmp_path: Path
+) -> None:
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(reports["dense_linear_rnn"])
+    same = memcurse("check", DENSE, "--baseline", baseline)
+    assert same.returncode == 0
+    assert "no worse than in the baseline" in " ".join(same.stdout.split())
+    better = json.loads(reports["dense_linear_rnn"])
+    better["layers"][0]["parameters"][0]["step_effect"] /= 1.1
+    baseline.write_text(json.dumps(better))
+    assert memcurse("check", DENSE, "--baseline", baseline).returncode == 1
+    assert memcurse("check", DENSE, "--baseline", baseline, "--tolerance", "0.2").returncode == 0
+
+
+def test_a_format_goes_to_a_file_and_the_code_stays(tmp_path: Path) -> None:
+    target = tmp_path / "log.sarif"
+    result = memcurse("check", DENSE, "--format", "sarif", "--output", target)
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "")
+    assert json.loads(target.read_text())["version"] == "2.1.0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--lr", "1e-4"), ["--lr", "standard input is a report"]),
+        (("--horizon", "5"), ["--horizon"]),
+        (("--layer", "x"), ["--layer"]),
+        (("--format", "yaml"), ["--format", "junit"]),
+        (("--forbid", "E501"), ["--forbid", "E501"]),
+        (("--forbid", "MC9"), ["MC9", "memcurse rule"]),
+        (("--max-verdict", "cursed"), ["--max-verdict", "watch"]),
+        (("--max-step-effect", "-1"), ["--max-step-effect"]),
+        (("--max-step-effect", "nan"), ["--max-step-effect"]),
+        (("--max-rounding-error", "0.1"), ["DTYPE=ERROR"]),
+        (("--max-rounding-error", "bfloat16=x"), ["DTYPE=ERROR"]),
+        (("--baseline", "absent.json"), ["absent.json"]),
+        (("--config", "absent.toml"), ["absent.toml"]),
+        (("--tolerance", "-1"), ["--tolerance"]),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_bad_option_is_one_line(
+    arguments: tuple[str, ...], words: list[str], reports: dict[str, str]
+) -> None:
+    assert_refused(memcurse("check", "-", *arguments, stdin=reports["lru"]), *words)
+
+
+@pytest.mark.parametrize(
+    ("stdin", "words"),
+    [
+        ("", ["nothing was piped in"]),
+        ("[]", ["no report"]),
+        ("{}", ["not a memcurse report"]),
+        ("12", ["not JSON"]),
+        ('{"schema": "memcurse.report/1"}', ["version is missing"]),
+        ('{"schema": "memcurse.report/2"}', ["memcurse.report/1"]),
+        ('{"schema"', ["not JSON"]),
+    ],
+)
+def test_what_is_no_report_is_one_line(stdin: str, words: list[str]) -> None:
+    assert_refused(memcurse("check", "-", stdin=stdin), *words)
+
+
+def test_a_json_file_that_is_no_report_is_no_checkpoint_either(tmp_path: Path) -> None:
+    file = tmp_path / "broken.json"
+    file.write_text('{"schema": "memcurse.report/1"')
+    assert_refused(memcurse("check", file), "broken.json", "not JSON")
+    file.write_text('{"weights": 1}')
+    assert_refused(memcurse("check", file), "broken.json")
+    assert_refused(memcurse("check", tmp_path / "absent.safetensors"), "absent.safetensors")

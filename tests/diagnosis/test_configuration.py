@@ -1,0 +1,172 @@
+"""Settings files: where they are found, what they may say, and the line of what they may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memcurse_cli.diagnosis.configuration import (
+    ConfigurationError,
+    find_line,
+    find_settings,
+    read_settings,
+)
+from memcurse_cli.diagnosis.policy_settings import boolean, positive, rule_sets
+
+PROJECT = """\
+[project]
+name = "mine"
+
+[tool.memcurse.check]
+max-unstable = 0  # none
+forbid = ["MC101", "MC3"]
+allow-missing = true
+tolerance = 0.1
+max-rounding-error = { bfloat16 = 0.2 }
+
+[[tool.memcurse.check.overrides]]
+layers = ["encoder.*"]
+max-step-effect = 0.5
+
+[[tool.memcurse.check.overrides]]
+families = ["lru"]
+max-verdict = "ok"
+ignore = ["MC1"]
+"""
+
+
+def write(folder: Path, text: str, name: str = "memcurse.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_project_says_what_the_rule_sets_are(tmp_path: Path) -> None:
+    write(tmp_path, PROJECT, "pyproject.toml")
+    below = tmp_path / "runs" / "one"
+    below.mkdir(parents=True)
+    file = find_settings(below)
+    assert file is not None
+    base, encoder, lru = rule_sets(file)
+    name = str(tmp_path / "pyproject.toml")
+    assert [(limit.name, limit.bound, limit.origin) for limit in base.limits] == [
+        ("max-unstable", 0.0, f"{name}:5"),
+        ("max-rounding-error.bfloat16", 0.2, f"{name}:9"),
+    ]
+    assert (base.forbid, base.origin) == (("MC101", "MC3"), f"{name}:4")
+    assert (encoder.layers, encoder.limits[0].origin) == (("encoder.*",), f"{name}:13")
+    assert (lru.families, lru.ignore, lru.limits[0].bound) == (("lru",), ("MC1",), 0.0)
+    assert (boolean(file, "allow-missing"), positive(file, "tolerance")) == (True, 0.1)
+
+
+def test_the_nearest_file_wins_and_memcurse_toml_comes_first(tmp_path: Path) -> None:
+    below = tmp_path / "below"
+    below.mkdir()
+    write(tmp_path, "[check]\nmax-unstable = 1\n")
+    write(below, "[project]\nname = 'silent'\n", "pyproject.toml")
+    above = find_settings(below)
+    assert above is not None
+    assert above.values["check"]["max-unstable"] == 1
+    write(below, "[tool.memcurse.check]\nmax-unstable = 2\n", "pyproject.toml")
+    project = find_settings(below)
+    assert project is not None
+    assert (project.path, project.values["check"]["max-unstable"]) == ("pyproject.toml", 2)
+    write(below, "[check]\nmax-unstable = 3\n")
+    own = find_settings(below)
+    assert own is not None
+    assert (own.path, own.values["check"]["max-unstable"]) == ("memcurse.toml", 3)
+
+
+def test_a_project_that_is_silent_need_not_even_be_toml(tmp_path: Path) -> None:
+    write(tmp_path, "this is no TOML", "pyproject.toml")
+    assert read_settings(tmp_path / "pyproject.toml", optional=True) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("[check]\nmax-unstable = \n", 2, ["not TOML"]),
+        ("[check]\nmax-unstable = 0\nmax-unstabel = 1\n", 3, ["max-unstabel", "max-unstable?"]),
+        ("[check]\nmax_unstable = 0\n", 2, ["did you mean max-unstable?"]),
+        ("[check]\nmax-unstable = true\n", 2, ["not a number"]),
+        ("[check]\nmax-step-effect = -1\n", 2, ["0 or more"]),
+        ("[check]\nmax-step-effect = nan\n", 2, ["0 or more"]),
+        ("[check]\nmax-step-effect = '1'\n", 2, ["not a number"]),
+        ("[check]\n\nmax-verdict = 'cursed'\n", 3, ["ok or watch"]),
+        ("[check]\nmax-verdict = ['ok']\n", 2, ["ok or watch"]),
+        ("[check]\nmax-rounding-error = 0.1\n", 2, ["bfloat16 = 0.1"]),
+        ("[check.max-rounding-error]\nfloat17 = 0.1\n", 2, ["float17"]),
+        ("[check]\nforbid = 'MC101'\n", 2, ['["MC101"]']),
+        ("[check]\nforbid = ['E501']\n", 2, ["E501", "MC204"]),
+        ("[check]\nallow-missing = 1\n", 2, ["true or false"]),
+        ("check = 1\n", 1, ["not a table"]),
+        ("[check]\noverrides = 1\n", 2, ["[[check.overrides]]"]),
+        (
+            "[[check.overrides]]\nlayers = ['a']\n\n[[check.overrides]]\nmax-unstable=0\n",
+            4,
+            ["no layers"],
+        ),
+        ("[[check.overrides]]\nlayers = ['a']\n\n[[check.overrides]]\nlayers = 'a'\n", 5, ["list"]),
+        ("[[check.overrides]]\nlayers = ['a']\ntolerance = 1\n", 3, ["tolerance"]),
+    ],
+)
+def test_an_error_has_the_file_and_the_line(
+    text: str, line: int, words: list[str], tmp_path: Path
+) -> None:
+    path = write(tmp_path, text)
+
+    def read() -> None:
+        file = read_settings(path)
+        assert file is not None
+        rule_sets(file)
+        boolean(file, "allow-missing")
+
+    with pytest.raises(ConfigurationError) as caught:
+        read()
+    assert caught.value.where == f"{path}:{line}"
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_file_that_is_named_must_say_something(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_settings(tmp_path / "absent.toml")
+    silent = write(tmp_path, "[project]\n", "pyproject.toml")
+    with pytest.raises(ConfigurationError, match=r"no table \[tool.memcurse\]"):
+        read_settings(silent)
+    binary = tmp_path / "memcurse.toml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match="UTF-8"):
+        read_settings(binary)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (("a", "b"), 2),
+        (("a", "dotted", "key"), 3),
+        (("a", "missing"), 1),
+        (("list", 0, "x"), 7),
+        (("list", 1, "x"), 10),
+        (("list", 1), 9),
+        (("a", "inline", "within"), 4),
+        (("nowhere",), None),
+        (("quoted key", "x"), 12),
+    ],
+)
+def test_a_key_is_found_on_its_line(keys: tuple[str | int, ...], line: int | None) -> None:
+    text = """\
+[a] # a comment
+b = 1
+dotted . key = 2
+inline = { within = 3 }
+
+[[list]]
+x = 1
+
+[[list]]
+x = 2
+["quoted key"]
+x = 3
+"""
+    assert find_line(text, keys) == line

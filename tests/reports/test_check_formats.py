@@ -1,0 +1,172 @@
+"""The outcome of a check in each format, read back by that format's own readers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped
+from reports.build import layer, parameter, report
+
+from memcurse_cli.diagnosis.check import Check, check
+from memcurse_cli.diagnosis.findings.rules import all_rules
+from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
+from memcurse_cli.diagnosis.report import Finding, Report, SkippedLayer
+from memcurse_cli.reports import check_json, check_terminal, github, junit, sarif
+
+SCHEMA = Path(__file__).parent / "schemas" / "sarif-2.1.0.json"
+HOSTILE = "a%b,c:d\r\n::error::\x1b[31m<&\"'\u202e]]>λ"
+POLICY = Policy(
+    (
+        RuleSet(
+            limits=(
+                Limit("max-step-effect", 0.5, "memcurse.toml:4"),
+                Limit("min-diagonality", 0.1, "memcurse.toml:5"),
+            ),
+            forbid=("MC2",),
+        ),
+    )
+)
+
+
+def network(name: str = "encoder.0", effect: float | None = 2.0) -> Report:
+    found = Finding("MC201", "error", f"one step on nu of {name}", "use another", "a paper")
+    made = layer(name, "lru", [10.0], [parameter("nu", effect), parameter("theta", 0.1)], (found,))
+    return report(made, skipped=(SkippedLayer("bad", "lru", "NaN"),))
+
+
+OUTCOMES = {
+    "failing": check([network(), network(effect=None)], POLICY),
+    "known": check([network(effect=2.2)], POLICY, baseline=[network(effect=2.19)]),
+    "allowed": check([network()], Policy(POLICY.rule_sets, allow_missing=True)),
+    "hostile": check([network(HOSTILE)], POLICY),
+    "passing": check([report(layer("a", "lru", [1.0], [parameter("nu", 0.01)]))], Policy()),
+}
+
+
+@pytest.fixture(params=OUTCOMES.values(), ids=list(OUTCOMES))
+def outcome(request: pytest.FixtureRequest) -> Check:
+    made: Check = request.param
+    return made
+
+
+def failures(outcome: Check) -> int:
+    return sum(len(one.failures) for one in outcome.reports)
+
+
+def log(outcome: Check) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(sarif.to_text(outcome, all_rules()))
+    return loaded
+
+
+def test_sarif_is_what_its_schema_says(outcome: Check) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    validator = jsonschema.validators.validator_for(schema)
+    validator.check_schema(schema)
+    validator(schema, format_checker=jsonschema.FormatChecker()).validate(log(outcome))
+    assert sarif.to_text(outcome, all_rules()).isascii()
+
+
+def test_the_schema_refuses_what_is_not_sarif() -> None:
+    broken = log(OUTCOMES["failing"])
+    broken["runs"][0]["results"][0]["level"] = "fatal"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, json.loads(SCHEMA.read_text()))
+
+
+def test_sarif_results_point_at_their_rules_and_artifacts(outcome: Check) -> None:
+    run = log(outcome)["runs"][0]
+    rules = run["tool"]["driver"]["rules"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        place = result["locations"][0]["physicalLocation"]["artifactLocation"]
+        assert run["artifacts"][place["index"]]["location"]["uri"] == place["uri"]
+    new = [result for result in run["results"] if result.get("baselineState") != "unchanged"]
+    errors = [result for result in new if result["level"] == "error"]
+    assert len(errors) == failures(outcome)
+
+
+def test_sarif_fingerprints_stay_while_figures_change() -> None:
+    before, after = (log(check([network(effect=x)], POLICY))["runs"][0] for x in (2.0, 3.0))
+
+    def prints(run: dict[str, Any]) -> list[Any]:
+        return [result["partialFingerprints"] for result in run["results"]]
+
+    assert prints(before) == prints(after)
+    assert len({json.dumps(one) for one in prints(before)}) == len(before["results"])
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("a b/ä.pt", "a%20b/%C3%A4.pt"),
+        ("/data/x#1.pt", "file:///data/x%231.pt"),
+        ("https://host/a b.pt?x=1", "https://host/a%20b.pt?x=1"),
+        ("C%3A.pt", "C%253A.pt"),
+    ],
+)
+def test_sarif_paths_are_uris(path: str, uri: str) -> None:
+    made = report(network().layers[0])
+    made = report(*made.layers, checkpoint=type(made.checkpoint)(path, "safetensors", 1, 1, 1))
+    run = log(check([made], POLICY))["runs"][0]
+    assert run["artifacts"][0]["location"]["uri"] == uri
+
+
+def test_junit_is_read_by_a_stranger(outcome: Check, tmp_path: Path) -> None:
+    text = junit.to_text(outcome)
+    assert text.isascii()
+    file = tmp_path / "junit.xml"
+    file.write_text(text)
+    suites = JUnitXml.fromfile(str(file))
+    cases = [case for suite in suites for case in suite]
+    results = [type(result) for case in cases for result in case.result]
+    assert results.count(Failure) + results.count(Error) == failures(outcome)
+    skipped = sum(len(one.known) + len(one.missing) for one in outcome.reports)
+    assert results.count(Skipped) == skipped
+    assert len(cases) == sum(len(one.judgements) for one in outcome.reports)
+    assert (suites.tests, suites.failures + suites.errors) == (len(cases), failures(outcome))
+
+
+def test_github_writes_one_command_per_failure_and_nothing_else_that_is_one(
+    outcome: Check,
+) -> None:
+    lines = github.to_text(outcome, file=Path("out")).split("\n")
+    commands = [line for line in lines if line.startswith("::")]
+    assert [line.split(" ")[0] for line in commands].count("::error") == failures(outcome)
+    pattern = r"::(error|warning) file=[^,:]+,title=[^,:]+::[^:].*"
+    assert all(re.fullmatch(pattern, line) for line in commands)
+    assert len(lines) == len(commands) + 1
+    assert lines[-1].startswith("memcurse check: ")
+
+
+def test_github_escapes_come_back_as_the_name_was(outcome: Check) -> None:
+    del outcome
+    (first, *_) = github.to_text(OUTCOMES["hostile"], file=Path("out")).split("\n")
+    title = first.partition("title=")[2].partition("::")[0]
+    for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        title = title.replace(code, character)
+    assert title == f"max-step-effect {HOSTILE}, nu".replace("\x1b", "\\x1b").replace(
+        "\u202e", "\\u202e"
+    )
+
+
+def test_the_terminal_page_names_every_failure_and_the_outcome(outcome: Check) -> None:
+    page = check_terminal.to_text(outcome, file=Path("out"))
+    assert page.count("\nfail  ") == failures(outcome)
+    assert ("\npassed " in page, "\nfailed " in page) == (outcome.passed, not outcome.passed)
+    assert "\x1b" not in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_json_holds_every_judgement(outcome: Check) -> None:
+    document = json.loads(check_json.to_text(outcome))
+    assert document["schema"] == "memcurse.check/1"
+    assert document["passed"] is outcome.passed
+    for written, one in zip(document["reports"], outcome.reports, strict=True):
+        assert [judgement["message"] for judgement in written["judgements"]] == [
+            judgement.message for judgement in one.judgements
+        ]
