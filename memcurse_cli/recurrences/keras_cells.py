@@ -18,6 +18,7 @@ from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_functions import GateFunction, HardSigmoid, Sigmoid
 from memcurse_cli.recurrences.gated_cells import gru_spectra, lstm_spectra
 from memcurse_cli.recurrences.gated_layer import gru_recurrence, lstm_recurrence
+from memcurse_cli.recurrences.keras1_names import is_keras1_name, keras1_cells
 from memcurse_cli.recurrences.keras_config import configured, keras_version
 from memcurse_cli.recurrences.reading import group_by_module, read_real, shown_shape
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
@@ -45,7 +46,8 @@ class Cell:
     Attributes:
         module: the name of the module that holds them.
         gates: how many blocks of columns the kernels have: 4, 3 or 1.
-        tensors: the kernel, the recurrent kernel and the bias, as far as they are there.
+        tensors: the kernel, the recurrent kernel and the bias, as far as they are there; of Keras 1
+            those of each gate.
     """
 
     module: str
@@ -74,6 +76,7 @@ def keras_cells(tensors: Mapping[str, TensorSpec]) -> list[Cell]:
         if rest or gates not in (1, 3, 4) or (gates == 1 and not named_so):
             continue
         found.append(Cell(module, gates, names))
+    found += [Cell(*cell) for cell in keras1_cells(tensors)]
     return found
 
 
@@ -234,6 +237,12 @@ def _is_cudnn(store: TensorStore, match: Match) -> bool:
 
 def _gate_weights(store: TensorStore, match: Match, gates: tuple[str, ...]) -> dict[str, Floats]:
     """The recurrent kernel of every gate, row = target."""
+    if "recurrent_kernel" not in match.tensors:
+        names = {gate: match.tensors[f"recurrent_kernel_{gate}"] for gate in gates}
+        return {
+            gate: read_real(store, name, store.tensors[name].shape).T
+            for gate, name in names.items()
+        }
     tensor = match.tensors["recurrent_kernel"]
     kernel = read_real(store, tensor, store.tensors[tensor].shape)
     blocks = np.split(kernel, len(gates), axis=1)
@@ -242,6 +251,8 @@ def _gate_weights(store: TensorStore, match: Match, gates: tuple[str, ...]) -> d
 
 def _gate_biases(store: TensorStore, match: Match, gates: tuple[str, ...]) -> dict[str, GateBias]:
     """The biases of every gate, summed over the input's and the recurrent kernel's."""
+    if "recurrent_kernel" not in match.tensors:
+        return {gate: _own_bias(store, match.tensors[f"bias_{gate}"]) for gate in gates}
     size, columns = store.tensors[match.tensors["recurrent_kernel"]].shape
     if "bias" not in match.tensors:
         return {gate: GateBias(np.zeros(size), ()) for gate in gates}
@@ -266,6 +277,13 @@ def _gate_biases(store: TensorStore, match: Match, gates: tuple[str, ...]) -> di
     return biases
 
 
+def _own_bias(store: TensorStore, tensor: str) -> GateBias:
+    """A gate's bias where it is a tensor of its own."""
+    spec = store.tensors[tensor]
+    values = read_real(store, tensor, spec.shape)
+    return GateBias(values, (("bias", tensor, values, spec.dtype),))
+
+
 def _gate_function(
     store: TensorStore, match: Match, options: ReadOptions, kind: str
 ) -> tuple[GateFunction, tuple[str, ...]]:
@@ -281,7 +299,11 @@ def _gate_function(
             remedy=f"known are {', '.join(RECURRENT_ACTIVATION.choices)}",
         )
     # Until 2.3 Keras's gates were hard unless told otherwise; tf.keras calls itself 2.2.4-tf.
-    old = version is not None and version < (2, 3)
+    old = (
+        version < (2, 3)
+        if version is not None
+        else any(map(is_keras1_name, match.tensors.values()))
+    )
     assumed = Assumed(options)
     name = assumed.choose(
         RECURRENT_ACTIVATION,

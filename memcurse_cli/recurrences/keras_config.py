@@ -12,6 +12,7 @@ from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.store import TensorStore
 
 MAX_NODES = 200_000
+KERAS1_KEYS = {"recurrent_activation": "inner_activation"}
 
 
 def configured(store: TensorStore, layer: str, kind: str, key: str) -> str | None:
@@ -30,11 +31,13 @@ def configured(store: TensorStore, layer: str, kind: str, key: str) -> str | Non
     )
     if inside is None:
         return None
+    old = KERAS1_KEYS.get(key, key)
     classes = (kind, f"{kind}Cell", f"CuDNN{kind}")
     values = {
         printable(value, 40)
         for node in _described(inside)
-        if node["class_name"] in classes and isinstance(value := node["config"].get(key), str)
+        if node["class_name"] in classes
+        and isinstance(value := node["config"].get(key, node["config"].get(old)), str)
     }
     return values.pop() if len(values) == 1 else None
 
