@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memcurse_cli.recurrences.annotated_s4 import AnnotatedS4, AnnotatedS4D
 from memcurse_cli.recurrences.block_diagonal import BlockDiagonalRNN
+from memcurse_cli.recurrences.co_rnn import CoRNN
 from memcurse_cli.recurrences.complex_diagonal import ComplexDiagonalRNN
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
@@ -22,6 +23,8 @@ from memcurse_cli.recurrences.keras_cells import KerasGRU, KerasLSTM, KerasSimpl
 from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
 from memcurse_cli.recurrences.lem import LEM
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
+from memcurse_cli.recurrences.linoss import LinOSS
+from memcurse_cli.recurrences.low_rank_rnn import LowRankRNN
 from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
 from memcurse_cli.recurrences.mamba import Mamba
@@ -33,6 +36,7 @@ from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.mlstm import MLSTM
 from memcurse_cli.recurrences.multiplicative_lstm import MultiplicativeLSTM
 from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM, OnnxRNN
+from memcurse_cli.recurrences.orthogonal_rnn import OrthogonalRNN
 from memcurse_cli.recurrences.qrnn import QRNN
 from memcurse_cli.recurrences.retnet import RetNet
 from memcurse_cli.recurrences.rg_lru import RGLRU
@@ -86,6 +90,7 @@ FAMILIES: tuple[Family, ...] = (
     AnnotatedS4D(),
     DSS(),
     EMA(),
+    LinOSS(),
     S4DPLR(),
     S4D(),
     S5(),
@@ -95,6 +100,9 @@ FAMILIES: tuple[Family, ...] = (
     GgufMamba(),
     ComplexDiagonalRNN(),
     LeakyRNN(),
+    LowRankRNN(),
+    CoRNN(),
+    OrthogonalRNN(),
     DenseLinearRNN(),
     BlockDiagonalRNN(),
     # Last, since it also takes hidden weights whose shape fits no other family.
