@@ -9,6 +9,7 @@ from typing import Any
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.diagnosis.dense_hessian_report import diagnose_dense_hessian
 from memcurse_cli.diagnosis.hessian_report import (
     HessianInput,
     HessianReport,
@@ -25,6 +26,7 @@ from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
 from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.spectra.eigendecomposition import validate_device
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.version import VERSION
@@ -119,10 +121,16 @@ def _layers(
         if progress is not None:
             progress(index, len(matches), match.layer)
         try:
-            reports.append(diagnose_hessian(reader.read(store, match, options), settings))
+            reports.append(_layer(reader.read(store, match, options), settings))
         except TensorError as error:
             errors.append(error)
             skipped.append(SkippedLayer(match.layer, reader.name, str(error)))
     if not reports:
         raise errors[0]
     return reports, skipped
+
+
+def _layer(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
+    if recurrence.dense is None:
+        return diagnose_hessian(recurrence, settings)
+    return diagnose_dense_hessian(recurrence, recurrence.dense, settings)

@@ -82,6 +82,13 @@ class DenseHessian:
             None if gram_top is None else top,
         )
 
+    def to_matrix(self) -> Floats:
+        """(n², n²) H itself, for small n."""
+        shape = self.diagonal.shape
+        units = np.eye(self.order).reshape(-1, *shape)
+        matrix = np.stack([self.apply(unit).ravel() for unit in units])
+        return np.asarray(0.5 * (matrix + matrix.T))
+
     def top(self, count: int = TOP) -> tuple[Floats, Floats]:
         """The largest eigenvalues, descending, and their eigenvectors, each a change of A.
 

@@ -1,0 +1,175 @@
+"""From one dense layer to the report on its Hessian over the entries of its matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.diagnosis.dense_hessian import dense_hessian_reason, dense_layer_hessian
+from memcurse_cli.diagnosis.hessian_picture import picture
+from memcurse_cli.diagnosis.hessian_report import (
+    BlockPair,
+    Conditioning,
+    HessianGroup,
+    HessianPicture,
+    HessianSpectrum,
+    LayerHessianReport,
+    Seat,
+    TopEigenvector,
+)
+from memcurse_cli.diagnosis.layer_hessian import (
+    EXPLODES,
+    LEAST_WEIGHT,
+    SEATS,
+    summarise,
+    summarise_spectrum,
+)
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian_scores
+from memcurse_cli.theory.diagonality import DiagonalityScores, DiagonalityTally
+from memcurse_cli.theory.eigenbasis import Eigenbasis
+
+Floats = NDArray[np.float64]
+
+FLAT = 1e-12  # a plane of less is a line
+WHOLE_ORDER = 1024  # entries of A up to which H is formed
+
+
+def diagnose_dense_hessian(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> LayerHessianReport:
+    """Every figure of a dense layer's Hessian, or the reason why there are none.
+
+    It is over the entries of the stored matrix. Up to 32 units H is formed; beyond them its
+    largest eigenvalues come from products with it.
+    """
+    name, family, size = recurrence.name, recurrence.family, recurrence.size
+    reason = dense_hessian_reason(recurrence, settings)
+    if reason is not None:
+        return LayerHessianReport(name, family, size, reason)
+    try:
+        hessian = dense_layer_hessian(recurrence, dynamics, settings)
+        found = _whole(hessian) if hessian.order <= WHOLE_ORDER else _by_products(hessian)
+    except OverflowError:
+        return LayerHessianReport(name, family, size, EXPLODES)
+    except ArithmeticError as error:
+        return LayerHessianReport(name, family, size, str(error))
+    if found is None:
+        reason = "it is zero: no entry of the matrix changes the output"
+        return LayerHessianReport(name, family, size, reason)
+    matrix = dynamics.tensor.rpartition(".")[2]
+    summary = summarise(found.scores)
+    seats = _Seats(recurrence.log_eigenvalues, recurrence.eigenbasis)
+    return LayerHessianReport(
+        name=name,
+        family=family,
+        eigenvalues=size,
+        left_out="B, C and D: it is over the entries of the matrix",
+        blocks=1,
+        largest_block=hessian.order,
+        method="Lanczos" if found.matrix is None else "whole",
+        output_second_moment=hessian.output_second_moment,
+        scores=summary,
+        groups=(HessianGroup(matrix, dynamics.tensor, "recurrent", hessian.order, summary),),
+        pairs=(BlockPair(matrix, matrix, 1.0, None),),
+        spectrum=found.spectrum,
+        eigenvectors=tuple(
+            TopEigenvector(float(value), float(1 / np.sum(vector**4)), (1.0,), seats.of(vector))
+            for value, vector in zip(found.values, found.vectors, strict=True)
+        ),
+        conditioning=found.conditioning,
+        picture=_picture(found.matrix, matrix),
+    )
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """What either way of looking at H comes to."""
+
+    scores: DiagonalityScores
+    spectrum: HessianSpectrum
+    conditioning: Conditioning | None
+    values: Floats
+    vectors: Floats
+    matrix: Floats | None
+
+
+def _whole(hessian: DenseHessian) -> _Figures | None:
+    """From the matrix itself."""
+    matrix = hessian.to_matrix()
+    tally = DiagonalityTally(spectra=True)
+    tally.add(matrix[None])
+    scores = tally.scores()
+    if scores is None:
+        return None
+    shape = hessian.diagonal.shape
+    return _Figures(
+        scores,
+        *summarise_spectrum(tally, hessian.order),
+        np.array([pair.value for pair in tally.top]),
+        np.array([pair.vector.reshape(shape) for pair in tally.top]),
+        matrix,
+    )
+
+
+def _by_products(hessian: DenseHessian) -> _Figures | None:
+    found = dense_hessian_scores(hessian)
+    if found is None:
+        return None
+    spectrum = HessianSpectrum(hessian.order, None, None, tuple(found.eigenvalues.tolist()))
+    return _Figures(found.scores, spectrum, None, found.eigenvalues, found.eigenvectors, None)
+
+
+def _picture(matrix: Floats | None, name: str) -> HessianPicture | None:
+    if matrix is None:
+        return None
+    title = f"{len(matrix):,} parameters"
+    return picture(title, matrix, np.zeros(len(matrix), np.intp), [name])
+
+
+class _Seats:
+    """How much of a change of A lies along the gradient of each eigenvalue.
+
+    ``dλ_k = q_k dA p_k``, so that the real directions that move λ_k are spanned by the real and
+    the imaginary part of q_kᵀp_kᵀ; the rest of a change leaves it where it is.
+    """
+
+    def __init__(self, log_eigenvalues: NDArray[np.complex128], basis: Eigenbasis) -> None:
+        self.log_eigenvalues, self.basis = log_eigenvalues, basis
+        self.finite = bool(np.all(np.isfinite(basis.rows)))
+
+    def of(self, vector: Floats) -> tuple[Seat, ...]:
+        """The eigenvalues that a unit change moves the most for its size, the heaviest first."""
+        if not self.finite:
+            return ()
+        weights = self._weights(vector)
+        heaviest = np.argsort(-weights, kind="stable")[:SEATS]
+        return tuple(
+            self._seat(int(place), float(weights[place]))
+            for place in heaviest
+            if weights[place] >= LEAST_WEIGHT
+        )
+
+    def _weights(self, vector: Floats) -> Floats:
+        """(h,) the squared norm of the projection onto the plane, or the line, of each λ."""
+        rows, columns = self.basis.rows, self.basis.columns
+        moved = np.sum((rows @ vector) * columns.T, axis=1)
+        # With g = q pᵀ: |g|² is the sum, and g·g the difference, of the parts' squared norms.
+        size = np.sum(np.abs(rows) ** 2, axis=1) * np.sum(np.abs(columns) ** 2, axis=0)
+        square = np.sum(rows**2, axis=1) * np.sum(columns**2, axis=0)
+        plane = size**2 - np.abs(square) ** 2
+        pair = plane > FLAT * size**2
+        inside = 2 * (np.abs(moved) ** 2 * size - (moved.conj() ** 2 * square).real)
+        weights = np.abs(moved) ** 2 / size
+        weights[pair] = inside[pair] / plane[pair]
+        return np.asarray(weights)
+
+    def _seat(self, place: int, weight: float) -> Seat:
+        index = int(self.basis.half[place])
+        log = complex(self.log_eigenvalues[index])
+        angle = float(np.remainder(log.imag + np.pi, 2 * np.pi) - np.pi)
+        time_constant = -1 / log.real if log.real < 0 else None
+        return Seat(index, float(np.exp(log.real)), time_constant, angle, weight)
