@@ -24,6 +24,7 @@ from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
 from memcurse_cli.recurrences.lem import LEM
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
 from memcurse_cli.recurrences.linoss import LinOSS
+from memcurse_cli.recurrences.lmu import LMU
 from memcurse_cli.recurrences.low_rank_rnn import LowRankRNN
 from memcurse_cli.recurrences.lru import LRU
 from memcurse_cli.recurrences.lstm import LSTM
@@ -91,6 +92,7 @@ FAMILIES: tuple[Family, ...] = (
     DSS(),
     EMA(),
     LinOSS(),
+    LMU(),
     S4DPLR(),
     S4D(),
     S5(),
