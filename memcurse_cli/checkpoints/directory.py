@@ -30,7 +30,7 @@ TRAINER_FILES = (
     "random_states",
     "scaler.",
 )
-INDEX_SUFFIX = ".index.json"
+INDEX_SUFFIXES = (".index.json", ".weights.json")
 
 
 def choose_file(directory: Directory, formats: Sequence[CheckpointFormat]) -> str:
@@ -73,7 +73,7 @@ def candidates(directory: Directory, formats: Sequence[CheckpointFormat]) -> lis
         return split
     names = [name for name in names if not name.endswith(OPTIMIZER_SUFFIX)]
     extensions = tuple(extension for format in formats for extension in format.extensions)
-    found = [name for name in names if name.endswith(INDEX_SUFFIX)] or [
+    found = [name for name in names if name.endswith(INDEX_SUFFIXES)] or [
         name for name in names if name.lower().endswith(extensions)
     ]
     return found or _steps(directory)

@@ -7,6 +7,7 @@ from memcurse_cli.checkpoints.flax_msgpack import FlaxMsgpack
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.gguf import Gguf
 from memcurse_cli.checkpoints.keras import KerasArchive, KerasHdf5
+from memcurse_cli.checkpoints.keras_shards import KerasShards
 from memcurse_cli.checkpoints.npy_files import NpyFiles
 from memcurse_cli.checkpoints.npz import Npz
 from memcurse_cli.checkpoints.onnx import Onnx
@@ -31,5 +32,6 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     Gguf(),
     FlaxMsgpack(),
     Orbax(),
+    KerasShards(),
     Shards([Safetensors(), PyTorch(), PyTorchLegacy()]),
 )
