@@ -23,6 +23,7 @@ from memcurse_cli.recurrences.reading import (
     shown_shape,
 )
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.stacked import member_of, split_stack
 
 NORMALISATION = Assumption(
     key="normalization",
@@ -32,6 +33,12 @@ NORMALISATION = Assumption(
 )
 LOGARITHMS = ("nu_log", "theta_log", "gamma_log")
 STACKED = "params_log"
+# How many axes a single layer's tensors have; one more where layers are stacked.
+_AXES = {
+    **dict.fromkeys(LOGARITHMS, 1),
+    STACKED: 2,
+    **dict.fromkeys((*complex_roles("B"), *complex_roles("C")), 2),
+}
 PROJECTIONS = {"B": "in_proj.weight", "C": "out_proj.weight"}
 
 
@@ -87,7 +94,7 @@ class LRU:
                 for role, name in names.items()
                 if role not in (*PROJECTIONS.values(), "nu", "theta")
             }
-            matches.append(Match(module or self.name, kept))
+            matches += split_stack(Match(module or self.name, kept), tensors, _AXES)
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
@@ -96,6 +103,7 @@ class LRU:
         Raises:
             TensorError: NaN or inf, or tensors whose shapes do not fit together.
         """
+        store = member_of(store, match, _AXES)
         exponents = _read_exponents(store, match)
         (nu, nu_tensor, nu_dtype), (theta, theta_tensor, theta_dtype) = (
             exponents.nu,
@@ -161,11 +169,12 @@ def _read_exponents(store: TensorStore, match: Match) -> _Exponents:
         dtype = store.tensors[tensor].dtype
         nu, theta, gamma = ((np.ascontiguousarray(row), tensor, dtype) for row in rows)
         return _Exponents(nu, theta, gamma)
-    first = store.tensors[names["nu_log"]].shape
-    size = first[0] if first else None
+    # Some JAX ports keep an axis of one for the batch.
+    shape = store.tensors[names["nu_log"]].shape
+    wanted = (1, shape[1]) if len(shape) == 2 and shape[0] == 1 else (*shape[:1],) or (None,)
     vectors = {
         role: (
-            read_real(store, names[role], (size,)),
+            read_real(store, names[role], wanted).ravel(),
             names[role],
             store.tensors[names[role]].dtype,
         )

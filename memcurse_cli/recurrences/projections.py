@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.recurrences.reading import complex_parts
 from memcurse_cli.recurrences.recurrence import Complexes, Integers, ProjectionGroup
 
 Matrix = Literal["B", "C", "D"]
@@ -25,7 +26,7 @@ def named_parts(
         matrix: ``B`` or ``C``, which is its role too.
         values: the matrix.
     """
-    for names in ((f"{matrix}_re", f"{matrix}_im"), (f"{matrix}_real", f"{matrix}_imag")):
+    for names in complex_parts(matrix):
         if all(name in tensors for name in names):
             return tuple(
                 _whole(store, tensors[name], name, matrix, values.shape, derivative)

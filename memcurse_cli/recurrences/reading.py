@@ -155,13 +155,13 @@ def require_finite(values: NDArray[Any], tensor: str, what: str) -> None:
 def read_complex(store: TensorStore, tensors: Mapping[str, str], role: str) -> Complexes | None:
     """A complex array under any of the names that libraries give it, or None.
 
-    ``B_re`` and ``B_im``, ``B_real`` and ``B_imag``, a complex ``B``, or a real ``B``, which has no
-    imaginary part.
+    ``B_re`` and ``B_im``, ``B_real`` and ``B_imag`` or ``B_img``, a complex ``B``, or a real ``B``,
+    which has no imaginary part.
 
     Raises:
         TensorError: the two parts differ in shape, or hold NaN or inf.
     """
-    for real, imaginary in ((f"{role}_re", f"{role}_im"), (f"{role}_real", f"{role}_imag")):
+    for real, imaginary in complex_parts(role):
         if real in tensors and imaginary in tensors:
             shape = store.tensors[tensors[real]].shape
             return read_real(store, tensors[real], shape) + 1j * read_real(
@@ -174,7 +174,13 @@ def read_complex(store: TensorStore, tensors: Mapping[str, str], role: str) -> C
 
 def complex_roles(role: str) -> tuple[str, ...]:
     """Every name that `read_complex` understands."""
-    return tuple(f"{role}{suffix}" for suffix in ("", "_re", "_im", "_real", "_imag"))
+    return tuple(dict.fromkeys((role, *(name for pair in complex_parts(role) for name in pair))))
+
+
+def complex_parts(role: str) -> tuple[tuple[str, str], ...]:
+    """The names of the real and the imaginary part, in each library's way."""
+    suffixes = (("_re", "_im"), ("_real", "_imag"), ("_real", "_img"))
+    return tuple((f"{role}{real}", f"{role}{imaginary}") for real, imaginary in suffixes)
 
 
 def read_readin(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:

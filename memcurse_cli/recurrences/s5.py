@@ -23,6 +23,7 @@ from memcurse_cli.recurrences.projections import beside, direct_part, stored_par
 from memcurse_cli.recurrences.reading import group_by_module, read_real
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
 from memcurse_cli.recurrences.s4 import STEP_RESCALE, read_pairs, rescale, step_factor
+from memcurse_cli.recurrences.stacked import member_of, split_stack
 
 DISCRETIZATION = Assumption(
     key="discretization",
@@ -47,6 +48,8 @@ LARGEST_REAL_PART = -1e-4
 
 # BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
 _ROLES = ("Lambda", "Lambda_re", "Lambda_im", "log_step", "B", "BP", "C", "C1", "C2", "P")
+# How many axes a single layer's tensors have in JAX; one more where layers are stacked.
+_AXES = {"Lambda_re": 1, "Lambda_im": 1, "log_step": 2, "B": 3, "C": 3, "C1": 3, "C2": 3}
 _BIDIRECTIONAL = (
     "both directions run with the same λ; their outputs count as separate ones, which is exact for"
     " the eigenvalues at white input"
@@ -71,12 +74,13 @@ class S5:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Every Λ that has a ``log_step`` and a B beside it."""
         return [
-            Match(module or self.name, names)
+            match
             for module, names in group_by_module(tensors, _ROLES).items()
             if ("Lambda" in names or ("Lambda_re" in names and "Lambda_im" in names))
             and "log_step" in names
             and ("B" in names or "BP" in names)
             and "P" not in names
+            for match in split_stack(Match(module or self.name, names), tensors, _AXES)
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
@@ -86,6 +90,7 @@ class S5:
             TensorError: NaN or inf, or shapes that do not fit together.
             UsageError: Δ is to be rescaled by a factor that is not positive.
         """
+        store = member_of(store, match, _AXES)
         names = match.tensors
         assumed = Assumed(options)
         method = assumed.choose(DISCRETIZATION)

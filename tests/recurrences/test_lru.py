@@ -32,6 +32,13 @@ PORTS: dict[str, dict[str, np.ndarray]] = {
         "in_proj.bias": np.zeros(N) + 0j,
         "out_proj.weight": C,
     },
+    "an axis for the batch": {
+        **{role: values[None] for role, values in MINIMAL.items()},
+        "B_real": B.real,
+        "B_img": B.imag,
+        "C_real": C.real,
+        "C_img": C.imag,
+    },
     "stacked by columns": {"params_log": np.stack([NU, THETA, GAMMA], axis=1)},
 }
 
