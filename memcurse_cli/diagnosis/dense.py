@@ -11,6 +11,7 @@ from memcurse_cli.diagnosis.dense_structure import summarise_structure
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import (
     DenseSummary,
+    Direction,
     ParameterSummary,
     Quantiles,
     Rounding,
@@ -50,7 +51,9 @@ def diagnose_dense(
         reason=sensitivity.reason,
         structure=summarise_structure(recurrence, dynamics, sensitivity, settings),
     )
-    return StateSummary(state), (_matrix_group(dynamics, sensitivity, settings),), summary
+    # An orthogonal matrix stays one: a step turns the state and cannot make it explode.
+    way: Direction = "decorrelating" if recurrence.stable_by_construction else "destabilising"
+    return StateSummary(state), (_matrix_group(dynamics, sensitivity, settings, way),), summary
 
 
 def _finite(dynamics: DenseDynamics, total: float | None) -> float | None:
@@ -59,7 +62,7 @@ def _finite(dynamics: DenseDynamics, total: float | None) -> float | None:
 
 
 def _matrix_group(
-    dynamics: DenseDynamics, sensitivity: DenseSensitivity, settings: Settings
+    dynamics: DenseDynamics, sensitivity: DenseSensitivity, settings: Settings, way: Direction
 ) -> ParameterSummary:
     """Every entry of the matrix moved at once: the whole of it decides, not one element."""
     diverges = sensitivity.relative is not None and math.isinf(sensitivity.relative)
@@ -67,7 +70,7 @@ def _matrix_group(
     effect = step_effect(relative, settings.learning_rate)
     # A saturating activation keeps the state finite where its linearisation explodes.
     linear = dynamics.activation == "linear"
-    verdict = group_verdict(effect, "destabilising", settings)
+    verdict = group_verdict(effect, way, settings)
     if effect is None and not (diverges and linear):
         verdict = "watch"
     unknown = replace(UNKNOWN, divergent=dynamics.matrix.size if diverges else 0)
@@ -89,7 +92,7 @@ def _matrix_group(
         relative_sensitivity=relative_entries,
         step_effect=effect,
         max_lr=max_learning_rate(relative, settings.cursed_limit),
-        direction="destabilising",
+        direction=way,
         rounding=rounding,
         verdict=verdict,
     )

@@ -144,7 +144,7 @@ def nothing_found(
 ) -> NoRecurrenceError:
     """What was looked for, and the tensor names that come nearest to it."""
     looked_for = "; ".join(
-        f"{', '.join(characteristic_names(family)[:2]) or family.title} ({family.name})"
+        f"{next(iter(characteristic_names(family)), family.title)} ({family.name})"
         for family in families
     )
     roles = {name for family in families for name in characteristic_names(family)}

@@ -86,6 +86,15 @@ def _is_square(spec: TensorSpec) -> bool:
 
 def _leak(options: ReadOptions) -> tuple[float, bool]:
     value, chosen = options.choose(LEAK)
+    return require_leak(value), chosen
+
+
+def require_leak(value: str) -> float:
+    """α as a number.
+
+    Raises:
+        UsageError: it is not in (0, 1].
+    """
     leak = float(value)
     if not (math.isfinite(leak) and 0 < leak <= 1):
         raise UsageError(
@@ -93,4 +102,4 @@ def _leak(options: ReadOptions) -> tuple[float, bool]:
             where="--assume",
             remedy="give α = dt/τ, the step over the time constant of a unit",
         )
-    return leak, chosen
+    return leak

@@ -1,0 +1,139 @@
+"""Orthogonal RNNs against torch's own parametrisation and expRNN's maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from recurrences.derivatives import match_of, read_layer
+from recurrences.oracles import assert_same_spectrum
+from torch.nn.utils import parametrizations
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.diagnosis.diagnose import diagnose
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.detect import detect
+from memcurse_cli.recurrences.orthogonal_rnn import OrthogonalRNN
+
+H, INPUTS = 5, 3
+
+
+def trained(kind: str, dtype: torch.dtype = torch.float64) -> torch.nn.RNN:
+    """An RNN with an orthogonal hidden weight, some way from where it started."""
+    torch.manual_seed(0)
+    module = torch.nn.RNN(INPUTS, H, dtype=dtype)
+    parametrizations.orthogonal(module, "weight_hh_l0", kind)
+    with torch.no_grad():
+        module.parametrizations.weight_hh_l0.original.add_(
+            0.3 * torch.randn(H, H, dtype=dtype).tril(-1)
+        )
+    return module
+
+
+def arrays_of(module: torch.nn.Module, prefix: str = "") -> dict[str, np.ndarray]:
+    return {prefix + name: tensor.numpy() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
+def test_torch_s_parametrisation(kind: str) -> None:
+    module = trained(kind)
+    recurrence = read_layer(arrays_of(module, "rnn."), OrthogonalRNN(), orthogonal_map=kind)
+    assert recurrence.name == "rnn.l0"
+    weight = module.weight_hh_l0.detach().numpy()
+    assert recurrence.dense is not None
+    assert_allclose(recurrence.dense.matrix, weight, atol=1e-13)
+    assert_same_spectrum(np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(weight), 1e-12)
+    assert not recurrence.log_eigenvalues.real.any()
+    assert recurrence.readin is not None
+    assert_allclose(recurrence.readin, module.weight_ih_l0.detach().numpy())
+
+
+def test_a_small_impulse_keeps_its_norm_and_turns() -> None:
+    module = trained("matrix_exp")
+    with torch.no_grad():
+        module.bias_ih_l0.zero_()
+        module.bias_hh_l0.zero_()
+    recurrence = read_layer(arrays_of(module), OrthogonalRNN())
+    inputs = torch.zeros(8, INPUTS, dtype=torch.float64)
+    inputs[0, 1] = 1e-6
+    states = module(inputs)[0].detach().numpy()
+    assert recurrence.dense is not None
+    assert recurrence.readin is not None
+    vectors, values = recurrence.dense.eigenvectors, np.exp(recurrence.log_eigenvalues)
+    modes = np.linalg.solve(vectors, recurrence.readin[:, 1] * 1e-6)
+    for lag, state in enumerate(states):
+        assert_allclose(state, (vectors @ (values**lag * modes)).real, atol=1e-14)
+        assert_allclose(np.linalg.norm(state), np.linalg.norm(states[0]), rtol=1e-8)
+
+
+def cayley_map(skew: torch.Tensor) -> torch.Tensor:
+    """As expRNN has it, with torch.linalg.solve for the torch.solve that is no more."""
+    one = torch.eye(skew.shape[0], dtype=skew.dtype)
+    return torch.linalg.solve(one + skew, one - skew)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"), [("cayley", cayley_map), ("matrix_exp", torch.matrix_exp)]
+)
+def test_exprnn(kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    skewed = torch.randn(H, H, generator=generator, dtype=torch.float64)
+    base = torch.linalg.qr(torch.randn(H, H, generator=generator, dtype=torch.float64))[0]
+    arrays = {
+        "rnn.recurrent_kernel.A": skewed.numpy(),
+        "rnn.recurrent_kernel.base": base.numpy(),
+        "rnn.input_kernel.weight": np.ones((H, INPUTS)),
+        "rnn.nonlinearity.b": np.zeros(H),
+    }
+    recurrence = read_layer(arrays, OrthogonalRNN(), orthogonal_map=kind)
+    assert recurrence.name == "rnn"
+    upper = skewed.triu(diagonal=1)
+    kernel = base @ function(upper - upper.T)
+    assert recurrence.dense is not None
+    assert_allclose(recurrence.dense.matrix, kernel.T.numpy(), atol=1e-13)
+    assert recurrence.readin is not None
+
+
+def test_geotorch_s_linear() -> None:
+    linear = torch.nn.Linear(H, H, bias=False, dtype=torch.float64)
+    parametrizations.orthogonal(linear)
+    arrays = arrays_of(linear, "cell.recurrent_kernel.")
+    recurrence = read_layer(arrays, OrthogonalRNN())
+    assert recurrence.name == "cell"
+    assert_same_spectrum(
+        np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(linear.weight.detach().numpy()), 1e-12
+    )
+
+
+def test_half_precision_leaves_the_circle_alone() -> None:
+    arrays = {n: a.astype(np.float16) for n, a in arrays_of(trained("matrix_exp")).items()}
+    recurrence = read_layer(arrays, OrthogonalRNN())
+    assert not recurrence.log_eigenvalues.real.any()
+
+
+def test_the_report_says_that_a_step_only_turns() -> None:
+    recurrence = read_layer(arrays_of(trained("matrix_exp")), OrthogonalRNN())
+    report = diagnose(recurrence, Settings(horizon=50))
+    (group,) = report.parameters
+    assert group.direction == "decorrelating"
+    (finding,) = (each for each in report.findings if each.code == "MC101")
+    assert finding.severity == "info"
+    assert diagnose(recurrence, Settings()).verdict == "watch"
+
+
+def test_what_is_refused_and_what_is_left_to_others() -> None:
+    arrays = arrays_of(trained("matrix_exp"))
+    base = "parametrizations.weight_hh_l0.0.base"
+    with pytest.raises(TensorError, match="not orthogonal"):
+        read_layer(arrays | {base: np.ones((H, H))}, OrthogonalRNN())
+    changed = arrays | {"parametrizations.weight_hh_l0.original": np.zeros((H, H))}
+    with pytest.raises(TensorError, match="Householder"):
+        read_layer(changed, OrthogonalRNN(), orthogonal_map="householder")
+    spectral = {name: array for name, array in arrays.items() if name != base}
+    assert match_of(spectral, OrthogonalRNN()) == []
+    ((family, _),) = detect(MemoryStore(arrays).tensors)
+    assert family.name == "orthogonal_rnn"
