@@ -55,9 +55,8 @@ class Distributed:
             metadata = _state(machine(file, no_persistent).load())
             paths = _mapping(metadata.get("planner_data"))
             found, files = _tensors(metadata, directory)
-            tensors, notes = name_torch(
-                {_path(name, paths): LazyTensor(t.spec, t) for name, t in found.items()}
-            )
+            all_tensors = {_path(name, paths): LazyTensor(t.spec, t) for name, t in found.items()}
+            tensors, notes = name_torch(all_tensors)
         except ValueError as error:
             raise CheckpointError(
                 f"this distributed checkpoint cannot be read: {error}",
@@ -71,6 +70,7 @@ class Distributed:
             bytes=file.size + sum(data.size for data in files.values()),
             tensors=tensors,
             notes=notes,
+            contents=all_tensors,
         )
 
 

@@ -58,7 +58,8 @@ class FlaxMsgpack:
             root = reader.value(0)
             if reader.left:
                 raise ValueError(f"{reader.left} bytes follow its end")
-            tensors, notes = name_jax(collect(root, _leaf))
+            found = collect(root, _leaf)
+            tensors, notes = name_jax(found)
         except ValueError as error:
             raise CheckpointError(
                 f"a corrupt Flax msgpack file: {error}",
@@ -72,6 +73,7 @@ class FlaxMsgpack:
             tensors=tensors,
             notes=notes,
             resources=[file],
+            contents=found,
         )
 
 

@@ -98,6 +98,7 @@ def open_hdf5(
         metadata={key: value for key, value in found.items() if value} | (metadata or {}),
         notes=[*content.notes, *notes],
         resources=[file],
+        contents=content,
     )
 
 

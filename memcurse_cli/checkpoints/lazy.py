@@ -57,6 +57,8 @@ class LazyStore:
 
     Attributes:
         transfer: what has been fetched, where the checkpoint is remote.
+        contents: all that the file holds, optimiser state included: containers with `LazyTensor`
+            as leaves, or a mapping from paths to them. None where that is the tensors alone.
 
     Raises:
         CheckpointError: a name is too long, or two names are the same when they are printed.
@@ -72,8 +74,10 @@ class LazyStore:
         metadata: Mapping[str, str] | None = None,
         notes: Iterable[str] = (),
         resources: Iterable[Closable] = (),
+        contents: object = None,
     ) -> None:
         self.path = path
+        self.contents = contents
         self.format = format
         self.bytes = bytes
         self.transfer: Transfer | None = None

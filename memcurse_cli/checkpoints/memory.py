@@ -38,7 +38,7 @@ class MemoryStore(LazyStore):
                 remedy="pass model.state_dict(), a tree of parameters, or a path",
             )
         try:
-            found = collect(arrays, _lazy)
+            found = collect(arrays, lazy)
             torch = any(hasattr(tensor.load.array, "detach") for tensor in found.values())
             selected, notes = (name_torch if torch else name_jax)(found)
         except ValueError as error:
@@ -57,6 +57,7 @@ class MemoryStore(LazyStore):
             bytes=sum(tensor.spec.bytes for tensor in found.values()),
             tensors=selected,
             notes=notes,
+            contents=arrays,
         )
 
 
@@ -86,7 +87,8 @@ class _LazyArray(LazyTensor):
     load: _Convert
 
 
-def _lazy(node: object) -> _LazyArray | None:
+def lazy(node: object) -> _LazyArray | None:
+    """An array of any framework as an entry; None where it is none."""
     shape, dtype = getattr(node, "shape", None), getattr(node, "dtype", None)
     if shape is None or dtype is None:
         return None

@@ -70,8 +70,12 @@ def _with_weights(store: LazyStore) -> LazyStore:
     )
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File, *, weights: bool = True) -> LazyStore:
     """Open a file in the format that recognises it; the store then owns the file.
+
+    Args:
+        file: the file.
+        weights: whether a file without weights, as one of an optimiser's state, is refused.
 
     Raises:
         CheckpointError: no format recognises it, or it is damaged or hostile.
@@ -80,7 +84,9 @@ def open_file(file: File) -> LazyStore:
         head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
         for format in FORMATS:
             if format.recognises(head, file):
-                store = _with_weights(format.open(file))
+                store = format.open(file)
+                if weights:
+                    _with_weights(store)
                 store.config, notes = read_model_config(file)
                 store.notes += tuple(map(printable, notes))
                 return store

@@ -57,7 +57,8 @@ class Orbax:
             directory, metadata = self._located(file)
             find = _store(directory)
             paths = _paths(metadata) if metadata else _paths_of_keys(find)
-            tensors, notes = name_jax(_without_value(_arrays(paths, find)))
+            found = _without_value(_arrays(paths, find))
+            tensors, notes = name_jax(found)
         except ValueError as error:
             _refuse(file, f"a corrupt Orbax checkpoint: {error}")
         file.close()
@@ -67,6 +68,7 @@ class Orbax:
             bytes=_size_on_disk(directory),
             tensors=tensors,
             notes=notes,
+            contents=found,
         )
 
     def _located(self, file: File) -> tuple[LocalDirectory, dict[str, Any]]:

@@ -23,7 +23,8 @@ class PlainPickle:
     def open(self, file: File) -> LazyStore:
         """Run the pickle on inert data."""
         try:
-            tensors, notes = tensors_of(machine(file, no_persistent, STORAGE_CONSTRUCTORS).load())
+            root = machine(file, no_persistent, STORAGE_CONSTRUCTORS).load()
+            tensors, notes = tensors_of(root)
         except ValueError as error:
             raise CheckpointError(
                 f"this pickle cannot be read: {error}",
@@ -37,4 +38,5 @@ class PlainPickle:
             tensors=tensors,
             notes=notes,
             resources=[file],
+            contents=root,
         )

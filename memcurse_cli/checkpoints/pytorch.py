@@ -65,6 +65,7 @@ class PyTorch:
             tensors=tensors,
             notes=[*parts, *notes],
             resources=[file],
+            contents=loaded,
         )
 
 

@@ -35,7 +35,8 @@ class PyTorchLegacy:
     def open(self, file: File) -> LazyStore:
         """Read the pickles and find the storages."""
         try:
-            weights, parts = deepspeed_weights(load_legacy(file), file.path)
+            loaded = load_legacy(file)
+            weights, parts = deepspeed_weights(loaded, file.path)
             tensors, notes = tensors_of(weights)
         except ValueError as error:
             raise CheckpointError(
@@ -50,6 +51,7 @@ class PyTorchLegacy:
             tensors=tensors,
             notes=[*parts, *notes],
             resources=[file],
+            contents=loaded,
         )
 
 

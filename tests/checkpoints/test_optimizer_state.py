@@ -1,0 +1,340 @@
+"""Adam's state as the libraries themselves save it, under the names of its weights."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from memcurse_cli.checkpoints.adam_slots import AdamState
+from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.optimizer_state import adam_state, open_optimizer, require_state
+from memcurse_cli.errors import CheckpointError
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+
+class Network(torch.nn.Module):
+    """Two recurrent layers of one shape, a buffer, and a readout."""
+
+    def __init__(self, *, buffers: bool = False) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.GRU(4, 4), torch.nn.GRU(4, 4)])
+        if buffers:
+            self.norm = torch.nn.BatchNorm1d(4)
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)[0]
+        if hasattr(self, "norm"):
+            x = self.norm(x.flatten(0, 1)).view_as(x)
+        out: torch.Tensor = self.head(x)
+        return out
+
+
+def train(
+    network: Network, make: Callable[..., torch.optim.Optimizer], **options: Any
+) -> torch.optim.Optimizer:
+    optimizer = make(network.parameters(), lr=3e-3, **options)
+    torch.manual_seed(0)
+    for _ in range(4):
+        loss = network(torch.randn(6, 5, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return optimizer
+
+
+def expected(network: Network, optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
+    return {
+        name: optimizer.state[parameter]["exp_avg_sq"].numpy()
+        for name, parameter in network.named_parameters()
+        if parameter in optimizer.state
+    }
+
+
+def found(path: Path | dict[str, Any], optimizer: Path | None = None) -> AdamState:
+    store: LazyStore = MemoryStore(path) if isinstance(path, dict) else open_checkpoint(path)
+    state = adam_state(store, None if optimizer is None else open_optimizer(optimizer))
+    assert state is not None
+    return state
+
+
+def check(state: AdamState, moments: dict[str, np.ndarray]) -> None:
+    assert state.reason is None
+    assert set(state.slots) == set(moments)
+    for name, moment in moments.items():
+        assert np.array_equal(state.slots[name].second_moment.load(), moment.astype(float)), name
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("container", ["plain", "lightning", "memory", "legacy"])
+def test_torch_numbers_are_the_weights_in_their_order(
+    make: Callable[..., torch.optim.Optimizer], container: str, tmp_path: Path
+) -> None:
+    network = Network()
+    optimizer = train(network, make, betas=(0.9, 0.95))
+    content: dict[str, Any] = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+    if container == "lightning":
+        content = {
+            "state_dict": network.state_dict(),
+            "optimizer_states": [optimizer.state_dict()],
+        }
+    path = tmp_path / "step.pt"
+    torch.save(content, path, _use_new_zipfile_serialization=container != "legacy")
+    state = found(content if container == "memory" else path)
+    check(state, expected(network, optimizer))
+    slot = state.slots["layers.1.weight_hh_l0"]
+    assert (slot.step, slot.learning_rate, slot.beta2, slot.epsilon) == (4, 3e-3, 0.95, 1e-8)
+
+
+def test_amsgrad_divides_by_the_largest_second_moment(tmp_path: Path) -> None:
+    network = Network()
+    optimizer = train(network, torch.optim.Adam, amsgrad=True)
+    state = found({"model": network.state_dict(), "optimizer": optimizer.state_dict()})
+    weight = network.layers[0].weight_hh_l0
+    assert np.array_equal(
+        state.slots["layers.0.weight_hh_l0"].second_moment.load(),
+        optimizer.state[weight]["max_exp_avg_sq"].double().numpy(),
+    )
+
+
+def test_a_buffer_of_the_same_shape_makes_the_vectors_of_that_shape_ambiguous() -> None:
+    network = Network(buffers=True)
+    optimizer = train(network, torch.optim.Adam)
+    state = found({"model": network.state_dict(), "optimizer": optimizer.state_dict()})
+    moments = expected(network, optimizer)
+    assert "layers.0.weight_hh_l0" in state.slots
+    for name, slot in state.slots.items():
+        assert np.array_equal(slot.second_moment.load(), moments[name].astype(float)), name
+    assert set(state.refused) == {
+        "norm.weight",
+        "norm.bias",
+        "norm.running_mean",
+        "norm.running_var",
+    }
+    assert "2 states of its shape and the file 4" in state.refused["norm.weight"]
+
+
+def test_groups_of_an_optimiser_split_a_shape_or_leave_it_whole() -> None:
+    network = Network()
+    first = list(network.layers[0].parameters())
+    rest = [*network.layers[1].parameters(), *network.head.parameters()]
+    optimizer = torch.optim.Adam([{"params": rest}, {"params": first, "lr": 1e-4}])
+    network(torch.randn(6, 5, 4)).square().mean().backward()
+    optimizer.step()
+    state = found({"model": network.state_dict(), "optimizer": optimizer.state_dict()})
+    assert set(state.slots) == {"head.weight", "head.bias"}
+    assert "in several groups" in state.refused["layers.0.weight_hh_l0"]
+
+
+def test_names_settle_every_order() -> None:
+    network = Network()
+    named = dict(network.named_parameters())
+    backwards = [(f"module.{name}", named[name]) for name in reversed(named)]
+    optimizer = torch.optim.Adam(backwards)
+    network(torch.randn(6, 5, 4)).square().mean().backward()
+    optimizer.step()
+    content = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+    check(found(content), expected(network, optimizer))
+
+
+def test_a_parameter_without_a_gradient_has_no_state() -> None:
+    network = Network()
+    network.layers[0].weight_hh_l0.requires_grad_(False)
+    optimizer = train(network, torch.optim.Adam)
+    state = found({"model": network.state_dict(), "optimizer": optimizer.state_dict()})
+    check(state, expected(network, optimizer))
+    assert "layers.0.weight_hh_l0" not in state.slots
+
+
+def test_safetensors_beside_an_optimiser_keep_the_order_of_a_module_list_alone(
+    tmp_path: Path,
+) -> None:
+    from safetensors.torch import save_file
+
+    network = Network()
+    optimizer = train(network, torch.optim.AdamW)
+    save_file(network.state_dict(), tmp_path / "model.safetensors")
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    moments = expected(network, optimizer)
+    for place in (tmp_path / "optimizer.pt", tmp_path):
+        state = found(tmp_path / "model.safetensors", place)
+        # weight_ih and weight_hh have one shape here, and so have the two biases.
+        assert set(state.slots) == {"head.weight", "head.bias"}
+        assert "does not keep their order" in state.refused["layers.0.weight_hh_l0"]
+    for name, slot in state.slots.items():
+        assert np.array_equal(slot.second_moment.load(), moments[name].astype(float))
+
+
+def test_a_module_list_is_in_the_order_of_its_numbers(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    network = torch.nn.ModuleList([torch.nn.Linear(3, 2, bias=False) for _ in range(12)])
+    optimizer = torch.optim.Adam(network.parameters())
+    sum((index + 1) * layer.weight.sum() for index, layer in enumerate(network)).backward()
+    optimizer.step()
+    save_file(network.state_dict(), tmp_path / "model.safetensors")
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    state = found(tmp_path / "model.safetensors", tmp_path / "optimizer.pt")
+    moments = {
+        f"{index}.weight": optimizer.state[layer.weight]["exp_avg_sq"].numpy()
+        for index, layer in enumerate(network)
+    }
+    check(state, moments)
+
+
+def test_an_optimiser_without_a_second_moment_is_told() -> None:
+    network = Network()
+    optimizer = train(network, torch.optim.SGD, momentum=0.9)
+    state = found({"model": network.state_dict(), "optimizer": optimizer.state_dict()})
+    assert state.slots == {}
+    assert state.reason is not None
+    assert "momentum_buffer" in state.reason
+    assert adam_state(MemoryStore(network.state_dict())) is None
+
+
+def test_an_optimiser_of_another_model_is_refused() -> None:
+    network, other = Network(), Network(buffers=True)
+    optimizer = train(other, torch.optim.Adam)
+    state = found({"model": network.state_dict(), "optimizer": optimizer.state_dict()})
+    assert state.slots == {}
+    assert "the optimiser has 12 parameters and the file 10" in state.refused["head.weight"]
+
+
+def test_a_file_without_an_optimiser_is_refused_where_one_was_asked_for(tmp_path: Path) -> None:
+    torch.save(Network().state_dict(), tmp_path / "model.pt")
+    store = open_optimizer(tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match="no state of an optimiser"):
+        require_state(adam_state(store), store.path)
+    with pytest.raises(CheckpointError):
+        open_optimizer(tmp_path / "nothing.pt")
+
+
+def jax_run() -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    # `nu` is an LRU's parameter as well as Adam's second moment.
+    params = {"rnn": {"nu": jnp.ones(3), "theta": jnp.ones(3)}, "head": {"kernel": jnp.ones(3)}}
+    transform = optax.inject_hyperparams(optax.adamw)(learning_rate=2e-3)
+    state = transform.init(params)
+
+    def loss(tree: dict[str, Any]) -> Any:
+        flat = [leaf * (index + 1) for index, leaf in enumerate(jax.tree.leaves(tree))]
+        return sum(jnp.sum(leaf * jnp.arange(1.0, 4.0)) for leaf in flat)
+
+    for _ in range(3):
+        updates, state = transform.update(jax.grad(loss)(params), state, params)
+        params = optax.apply_updates(params, updates)
+    second = state.inner_state[0].nu
+    moments = {
+        f"params/{layer}/{name}": np.asarray(leaf)
+        for layer, leaves in second.items()
+        for name, leaf in leaves.items()
+    }
+    return {"params": params, "opt_state": state, "step": 3}, moments
+
+
+@pytest.mark.parametrize("container", ["msgpack", "orbax", "memory"])
+def test_optax_repeats_the_tree_of_the_weights(container: str, tmp_path: Path) -> None:
+    tree, moments = jax_run()
+    path = tmp_path / container
+    if container == "msgpack":
+        from flax.serialization import to_bytes
+
+        path.write_bytes(to_bytes(tree))
+    elif container == "orbax":
+        import orbax.checkpoint
+
+        with orbax.checkpoint.StandardCheckpointer() as checkpointer:
+            checkpointer.save(path, tree)
+    state = found(tree if container == "memory" else path)
+    check(state, moments)
+    slot = state.slots["params/rnn/nu"]
+    assert slot.step == 3
+    assert slot.learning_rate == pytest.approx(2e-3)
+
+
+def test_an_optax_state_of_other_shapes_is_refused() -> None:
+    tree, _ = jax_run()
+    tree["params"] = {"rnn": {"nu": np.ones(4), "theta": np.ones(4)}}
+    state = found(tree)
+    assert state.slots == {}
+    assert "no tree of weights" in state.refused["params/rnn/nu"]
+
+
+@pytest.fixture(scope="module")
+def keras_model() -> Any:
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential(
+        [
+            keras.layers.Input((None, 3)),
+            keras.layers.GRU(4, return_sequences=True, name="first"),
+            keras.layers.GRU(4, name="second"),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(optimizer=keras.optimizers.Adam(2e-3), loss="mse")
+    random = np.random.default_rng(0)
+    model.fit(random.normal(size=(8, 5, 3)), random.normal(size=(8, 1)), epochs=2, verbose=0)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore")  # Keras says that HDF5 is legacy
+@pytest.mark.parametrize("name", ["model.keras", "model.h5", "model.weights.h5"])
+def test_keras_lists_or_names_its_variables(keras_model: Any, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if "weights" in name:
+        keras_model.save_weights(path)
+    else:
+        keras_model.save(path)
+    state = found(path)
+    variables = {one.path: np.asarray(one) for one in keras_model.optimizer.variables}
+    store = open_checkpoint(path)
+    weights = {one.path: np.asarray(one) for one in keras_model.trainable_variables}
+    assert len(state.slots) == len(weights)
+    for weight, slot in state.slots.items():
+        # The weight by its elements, and its velocity by Keras's own name of it.
+        same = [own for own, value in weights.items() if np.array_equal(store.read(weight), value)]
+        assert len(same) == 1
+        velocity = variables[f"adam/{same[0].replace('/', '_')}_velocity"]
+        assert np.array_equal(slot.second_moment.load(), velocity.astype(float))
+        assert slot.step == 2
+        assert slot.learning_rate == pytest.approx(2e-3)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_distributed_checkpoint_names_its_states(tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    network = Network()
+    optimizer = train(network, torch.optim.AdamW)
+    model_state, optimizer_state = get_state_dict(network, optimizer)
+    dcp.save({"model": model_state, "optim": optimizer_state}, checkpoint_id=tmp_path / "step")
+    state = found(tmp_path / "step")
+    check(state, expected(network, optimizer))
+    assert state.slots["head.bias"].step == 4
+
+
+def test_a_tree_that_ends_early_is_no_crash() -> None:
+    weights = {"a": np.ones(2), "b": np.ones(2)}
+    for broken in (
+        {"state": {}, "param_groups": []},
+        {"state": {0: {"exp_avg_sq": "text"}}, "param_groups": [{"params": [0]}]},
+        {"state": {0: None}, "param_groups": ["a", {"params": 3}]},
+        {"state": {}, "param_groups": [{"params": [OrderedDict()], "betas": "b", "lr": None}]},
+    ):
+        state = adam_state(MemoryStore({**weights, "optimizer": broken}))
+        assert state is None or not state.slots
