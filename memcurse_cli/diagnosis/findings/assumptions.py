@@ -5,18 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.report import Finding
+from memcurse_cli.diagnosis.report import DenseSummary, Finding
 from memcurse_cli.diagnosis.wording import number
 
 NOMINAL_GATE = Rule(
-    "MC501", "gates stand at zero input", "Zucchet & Orvieto 2024, sections 3.2 and D.2"
+    "MC501",
+    "gates stand at zero input",
+    "Zucchet & Orvieto 2024, sections 3.2 and D.2",
+    what="λ depends on the input, and every figure is that of the gates at zero input.",
+    why="The theory takes λ as constant in time. Inputs open and close the gates around their "
+    "nominal value, so that memory is at times longer and at times shorter than reported.",
+    equation="λ_t = σ(W x_t + b) is taken as σ(b); likewise for a step size Δ(x_t)",
+    change="Nothing; read the figures as those of the nominal gate.",
 )
-LINEARISED = Rule("MC502", "the activation is linearised", "Zucchet & Orvieto 2024, section 2.2 a")
-HIDDEN = Rule("MC503", "memory through the hidden weights", "Zucchet & Orvieto 2024, section D.2")
+LINEARISED = Rule(
+    "MC502",
+    "the activation is linearised",
+    "Zucchet & Orvieto 2024, section 2.2 a",
+    what="The layer has an activation between its steps, whose slope is taken as 1.",
+    why="Where the slope is smaller, memory is shorter and sensitivities are smaller, so that the "
+    "figures are bounds for activations whose slope is at most 1.",
+    equation="h' = φ(A h + B x) is taken as h' = A h + B x, exact for small states where φ'(0) = 1",
+    change="Nothing; read the figures as those of small states.",
+)
+HIDDEN = Rule(
+    "MC503",
+    "memory through the hidden weights",
+    "Zucchet & Orvieto 2024, section D.2",
+    what="Gates see the whole state through dense weights, and memory that runs through those is "
+    "not in λ.",
+    why="The true memory can be longer than the gates' own time constants, and the true "
+    "sensitivity larger.",
+    equation="the eigenvalues of ∂h_{t+1}/∂h_t at zero input and zero state, against λ = σ(b)",
+    change="Measure it near the zero state with --spectra; do not take the figures of the gates "
+    "as those of the whole layer.",
+)
 RANK_ONE = Rule(
     "MC504",
     "a rank-one term beside the diagonal",
     "Yang et al. 2024, arXiv 2406.06484, section 2.2; interlacing, Golub & Van Loan 2013, 8.1.8",
+    what="The recurrence subtracts a rank-one term from its diagonal, as delta rules do, and λ is "
+    "that of the diagonal alone.",
+    why="At an input that writes, one eigenvalue of each head comes down: what was stored under "
+    "that key is written over. The others stay between their neighbours on the diagonal.",
+    equation="A_t = diag(λ) - β_t k_t k_tᵀ, whose eigenvalues interlace with λ",
+    change="Nothing; read τ as that of what no later input writes over.",
 )
 
 LONGER = 2.0
@@ -35,7 +68,7 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
         yield LINEARISED.finding(
             "info",
             f"the {facts.dense.activation} is taken with slope 1; where its slope is smaller, "
-            "memory is shorter and sensitivities are smaller",
+            f"memory is shorter and sensitivities are smaller{_at_work(facts, facts.dense)}",
         )
     if facts.recurrence.hidden_feedback:
         yield _hidden(facts)
@@ -47,6 +80,23 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
             f"one, a single eigenvalue of each head can come down to {number(correction.lowest)}, "
             "whatever the input, and the others stay within the λ of their head",
         )
+
+
+def _at_work(facts: Facts, dense: DenseSummary) -> str:
+    """What the slope of mean field theory makes of the spectrum."""
+    point, largest = dense.operating_point, facts.eigenvalues.modulus.max
+    if point is None or largest is None:
+        return ""
+    longest = facts.eigenvalues.time_constant.max
+
+    def memory(steps: float | None) -> str:
+        return "no decay" if steps is None else f"τ = {number(steps)}"
+
+    return (
+        f": under inputs of unit variance mean field theory has it at {number(point.slope)}, and "
+        f"the largest |λ| at {number(point.spectral_radius)} ({memory(point.time_constant)}) "
+        f"instead of {number(largest)} ({memory(longest)})"
+    )
 
 
 def _hidden(facts: Facts) -> Finding:

@@ -11,11 +11,50 @@ from memcurse_cli.diagnosis.report import Finding
 from memcurse_cli.diagnosis.wording import count, number
 from memcurse_cli.theory.moments import moments
 
-UNSTABLE = Rule("MC101", "unstable eigenvalues", "Zucchet & Orvieto 2024, section 1")
-FROZEN = Rule("MC103", "eigenvalues that never forget", "Zucchet & Orvieto 2024, section 2.2")
-DEAD = Rule("MC104", "eigenvalues without memory", "Zucchet & Orvieto 2024, section 2.2")
+UNSTABLE = Rule(
+    "MC101",
+    "unstable eigenvalues",
+    "Zucchet & Orvieto 2024, section 1",
+    what="Some eigenvalues of the recurrence have a modulus of 1 or more.",
+    why="What the state holds along them is not forgotten but kept or amplified at every step, so "
+    "that the state, and with it every gradient, grows with the length of the sequence.",
+    equation="|λ| ≥ 1, where E|h|² = Σ |λ|^2k over the steps has no limit",
+    change="Use a parametrisation that keeps |λ| < 1 whatever the optimizer does, such as "
+    "|λ| = exp(-exp(ν)) or |λ| = σ(b). An orthogonal matrix, or a rule that writes over its "
+    "memory, has |λ| = 1 by design, and needs nothing.",
+)
+FROZEN = Rule(
+    "MC103",
+    "eigenvalues that never forget",
+    "Zucchet & Orvieto 2024, section 2.2",
+    what="Some eigenvalues are so close to the unit circle that their states forget nothing within "
+    "any sequence: τ is beyond 100 horizons, or 10⁶ steps where no horizon is known.",
+    why="Such a state is the sum of all its inputs. The gradient of its decay is tiny where the "
+    "decay is stored as a small number, so that training cannot bring it back.",
+    equation="τ = -1/log|λ| > 100 T, or > 10⁶",
+    change="Check that the decay parameter still moves in training, and that its type can hold "
+    "the step; initialise |λ| further from 1.",
+)
+DEAD = Rule(
+    "MC104",
+    "eigenvalues without memory",
+    "Zucchet & Orvieto 2024, section 2.2",
+    what="More than half of the eigenvalues forget their input within one step.",
+    why="Their states repeat what a layer without recurrence computes; they carry nothing from "
+    "one step to the next.",
+    equation="|λ| < 0.01",
+    change="If memory is wanted there, initialise |λ| closer to 1; if not, fewer states do.",
+)
 BEYOND_HORIZON = Rule(
-    "MC105", "memory longer than the sequence", "Zucchet & Orvieto 2024, section 2.2 b"
+    "MC105",
+    "memory longer than the sequence",
+    "Zucchet & Orvieto 2024, section 2.2 b",
+    what="Some time constants are longer than the sequences that the figures were taken for.",
+    why="A sequence that ends cuts the sum of the sensitivity off, so that the figures hold for "
+    "that length only: on longer sequences the same parameters are more sensitive.",
+    equation="τ = -1/log|λ| > T",
+    change="Before running on longer sequences than were trained on, inspect the checkpoint with "
+    "their --horizon.",
 )
 
 FROZEN_STEPS = 1e6

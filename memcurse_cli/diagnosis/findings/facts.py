@@ -56,10 +56,10 @@ class Rule:
     code: str
     title: str
     source: str
-    what: str = ""
-    why: str = ""
-    equation: str = ""
-    change: str = ""
+    what: str
+    why: str
+    equation: str
+    change: str
 
     def finding(self, severity: Severity, message: str, advice: str = "") -> Finding:
         """A finding of this rule."""

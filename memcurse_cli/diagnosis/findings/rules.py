@@ -10,6 +10,8 @@ from memcurse_cli.diagnosis import findings
 from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.errors import UsageError
 
+SCHEMA = "memcurse.rules/1"
+
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
@@ -23,20 +25,20 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(rules, key=lambda rule: rule.code))
 
 
-def find_rule(code: str) -> Rule:
-    """The rule of a code, in upper or lower case.
+def find_rules(prefix: str) -> tuple[Rule, ...]:
+    """The rules whose code is, or begins with, a text in upper or lower case.
 
     Raises:
         UsageError: there is none.
     """
-    for rule in all_rules():
-        if rule.code == code.upper():
-            return rule
-    known = [rule.code for rule in all_rules() if rule.code[:3] == code.upper()[:3]]
+    found = tuple(rule for rule in all_rules() if rule.code.startswith(prefix.upper()))
+    if found and prefix:
+        return found
+    near = [rule.code for rule in all_rules() if rule.code[:3] == prefix.upper()[:3]]
     raise UsageError(
-        f"{code[:20]!r} is not the code of a finding",
+        f"{prefix[:20]!r} is not the code of a finding",
         where="rule",
-        remedy=f"known are {', '.join(known or [rule.code for rule in all_rules()])}",
+        remedy=f"known are {', '.join(near or [rule.code for rule in all_rules()])}",
     )
 
 

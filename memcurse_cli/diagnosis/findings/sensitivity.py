@@ -11,17 +11,80 @@ from memcurse_cli.diagnosis.verdicts import diverges
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down
 
 SOURCE = "Zucchet & Orvieto 2024, eq. 6 and section 3"
-DESTABILISING = Rule("MC201", "a step can destabilise the recurrence", SOURCE)
-DECORRELATING = Rule("MC202", "a step scrambles what the state holds", SOURCE)
-SCALING = Rule("MC203", "a step rescales the state", SOURCE)
+EFFECT = "lr √κ(ω) of the group's p99 scalar, κ(ω) = E|dh/dω|² / E|h|²"
+DESTABILISING = Rule(
+    "MC201",
+    "a step can destabilise the recurrence",
+    SOURCE,
+    what="One optimizer step on a parameter group changes the state by more than a limit, and it "
+    "can push |λ| beyond 1.",
+    why="The longer the memory, the more a small change of λ adds up: E|dh/dλ|² grows as "
+    "1/(1-|λ|)³. This is the curse of memory, and it holds without any exploding gradient. Here "
+    "the step also reaches the unit circle, beyond which the state explodes.",
+    equation=f"{EFFECT}, above 10 % to watch and 100 % cursed",
+    change="Reparametrise the modulus so that |λ| < 1 holds by construction and its sensitivity "
+    "stays bounded, as |λ| = exp(-exp(ν)) with a normalised input does, or give the group a lower "
+    "learning rate.",
+)
+DECORRELATING = Rule(
+    "MC202",
+    "a step scrambles what the state holds",
+    SOURCE,
+    what="One optimizer step on a parameter group changes the state by more than a limit by "
+    "turning the angle of λ.",
+    why="A turn of the angle by δ has moved the phase by kδ after k steps, so that over a long "
+    "memory the state stands for something else after each update. It cannot explode: the modulus "
+    "stays.",
+    equation=f"{EFFECT}; for the LRU's angle κ ~ θ²/(2(1-|λ|)²) as |λ| → 1",
+    change="Give the angle its own, lower learning rate, or a parametrisation that scales it by "
+    "1-|λ|², such as `optimal`.",
+)
+SCALING = Rule(
+    "MC203",
+    "a step rescales the state",
+    SOURCE,
+    what="One optimizer step on a parameter group changes the state by more than a limit, by "
+    "changing its scale or a modulus that cannot leave the unit disk.",
+    why="What follows the layer sees its input grow or shrink at every update and has to follow.",
+    equation=EFFECT,
+    change="Normalise the input of each state by its own memory, γ = √(1-|λ|²), or give the group "
+    "a lower learning rate.",
+)
 DENSE = Rule(
     "MC204",
     "a step on a dense matrix moves every eigenvalue",
     "Zucchet & Orvieto 2024, sections 2.3 and A.2.3",
+    what="One optimizer step on every entry of a dense recurrent matrix changes the state by more "
+    "than a limit.",
+    why="Every entry moves every eigenvalue, so that the eigenvalues of the longest memory set the "
+    "sensitivity of all n² entries, and no learning rate per entry can tell them apart.",
+    equation="lr √(E‖dh/dA‖²_F / E‖h‖²), with E‖dh/dA‖²_F = tr G tr Σ + 2 Re Σ_ij g_i σ_j "
+    "λ_iλ_j/(1-λ_iλ_j) for white input",
+    change="Make the recurrence diagonal, with complex eigenvalues of its own, or lower the "
+    "learning rate of the matrix.",
 )
-UNNORMALISED = Rule("MC205", "the state is not normalised", "Zucchet & Orvieto 2024, eq. 5")
+UNNORMALISED = Rule(
+    "MC205",
+    "the state is not normalised",
+    "Zucchet & Orvieto 2024, eq. 5",
+    what="The variance of the state is more than 100 times that of its drive, and no gain makes "
+    "up for it.",
+    why="States of long memory drown those of short memory in whatever reads them, and the "
+    "gradients of what writes them grow likewise.",
+    equation="E|h|² = γ²/(1-|λ|²) for white input, > 100 at γ = 1",
+    change="Scale the input of each state by γ = √(1-|λ|²), which makes E|h|² that of the drive.",
+)
 
-UNKNOWN = Rule("MC206", "a sensitivity is not computed", SOURCE)
+UNKNOWN = Rule(
+    "MC206",
+    "a sensitivity is not computed",
+    SOURCE,
+    what="The sensitivity to a parameter group is not known: the computation was refused, for the "
+    "reason that the message gives.",
+    why="For want of the figure the layer is to be watched, whether or not a step harms it.",
+    equation="E‖dh/dA‖²_F of a dense matrix at the --horizon that was asked for",
+    change="Give a shorter --horizon, or none where every |λ| < 1.",
+)
 
 UNUSABLE_RATE = Rule(
     "MC207",

@@ -9,9 +9,41 @@ from memcurse_cli.diagnosis.report import Finding
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down
 
 SOURCE = "Zucchet & Orvieto 2024, section 4.3"
-COUPLED = Rule("MC301", "the Hessian is far from diagonal", SOURCE)
-SHARP = Rule("MC302", "plain gradient descent needs a smaller step", SOURCE)
-NON_NORMAL = Rule("MC303", "the matrix is far from normal", "Henrici 1962")
+COUPLED = Rule(
+    "MC301",
+    "the Hessian is far from diagonal",
+    SOURCE,
+    what="After an ideal diagonal preconditioner the largest curvature is still more than 10.",
+    why="Adam rescales each coordinate by itself. Curvature that lies along no coordinate remains, "
+    "so that a learning rate that is right for each parameter alone is too large for all of them "
+    "together.",
+    equation="λ_max(D^-½ H D^-½) > 10 with D = diag H and H_ab = E[J_a J_b] at a perfect fit; 1 is "
+    "diagonal, the number of parameters is the worst",
+    change="Spread the eigenvalues, learn λ through parameters of its own instead of a dense "
+    "matrix, or lower the learning rate of the recurrent parameters.",
+)
+SHARP = Rule(
+    "MC302",
+    "plain gradient descent needs a smaller step",
+    SOURCE,
+    what="Gradient descent without a preconditioner would diverge at the learning rate that was "
+    "given.",
+    why="A step of gradient descent is stable below 2 over the largest curvature. Long memory "
+    "makes the curvature of a few parameters large, and they hold back all the others.",
+    equation="lr > 2 / λ_max(H), for a squared error at its optimum, per unit of input variance",
+    change="Use an adaptive optimizer for the recurrent parameters; nothing, if there is one.",
+)
+NON_NORMAL = Rule(
+    "MC303",
+    "the matrix is far from normal",
+    "Henrici 1962",
+    what="The eigenvectors of a dense matrix are nearly parallel, or do not span the space.",
+    why="Then powers of the matrix can grow before they decay, and the state is more sensitive "
+    "than the eigenvalues tell.",
+    equation="κ(P) > 10³ for A = P Λ P⁻¹; departure √(‖A‖_F² - Σ|λ|²) / ‖A‖_F",
+    change="Read the sensitivity of the whole matrix, which includes this; an orthogonal or a "
+    "diagonal recurrence is normal by construction.",
+)
 
 ADAM_RESIDUAL = 10.0
 EIGENVECTOR_CONDITION = 1e3
