@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.diagnosis.dense_structure import summarise_structure
+from memcurse_cli.diagnosis.operating_point import summarise_operating_point
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import (
     DenseSummary,
@@ -50,6 +51,7 @@ def diagnose_dense(
         activation=dynamics.activation,
         reason=sensitivity.reason,
         structure=summarise_structure(recurrence, dynamics, sensitivity, settings),
+        operating_point=summarise_operating_point(recurrence, dynamics, settings),
     )
     # An orthogonal matrix stays one: a step turns the state and cannot make it explode.
     way: Direction = "decorrelating" if recurrence.stable_by_construction else "destabilising"

@@ -203,6 +203,23 @@ class DenseStructure:
 
 
 @dataclass(frozen=True)
+class OperatingPoint:
+    """Where the units of a non-linear dense layer work under inputs of unit variance.
+
+    Attributes:
+        slope: √E φ'(u)² of the activation over the Gaussian pre-activations of mean field theory.
+        second_moment: E h² of a unit.
+        spectral_radius: the largest |λ|, times the slope.
+        time_constant: -1/log of that in steps; None from 1 on.
+    """
+
+    slope: float
+    second_moment: float
+    spectral_radius: float
+    time_constant: float | None
+
+
+@dataclass(frozen=True)
 class DenseSummary:
     """What only a dense recurrence has.
 
@@ -214,6 +231,7 @@ class DenseSummary:
         activation: the activation that was assumed.
         reason: why a figure of the matrix is missing, or None.
         structure: what its eigenvalues do not tell.
+        operating_point: of a non-linear layer whose biases are known, and that has one.
     """
 
     eigenvector_condition: float | None
@@ -223,6 +241,7 @@ class DenseSummary:
     activation: str
     reason: str | None = None
     structure: DenseStructure | None = None
+    operating_point: OperatingPoint | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ def dense_recurrence(
     readin: Complexes | None = None,
     readout: Complexes | None = None,
     scale: float = 1.0,
+    bias: Floats | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Recurrence:
     """``h[t+1] = A h[t] + B x[t+1]``, ``y = C h`` with the eigenvalues of A.
@@ -40,6 +41,7 @@ def dense_recurrence(
         readin: (n, inputs) B.
         readout: (outputs, n) C.
         scale: dA/dW for the stored W.
+        bias: (n,) what is added inside the activation, or None where it is not known.
         assumptions: what was assumed, one sentence each.
     """
     decomposition = eigendecompose(matrix, device)
@@ -60,5 +62,6 @@ def dense_recurrence(
             eigenvectors=decomposition.vectors,
             activation=activation,
             scale=scale,
+            bias=bias,
         ),
     )

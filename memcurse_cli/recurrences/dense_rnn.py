@@ -19,7 +19,7 @@ from memcurse_cli.recurrences.reading import (
     shown_shape,
 )
 from memcurse_cli.recurrences.recurrence import Recurrence
-from memcurse_cli.recurrences.torch_names import hidden_weights, read_weight
+from memcurse_cli.recurrences.torch_names import hidden_weights, read_gate_biases, read_weight
 
 ACTIVATION = Assumption(
     key="activation",
@@ -35,7 +35,7 @@ class ElmanRNN:
     """``h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b)``, linearised with slope 1: A = W_hh, B = W_ih.
 
     Row = target, as in torch. Where the input weight shows by its shape that a port multiplies
-    from the right, ``h W_hh``, both are transposed. Biases do not matter to the linear theory.
+    from the right, ``h W_hh``, both are transposed. Biases matter to the operating point alone.
     """
 
     name = "dense_rnn"
@@ -96,6 +96,7 @@ class ElmanRNN:
             activation=activation,
             device=options.device,
             readin=None if readin is None else readin.astype(np.complex128),
+            bias=read_gate_biases(store, match, ("state",), shape[0])["state"].total,
             assumptions=tuple(assumptions),
         )
 

@@ -223,6 +223,9 @@ class KerasSimpleRNN:
             activation=activation,
             device=options.device,
             readin=read_real(store, match.tensors["kernel"], (None, size)).T.astype(np.complex128),
+            bias=read_real(store, match.tensors["bias"], (size,))
+            if "bias" in match.tensors
+            else np.zeros(size),
             assumptions=tuple(assumed.sentences),
         )
 

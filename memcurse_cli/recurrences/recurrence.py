@@ -102,6 +102,8 @@ class DenseDynamics:
         eigenvectors: (n, n) complex P with ``A = P diag(λ) P⁻¹``, columns of norm 1.
         activation: ``linear``, ``tanh`` or ``relu``; a non-linear one is linearised with slope 1.
         scale: dA/dW for the stored W, e.g. the leak α of ``A = (1-α) I + α W``.
+        bias: (n,) what is added inside a non-linear activation, all tensors together; None where
+            it is not known.
     """
 
     matrix: Floats
@@ -110,6 +112,7 @@ class DenseDynamics:
     eigenvectors: Complexes
     activation: str
     scale: float = 1.0
+    bias: Floats | None = None
 
 
 @dataclass(frozen=True)
