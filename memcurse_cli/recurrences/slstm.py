@@ -13,17 +13,18 @@ from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
     one_to_one,
+    read_real,
     shown_shape,
     sigmoid,
 )
-from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.slstm_spectra import slstm_spectra
 from memcurse_cli.recurrences.vectors import read_vector
 
 GATES = ("input", "forget", "cell", "output")
 BIAS, KERNEL = "_bias_", "_recurrent_kernel_"
 
 _NOMINAL = "the gates stand at zero input and zero state, where only their biases are left"
-_NOT_READ = HiddenSpectra({}, None, "the recurrent kernel of an sLSTM is not read")
 
 
 class SLSTM:
@@ -52,7 +53,7 @@ class SLSTM:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the bias.
+        """Read the bias, and the recurrent kernel where its spectra are asked for.
 
         Raises:
             TensorError: NaN or inf, or shapes that fit neither backend.
@@ -93,5 +94,20 @@ class SLSTM:
             stable_by_construction=True,
             assumptions=(_NOMINAL,),
             hidden_feedback=True,
-            hidden=_NOT_READ,
+            hidden=_spectra(store, kernel, by_gate, options.device) if options.spectra else None,
         )
+
+
+def _spectra(store: TensorStore, kernel: str, biases: Floats, device: str) -> HiddenSpectra:
+    """The spectra of the recurrent kernel, of either backend, with biases [gate, head, unit]."""
+    gates, heads, units = biases.shape
+    shape = store.tensors[kernel].shape
+    values = read_real(store, kernel, shape)
+    by_gate = (
+        values.reshape(heads, units, gates, units).transpose(2, 0, 3, 1)  # cuda: source first
+        if shape[1] == units
+        else values.reshape(heads, gates, units, units).swapaxes(0, 1)  # vanilla: target first
+    )
+    return slstm_spectra(
+        dict(zip(GATES, by_gate, strict=True)), dict(zip(GATES, biases, strict=True)), device
+    )

@@ -105,13 +105,22 @@ def test_a_jacobian_that_was_not_taken_is_explained(monkeypatch: pytest.MonkeyPa
     assert (finding.severity, finding.advice) == ("info", "")
 
 
-def test_a_family_whose_hidden_weights_are_not_read_says_so() -> None:
+def test_the_heads_of_an_slstm_are_taken_together() -> None:
     state = {"_bias_": np.zeros(4 * UNITS), "_recurrent_kernel_": np.ones((1, 4 * UNITS, UNITS))}
     layer = only(state)
     assert layer.family == "slstm"
-    assert layer.hidden_spectra == ()
-    assert layer.hidden_spectra_reason == "the recurrent kernel of an sLSTM is not read"
-    assert hidden_finding(layer).severity == "info"
+    orders = {spectrum.name: spectrum.order for spectrum in layer.hidden_spectra}
+    gates = dict.fromkeys(("input", "forget", "cell", "output"), UNITS)
+    assert orders == gates | {"jacobian": 3 * UNITS}
+    assert layer.hidden_spectra_reason is None
+
+
+def test_a_cell_that_is_not_known_says_why_its_step_is_missing() -> None:
+    names = ("ligru.weight_hh", "ligru.bias_hh")
+    layer = only(dict(zip(names, (np.ones((2 * UNITS, UNITS)), np.zeros(2 * UNITS)), strict=True)))
+    assert [spectrum.name for spectrum in layer.hidden_spectra] == ["gate", "new"]
+    assert "which cell it is" in (layer.hidden_spectra_reason or "")
+    assert hidden_finding(layer).advice == ""
 
 
 def test_a_layer_without_hidden_weights_has_nothing_to_say() -> None:

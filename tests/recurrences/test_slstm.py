@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.oracles import assert_same_spectrum
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences import slstm_spectra
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.recurrence import HiddenSpectra
 from memcurse_cli.recurrences.slstm import GATES, SLSTM
 
 HEADS, UNITS = 2, 3
@@ -73,3 +79,74 @@ def test_a_kernel_of_neither_layout_is_refused() -> None:
     with pytest.raises(TensorError, match=r"_recurrent_kernel_: its shape \(2, 5, 3\) is neither"):
         read_layer(arrays, SLSTM())
     assert match_of({"_bias_": BIAS}, SLSTM()) == []
+
+
+# [head, source, gate, target], as xlstm keeps the kernel outside of its backends.
+KERNEL = np.random.default_rng(16).normal(size=(HEADS, UNITS, len(GATES), UNITS))
+KERNELS = {
+    "vanilla": VANILLA
+    | {"_recurrent_kernel_": KERNEL.transpose(0, 2, 3, 1).reshape(HEADS, 4 * UNITS, UNITS)},
+    "cuda": CUDA | {"_recurrent_kernel_": KERNEL.reshape(HEADS, UNITS, 4 * UNITS)},
+}
+
+
+def raw_gates(h: torch.Tensor) -> torch.Tensor:
+    """(gates, units of all heads) at zero input, as slstm_forward multiplies the kernel."""
+    recurrent = torch.einsum("ks,ksgt->gkt", h.view(HEADS, UNITS), torch.tensor(KERNEL))
+    return (recurrent + torch.tensor(BIAS)).reshape(4, SIZE)
+
+
+def stabilised(state: torch.Tensor) -> torch.Tensor:
+    """One step on (h, c, n, m) of slstm_forward_pointwise."""
+    h, c, n, m = state
+    i, f, z, o = raw_gates(h)
+    kept = m + torch.nn.functional.logsigmoid(f)
+    top = i if torch.all(n == 0) else torch.maximum(i, kept)
+    opened, closed = torch.exp(i - top), torch.exp(kept - top)
+    c, n = closed * c + opened * torch.tanh(z), closed * n + opened
+    return torch.stack([torch.sigmoid(o) * c / n, c, n, top])
+
+
+def plain(state: torch.Tensor) -> torch.Tensor:
+    """The same on (h, c, n) flat, without the stabiliser."""
+    h, c, n = state.view(3, SIZE)
+    i, f, z, o = raw_gates(h)
+    c = torch.sigmoid(f) * c + torch.exp(i) * torch.tanh(z)
+    n = torch.sigmoid(f) * n + torch.exp(i)
+    return torch.cat([torch.sigmoid(o) * c / n, c, n])
+
+
+def spectra(arrays: dict[str, np.ndarray]) -> HiddenSpectra:
+    store = MemoryStore(arrays)
+    (match,) = SLSTM().find(store.tensors)
+    hidden = SLSTM().read(store, match, ReadOptions(spectra=True)).hidden
+    assert hidden is not None
+    return hidden
+
+
+@pytest.mark.parametrize("arrays", KERNELS.values(), ids=KERNELS)
+def test_the_spectra_against_autodiff(arrays: dict[str, np.ndarray]) -> None:
+    hidden = spectra(arrays)
+    origin = torch.zeros(3 * SIZE, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(plain, origin)
+    assert hidden.jacobian is not None
+    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(jacobian.numpy()), 1e-11)
+    for index, gate in enumerate(GATES):
+        heads = np.concatenate([np.linalg.eigvals(head[:, index].T) for head in KERNEL])
+        assert_same_spectrum(hidden.gates[gate], heads, 1e-12)
+    assert hidden.reason is None
+
+
+def test_the_stabiliser_cancels() -> None:
+    with_it = torch.zeros(4, SIZE, dtype=torch.float64)
+    without = torch.zeros(3 * SIZE, dtype=torch.float64)
+    for _ in range(6):
+        with_it, without = stabilised(with_it), plain(without)
+        assert_allclose(with_it[0], without[:SIZE], rtol=1e-12)
+
+
+def test_a_head_that_is_too_large_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slstm_spectra, "LARGEST_JACOBIAN", 3 * UNITS - 1)
+    hidden = spectra(KERNELS["cuda"])
+    assert hidden.jacobian is None
+    assert "order 9" in (hidden.reason or "")
