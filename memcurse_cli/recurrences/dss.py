@@ -39,7 +39,7 @@ from memcurse_cli.recurrences.recurrence import (
     ProjectionGroup,
     Recurrence,
 )
-from memcurse_cli.recurrences.s4 import read_pairs
+from memcurse_cli.recurrences.s4 import BOTH_DIRECTIONS, read_pairs, reads_both_directions
 
 VERSION = Assumption(
     key="dss-version",
@@ -112,7 +112,7 @@ class DSS:
         else:
             discrete = discretise(modes.z.ravel(), ZERO_ORDER_HOLD)
         channels, size = modes.z.shape
-        readout, projections = _read_readout(store, names, channels, size)
+        readout, both, projections = _read_readout(store, names, channels, size)
         return Recurrence(
             name=match.layer,
             family=self.name,
@@ -126,8 +126,8 @@ class DSS:
             readout=readout,
             channel=np.repeat(np.arange(channels), size),
             stable_by_construction=gated or "Lambda_log_neg_re" in names,
-            assumptions=tuple(assumed.sentences),
-            projections=projections,
+            assumptions=(*assumed.sentences, *([BOTH_DIRECTIONS] if both else [])),
+            projections=() if both else projections,
         )
 
 
@@ -163,8 +163,8 @@ def _group(
 
 def _read_readout(
     store: TensorStore, names: Mapping[str, str], channels: int, size: int
-) -> tuple[Complexes, tuple[ProjectionGroup, ...]]:
-    """W as (outputs, channels × modes), and what it and D move."""
+) -> tuple[Complexes, bool, tuple[ProjectionGroup, ...]]:
+    """W as (outputs, channels × modes), whether half of it reads backward, and what moves it."""
     if "W" in names:
         readout = read_pairs(store, names["W"], (None, channels, size))
         readout = readout.reshape(-1, channels * size)
@@ -179,4 +179,5 @@ def _read_readout(
         readout = (real + 1j * imag).reshape(1, -1)
         groups = named_parts(store, names, "C", readout)
         direct = names["param_D"]
-    return readout, (*groups, *channel_direct_part(store, direct, len(readout), channels))
+    both = reads_both_directions(store, direct, readout)
+    return readout, both, (*groups, *channel_direct_part(store, direct, len(readout), channels))

@@ -26,6 +26,11 @@ from memcurse_cli.recurrences.family import Assumption
 from memcurse_cli.recurrences.reading import read_finite, read_real, shown_shape
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, Integers
 
+BOTH_DIRECTIONS = (
+    "the second half of C reads a pass backward in time; its outputs count as separate ones, which"
+    " is exact for the eigenvalues at white input"
+)
+
 # sinh and what is computed from it stay finite.
 _STEEPEST = 300.0
 
@@ -299,3 +304,13 @@ def read_matrices(
         return readin, None
     readout = read(names["C"], (None, channels, modes)).reshape(-1, channels * modes)
     return readin, readout
+
+
+def reads_both_directions(
+    store: TensorStore, direct: str | None, readout: Complexes | None
+) -> bool:
+    """Whether C has twice the outputs of D, so that half of it runs backward."""
+    if direct is None or readout is None:
+        return False
+    shape = store.tensors[direct].shape
+    return len(shape) == 2 and len(readout) == 2 * shape[0]

@@ -35,6 +35,7 @@ from memcurse_cli.recurrences.recurrence import (
     Recurrence,
 )
 from memcurse_cli.recurrences.s4 import (
+    BOTH_DIRECTIONS,
     FAST_STEP,
     IMAG_TRANSFORM,
     REAL_TRANSFORM,
@@ -46,6 +47,7 @@ from memcurse_cli.recurrences.s4 import (
     read_diagonal,
     read_matrices,
     read_step,
+    reads_both_directions,
     system_of_channel,
 )
 
@@ -60,11 +62,6 @@ BAND_LIMIT = Assumption(
     default="inf",
     choices=(),
     meaning="the frequency Δ |Im A|/π from which S4D leaves a mode out of its output (bandlimit)",
-)
-
-_BIDIRECTIONAL = (
-    "the second half of C reads a pass backward in time; its outputs count as separate ones, which"
-    " is exact for the eigenvalues at white input"
 )
 
 MINIMAL = Version("log_dt", "log_A_real", "A_imag", +1)
@@ -146,7 +143,7 @@ class S4D:
         factor = 2.0 if doubled and not pairs else 1.0
         heard = _within_band(z.imag / step.rescaled, assumed)
         direct = _direct(store, names)
-        both = _both_directions(store, direct, readout)
+        both = reads_both_directions(store, direct, readout)
         log_step = np.broadcast_to(step.parameter.log, (step.channels, modes)).ravel()
         return Recurrence(
             name=match.layer,
@@ -168,7 +165,7 @@ class S4D:
             channel=np.repeat(np.arange(step.channels), modes),
             conjugate_pairs=doubled and pairs,
             stable_by_construction=diagonal.stable and step.positive,
-            assumptions=(*assumed.sentences, *([_BIDIRECTIONAL] if both else [])),
+            assumptions=(*assumed.sentences, *([BOTH_DIRECTIONS] if both else [])),
         )
 
 
@@ -211,14 +208,6 @@ def _direct(store: TensorStore, names: Mapping[str, str]) -> str | None:
     if "C" not in names:
         return None
     return beside(store, names["C"], "D", above=1) or beside(store, names["C"], "D", above=2)
-
-
-def _both_directions(store: TensorStore, direct: str | None, readout: Complexes | None) -> bool:
-    """Whether C has twice the outputs of D, so that half of it runs backward."""
-    if direct is None or readout is None:
-        return False
-    shape = store.tensors[direct].shape
-    return len(shape) == 2 and len(readout) == 2 * shape[0]
 
 
 def _projections(
