@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,9 +19,13 @@ from memcurse_cli.commands.options import (
     OutputOption,
     QuietOption,
     ReadoutOption,
+    choose_format,
     emit,
     read_assumptions,
+    write_file,
 )
+
+FORMATS = ("terminal", "json", "html")
 
 
 def inspect(
@@ -68,10 +73,40 @@ def inspect(
             help="Show them with γ = √(1-|λ|²) too: its own parameter, or computed from λ.",
         ),
     ] = None,
+    learning_rates: Annotated[
+        bool,
+        typer.Option(
+            "--learning-rates", help="Derive rates for the recurrent groups, relative to --lr."
+        ),
+    ] = False,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            "--optimizer",
+            metavar="FILE",
+            help="Read Adam's state from here, where the checkpoint does not hold it.",
+        ),
+    ] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show every layer, also those that look alike.")
     ] = False,
+    report_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="terminal|json|html",
+            help="What to print; html is one file with charts, for a browser.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw spectrum and sensitivities into a .svg, .png or .pdf too.",
+        ),
+    ] = None,
     output: OutputOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -82,6 +117,12 @@ def inspect(
     from memcurse_cli.commands.progress import layer_progress
     from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
 
+    chosen = choose_format(report_format, FORMATS, as_json=as_json)
+    figure_format = ""
+    if plot is not None:
+        from memcurse_cli.reports.figures import check_figure
+
+        figure_format = check_figure(plot)
     assumptions = read_assumptions(assume)
     reports = []
     for path in paths:
@@ -100,17 +141,41 @@ def inspect(
                     layers=layer or (),
                     assume=assumptions,
                     device=device,
-                    values=values,
+                    values=values or plot is not None or chosen == "html",
                     spectra=spectra,
                     rewrite_as=rewrite_as or (),
                     normalize=normalize,
+                    learning_rates=learning_rates,
+                    optimizer=optimizer,
                     progress=progress,
                 )
             )
-    if as_json:
+    if plot is not None:
+        from memcurse_cli.reports.spectrum_figure import spectrum_figure
+
+        write_file(plot, spectrum_figure(reports, figure_format))
+    if chosen == "json":
         from memcurse_cli.reports.json_report import dumps
 
-        emit(dumps(reports), output)
+        emit(dumps(reports, values=values), output)
+        return
+    if chosen == "html":
+        from memcurse_cli.diagnosis.hessian_inspection import hessian_pictures
+        from memcurse_cli.reports.html.document import to_html
+
+        pictures = [
+            hessian_pictures(
+                path,
+                report,
+                rho=rho,
+                autocorrelation=autocorrelation,
+                readout=readout,
+                assume=assumptions,
+                device=device,
+            )
+            for path, report in zip(paths, reports, strict=True)
+        ]
+        emit(to_html(reports, pictures), output)
         return
     from memcurse_cli.reports.terminal import to_text
 

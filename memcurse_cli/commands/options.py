@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -107,6 +108,23 @@ def _assumption(text: str) -> tuple[str, str]:
             remedy="for example --assume discretization=bilinear; see memcurse families",
         )
     return key.strip(), value.strip()
+
+
+def choose_format(given: str | None, known: Sequence[str], *, as_json: bool) -> str:
+    """The output format of ``--format`` or ``--json``; the first known one by default.
+
+    Raises:
+        UsageError: there is no such format, or the two contradict.
+    """
+    if given is not None and given not in known:
+        raise UsageError(
+            f"'{given}' is not known", where="--format", remedy=f"give {', '.join(known)}"
+        )
+    if as_json and given not in (None, "json"):
+        raise UsageError(
+            f"--json and --format {given} contradict", where="--json", remedy="give one of them"
+        )
+    return "json" if as_json else given or known[0]
 
 
 def emit(text: str, output: Path | None) -> None:

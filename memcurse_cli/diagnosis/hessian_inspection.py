@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from glob import escape
 from typing import Any
 
 from memcurse_cli.checkpoints.memory import MemoryStore
@@ -12,6 +13,7 @@ from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.dense_hessian_report import diagnose_dense_hessian
 from memcurse_cli.diagnosis.hessian_report import (
     HessianInput,
+    HessianPicture,
     HessianReport,
     LayerHessianReport,
 )
@@ -21,7 +23,7 @@ from memcurse_cli.diagnosis.inspection import (
     with_stored_horizon,
 )
 from memcurse_cli.diagnosis.layer_hessian import diagnose_hessian
-from memcurse_cli.diagnosis.report import CheckpointSummary, SkippedLayer
+from memcurse_cli.diagnosis.report import CheckpointSummary, Report, SkippedLayer
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
@@ -134,3 +136,33 @@ def _layer(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
     if recurrence.dense is None:
         return diagnose_hessian(recurrence, settings)
     return diagnose_dense_hessian(recurrence, recurrence.dense, settings)
+
+
+def hessian_pictures(
+    checkpoint: str | os.PathLike[str] | Mapping[str, Any],
+    report: Report,
+    *,
+    rho: float | None = None,
+    autocorrelation: Autocorrelation | str | None = None,
+    readout: str | None = None,
+    assume: Mapping[str, str] | None = None,
+    device: str = "auto",
+) -> dict[str, HessianPicture]:
+    """The Hessians to draw beside a report, by layer; only of layers that it has scores of.
+
+    The checkpoint is read again, for those layers alone; everything else is as `hessian` takes it.
+    """
+    scored = [layer for layer in report.layers if layer.hessian is not None]
+    if not scored:
+        return {}
+    found = hessian(
+        checkpoint,
+        rho=rho,
+        autocorrelation=autocorrelation,
+        horizon=report.input.horizon,
+        readout=readout,
+        layers=[escape(layer.name) for layer in scored],
+        assume=assume,
+        device=device,
+    )
+    return {layer.name: layer.picture for layer in found.layers if layer.picture is not None}

@@ -15,13 +15,31 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from memcurse_cli.diagnosis.report import SCHEMA, EigenvalueSummary, InputAssumption, Report
+from memcurse_cli.diagnosis.report import (
+    SCHEMA,
+    EigenvalueSummary,
+    InputAssumption,
+    LayerReport,
+    Report,
+)
 from memcurse_cli.errors import MemcurseError, UsageError
 
 
-def to_json(report: Report) -> dict[str, Any]:
-    """The JSON object of a report: ``schema`` first, then the fields in their own order."""
+def to_json(report: Report, *, values: bool = True) -> dict[str, Any]:
+    """The JSON object of a report: ``schema`` first, then the fields in their own order.
+
+    Without ``values`` the eigenvalues and the curves behind them are left out.
+    """
+    if not values:
+        report = dataclasses.replace(
+            report, curves=(), layers=tuple(_without_values(layer) for layer in report.layers)
+        )
     return {"schema": SCHEMA, **_encode(report)}
+
+
+def _without_values(layer: LayerReport) -> LayerReport:
+    spectrum = dataclasses.replace(layer.eigenvalues, values=None, relative_sensitivities=None)
+    return dataclasses.replace(layer, eigenvalues=spectrum)
 
 
 def from_json(document: object, *, where: str = "report") -> Report:
@@ -52,9 +70,14 @@ def from_json(document: object, *, where: str = "report") -> Report:
     return report
 
 
-def dumps(reports: Sequence[Report]) -> str:
-    """The text of one report's object, or of an array of several."""
-    documents = [to_json(report) for report in reports]
+def dumps(reports: Sequence[Report], *, values: bool = True) -> str:
+    """The text of one report's object, or of an array of several.
+
+    Args:
+        reports: what to write.
+        values: whether to write the eigenvalues and curves that the reports hold.
+    """
+    documents = [to_json(report, values=values) for report in reports]
     return json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False)
 
 

@@ -126,7 +126,7 @@ def _header(screen: Screen, report: Report) -> Iterator[Text]:
         f"{count(checkpoint.tensors, 'tensor')}; read {size(checkpoint.bytes_read)}{share}",
         "layers": _layers(report),
         "input": describe_input(report.input),
-        "horizon": _horizon(report.input),
+        "horizon": describe_horizon(report.input),
         "step": f"one optimizer step moves a parameter by lr = {setting(rate)}",
     }
     if report.device not in ("cpu", "auto"):
@@ -168,7 +168,8 @@ def _component(weight: float, rho: float) -> str:
     return decay if weight == 1 else f"{setting(weight)}·{decay}"
 
 
-def _horizon(assumed: InputAssumption) -> str:
+def describe_horizon(assumed: InputAssumption) -> str:
+    """How many steps, who said so and where they are read, in one line."""
     if assumed.horizon is None:
         return "infinitely many steps"
     source = {"option": ", from --horizon", "checkpoint": ", from the checkpoint's metadata"}

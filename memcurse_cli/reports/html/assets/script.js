@@ -1,0 +1,266 @@
+"use strict";
+(() => {
+  const charts = JSON.parse(document.getElementById("memcurse-charts").textContent);
+  const tip = document.getElementById("tip");
+  const SVG = "http://www.w3.org/2000/svg";
+  const SIZE = 320, MARGIN = 38, CELL = 6;
+
+  // Numbers as the tables show them: three digits, short exponents.
+  const number = (value) => {
+    if (value === null || value === undefined || !Number.isFinite(value)) return "divergent";
+    const size = Math.abs(value);
+    if (value !== 0 && (size < 1e-3 || size >= 1e5)) {
+      return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+    }
+    return size >= 100 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
+  };
+
+  const element = (name, attributes, parent) => {
+    const made = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (parent) parent.append(made);
+    return made;
+  };
+
+  // One eigenvalue: where it stands and what a tooltip says of it.
+  const described = ([re, im, kappa]) => {
+    const modulus = Math.hypot(re, im);
+    const constant = modulus < 1 ? -1 / Math.log(modulus) : null;
+    const sign = im < 0 ? "−" : "+";
+    return {
+      re, im, kappa, modulus, constant,
+      text: `λ = ${re.toPrecision(4)} ${sign} ${Math.abs(im).toPrecision(4)}i\n` +
+        `|λ| = ${modulus.toPrecision(6)}\n` +
+        `τ = ${constant === null ? "divergent" : number(constant) + " steps"}\n` +
+        `κ(λ) = ${number(kappa)}`,
+    };
+  };
+
+  const show = (text, x, y) => {
+    tip.textContent = text;
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    const left = x + 14 + box.width > innerWidth ? x - 14 - box.width : x + 14;
+    const top = y + 14 + box.height > innerHeight ? y - 14 - box.height : y + 14;
+    tip.style.left = `${Math.max(4, left)}px`;
+    tip.style.top = `${Math.max(4, top)}px`;
+  };
+  const hide = () => { tip.hidden = true; };
+
+  // The nearest point answers to the pointer; arrow keys walk through them in order of memory.
+  const interactive = (svg, points) => {
+    const ring = element("circle", { r: 6, class: "chosen", visibility: "hidden" }, svg);
+    let chosen = -1;
+    const choose = (index, x, y) => {
+      chosen = index;
+      const point = points[index];
+      ring.setAttribute("cx", point.x);
+      ring.setAttribute("cy", point.y);
+      ring.setAttribute("visibility", "visible");
+      if (x === undefined) {
+        const box = svg.getBoundingClientRect(), scale = box.width / SIZE;
+        [x, y] = [box.left + point.x * scale, box.top + point.y * scale];
+      }
+      show(point.text, x, y);
+    };
+    const leave = () => { ring.setAttribute("visibility", "hidden"); hide(); };
+    svg.addEventListener("pointermove", (event) => {
+      const box = svg.getBoundingClientRect(), scale = SIZE / box.width;
+      const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
+      let best = -1, least = 20 ** 2;
+      points.forEach((point, index) => {
+        const distance = (point.x - x) ** 2 + (point.y - y) ** 2;
+        if (distance < least) [best, least] = [index, distance];
+      });
+      if (best < 0) leave(); else choose(best, event.clientX, event.clientY);
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("blur", leave);
+    svg.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+      if (event.key === "Escape") leave();
+      if (!step || !points.length) return;
+      event.preventDefault();
+      choose(((chosen < 0 && step < 0 ? 0 : chosen) + step + points.length) % points.length);
+    });
+  };
+
+  const figure = (host, label, caption) => {
+    const made = document.createElement("figure");
+    const said = document.createElement("figcaption");
+    said.textContent = caption;
+    const svg = element("svg", {
+      viewBox: `0 0 ${SIZE} ${SIZE}`, class: "chart", role: "img", tabindex: 0, "aria-label": label,
+    });
+    made.append(svg, said);
+    host.append(made);
+    return svg;
+  };
+  const label = (svg, x, y, text, anchor = "middle") => {
+    element("text", { x, y, "text-anchor": anchor }, svg).textContent = text;
+  };
+
+  const drawDisk = (host, layer, points) => {
+    const reach = Math.max(1.08, 1.08 * Math.max(...points.map((point) => point.modulus)));
+    const scale = (SIZE / 2 - 8) / reach, middle = SIZE / 2;
+    const svg = figure(
+      host,
+      `Eigenvalues of ${layer.name} in the unit disk. Arrow keys walk through them by memory.`,
+      `Eigenvalues in the unit disk${layer.count > points.length
+        ? `, ${points.length} of ${layer.count.toLocaleString("en")}` : ""}`,
+    );
+    element("line", { x1: 0, x2: SIZE, y1: middle, y2: middle, class: "grid" }, svg);
+    element("line", { x1: middle, x2: middle, y1: 0, y2: SIZE, class: "grid" }, svg);
+    element("circle", { cx: middle, cy: middle, r: scale, class: "axis" }, svg);
+    interactive(svg, points.map((point) => {
+      const [x, y] = [middle + scale * point.re, middle - scale * point.im];
+      element("circle", { cx: x, cy: y, r: 3, class: point.modulus < 1 ? "dot" : "dot out" }, svg);
+      return { x, y, text: point.text };
+    }));
+  };
+
+  const drawSensitivity = (host, layer, points, curves) => {
+    const shown = points.filter((point) => point.constant !== null && point.kappa > 0);
+    const lines = curves.filter((curve) => curve.points.length);
+    if (!shown.length || !lines.length) return;
+    const log = Math.log10;
+    const memory = shown.map((point) => log(point.constant));
+    const [left, right] = [
+      Math.floor(Math.min(0, ...memory)), Math.ceil(Math.max(2, ...memory) + 0.05),
+    ];
+    const inside = lines.flatMap((curve) => curve.points)
+      .filter(([constant]) => log(constant) >= left && log(constant) <= right)
+      .map(([, kappa]) => log(kappa));
+    const heights = [...shown.map((point) => log(point.kappa)), ...inside];
+    const [bottom, top] = [Math.floor(Math.min(...heights)), Math.ceil(Math.max(...heights))];
+    const room = SIZE - MARGIN - 10;
+    const across = (value) => MARGIN + room * (value - left) / (right - left);
+    const up = (value) => 10 + room * (top - value) / Math.max(1, top - bottom);
+    const svg = figure(
+      host,
+      `Sensitivity against memory in ${layer.name}. Arrow keys walk through the eigenvalues.`,
+      "κ(λ) against the time constant; behind it the theory of a real eigenvalue: " +
+        lines.map((curve) => curve.horizon === null
+          ? "dashed, infinite sequence" : `solid, ${curve.horizon} steps`).join("; "),
+    );
+    for (let decade = left; decade <= right; decade += 1) {
+      element("line", { x1: across(decade), x2: across(decade), y1: 10, y2: SIZE - MARGIN + 0, class: "grid" }, svg);
+      label(svg, across(decade), SIZE - MARGIN + 14, decade < 0 || decade > 4 ? `1e${decade}` : 10 ** decade);
+    }
+    const stride = Math.ceil((top - bottom) / 8) || 1;
+    for (let decade = bottom; decade <= top; decade += stride) {
+      element("line", { x1: MARGIN, x2: SIZE - 10, y1: up(decade), y2: up(decade), class: "grid" }, svg);
+      label(svg, MARGIN - 4, up(decade) + 4, `1e${decade}`, "end");
+    }
+    label(svg, MARGIN + room / 2, SIZE - 6, "τ, steps");
+    for (const curve of lines) {
+      const path = curve.points
+        .filter(([constant]) => log(constant) >= left && log(constant) <= right)
+        .map(([constant, kappa]) => `${across(log(constant)).toFixed(1)},${up(log(kappa)).toFixed(1)}`);
+      element("polyline", { points: path.join(" "), class: curve.horizon === null ? "curve endless" : "curve" }, svg);
+    }
+    interactive(svg, shown.map((point) => {
+      const [x, y] = [across(log(point.constant)), up(log(point.kappa))];
+      element("circle", { cx: x, cy: y, r: 3, class: "dot" }, svg);
+      return { x, y, text: point.text };
+    }));
+  };
+
+  const drawHessian = (host, layer) => {
+    const map = layer.hessian;
+    if (!map) return;
+    const bytes = Uint8Array.from(atob(map.shades), (letter) => letter.charCodeAt(0));
+    const made = document.createElement("figure");
+    const canvas = document.createElement("canvas");
+    canvas.width = canvas.height = map.cells * CELL;
+    canvas.tabIndex = 0;
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `Correlations in the Hessian of ${layer.name}`);
+    const said = document.createElement("figcaption");
+    said.textContent = `Hessian at a perfect fit, |H_ab| / √(H_aa H_bb), on a square-root scale from 0 (ground) to 1; ` +
+      `groups in order: ${map.groups.join(", ")}`;
+    made.append(canvas, said);
+    host.append(made);
+    const group = (cell) => map.groups[
+      Math.max(0, map.boundaries.findLastIndex((boundary) => boundary <= cell + 1e-9))
+    ] ?? map.groups.at(-1);
+    const paint = () => {
+      const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+      context.clearRect(0, 0, canvas.width, canvas.height);
+      context.fillStyle = style.getPropertyValue("--accent");
+      bytes.forEach((shade, index) => {
+        context.globalAlpha = shade / 255;
+        context.fillRect(CELL * (index % map.cells), CELL * Math.floor(index / map.cells), CELL, CELL);
+      });
+      context.globalAlpha = 1;
+      context.strokeStyle = style.getPropertyValue("--text");
+      for (const boundary of map.boundaries.slice(1, -1)) {
+        context.strokeRect(CELL * boundary, -1, 0, canvas.height + 2);
+        context.strokeRect(-1, CELL * boundary, canvas.width + 2, 0);
+      }
+    };
+    paint();
+    document.addEventListener("memcurse-theme", paint);
+    canvas.addEventListener("pointermove", (event) => {
+      const box = canvas.getBoundingClientRect();
+      const at = (value) => Math.min(map.cells - 1, Math.max(0, Math.floor(value * map.cells)));
+      const row = at((event.clientY - box.top) / box.height), column = at((event.clientX - box.left) / box.width);
+      const shade = bytes[row * map.cells + column];
+      const value = ((shade / 255) ** 2).toFixed(2);
+      show(`${group(row)} and ${group(column)}\ncorrelation ${value}`, event.clientX, event.clientY);
+    });
+    canvas.addEventListener("pointerleave", hide);
+  };
+
+  const draw = (place) => {
+    const host = place.querySelector(".charts");
+    if (!place.open || host.childElementCount) return;
+    const report = charts[Number(place.dataset.report)];
+    const layer = report.layers[Number(place.dataset.layer)];
+    const points = layer.points.map(described);
+    if (points.length) {
+      drawDisk(host, layer, points);
+      drawSensitivity(host, layer, points, report.curves);
+    }
+    drawHessian(host, layer);
+  };
+  for (const place of document.querySelectorAll("details.layer")) {
+    place.addEventListener("toggle", () => draw(place));
+    draw(place);
+  }
+  const openTarget = () => {
+    const place = document.getElementById(location.hash.slice(1));
+    if (place instanceof HTMLDetailsElement) place.open = true;
+  };
+  addEventListener("hashchange", openTarget);
+  openTarget();
+
+  const compare = (a, b) => {
+    const [x, y] = [Number(a), Number(b)];
+    return a !== "" && b !== "" && !Number.isNaN(x) && !Number.isNaN(y) ? x - y : a.localeCompare(b);
+  };
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
+      const descending = head.getAttribute("aria-sort") === "ascending";
+      for (const other of heads) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      const rows = [...table.tBodies[0].rows];
+      const key = (row) => row.cells[column].dataset.key;
+      rows.sort((a, b) => (descending ? -1 : 1) * compare(key(a), key(b)));
+      table.tBodies[0].append(...rows);
+    }));
+  }
+
+  const theme = document.getElementById("theme"), root = document.documentElement;
+  const dark = () => root.dataset.theme === "dark" ||
+    (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  const name = () => { theme.textContent = dark() ? "light" : "dark"; theme.ariaLabel = `Show the page in ${theme.textContent} colours`; };
+  theme.hidden = false;
+  theme.addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    name();
+    document.dispatchEvent(new Event("memcurse-theme"));
+  });
+  name();
+})();

@@ -1,0 +1,188 @@
+"""The HTML report in a real browser: charts, tooltips, sorting, keyboard, themes, contrast.
+
+Chromium and its driver come from the system (Debian's chromium and chromium-driver).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from end_to_end.command import SAMPLES, memcurse
+
+if not (shutil.which("chromium") and shutil.which("chromedriver")):
+    pytest.skip("chromium and chromedriver are not installed", allow_module_level=True)
+
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+CONTRAST = """
+const channel = (value) => {
+  value /= 255;
+  return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+};
+const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const ground = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const colour = numbers(getComputedStyle(at).backgroundColor);
+    if (colour.length === 3 || colour[3] === 1) return colour;
+  }
+  return numbers(getComputedStyle(document.body).backgroundColor);
+};
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const low = [];
+while (walker.nextNode()) {
+  const element = walker.currentNode.parentElement;
+  if (!walker.currentNode.textContent.trim() || element.closest("script, style, .skip")) continue;
+  if (!element.checkVisibility()) continue;
+  const style = getComputedStyle(element);
+  const text = numbers(element.closest("svg") ? style.fill : style.color);
+  const [a, b] = [luminance(text), luminance(ground(element))].sort((x, y) => y - x);
+  const ratio = (a + 0.05) / (b + 0.05);
+  if (ratio < 4.5) low.push([element.tagName, walker.currentNode.textContent.trim(), ratio]);
+}
+return low;
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("html") / "report.html"
+    samples = (SAMPLES / f"{name}.safetensors" for name in ("lru", "dense_linear_rnn"))
+    done = memcurse("inspect", *samples, "--format", "html", "--output", target)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return target
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(switch)
+    options.binary_location = str(shutil.which("chromium"))
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    with webdriver.Chrome(options=options, service=service) as driver:
+        driver.set_window_size(1100, 900)
+        yield driver
+
+
+@pytest.fixture
+def opened(browser: Any, page: Path) -> Iterator[Any]:
+    browser.get(page.as_uri())
+    yield browser
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_every_chart_is_drawn(opened: Any) -> None:
+    charts = opened.find_elements(By.CSS_SELECTOR, "details.layer[open] .charts")
+    assert len(charts) == 2
+    assert len(charts[0].find_elements(By.TAG_NAME, "canvas")) == 1
+    for chart in charts:
+        assert len(chart.find_elements(By.TAG_NAME, "svg")) == 2
+        assert len(chart.find_elements(By.CSS_SELECTOR, "svg:first-child circle.dot")) >= 64
+        assert len(chart.find_elements(By.CSS_SELECTOR, "polyline.curve")) == 2
+    painted = opened.execute_script(
+        "const c = document.querySelector('canvas');"
+        "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
+    )
+    assert painted
+
+
+def test_a_pointer_over_an_eigenvalue_tells_what_it_is(opened: Any) -> None:
+    dot = opened.find_element(By.CSS_SELECTOR, "svg.chart circle.dot")
+    tip = opened.find_element(By.ID, "tip")
+    assert not tip.is_displayed()
+    ActionChains(opened).move_to_element(dot).perform()
+    assert tip.is_displayed()
+    lines = tip.text.splitlines()
+    assert [line.split(" = ")[0] for line in lines] == ["λ", "|λ|", "τ", "κ(λ)"]
+    assert lines[2].endswith("steps")
+    ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "h1")).perform()
+    assert not tip.is_displayed()
+
+
+def test_arrow_keys_walk_through_the_eigenvalues(opened: Any) -> None:
+    disk = opened.find_element(By.CSS_SELECTOR, "svg.chart")
+    opened.execute_script("arguments[0].focus()", disk)
+    said = []
+    for _ in range(2):
+        ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
+        said.append(opened.find_element(By.ID, "tip").text)
+    assert said[0] != said[1]
+    moduli = [float(one.splitlines()[1].split(" = ")[1]) for one in said]
+    assert moduli == sorted(moduli)
+    ActionChains(opened).send_keys(Keys.ESCAPE).perform()
+    assert not opened.find_element(By.ID, "tip").is_displayed()
+
+
+def test_a_head_sorts_its_table_both_ways_by_value_not_by_text(opened: Any) -> None:
+    table = opened.find_element(By.ID, "r0-l0-parameters")
+    heads = [one.text for one in table.find_elements(By.CSS_SELECTOR, "thead th")]
+    column = heads.index("κ p99")
+
+    def keys() -> list[float]:
+        rows = table.find_elements(By.CSS_SELECTOR, "tbody tr")
+        return [
+            float(row.find_elements(By.CSS_SELECTOR, "th, td")[column].get_attribute("data-key"))
+            for row in rows
+        ]
+
+    button = table.find_elements(By.CSS_SELECTOR, "thead button")[column]
+    before = keys()
+    assert len(set(before)) == 3
+    button.click()
+    assert keys() == sorted(before)
+    button.send_keys(Keys.ENTER)
+    assert keys() == sorted(before, reverse=True)
+    head = table.find_elements(By.CSS_SELECTOR, "thead th")[column]
+    assert head.get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.parametrize("width", [360, 1100])
+def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
+    opened.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+    try:
+        assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_text_has_contrast_in_both_themes(opened: Any) -> None:
+    opened.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    root = "return getComputedStyle(document.body).backgroundColor"
+    grounds = set()
+    for _ in range(2):
+        assert opened.execute_script(CONTRAST) == []
+        grounds.add(opened.execute_script(root))
+        opened.find_element(By.ID, "theme").click()
+    assert len(grounds) == 2
+
+
+def test_everything_that_can_be_used_is_reached_by_the_tab_key(opened: Any) -> None:
+    wanted = opened.execute_script(
+        "return [...document.querySelectorAll('button, a[href], summary, svg.chart, canvas')]"
+        ".filter((e) => e.checkVisibility()).length"
+    )
+    reached = set()
+    for _ in range(wanted + 20):
+        ActionChains(opened).send_keys(Keys.TAB).perform()
+        reached.add(opened.switch_to.active_element.id)
+    usable = opened.find_elements(By.CSS_SELECTOR, "button, a[href], summary, svg.chart, canvas")
+    assert {one.id for one in usable if one.is_displayed()} <= reached
+
+
+def test_a_link_opens_the_layer_that_it_names(opened: Any) -> None:
+    layer = opened.find_element(By.CSS_SELECTOR, "details.layer")
+    opened.execute_script("arguments[0].open = false", layer)
+    opened.find_element(By.CSS_SELECTOR, "table a").click()
+    assert layer.get_attribute("open") is not None

@@ -1,0 +1,162 @@
+"""The HTML report: whole, self-contained, safe whatever a checkpoint's names are, and small."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from reports.build import four_families
+from reports.strategies import instances
+
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis.hessian_report import HessianPicture
+from memcurse_cli.diagnosis.report import Report
+from memcurse_cli.reports.console import visible
+from memcurse_cli.reports.html.charts import POINTS_PER_LAYER
+from memcurse_cli.reports.html.document import to_html
+from memcurse_cli.reports.json_report import from_json, to_json
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Reader(HTMLParser):
+    """Elements and their text; an element that is never closed, or closed twice, is an error."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: dict[str | None, str] = {}
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            name = self.elements[-1][1].get("id")
+            self.scripts[name] = self.scripts.get(name, "") + data
+
+
+def layers_of(count: int, size: int) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    state: dict[str, Any] = {}
+    for layer in range(count):
+        prefix = f"layers.{layer}.lru."
+        state[prefix + "nu_log"] = random.uniform(-8, 0, size)
+        state[prefix + "theta_log"] = random.uniform(-3, 1, size)
+        state[prefix + "gamma_log"] = random.uniform(-3, 0, size)
+    return state
+
+
+@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(report=instances(Report))
+def test_every_report_makes_a_page_that_is_well_formed_and_loads_nothing(report: Report) -> None:
+    page = Reader(to_html([report]))
+    loading = {"src", "href", "action", "data", "srcset", "poster"}
+    for tag, attributes in page.elements:
+        for name in loading & attributes.keys():
+            assert (attributes[name] or "").startswith("#"), (tag, name)
+        assert not any(name.startswith("on") for name in attributes)
+    names = [tag for tag, _ in page.elements]
+    assert names.count("script") == 3
+    assert "iframe" not in names
+    policy = next(found for _, found in page.elements if "http-equiv" in found)
+    assert str(policy["content"]).startswith("default-src 'none'")
+
+
+def test_the_report_for_machines_is_the_report() -> None:
+    report = four_families()
+    page = Reader(to_html([report]))
+    document = json.loads(page.scripts["memcurse-report"])
+    assert document == to_json(report, values=False)
+    assert from_json(document) is not None
+    both = Reader(to_html([report, report]))
+    assert json.loads(both.scripts["memcurse-report"]) == [document, document]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "</script><script>alert(1)</script>",
+        '"><img src=x onerror=alert(1)>',
+        "</title><h1>",
+        "{{ 7 * 7 }}{% raw %}",
+        "\x1b[31mred\x1b[0m",
+        "\u202egnp.evil",
+    ],
+)
+def test_a_name_stays_text(name: str) -> None:
+    state = {f"{name}.{key}": value for key, value in layers_of(1, 3).items()}
+    (key,) = {key.rpartition(".layers")[0] for key in state}
+    text = to_html([inspect(state, values=True)])
+    plain = Reader(to_html([inspect(layers_of(1, 3), values=True)]))
+    page = Reader(text)
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in plain.elements]
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "49" not in re.findall(r"<summary>.*?</summary>", text)[0]
+    (charts,) = json.loads(page.scripts["memcurse-charts"])
+    assert charts["layers"][0]["name"].startswith(visible(key))
+
+
+def test_a_large_layer_is_sampled_from_end_to_end_and_says_so() -> None:
+    report = inspect(layers_of(1, 5000), values=True)
+    (charts,) = json.loads(Reader(to_html([report])).scripts["memcurse-charts"])
+    (layer,) = charts["layers"]
+    assert layer["count"] == 5000
+    assert len(layer["points"]) == POINTS_PER_LAYER
+    moduli = [np.hypot(re_, im) for re_, im, _ in layer["points"]]
+    spectrum = report.layers[0].eigenvalues.modulus
+    assert moduli[0] == pytest.approx(spectrum.min, rel=1e-6)
+    assert moduli[-1] == pytest.approx(spectrum.max, rel=1e-6)
+    assert moduli == sorted(moduli)
+
+
+def test_sixty_four_layers_stay_under_three_megabytes() -> None:
+    report = inspect(layers_of(64, 1024), values=True)
+    pictures = {layer.name: picture(480) for layer in report.layers}
+    assert len(to_html([report], [pictures]).encode()) < 3_000_000
+
+
+def picture(cells: int) -> HessianPicture:
+    random = np.random.default_rng(1)
+    correlation = random.uniform(0, 1, (cells, cells))
+    return HessianPicture(
+        title="a block",
+        order=cells,
+        magnitude=correlation,
+        correlation=correlation,
+        groups=("nu_log", "theta_log"),
+        boundaries=(0, cells // 2, cells),
+        eigenvalues=np.ones(3),
+        eigenvectors=np.ones((3, cells)),
+    )
+
+
+def test_a_heat_map_keeps_the_largest_correlation_of_what_it_merges() -> None:
+    report = inspect(layers_of(1, 3), values=True)
+    correlation = np.zeros((480, 480))
+    correlation[479, 3] = 1.0
+    drawn = picture(480)
+    drawn = HessianPicture(**{**vars(drawn), "correlation": correlation})
+    page = Reader(to_html([report], [{report.layers[0].name: drawn}]))
+    heat = json.loads(page.scripts["memcurse-charts"])[0]["layers"][0]["hessian"]
+    shades = np.frombuffer(base64.b64decode(heat["shades"]), np.uint8)
+    shades = shades.reshape(heat["cells"], heat["cells"])
+    assert shades[-1, 0] == 255
+    assert np.count_nonzero(shades) == 1
+    assert heat["boundaries"][-1] == heat["cells"]
