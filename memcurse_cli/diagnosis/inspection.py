@@ -161,8 +161,8 @@ def _inspect(
         sentence=sentence(reports, settings),
         layers=tuple(reports),
         skipped=tuple(skipped),
-        # With one family only, the layers of the others cannot be told from attention.
-        not_recurrent=_not_recurrent(store, found) if family is None else (),
+        # Whatever was asked for, the layers of all families are told from attention.
+        not_recurrent=_not_recurrent(store, found if family is None else detect(store.tensors)),
         curves=sensitivity_curves(settings) if settings.values else (),
     )
 

@@ -110,10 +110,10 @@ def test_linear_attention_is_never_called_attention(zoo: Path) -> None:
             assert inspect(folder).not_recurrent == ()
 
 
-def test_with_one_family_only_nothing_is_said_of_the_others() -> None:
+def test_attention_is_told_whatever_family_is_asked_for() -> None:
     rng = np.random.default_rng(0)
     tensors = {f"attn.{name}_proj.weight": rng.normal(size=(4, 4)) for name in "qkv"}
     tensors |= {"rnn.weight_hh_l0": 0.1 * rng.normal(size=(4, 4)), "rnn.weight_ih_l0": np.eye(4)}
     assert [other.count for other in inspect(tensors).not_recurrent] == [1]
     assert inspect(tensors, layers=["rnn*"]).not_recurrent[0].examples == ("attn",)
-    assert inspect(tensors, family="dense_rnn").not_recurrent == ()
+    assert inspect(tensors, family="dense_rnn").not_recurrent[0].examples == ("attn",)
