@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.elements import decode, element_count
 from memcurse_cli.checkpoints.hdf5_chunks import (
+    IMPLICIT,
     MAX_CHUNKS,
+    SINGLE,
     Chunk,
     Chunking,
     chunks_of,
@@ -133,7 +135,10 @@ class Dataset:
         ratio = 1
         if any(identity == DEFLATE for identity, _ in self._filters):
             ratio = MAX_LARGE_RATIO if inflated > LARGE_DATASET else MAX_DEFLATE_RATIO
-        if count > MAX_CHUNKS or inflated > self._file.size * ratio:
+        # All but the chunks that need no index are listed by an address each.
+        listed = 0 if self._chunking and self._chunking.index in (SINGLE, IMPLICIT) else 8 * count
+        most = self._file.size
+        if count > MAX_CHUNKS or listed > most or inflated > most * ratio:
             raise ValueError(
                 f"it claims {spec.bytes} bytes in {count} chunks, and the file has "
                 f"{self._file.size} bytes"

@@ -19,6 +19,7 @@ from memcurse_cli.checkpoints.elements import element_bytes, element_count
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.onnx_folding import Folder, Value
+from memcurse_cli.checkpoints.onnx_functions import Functions
 from memcurse_cli.checkpoints.onnx_graph import Graph, GraphReader, Node
 from memcurse_cli.checkpoints.onnx_tensors import ExternalFiles, Tensor
 from memcurse_cli.checkpoints.protobuf import LENGTH, VARINT, Field, Messages
@@ -34,7 +35,7 @@ DIRECTIONS = {"forward": ("forward",), "reverse": ("reverse",)}
 BOTH = ("forward", "reverse")
 QUANTISED = ("DynamicQuantizeLSTM", "QLinearLSTM")
 MAX_ATTRIBUTES = 10_000
-_IR_VERSION, _PRODUCER, _GRAPH = 1, 2, 7
+_IR_VERSION, _PRODUCER, _GRAPH, _FUNCTIONS = 1, 2, 7, 25
 # Every field that a ModelProto may have before its graph, and the wire type of each.
 _FIELDS = {1: VARINT, 2: LENGTH, 3: LENGTH, 4: LENGTH, 5: VARINT, 6: LENGTH, 8: LENGTH, 14: LENGTH}
 _LATEST_IR_VERSION = 100
@@ -125,14 +126,19 @@ class _Model:
     def _graph(self, external: ExternalFiles) -> Graph:
         messages = Messages(self._file)
         place: Field | None = None
+        functions: list[Field] = []
         for field in messages.fields(0, self._file.size):
             if field.number == _GRAPH and field.wire == LENGTH:
                 place = field
+            elif field.number == _FUNCTIONS and field.wire == LENGTH:
+                functions.append(field)
             elif field.number == _PRODUCER and field.wire == LENGTH:
                 self.metadata["producer"] = messages.text(field)
         if place is None:
             raise ValueError("it has no graph")
-        return GraphReader(messages, external).read(place)
+        reader = GraphReader(messages, external)
+        reader.functions = Functions(messages, functions, reader)
+        return reader.read(place)
 
     def _add(self, name: str, lazy: LazyTensor) -> None:
         # Two graphs within one may use the same name.
@@ -146,35 +152,35 @@ class _Model:
         for inner in graph.all_graphs():
             for node in inner.nodes:
                 if node.operator in QUANTISED:
-                    quantised.append(_label(node))
+                    quantised.append(_named(inner, node))
                 if node.operator not in GATES or node.domain not in ("", "ai.onnx"):
                     continue
                 weights = {
                     role: self._folder.value(inner, node.input(index))
                     for role, index in WEIGHTS.items()
-                    if node.input(index)
+                    if inner.home(node.input(index))[1]
                 }
                 if any(value is None for value in weights.values()) or "R" not in weights:
-                    computed.append(_label(node))
+                    computed.append(_named(inner, node))
                     continue
                 found = {role: value for role, value in weights.items() if value is not None}
                 attributes = _attributes(node)
                 identity = (attributes, *((role, value.key) for role, value in found.items()))
                 # Both branches of an If may run the same layer, by nodes of their own.
                 if identity in seen:
-                    shared.append(_label(node))
+                    shared.append(_named(inner, node))
                     continue
                 seen.add(identity)
                 self._consumed |= {source for value in found.values() for source in value.sources}
-                yield from self._layers(node, found, attributes)
+                yield from self._layers(_named(inner, node), node, found, attributes)
         self._note(shared, "with the weights of another", "counted once")
         self._note(computed, "with weights that are computed as the model runs", "left out")
         self._note(quantised, "with quantised weights", "left out")
 
     def _layers(
-        self, node: Node, weights: dict[str, Value], attributes: str
+        self, name: str, node: Node, weights: dict[str, Value], attributes: str
     ) -> Iterator[tuple[str, LazyTensor]]:
-        name, gates = _label(node), GATES[node.operator]
+        gates = GATES[node.operator]
         self._names[name] += 1
         if self._names[name] > 1:
             name = f"{name}#{self._names[name]}"
@@ -209,8 +215,8 @@ def _part(value: Value, index: int) -> Callable[[], NDArray[Any]]:
     return load
 
 
-def _label(node: Node) -> str:
-    return node.name or next(filter(None, node.outputs), node.operator)
+def _named(graph: Graph, node: Node) -> str:
+    return f"{graph.prefix}{node.label}"
 
 
 def _attributes(node: Node) -> str:
@@ -226,7 +232,7 @@ def _attributes(node: Node) -> str:
     }
     text = json.dumps(values, allow_nan=False)
     if len(text) > MAX_ATTRIBUTES:
-        raise ValueError(f"the attributes of {printable(_label(node), 80)} are too long")
+        raise ValueError(f"the attributes of {printable(node.label, 80)} are too long")
     return text
 
 

@@ -76,9 +76,7 @@ class Folder:
         """
         if not name or depth > MAX_DEPTH:
             return None
-        home: Graph | None = graph
-        while home is not None and name not in home.tensors and name not in home.producers:
-            home = None if name in home.inputs else home.parent
+        home, name = graph.home(name)
         if home is None:
             return None
         place = (id(home), name)
@@ -87,17 +85,20 @@ class Folder:
             if name in home.tensors:
                 self._values[place] = self._leaf(home.tensors[name])
             else:
-                self._values[place] = self._fold(home, home.producers[name], depth + 1)
+                self._values[place] = self._fold(home, home.producers[name], name, depth + 1)
         return self._values[place]
 
     def _leaf(self, tensor: Tensor | None) -> Value | None:
         if tensor is None or tensor.lazy is None:
             return None
         spec = tensor.lazy.spec
-        key = self._key("tensor", id(tensor))
+        # The same constant is read anew for each call of its function.
+        key = self._key("tensor", tensor.start)
         return Value(key, spec.shape, spec.dtype, frozenset({tensor}), (), tensor.lazy.load)
 
-    def _fold(self, graph: Graph, node: Node, depth: int) -> Value | None:
+    def _fold(self, graph: Graph, node: Node, name: str, depth: int) -> Value | None:
+        if node.call is not None:
+            return self.value(*node.call.source(name), depth)
         if node.domain not in ("", "ai.onnx"):
             return None
         if node.operator == "Constant":

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memcurse_cli.checkpoints.onnx_tensors import ExternalFiles, Tensor
 from memcurse_cli.checkpoints.protobuf import LENGTH, Field, Messages
 
+if TYPE_CHECKING:
+    from memcurse_cli.checkpoints.onnx_functions import Call, Functions
+
 MAX_DEPTH = 32
+# Functions that call others twice, and so on, have exponentially many nodes.
+MAX_NODES_INSIDE = 100_000
+
+# The domain, name and overload of an operator or function; operators' domain is "".
+Key = tuple[str, str, str]
 
 
 @dataclass
@@ -32,11 +41,23 @@ class Node:
 
     operator: str = ""
     domain: str = ""
+    overload: str = ""
     name: str = ""
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     attributes: dict[str, Attribute] = field(default_factory=dict)
     graphs: list[Graph] = field(default_factory=list)
+    call: Call | None = None
+
+    @property
+    def key(self) -> Key:
+        """What it runs."""
+        return ("" if self.domain == "ai.onnx" else self.domain, self.operator, self.overload)
+
+    @property
+    def label(self) -> str:
+        """What it is called, or else its first output."""
+        return self.name or next(filter(None, self.outputs), self.operator)
 
     def input(self, index: int) -> str:
         """The name of an input; "" where it is left out."""
@@ -63,6 +84,9 @@ class Graph:
         tensors: the initializers by name.
         inputs: the names that are given from outside when the graph runs.
         producers: the node that makes each name.
+        bindings: of a function's body, the graph and the name there that each input stands for.
+        attributes: of a function's body, what the call gives.
+        prefix: what the names of its nodes begin with.
     """
 
     parent: Graph | None
@@ -70,14 +94,29 @@ class Graph:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     inputs: set[str] = field(default_factory=set)
     producers: dict[str, Node] = field(default_factory=dict)
+    bindings: dict[str, tuple[Graph, str]] = field(default_factory=dict)
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    prefix: str = ""
+
+    def home(self, name: str) -> tuple[Graph | None, str]:
+        """The graph that makes or holds a name, and the name there; None where none does."""
+        graph: Graph | None = self
+        while graph is not None and name not in graph.tensors and name not in graph.producers:
+            if name in graph.bindings:
+                graph, name = graph.bindings[name]
+            else:
+                graph = None if name in graph.inputs else graph.parent
+        return graph, name
 
     def all_graphs(self) -> Iterator[Graph]:
-        """This graph and those within its nodes, outer ones first."""
+        """This graph and those within its nodes, outer ones first, with calls that lead on."""
         pending = [self]
         while pending:
             graph = pending.pop()
             yield graph
-            pending += reversed([inner for node in graph.nodes for inner in node.graphs])
+            inside = [inner for node in graph.nodes for inner in node.graphs]
+            calls = [node.call for node in graph.nodes if node.call and node.call.recurrent]
+            pending += reversed([*inside, *(call.body for call in calls)])
 
 
 class GraphReader:
@@ -86,10 +125,15 @@ class GraphReader:
     Args:
         messages: the file.
         external: the files beside it.
+
+    Attributes:
+        functions: what nodes may call beside operators.
     """
 
     def __init__(self, messages: Messages, external: ExternalFiles) -> None:
         self._messages, self._external = messages, external
+        self.functions: Functions | None = None
+        self._inside = 0
 
     def read(self, place: Field, parent: Graph | None = None, depth: int = 0) -> Graph:
         """The graph in a field.
@@ -100,14 +144,12 @@ class GraphReader:
         """
         if depth > MAX_DEPTH:
             raise ValueError(f"its graphs are nested more than {MAX_DEPTH} deep")
-        graph = Graph(parent)
+        graph = Graph(parent, prefix=parent.prefix if parent else "")
         for inner in self._messages.fields(place.start, place.size):
             if inner.wire != LENGTH:
                 continue
             if inner.number == 1:
-                node = self._node(inner, graph, depth)
-                graph.nodes.append(node)
-                graph.producers |= dict.fromkeys(filter(None, node.outputs), node)
+                self._add(inner, graph, depth)
             elif inner.number == 5:
                 tensor = Tensor(self._messages, self._external, inner)
                 graph.tensors[tensor.name] = tensor
@@ -115,6 +157,28 @@ class GraphReader:
                 names = self._messages.fields(inner.start, inner.size)
                 graph.inputs |= {self._messages.text(name) for name in names if name.number == 1}
         return graph
+
+    def read_nodes(self, places: list[Field], graph: Graph, depth: int) -> None:
+        """Read the nodes in these fields into a graph; the errors of `read`."""
+        if depth > MAX_DEPTH:
+            raise ValueError(f"its functions call one another more than {MAX_DEPTH} deep")
+        self._inside += len(places)
+        if self._inside > MAX_NODES_INSIDE:
+            raise ValueError(f"its calls of functions have more than {MAX_NODES_INSIDE} nodes")
+        for place in places:
+            self._add(place, graph, depth)
+
+    def read_attribute(self, place: Field) -> tuple[str, Attribute]:
+        """The attribute in a field, which has no graph within it."""
+        name, attribute, _ = self._attribute(place, Graph(None), MAX_DEPTH)
+        return name, attribute or Attribute()
+
+    def _add(self, place: Field, graph: Graph, depth: int) -> None:
+        node = self._node(place, graph, depth)
+        graph.nodes.append(node)
+        graph.producers |= dict.fromkeys(filter(None, node.outputs), node)
+        if self.functions is not None:
+            node.call = self.functions.call(node, graph, depth)
 
     def _node(self, place: Field, graph: Graph, depth: int) -> Node:
         node = Node()
@@ -129,16 +193,20 @@ class GraphReader:
                 node.operator = self._messages.text(inner)
             elif inner.number == 5:
                 name, attribute, graphs = self._attribute(inner, graph, depth)
-                node.attributes[name] = attribute
+                if attribute is not None:
+                    node.attributes[name] = attribute
                 node.graphs += graphs
             elif inner.number == 7:
                 node.domain = self._messages.text(inner)
+            elif inner.number == 8:
+                node.overload = self._messages.text(inner)
         return node
 
     def _attribute(
         self, place: Field, graph: Graph, depth: int
-    ) -> tuple[str, Attribute, list[Graph]]:
-        name, attribute = "", Attribute()
+    ) -> tuple[str, Attribute | None, list[Graph]]:
+        """Its name, its value and the graphs in it; no value where a call leaves it out."""
+        name, reference, attribute = "", "", Attribute()
         graphs: list[Graph] = []
         for inner in self._messages.fields(place.start, place.size):
             if inner.number == 1:
@@ -159,4 +227,11 @@ class GraphReader:
                 attribute.tensor = Tensor(self._messages, self._external, inner)
             elif inner.number in (6, 11):
                 graphs.append(self.read(inner, graph, depth + 1))
+            elif inner.number == 21:
+                reference = self._messages.text(inner)
+        if reference:
+            outer: Graph | None = graph
+            while outer is not None and reference not in outer.attributes:
+                outer = outer.parent
+            return name, outer.attributes[reference] if outer else None, graphs
         return name, attribute, graphs

@@ -86,6 +86,7 @@ class Tensor:
 
     Attributes:
         name: its name; "" for a constant.
+        start: where it begins in the file.
         lazy: its spec and reader, or None where it has elements that are not read.
 
     Raises:
@@ -95,6 +96,7 @@ class Tensor:
 
     def __init__(self, messages: Messages, external: ExternalFiles, field: Field) -> None:
         self._messages = messages
+        self.start = field.start
         self.name = ""
         shape: list[int] = []
         code = 0

@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["memcurse_cli.checkpoints"]):
 from memcurse_cli.errors import CheckpointError
 
 # The test modules whose function valid makes a small file, of each of their KINDS if there are any.
-SEEDS = ("fuzzing", "hdf5_latest", "keras", "onnx", "gguf", "flax_msgpack")
+SEEDS = ("fuzzing", "hdf5_latest", "keras", "onnx", "onnx_functions", "gguf", "flax_msgpack")
 
 
 def fill(corpus: Path) -> None:

@@ -194,3 +194,60 @@ def onnx_operators_of_an_unknown_library(directory: Path) -> Path:
     content = _model([node], [_tensor()])
     assert onnx.load_from_string(content).graph.node[0].domain == "os"
     return _written(directory, content)
+
+
+def _functions(bodies: dict[str, list[Any]], outputs: tuple[str, ...] = ("y",)) -> bytes:
+    """A model that calls F0, whose functions have one input and these bodies."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    made = [
+        helper.make_function("local", name, ["x"], list(outputs), nodes, opsets)
+        for name, nodes in bodies.items()
+    ]
+    nodes = [helper.make_node("F0", ["w"], ["R"], domain="local"), _gru()]
+    graph = helper.make_graph(nodes, "g", [], [], [_tensor()])
+    proto = helper.make_model(graph, ir_version=9, opset_imports=opsets, functions=made)
+    content: bytes = proto.SerializeToString()
+    return content
+
+
+def _gru() -> Any:
+    return helper.make_node("GRU", ["x", "R", "R"], ["Y"], name="gru")
+
+
+def _call(name: str, given: str, made: str) -> Any:
+    return helper.make_node(name, [given], [made], domain="local")
+
+
+@attack("calls of functions")
+def onnx_functions_with_2_to_the_30_calls(directory: Path) -> Path:
+    bodies = {
+        f"F{n}": [_call(f"F{n + 1}", "x", "y"), _call(f"F{n + 1}", "y", "z")] for n in range(30)
+    }
+    return _written(directory, _functions(bodies | {"F30": [_gru()]}))
+
+
+@attack("deep")
+def onnx_functions_that_call_each_other(directory: Path) -> Path:
+    bodies = {"F0": [_call("F1", "x", "y"), _gru()], "F1": [_call("F0", "x", "y")]}
+    return _written(directory, _functions(bodies))
+
+
+@attack("deep")
+def onnx_function_that_returns_its_own_result(directory: Path) -> Path:
+    return _written(directory, _functions({"F0": [_call("F0", "x", "y")]}))
+
+
+@attack("larger")
+def onnx_functions_that_double_40_times(directory: Path) -> Path:
+    double = [helper.make_node("Concat", ["x", "x"], ["d"], axis=0)]
+    bodies = {f"F{n}": [*double, _call(f"F{n + 1}", "d", "y")] for n in range(20)}
+    last = helper.make_node("Concat", ["x", "x"], ["y"], axis=0)
+    return _written(directory, _functions(bodies | {"F20": [last]}))
+
+
+@attack("opens")
+def onnx_functions_of_the_same_name(directory: Path) -> Path:
+    content = onnx.ModelProto.FromString(_functions({"F0": [_gru()]}))
+    for _ in range(1000):
+        content.functions.append(content.functions[0])
+    return _written(directory, content.SerializeToString())

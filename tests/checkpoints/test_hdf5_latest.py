@@ -101,6 +101,7 @@ def test_an_extensible_array_in_pages(tmp_path: Path, monkeypatch: pytest.Monkey
         made = file.create_dataset("w", (140_000,), "u1", chunks=(1,), maxshape=(None,))
         for at in written_chunks:
             made[at] = 1
+        file["filler"] = np.zeros(150_000)  # so many chunks would not fit into a smaller file
         expected = sorted(
             (info.chunk_offset, info.byte_offset)
             for info in map(made.id.get_chunk_info, range(made.id.get_num_chunks()))
