@@ -35,6 +35,10 @@ FAMILY_OF_KIND = {
 }
 # Families that no shared checkpoint has.
 STRANGERS = ("slstm", "lightning_attention", "min_gru", "min_lstm")
+MORE_STRANGERS = (
+    *("sru", "qrnn", "tf_lstm", "multiplicative_lstm", "mgu", "lem", "unicornn", "ind_rnn"),
+    *("low_rank_rnn", "co_rnn", "orthogonal_rnn"),
+)
 # Their multiplicities are counted; those of flash-linear-attention's are all noted as 1.
 COUNTED = {"hf_rwkv", "hf_xlstm", "hf_qwen3_next", "hf_recurrent_gemma"}
 
@@ -67,6 +71,12 @@ def test_a_family_finds_its_own_layers_alone(
 ) -> None:
     own = [layer["name"] for layer in layers if FAMILY_OF_KIND.get(layer["kind"]) == name]
     assert [match.layer for match in named_family(name).find(names_of(path))] == own
+
+
+@pytest.mark.parametrize(("path", "layers"), checkpoints())
+def test_families_that_no_file_has_find_nothing(path: Path, layers: list[dict[str, Any]]) -> None:
+    for name in MORE_STRANGERS:
+        assert named_family(name).find(names_of(path)) == [], name
 
 
 def known_layers() -> list[Any]:
