@@ -13,6 +13,7 @@ from memcurse_cli.diagnosis.dense_hessian import summarise_dense_hessian
 from memcurse_cli.diagnosis.findings import Facts, find
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.hidden import summarise_hidden
+from memcurse_cli.diagnosis.learning_rates import learning_rates
 from memcurse_cli.diagnosis.parameter_group import summarise_group
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import (
@@ -91,6 +92,9 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hidden_spectra_reason=hidden_reason,
         usable_rate=usable,
         what_if=what_if(recurrence, settings),
+        learning_rates=(
+            learning_rates(recurrence, parameters, settings) if settings.learning_rates else None
+        ),
     )
 
 

@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from memcurse_cli.checkpoints.adam_slots import AdamState
+from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.optimizer_state import adam_state, open_optimizer, require_state
 from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.diagnosis.curves import sensitivity_curves
 from memcurse_cli.diagnosis.diagnose import diagnose
@@ -57,6 +61,8 @@ def inspect(
     spectra: bool = False,
     rewrite_as: Sequence[str] = (),
     normalize: str | None = None,
+    learning_rates: bool = False,
+    optimizer: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Report on every recurrent layer of a checkpoint.
@@ -83,6 +89,9 @@ def inspect(
             real-imaginary, polar, lru, optimal or s4.
         normalize: the gain to do so with: ``own`` for γ = √(1-|λ|²) with a parameter of its own,
             ``coupled`` for the same computed from λ; by default γ is held.
+        learning_rates: derive learning rates of the recurrent groups, relative to
+            ``learning_rate`` for the rest of the network.
+        optimizer: the path of the optimizer's state, where it is not in the checkpoint itself.
         progress: called with (layers done, layers in all, name of the next).
 
     Raises:
@@ -102,24 +111,36 @@ def inspect(
         values=values,
         spectra=spectra,
         what_if=rewritings(rewrite_as, normalize),
+        learning_rates=learning_rates,
     )
     validate_device(device)
     options = ReadOptions(device=device, assume=dict(assume or {}), spectra=spectra)
     validate_assumptions(options.assume)
-    store = (
+    store: LazyStore = (
         MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)
     )
-    with store:
-        return _inspect(store, settings, options, family, layers, progress)
+    with store, _optimizer(store, optimizer) as source:
+        state = adam_state(store, source)
+        if optimizer is not None:
+            require_state(state, source.path)
+        summary = None if state is None else summarise_optimizer(state, source.path)
+        report = _inspect(store, settings, options, family, layers, progress, state)
+        return replace(report, optimizer=summary)
+
+
+def _optimizer(store: LazyStore, path: str | os.PathLike[str] | None) -> LazyStore:
+    """The open file that may hold the optimizer's state."""
+    return store if path is None else open_optimizer(path)
 
 
 def _inspect(
-    store: TensorStore,
+    store: LazyStore,
     settings: Settings,
     options: ReadOptions,
     family: str | None,
     layers: Sequence[str],
     progress: Progress | None,
+    state: AdamState | None,
 ) -> Report:
     settings = with_stored_horizon(settings, store.metadata)
     settings.check_readout_has_horizon()
@@ -133,7 +154,11 @@ def _inspect(
             progress(index, len(matches), match.layer)
         try:
             # One layer at a time: a recurrence is dropped before the next one is read.
-            reports.append(diagnose(reader.read(store, match, options), settings))
+            recurrence = reader.read(store, match, options)
+            report = diagnose(recurrence, settings)
+            if state is not None:
+                report = replace(report, adam=summarise_adam(recurrence, state, store, settings))
+            reports.append(report)
         except TensorError as error:
             errors.append(error)
             skipped.append(SkippedLayer(match.layer, reader.name, str(error)))

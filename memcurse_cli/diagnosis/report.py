@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from memcurse_cli.diagnosis.report_optimizer import AdamGroup, LearningRates, OptimizerSummary
+
 SCHEMA = "memcurse.report/1"
 
 TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13))
@@ -28,9 +30,15 @@ Severity = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Order statistics of one figure over a layer; an entry that diverges is None.
+    """Order statistics of one figure over a layer, in its unit; an entry that diverges is None.
 
-    ``divergent`` counts the elements that are infinite; they sort above every finite one.
+    Attributes:
+        min: the smallest element.
+        p50: the median.
+        p90: the 90th percentile, between elements by linear interpolation.
+        p99: the 99th percentile.
+        max: the largest element.
+        divergent: how many elements are infinite; they sort above every finite one.
     """
 
     min: float | None
@@ -92,7 +100,11 @@ class EigenvalueSummary:
 
 @dataclass(frozen=True)
 class StateSummary:
-    """The state of one layer: E|h|² for a drive of unit variance."""
+    """The state of one layer.
+
+    Attributes:
+        second_moment: E|h|² of each state, for a drive of unit variance.
+    """
 
     second_moment: Quantiles
 
@@ -101,8 +113,15 @@ class StateSummary:
 class Rounding:
     """Relative error of the state when the parameter is stored in each type (p99).
 
-    int8 has one scale per tensor, the largest |ω| over 127. None is an error that diverges, or a
-    value beyond the range of the type.
+    None is an error that diverges, or a value beyond the range of the type.
+
+    Attributes:
+        bfloat16: with 8 significant bits.
+        float16: with 11, up to 65504.
+        float32: with 24.
+        int8: with one scale per tensor, the largest |ω| over 127.
+        float8_e4m3fn: with 4 significant bits, up to 448.
+        float8_e5m2: with 3, up to 57344.
     """
 
     bfloat16: float | None
@@ -152,7 +171,8 @@ class HessianSummary:
         order: the number N of parameters.
         diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
         sharpness: the largest eigenvalue, per unit of input variance.
-        max_stable_lr: 2 / sharpness, the largest stable SGD step; None where the Hessian is zero.
+        max_stable_lr: 2 / (sharpness + sharpness_error), the largest SGD step that is known to be
+            stable; None where the Hessian is zero.
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
         concentration: coordinates that carry a top eigenvector.
         output_step_effect: lr √(tr H / E y²); None where E y² was not taken or is zero.
@@ -321,11 +341,29 @@ class WhatIf:
 class LayerReport:
     """One recurrent layer.
 
-    ``hidden_feedback`` says that gates see the hidden state through dense weights, whose memory
-    is not in ``eigenvalues``; ``hidden_spectra`` are those weights' spectra, only where asked for,
-    and ``hidden_spectra_reason`` is why one that was asked for is missing. ``usable_rate`` is the
-    largest learning rate to expect training to bear. ``what_if`` is the layer in other parameters,
-    where that was asked for.
+    Attributes:
+        name: the layer's name in the checkpoint.
+        family: the family that read it.
+        tensors: the names of the tensors that it was read from.
+        input_dependent: whether λ depends on the input, and was taken at a nominal one.
+        stable_by_construction: whether |λ| < 1 whatever the parameters are.
+        assumptions: what the checkpoint does not say and was assumed.
+        eigenvalues: the spectrum.
+        state: the size of the state.
+        parameters: the recurrent parameter groups.
+        hessian: its scores over the recurrent parameters, where B and C are known.
+        hessian_reason: why it has none, or None.
+        dense: what only a dense recurrence has, or None.
+        verdict: the worst of its groups' and of its learning rate's.
+        findings: what is worth telling, in the order of their codes.
+        hidden_feedback: whether gates see the hidden state through dense weights, whose memory is
+            not in ``eigenvalues``.
+        hidden_spectra: those weights' spectra, only where asked for.
+        hidden_spectra_reason: why one that was asked for is missing, or None.
+        usable_rate: the largest learning rate to expect training to bear.
+        what_if: the layer in other parameters, where that was asked for.
+        learning_rates: those of its groups, where they were asked for.
+        adam: what Adam has made of them, where its state is known.
     """
 
     name: str
@@ -347,11 +385,19 @@ class LayerReport:
     hidden_spectra_reason: str | None = None
     usable_rate: UsableRate | None = None
     what_if: tuple[WhatIf, ...] = ()
+    learning_rates: LearningRates | None = None
+    adam: tuple[AdamGroup, ...] = ()
 
 
 @dataclass(frozen=True)
 class SkippedLayer:
-    """A layer that was recognised but could not be read, and why."""
+    """A layer that was recognised but could not be read.
+
+    Attributes:
+        name: the layer's name in the checkpoint.
+        family: the family that recognised it.
+        reason: why it could not be read.
+    """
 
     name: str
     family: str
@@ -375,7 +421,16 @@ class NotRecurrent:
 
 @dataclass(frozen=True)
 class CheckpointSummary:
-    """The file that the report is about."""
+    """The file that the report is about.
+
+    Attributes:
+        path: as it was given; ``state_dict`` for arrays in memory.
+        format: its format's name.
+        bytes: its size.
+        tensors: how many it holds.
+        bytes_read: how many bytes of it were read.
+        notes: what the reader had to say.
+    """
 
     path: str
     format: str
@@ -424,7 +479,18 @@ class SensitivityCurve:
 class Report:
     """A whole report on one checkpoint.
 
-    ``curves`` are those of the theory, only where every eigenvalue was asked for.
+    Attributes:
+        version: of memcurse.
+        checkpoint: the file.
+        input: what was assumed of the input and of the optimizer.
+        device: where eigendecompositions ran.
+        verdict: the worst of the layers'.
+        sentence: the verdict in words, on the worst layer.
+        layers: the recurrent layers, in the checkpoint's order.
+        skipped: those that could not be read.
+        not_recurrent: layers of a hybrid that have no recurrence.
+        curves: those of the theory, only where every eigenvalue was asked for.
+        optimizer: the state that the checkpoint keeps of its optimizer, or None.
     """
 
     version: str
@@ -437,3 +503,10 @@ class Report:
     skipped: tuple[SkippedLayer, ...] = field(default=())
     not_recurrent: tuple[NotRecurrent, ...] = field(default=())
     curves: tuple[SensitivityCurve, ...] = field(default=())
+    optimizer: OptimizerSummary | None = None
+
+    def scalars(self, prefix: str = "memcurse/") -> dict[str, float]:
+        """The figures as a flat dictionary for a logger; see `memcurse_cli.diagnosis.scalars`."""
+        from memcurse_cli.diagnosis.scalars import scalars
+
+        return scalars(self, prefix)

@@ -26,6 +26,7 @@ class Settings:
         cursed_limit: the step effect above which it is cursed: at 1 a step replaces the state.
         values: whether every eigenvalue goes into the report.
         spectra: whether the spectra of gated layers' hidden weights do.
+        learning_rates: whether learning rates of the recurrent groups are derived.
         what_if: other parameters that every layer is reported under, beside its own.
     """
 
@@ -39,6 +40,7 @@ class Settings:
     values: bool = False
     spectra: bool = False
     what_if: tuple[Rewriting, ...] = ()
+    learning_rates: bool = False
 
     @property
     def state_readout(self) -> Readout:

@@ -35,6 +35,7 @@ from memcurse_cli.reports.terminal_findings import (
     skipped_lines,
 )
 from memcurse_cli.reports.terminal_layers import by_family, layer_lines
+from memcurse_cli.reports.terminal_learning_rates import adam_lines, learning_rate_lines
 from memcurse_cli.reports.terminal_parameters import parameter_lines
 from memcurse_cli.reports.terminal_structure import (
     dense_lines,
@@ -94,6 +95,12 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
         "Dense matrices": [*dense_lines(screen, layers, all_layers=all_layers)],
         "Beyond eigenvalues": [*structure_lines(screen, layers, all_layers=all_layers)],
         "Hidden weights": [*hidden_lines(screen, layers, all_layers=all_layers)],
+        "Learning rates": [
+            *learning_rate_lines(screen, layers, report.input, all_layers=all_layers)
+        ],
+        "Adam's effective steps": [
+            *adam_lines(screen, layers, report.optimizer, all_layers=all_layers)
+        ],
         "What if": [*what_if_lines(screen, layers, all_layers=all_layers)],
         "Findings": [*finding_lines(screen, layers, all_layers=all_layers)],
         "Notes": [

@@ -32,7 +32,7 @@ def test_field_names_and_their_order_are_those_of_the_schema() -> None:
     report = to_json(build.four_families())
     assert list(report) == [
         "schema", "version", "checkpoint", "input", "device", "verdict", "sentence", "layers",
-        "skipped", "not_recurrent", "curves",
+        "skipped", "not_recurrent", "curves", "optimizer",
     ]  # fmt: skip
     assert report["schema"] == "memcurse.report/1"
     assert list(report["checkpoint"])[:5] == ["path", "format", "bytes", "tensors", "bytes_read"]

@@ -1,0 +1,216 @@
+"""The tables of learning rates: those that groups bear, and what Adam has made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from memcurse_cli.diagnosis.report import InputAssumption, LayerReport
+from memcurse_cli.diagnosis.report_optimizer import (
+    AdamGroup,
+    GroupRate,
+    LearningRates,
+    OptimizerSummary,
+)
+from memcurse_cli.reports.console import LABEL, NAME, Screen
+from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
+from memcurse_cli.reports.numbers import ABSENT, count, number, percent, setting
+from memcurse_cli.reports.terminal_layers import Names, fitting, legend
+
+SHOWN = 8
+REST = "everything else"
+
+Rate = tuple[GroupRate, LayerReport, int]
+"""A recurrent group, the layer where its rate is lowest, and how many layers have such a group."""
+
+
+def learning_rate_lines(
+    screen: Screen, layers: Sequence[LayerReport], assumed: InputAssumption, *, all_layers: bool
+) -> Iterator[Text]:
+    """The groups to give to the optimizer, the lowest rate first, and what they rest on."""
+    derived = [(layer, layer.learning_rates) for layer in layers if layer.learning_rates]
+    rates = _lowest([(layer, rate) for layer, found in derived for rate in found.groups])
+    shown = rates if all_layers else rates[:SHOWN]
+    if not derived:
+        return
+
+    def table(names: Names) -> Drawn:
+        rows = [_rate_row(one, names) for one in shown]
+        rest = [REST, ABSENT, ABSENT, setting(assumed.learning_rate), "1.0"]
+        return draw(screen, _RATE_COLUMNS, [*rows, [Cell(""), *map(Cell, rest)]])
+
+    drawn, names = fitting(layers, [table])
+    yield from drawn.lines
+    hidden = len(rates) - len(shown)
+    note = f"{count(hidden, 'more group')} with larger rates: --all." if hidden else ""
+    yield from legend(screen, drawn, names, note=note)
+    yield from paragraph(
+        screen,
+        screen.sentence(
+            f"A group bears the rate at which one step changes the state by "
+            f"{percent(derived[0][1].limit, 2)} (--watch-limit), with an optimizer that moves "
+            "every parameter by about its rate, as Adam does. Assumes that "
+            f"lr = {setting(assumed.learning_rate)} suits the rest of the network.",
+            LABEL,
+        ),
+    )
+    for words in dict.fromkeys(_sharpness(derived, names)):
+        yield from paragraph(screen, screen.sentence(words, LABEL))
+
+
+def adam_lines(
+    screen: Screen,
+    layers: Sequence[LayerReport],
+    optimizer: OptimizerSummary | None,
+    *,
+    all_layers: bool,
+) -> Iterator[Text]:
+    """Adam's effective steps on every group and on the other tensors of its layer."""
+    if optimizer is None:
+        return
+    if optimizer.reason is not None:
+        yield from paragraph(screen, screen.sentence(f"None: {optimizer.reason}.", LABEL))
+        return
+    groups = [(group, layer) for layer in layers for group in layer.adam]
+    described = [pair for pair in groups if pair[0].effective_step is not None]
+    shown = described if all_layers else described[:SHOWN]
+    if shown:
+
+        def table(names: Names) -> Drawn:
+            rows = [_adam_row(group, names[layer.name]) for group, layer in shown]
+            columns = list(_ADAM_COLUMNS)
+            if len(layers) == 1:
+                del columns[2]
+                for cells in rows:
+                    del cells[2]
+            return draw(screen, columns, rows)
+
+        drawn, names = fitting(layers, [table])
+        yield from drawn.lines
+        hidden = len(described) - len(shown)
+        note = f"{count(hidden, 'more tensor')}: --all." if hidden else ""
+        yield from legend(screen, drawn, names, note=note)
+    for words in dict.fromkeys(_adam_notes([group for group, _ in groups], optimizer)):
+        yield from paragraph(screen, screen.sentence(words, LABEL))
+
+
+_RATE_COLUMNS = [
+    Column("", align="left"),
+    Column("group", align="left", shrinks=True),
+    Column("tensor", align="left", shrinks=True, leaves=2),
+    Column("bears"),
+    Column("rate", meaning="Rate: the smaller of what it bears and lr."),
+    Column("of lr", leaves=1),
+]
+
+_ADAM_COLUMNS = [
+    Column("", align="left"),
+    Column("parameter", align="left", shrinks=True),
+    Column("layer", align="left", shrinks=True, leaves=5),
+    Column("lr/√v p10", leaves=4),
+    Column("p50", meaning="lr/√v: what Adam multiplies a gradient with."),
+    Column("p90", leaves=3),
+    Column(
+        "with κ",
+        meaning="With κ, with H: the correlation of its logarithm with that of κ, and of the "
+        "Hessian's diagonal; -1 where Adam steps less wherever a step does more.",
+    ),
+    Column("with H", leaves=2),
+    Column(
+        "spread",
+        align="left",
+        leaves=1,
+        meaning="Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
+    ),
+]
+
+
+def _lowest(rates: Sequence[tuple[LayerReport, GroupRate]]) -> list[Rate]:
+    """One entry per name and family, with the layer where the rate is lowest."""
+    groups: dict[tuple[str, str], list[tuple[LayerReport, GroupRate]]] = {}
+    for layer, rate in rates:
+        groups.setdefault((layer.family, rate.name), []).append((layer, rate))
+    lowest = []
+    for same in groups.values():
+        layer, rate = min(same, key=lambda pair: _order(pair[1]))
+        lowest.append((rate, layer, len(same)))
+    return sorted(lowest, key=lambda one: _order(one[0]))
+
+
+def _order(rate: GroupRate) -> float:
+    """A rate that does not exist is below every other, unless nothing needs one."""
+    if rate.stable_lr is None:
+        return float("inf") if rate.relative == 1 else -1.0
+    return rate.stable_lr
+
+
+def _rate_row(one: Rate, names: Names) -> list[Cell]:
+    rate, layer, layers = one
+    stable, lowered, relative = rate.stable_lr, rate.learning_rate, rate.relative
+    return [
+        Cell(""),
+        Cell(f"{rate.name} in {count(layers, 'layer')}" if layers > 1 else rate.name, NAME),
+        Cell(rate.tensor or names[layer.name]),
+        Cell(ABSENT if stable is None else number(stable, 2)),
+        Cell(
+            ABSENT if lowered is None else setting(lowered) if relative == 1 else number(lowered, 2)
+        ),
+        Cell(ABSENT if relative is None else number(relative, 2)),
+    ]
+
+
+def _sharpness(derived: Sequence[tuple[LayerReport, LearningRates]], names: Names) -> Iterator[str]:
+    """The recurrent parameters against B, C and D, where these are known."""
+    for layer, rates in derived:
+        sharpness = rates.sharpness
+        if sharpness is not None:
+            yield (
+                f"{names[layer.name]}: at a perfect fit a step of Adam on the recurrent groups "
+                f"changes the output as much as one on B, C and D at "
+                f"{number(sharpness.adam_ratio, 2)} of their rate; gradient descent is stable up "
+                f"to {number(sharpness.sgd_ratio, 2)} of theirs."
+            )
+        elif rates.sharpness_reason:
+            yield f"Not compared with B, C and D: {rates.sharpness_reason}."
+
+
+def _adam_row(group: AdamGroup, name: str) -> list[Cell]:
+    steps = group.effective_step
+    levels = (None, None, None) if steps is None else (steps.p10, steps.p50, steps.p90)
+    before, after = group.hessian_spread_before, group.hessian_spread_after
+    if before is None or after is None:
+        before, after = group.spread_before, group.spread_after
+    spread = (
+        ABSENT if before is None or after is None else f"{number(before, 2)} to {number(after, 2)}"
+    )
+    return [
+        Cell(""),
+        Cell(group.name, NAME if group.recurrent else LABEL),
+        Cell(name),
+        *(Cell(ABSENT if level is None else number(level, 2)) for level in levels),
+        *(
+            Cell(ABSENT if one is None else number(one, 2))
+            for one in (group.correlation, group.hessian_correlation)
+        ),
+        Cell(spread),
+    ]
+
+
+def _adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iterator[str]:
+    """Where the numbers are from, and which are not there."""
+    taken = [group for group in groups if group.effective_step is not None]
+    steps = {group.step for group in taken}
+    rates = sorted({group.learning_rate for group in taken if group.learning_rate is not None})
+    said = f"State of {optimizer.library} for {count(optimizer.weights, 'weight')}"
+    if len(steps) == 1 and (step := next(iter(steps))) is not None:
+        said += f" after {count(round(step), 'step')}, by which v is corrected"
+    if rates:
+        said += f"; lr = {', '.join(map(setting, rates))}"
+    yield f"{said}."
+    silent = sum(group.without_gradient for group in taken)
+    if silent:
+        yield f"{count(silent, 'element')} without a gradient left out."
+    for group in groups:
+        if group.effective_step is None and group.reason:
+            yield f"{group.name} left out: {group.reason}."

@@ -1,0 +1,107 @@
+"""`memcurse inspect --learning-rates` and `--optimizer`: what a user types, and what comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from end_to_end.command import SAMPLES
+
+from memcurse_cli.__main__ import run
+
+LRU = str(SAMPLES / "lru.safetensors")
+
+
+def section(page: str, title: str) -> str:
+    return " ".join(page.split(f"\n{title}\n")[1].split("\n\n")[0].split())
+
+
+def test_the_page_has_a_table_of_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", LRU, "--learning-rates", "--lr", "0.003", "--watch-limit", "0.2"]) == 0
+    page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= 80
+    table = section(page, "Learning rates")
+    assert "changes the state by 20 % (--watch-limit)" in table
+    assert "Assumes that lr = 0.003 suits the rest of the network" in table
+    assert "everything else - - 0.003 1.0" in table
+    assert "of their rate; gradient descent is stable up to" in table
+
+
+def test_there_is_no_table_unless_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", LRU]) == 0
+    page = capsys.readouterr().out
+    assert "Learning rates" not in page
+    assert "effective steps" not in page
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    model = {
+        "rnn.nu_log": torch.nn.Parameter(torch.linspace(-4, -1, 10)),
+        "rnn.theta_log": torch.nn.Parameter(torch.linspace(-3, 1, 10)),
+    }
+    optimizer = torch.optim.AdamW(model.values(), lr=2e-3)
+    for _ in range(5):
+        optimizer.zero_grad()
+        gradient = torch.randn(10)
+        sum((value * gradient).sum() for value in model.values()).backward()  # type: ignore[union-attr]
+        optimizer.step()
+    state = {name: value.detach() for name, value in model.items()}
+    torch.save({"model": state, "optimizer": optimizer.state_dict()}, tmp_path / "step.pt")
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    torch.save(state, tmp_path / "model.pt")
+    return tmp_path
+
+
+def test_adam_is_read_where_the_checkpoint_holds_it(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", str(trained / "step.pt")]) == 0
+    page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= 80
+    table = section(page, "Adam's effective steps")
+    assert "nu_log" in table
+    assert "State of torch.optim for 2 weights after 5 steps" in table
+    assert "lr = 0.002" in table
+
+    beside = ["inspect", str(trained / "model.pt"), "--optimizer", str(trained / "optimizer.pt")]
+    assert run(beside) == 0
+    assert section(capsys.readouterr().out, "Adam's effective steps") == table
+
+
+def test_an_optimizer_that_is_not_there_is_an_error(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(trained / "model.pt")
+    assert run(["inspect", model, "--optimizer", model]) == 2
+    assert "no state of an optimiser" in capsys.readouterr().err
+    assert run(["inspect", model, "--optimizer", str(trained / "none.pt")]) == 2
+    assert "none.pt" in capsys.readouterr().err
+
+
+def test_sgd_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = {"nu_log": torch.nn.Parameter(torch.zeros(4)), "theta_log": torch.zeros(4)}
+    optimizer = torch.optim.SGD([model["nu_log"]], lr=0.1, momentum=0.9)
+    model["nu_log"].sum().backward()
+    optimizer.step()
+    torch.save({"model": model, "optimizer": optimizer.state_dict()}, tmp_path / "sgd.pt")
+    assert run(["inspect", str(tmp_path / "sgd.pt")]) == 0
+    table = section(capsys.readouterr().out, "Adam's effective steps")
+    assert "None: the optimiser's state has no exp_avg_sq: it keeps momentum_buffer" in table
+
+
+def test_an_ambiguous_state_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = {
+        name: torch.nn.Parameter(torch.tensor(np.linspace(-3, -1, 9)))
+        for name in ("nu_log", "theta_log")
+    }
+    optimizer = torch.optim.Adam([{"params": [value]} for value in reversed(model.values())])
+    sum(value.sum() for value in model.values()).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    torch.save({"model": model, "optimizer": optimizer.state_dict()}, tmp_path / "groups.pt")
+    assert run(["inspect", str(tmp_path / "groups.pt")]) == 0
+    table = section(capsys.readouterr().out, "Adam's effective steps")
+    assert "nu_log left out: 2 weights have its shape, in several groups" in table

@@ -1,0 +1,271 @@
+"""Adam's effective steps, against the authors' run and runs of the libraries themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import memcurse_cli
+from memcurse_cli.diagnosis.adam import align
+from memcurse_cli.diagnosis.report_optimizer import AdamGroup
+from memcurse_cli.errors import CheckpointError
+from memcurse_cli.reports.json_report import dumps, loads
+
+
+@pytest.fixture(scope="module")
+def authors(paper: Path) -> dict[str, Any]:
+    return json.loads((paper / "adam_state.json").read_text())
+
+
+def tree(content: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The authors' parameters, the two rows of λ under names of their own."""
+    arrays = {name: np.array(value) for name, value in content.items()}
+    arrays["lambda_re"], arrays["lambda_im"] = arrays.pop("lambda")
+    return arrays
+
+
+def checkpoint(authors: dict[str, Any]) -> dict[str, Any]:
+    state = {
+        "count": np.array(authors["adam_count"]),
+        "mu": tree(authors["m"]),
+        "nu": tree(authors["v"]),
+    }
+    return {"params": tree(authors["params"]), "opt_state": {"0": state, "1": {}}}
+
+
+def groups(report: memcurse_cli.Report) -> dict[str, AdamGroup]:
+    return {group.name: group for group in report.layers[0].adam}
+
+
+def test_the_printed_effective_rates_are_clipped_and_mixed_with_momentum(
+    authors: dict[str, Any],
+) -> None:
+    """Figure 4D shows an Adam update on a gradient of ones, not lr/√v̂.
+
+    One more step with g = 1 gives m = 0.9 m + 0.1 and v = 0.999 v + 0.001, both corrected for
+    their bias: no update is above 0.1/√0.001 = 3.16 lr, however small the gradients were, and the
+    last gradients shift every one of them.
+    """
+    printed, first, second = (tree(authors[key]) for key in ("effective_lr_raw", "m", "v"))
+    count = authors["adam_count"] + 1
+    clean = {}
+    for name, rate in printed.items():
+        moment = (0.9 * first[name] + 0.1) / (1 - 0.9**count)
+        square = (0.999 * second[name] + 0.001) / (1 - 0.999**count)
+        np.testing.assert_allclose(-1e-3 * moment / (np.sqrt(square) + 1e-8), rate, rtol=1e-6)
+        assert np.abs(rate).max() < 3.17e-3
+        clean[name] = 1e-3 / np.sqrt(second[name] / (1 - 0.999**count))
+    # Parameters that learn slowly have rates hundreds of times above what is printed for them.
+    assert np.median(clean["C_re"] / np.abs(printed["C_re"])) > 200
+    found = groups(memcurse_cli.inspect(checkpoint(authors), horizon=300))
+    for name, group in found.items():
+        assert group.effective_step is not None
+        assert group.effective_step.p50 == pytest.approx(np.median(clean[name]), rel=1e-4)
+        assert group.step == 10_000
+
+
+def test_the_authors_run_is_compensated_as_far_as_its_hessian_says(
+    authors: dict[str, Any],
+) -> None:
+    """At a good fit v̂ follows the Hessian's diagonal, which B and C are part of, more than κ."""
+    found = groups(memcurse_cli.inspect(checkpoint(authors), horizon=300))
+    assert [name for name, group in found.items() if group.recurrent] == ["lambda_re", "lambda_im"]
+    for name in ("lambda_re", "lambda_im"):
+        group = found[name]
+        assert group.hessian_correlation is not None
+        assert group.correlation is not None
+        assert group.hessian_correlation < -0.9 < group.correlation < -0.8
+        assert group.hessian_spread_after is not None
+        assert group.hessian_spread_before is not None
+        assert group.hessian_spread_after < 0.65 * group.hessian_spread_before
+    # The recurrent parameters take steps a few times smaller than B's, as the figure shows.
+    middle = {name: group.effective_step.p50 for name, group in found.items()}  # type: ignore[union-attr]
+    assert 3 < middle["B_re"] / middle["lambda_re"] < 6
+
+
+class Diagonal(torch.nn.Module):
+    """y = Re[C h] of a complex diagonal recurrence, as one convolution."""
+
+    def __init__(self, units: int, steps: int) -> None:
+        super().__init__()
+        random = np.random.default_rng(2)
+        decay, angle = random.uniform(0.02, 1.2, units), random.uniform(0, 3, units)
+        eigenvalue = np.exp(-decay + 1j * angle)
+        self.lambda_re = torch.nn.Parameter(torch.tensor(eigenvalue.real))
+        self.lambda_im = torch.nn.Parameter(torch.tensor(eigenvalue.imag))
+        for name in ("B_re", "B_im"):
+            self.register_parameter(
+                name, torch.nn.Parameter(torch.tensor(random.normal(size=(units, 1))))
+            )
+        for name in ("C_re", "C_im"):
+            self.register_parameter(
+                name, torch.nn.Parameter(torch.tensor(random.normal(size=(1, units))))
+            )
+        self.steps = steps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        powers = (
+            torch.complex(self.lambda_re, self.lambda_im)[None] ** torch.arange(self.steps)[:, None]
+        )
+        weights = torch.complex(self.C_re[0], self.C_im[0]) * torch.complex(
+            self.B_re[:, 0], self.B_im[:, 0]
+        )
+        kernel = (powers * weights).sum(1).real
+        lag = torch.arange(self.steps)[:, None] - torch.arange(self.steps)[None]
+        toeplitz = torch.where(lag >= 0, kernel[lag.clamp(min=0)], 0.0)
+        return x @ toeplitz.T
+
+
+@pytest.fixture(scope="module")
+def noisy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Adam at a perfect fit to noisy targets, with steps too small to leave it."""
+    torch.manual_seed(0)
+    steps = 40
+    network = Diagonal(12, steps)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-9, betas=(0.9, 0.998))
+    for _ in range(900):
+        x = torch.randn(8, steps, dtype=torch.float64)
+        output = network(x)
+        target = output.detach() + torch.randn_like(output)
+        optimizer.zero_grad()
+        (0.5 * (output - target).square().mean()).backward()
+        optimizer.step()
+    path = tmp_path_factory.mktemp("adam") / "step.pt"
+    torch.save({"model": network.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    return path
+
+
+def test_at_a_perfect_fit_the_second_moment_is_the_hessian_and_adam_flattens_it(
+    noisy_run: Path,
+) -> None:
+    """E g² = σ² H_ωω / samples, so that the effective step falls as 1/√H_ωω."""
+    report = memcurse_cli.inspect(noisy_run, horizon=40, learning_rate=0.5)
+    for name in ("lambda_re", "lambda_im"):
+        group = groups(report)[name]
+        assert group.learning_rate == 1e-9  # that of the run, not of --lr
+        assert group.hessian_correlation is not None
+        assert group.hessian_correlation < -0.99
+        assert group.hessian_spread_before is not None
+        assert group.hessian_spread_after is not None
+        # What is left is the noise of a mean over 500 gradients.
+        assert group.hessian_spread_after < 0.03 < 0.3 < group.hessian_spread_before
+
+
+def test_the_quantiles_are_those_of_the_optimiser_itself(noisy_run: Path) -> None:
+    content = torch.load(noisy_run, weights_only=True)
+    found = groups(memcurse_cli.inspect(noisy_run))
+    for index, name in enumerate(content["model"]):
+        state = content["optimizer"]["state"][index]
+        corrected = state["exp_avg_sq"].numpy() / (1 - 0.998 ** float(state["step"]))
+        steps = found[name].effective_step
+        assert steps is not None
+        assert [steps.min, steps.p50, steps.max] == pytest.approx(
+            np.quantile(1e-9 / (np.sqrt(corrected) + 1e-8), [0, 0.5, 1]).tolist(), rel=1e-12
+        )
+    assert loads(dumps([memcurse_cli.inspect(noisy_run)])) == [memcurse_cli.inspect(noisy_run)]
+
+
+def test_a_state_in_another_file_is_read_where_it_is_named(noisy_run: Path, tmp_path: Path) -> None:
+    content = torch.load(noisy_run, weights_only=True)
+    torch.save(content["model"], tmp_path / "weights.pt")
+    torch.save(content["optimizer"], tmp_path / "optimizer.pt")
+    alone = memcurse_cli.inspect(tmp_path / "weights.pt")
+    assert alone.optimizer is None
+    assert alone.layers[0].adam == ()
+    beside = memcurse_cli.inspect(tmp_path / "weights.pt", optimizer=tmp_path / "optimizer.pt")
+    assert beside.layers[0].adam == memcurse_cli.inspect(noisy_run).layers[0].adam
+    assert beside.optimizer is not None
+    assert (beside.optimizer.library, beside.optimizer.weights) == ("torch.optim", 6)
+    with pytest.raises(CheckpointError, match="no state of an optimiser"):
+        memcurse_cli.inspect(tmp_path / "weights.pt", optimizer=tmp_path / "weights.pt")
+
+
+def test_the_bias_of_one_gate_has_the_state_of_its_own_elements() -> None:
+    torch.manual_seed(1)
+    network = torch.nn.GRU(3, 9)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
+    network(torch.randn(5, 2, 3))[0].square().sum().backward()
+    optimizer.step()
+    report = memcurse_cli.inspect(
+        {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+    )
+    group = groups(report)["bias_ih[update]"]
+    moment = optimizer.state[network.bias_ih_l0]["exp_avg_sq"][9:18] / (1 - 0.999)
+    assert group.effective_step is not None
+    assert group.size == 9
+    assert group.effective_step.min == pytest.approx(float((1e-3 / moment.sqrt()).min()), rel=1e-3)
+
+
+def test_a_dense_matrix_has_a_sensitivity_and_a_state_per_entry() -> None:
+    torch.manual_seed(1)
+    network = torch.nn.RNN(3, 6, nonlinearity="relu")
+    optimizer = torch.optim.Adam(network.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        network(torch.randn(5, 4, 3))[0].square().sum().backward()
+        optimizer.step()
+    report = memcurse_cli.inspect(
+        {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+    )
+    group = groups(report)["weight_hh_l0"]
+    assert (group.size, group.recurrent, group.step) == (36, True, 3)
+    assert group.correlation is not None
+
+
+def test_a_state_that_is_ambiguous_is_left_out_with_its_reason() -> None:
+    layers = {
+        f"layers.{index}.{name}": torch.nn.Parameter(torch.rand(9) - 2)
+        for index in range(2)
+        for name in ("nu_log", "theta_log")
+    }
+    first = list(layers.values())[:2]
+    optimizer = torch.optim.Adam([{"params": list(layers.values())[2:]}, {"params": first}])
+    sum(value.sum() for value in layers.values()).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    report = memcurse_cli.inspect({"model": dict(layers), "optimizer": optimizer.state_dict()})
+    for layer in report.layers:
+        for group in layer.adam:
+            assert group.effective_step is None
+            assert group.reason is not None
+            assert "several groups of the optimiser" in group.reason
+
+
+def test_an_element_without_a_gradient_is_in_no_figure() -> None:
+    weights = {"nu_log": np.linspace(-3, -1, 10), "theta_log": np.linspace(-3, 0, 10)}
+    moments = {name: np.linspace(0, 1, 10) for name in weights}
+    state = {"count": np.array(5), "mu": moments, "nu": moments}
+    found = groups(memcurse_cli.inspect({"params": weights, "opt_state": {"0": state}}))
+    assert found["nu_log"].without_gradient == 1
+    steps = found["nu_log"].effective_step
+    assert steps is not None
+    assert steps.max < 1
+    state["nu"] = {name: np.zeros(10) for name in weights}
+    dead = groups(memcurse_cli.inspect({"params": weights, "opt_state": {"0": state}}))
+    assert dead["nu_log"].reason == "no gradient has reached it"
+    state["nu"] = {name: np.full(10, np.nan) for name in weights}
+    broken = groups(memcurse_cli.inspect({"params": weights, "opt_state": {"0": state}}))
+    assert broken["nu_log"].reason == "its state is not finite and positive"
+
+
+def test_elements_are_found_by_their_values() -> None:
+    random = np.random.default_rng(0)
+    weight, moment = random.normal(size=(6, 2)), random.random((6, 2))
+    assert np.array_equal(align(weight, weight, moment), moment.reshape(-1))
+    assert np.array_equal(align(weight.T.copy(), weight, moment), moment.T.reshape(-1))
+    assert np.array_equal(align(weight[:, 1], weight, moment), moment[:, 1])
+    assert np.array_equal(align(weight[4:], weight, moment), moment[4:].reshape(-1))
+    joined = weight[:, 0] + 1j * weight[:, 1]
+    states = moment[:, 0] + 1j * moment[:, 1]
+    assert np.array_equal(align(weight[:, 1], joined, states), moment[:, 1])
+    assert np.array_equal(align(weight[:, 1], joined, moment[:, 0]), moment[:, 0])
+    assert align(-weight, weight, moment) is None
+    assert align(weight, weight, moment[:5]) is None
+    # Two gates that start from the same values have two states, and no telling which is whose.
+    twice = np.concatenate([weight[0], weight[0]])
+    assert align(weight[0], twice, np.array([1.0, 2.0, 3.0, 4.0])) is None
+    assert np.array_equal(align(weight[0], twice, np.ones(4)), np.ones(2))
