@@ -21,6 +21,9 @@ ML_DTYPES = frozenset(
         "float8_e8m0fnu",
     }
 )
+# Two elements to a byte, the first in its low half; sign, two bits of exponent and one of mantissa.
+FLOAT4 = "float4_e2m1fn"
+FLOAT4_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 NUMERIC_KINDS = "biufc"
 # Every name that a file may give an element type; NumPy's parser sees no other text of a file.
 ELEMENT_TYPES = ML_DTYPES | {
@@ -76,6 +79,9 @@ def decode(
     content: bytes | bytearray, name: str, shape: tuple[int, ...], big_endian: bool = False
 ) -> NDArray[Any]:
     """Elements in C order, little-endian unless said otherwise, as float64 or complex128."""
+    if name == FLOAT4:
+        packed = np.frombuffer(content, np.uint8)
+        return np.array(FLOAT4_VALUES)[np.stack((packed & 15, packed >> 4), -1)].reshape(shape)
     dtype = element_type(name)
     if name not in ML_DTYPES:
         dtype = dtype.newbyteorder(">" if big_endian else "<")

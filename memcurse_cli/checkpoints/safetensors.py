@@ -11,7 +11,8 @@ from typing import Any, NoReturn, TypeGuard
 
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import decode, element_bytes, element_count
+from memcurse_cli.checkpoints.elements import FLOAT4, decode, element_bytes, element_count
+from memcurse_cli.checkpoints.float8_scales import with_scales
 from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.names import printable
@@ -39,7 +40,12 @@ ELEMENT_NAMES = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
     "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F4": FLOAT4,
 }
+# Types that the format knows and no reader has; tensors of theirs are left out.
+BITS_OF_UNREAD = {"F6_E2M3": 6, "F6_E3M2": 6}
 
 
 class Safetensors:
@@ -59,21 +65,30 @@ class Safetensors:
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
             _refuse(file, "its __metadata__ is not an object of strings")
-        tensors = {}
+        tensors: dict[str, LazyTensor] = {}
+        unread: list[str] = []
         ranges = []
         for name, entry in header.items():
             spec, begin, end = _entry(file, name, entry, file.size - start)
             ranges.append((begin, end, name))
-            tensors[name] = LazyTensor(spec, _Reader(file, start + begin, spec))
+            if spec.dtype in BITS_OF_UNREAD:
+                unread.append(name)
+            else:
+                tensors[name] = LazyTensor(spec, _Reader(file, start + begin, spec))
         _check_layout(file, ranges, file.size - start)
-        selected, notes = select_flat(tensors)
+        scaled, of_scales = with_scales(tensors)
+        selected, notes = select_flat(scaled)
+        if unread:
+            shown = printable(unread[0], 80)
+            count = "1 tensor" if len(unread) == 1 else f"{len(unread)} tensors"
+            notes.append(f"{count} of 6-bit numbers (such as {shown}): left out")
         return LazyStore(
             path=file.path,
             format=self.name,
             bytes=file.size,
             tensors=selected,
             metadata=metadata,
-            notes=notes,
+            notes=[*of_scales, *notes],
             resources=[file],
         )
 
@@ -108,7 +123,7 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
     if not isinstance(entry, dict):
         _refuse(file, f"{label} has no description")
     code, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-    if not isinstance(code, str) or code not in ELEMENT_NAMES:
+    if not isinstance(code, str) or code not in ELEMENT_NAMES.keys() | BITS_OF_UNREAD.keys():
         raise CheckpointError(
             f"{label} has the unknown element type {printable(str(code), 40)}",
             where=file.path,
@@ -119,15 +134,16 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
     if not _naturals(offsets) or len(offsets) != 2:
         _refuse(file, f"{label} has no valid data_offsets")
     begin, end = offsets
-    dtype = ELEMENT_NAMES[code]
+    dtype = ELEMENT_NAMES.get(code, code)
     if not begin <= end <= room:
         raise CheckpointError(
             f"{label} lies at bytes {begin} to {end} of {room}",
             where=file.path,
             remedy="the file is truncated or corrupt: copy or download it again",
         )
-    needed = element_count(tuple(shape)) * element_bytes(dtype)
-    if needed != end - begin:
+    bits = BITS_OF_UNREAD.get(code) or (4 if dtype == FLOAT4 else 8 * element_bytes(dtype))
+    needed, rest = divmod(element_count(tuple(shape)) * bits, 8)
+    if rest or needed != end - begin:
         _refuse(
             file,
             f"{label} of {code} {printable(str(shape), 80)} needs {printable(str(needed), 40)} "

@@ -22,7 +22,8 @@ TYPES = {code: getattr(torch, name) for code, name in ELEMENT_NAMES.items() if h
 
 
 def test_every_type_of_the_format_is_a_type_of_torch() -> None:
-    assert set(TYPES) == set(ELEMENT_NAMES)
+    # torch has two elements of 4 bits in each of its own (test_float8.py).
+    assert set(TYPES) == set(ELEMENT_NAMES) - {"F4"}
 
 
 @pytest.mark.parametrize("code", TYPES)
