@@ -46,7 +46,7 @@ def summarise_hessian(
             order=scores.order,
             diagonality=scores.diagonality,
             sharpness=scores.sharpness,
-            max_stable_lr=2 / scores.sharpness,
+            max_stable_lr=2 / (scores.sharpness + scores.sharpness_error),
             adam_residual=scores.adam_residual,
             concentration=scores.concentration,
             sharpness_error=scores.sharpness_error,

@@ -29,7 +29,8 @@ class HessianScores:
         trace: tr H.
         diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
         sharpness: the largest eigenvalue, per unit of input variance.
-        max_stable_lr: 2 / sharpness, the largest stable step of gradient descent.
+        max_stable_lr: 2 / (sharpness + sharpness_error), the largest step of gradient descent that
+            is known to be stable.
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
         concentration: coordinates that carry a top eigenvector.
         sharpness_error: how much larger the sharpness may be; 0 where H was formed.
@@ -105,6 +106,21 @@ class Seat:
 
 
 @dataclass(frozen=True)
+class Coordinate:
+    """One scalar that an eigenvector of the Hessian has weight on.
+
+    Attributes:
+        group: the name of its group.
+        index: which of the group's scalars.
+        weight: v², of a unit vector.
+    """
+
+    group: str
+    index: int
+    weight: float
+
+
+@dataclass(frozen=True)
 class TopEigenvector:
     """One of the directions of largest curvature.
 
@@ -113,12 +129,15 @@ class TopEigenvector:
         concentration: 1 / Σ v⁴, the number of coordinates that carry it.
         weights: Σ v² on each group, in the groups' order.
         seats: the eigenvalues that it sits on, the heaviest first.
+        coordinates: the scalars that carry it, the heaviest first; empty where they were not
+            taken.
     """
 
     eigenvalue: float
     concentration: float
     weights: tuple[float, ...]
     seats: tuple[Seat, ...]
+    coordinates: tuple[Coordinate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -244,7 +263,15 @@ class HessianInput:
 
 @dataclass(frozen=True)
 class HessianReport:
-    """The Hessians of a checkpoint's layers."""
+    """The Hessians of a checkpoint's layers.
+
+    Attributes:
+        version: of memcurse.
+        checkpoint: the file.
+        input: what the input and the loss were assumed to be.
+        layers: the recurrent layers, in the checkpoint's order.
+        skipped: those that could not be read.
+    """
 
     version: str
     checkpoint: CheckpointSummary

@@ -12,6 +12,7 @@ from memcurse_cli.diagnosis.hessian_picture import picture
 from memcurse_cli.diagnosis.hessian_report import (
     BlockPair,
     Conditioning,
+    Coordinate,
     HessianGroup,
     HessianPicture,
     HessianScores,
@@ -192,8 +193,20 @@ class _Tally:
         squares = pair.vector**2
         weights = np.bincount(self.group_of(pair.scalars), squares, len(self.groups))
         return TopEigenvector(
-            pair.value, pair.concentration, tuple(weights.tolist()), self.seats.of(pair)
+            eigenvalue=pair.value,
+            concentration=pair.concentration,
+            weights=tuple(weights.tolist()),
+            seats=self.seats.of(pair),
+            coordinates=tuple(
+                self._coordinate(int(pair.scalars[place]), float(squares[place]))
+                for place in np.argsort(-squares, kind="stable")[:SEATS]
+                if squares[place] >= LEAST_WEIGHT
+            ),
         )
+
+    def _coordinate(self, scalar: int, weight: float) -> Coordinate:
+        group = int(self.group_of(np.array(scalar)))
+        return Coordinate(self.groups[group].name, scalar - int(self.offsets[group]), weight)
 
     def _picture(self) -> HessianPicture | None:
         if self.sharpest is None:
@@ -248,7 +261,7 @@ def summarise(scores: DiagonalityScores | None) -> HessianScores | None:
         trace=scores.trace,
         diagonality=scores.diagonality,
         sharpness=scores.sharpness,
-        max_stable_lr=2 / scores.sharpness,
+        max_stable_lr=2 / (scores.sharpness + scores.sharpness_error),
         adam_residual=scores.adam_residual,
         concentration=scores.concentration,
         sharpness_error=scores.sharpness_error,

@@ -27,6 +27,7 @@ from memcurse_cli.reports.heat_map import HeatMap, heat_map
 from memcurse_cli.reports.hessian_picture import drawn_magnitudes
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent, size
 from memcurse_cli.reports.terminal import describe_input
+from memcurse_cli.reports.terminal_structure import at_least
 
 PAIRS_SHOWN = 6
 EIGENVECTORS_SHOWN = 5
@@ -182,9 +183,9 @@ def _groups(screen: Screen, layer: LayerHessianReport, whole: HessianScores) -> 
             Cell(str(order)),
             Cell(_share(scores.trace / whole.trace)),
             Cell(percent(scores.diagonality)),
-            Cell(number(scores.adam_residual)),
+            Cell(at_least(scores.adam_residual, scores.adam_residual_error)),
             Cell(number(scores.concentration)),
-            Cell(number(scores.sharpness)),
+            Cell(at_least(scores.sharpness, scores.sharpness_error)),
             Cell(number(scores.max_stable_lr, 2)),
         ]
 
@@ -233,7 +234,7 @@ _EIGENVECTOR_COLUMNS = [
     Column("eigenvalue"),
     Column("spread", leaves=2),
     Column("groups", align="left", shrinks=True),
-    Column("on eigenvalues of the layer", align="left", shrinks=True, leaves=1),
+    Column("where in the layer", align="left", shrinks=True, leaves=1),
 ]
 
 
@@ -265,7 +266,14 @@ def _seats(vector: TopEigenvector) -> str:
         memory = "|λ|≥1" if seat.time_constant is None else f"τ {number(seat.time_constant)}"
         if seat.weight >= LEAST_WEIGHT:
             said.append(f"#{seat.index} ({memory}) {percent(seat.weight, 2)}")
-    return ", ".join(said) or "none alone"
+    if said:
+        return ", ".join(said)
+    # A scalar that moves several eigenvalues has a name of its own.
+    return ", ".join(
+        f"{one.group}[{one.index}] {percent(one.weight, 2)}"
+        for one in vector.coordinates[:2]
+        if one.weight >= LEAST_WEIGHT
+    )
 
 
 def _meaning(layer: LayerHessianReport, scores: HessianScores) -> Iterator[tuple[str, str]]:

@@ -146,12 +146,17 @@ def _hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
         Cell(name, NAME),
         Cell(str(hessian.order)),
         Cell(percent(hessian.diagonality)),
-        Cell(number(hessian.adam_residual)),
+        Cell(at_least(hessian.adam_residual, hessian.adam_residual_error)),
         Cell(number(hessian.concentration)),
-        Cell(number(hessian.sharpness)),
+        Cell(at_least(hessian.sharpness, hessian.sharpness_error)),
         Cell(ABSENT if rate is None else number(rate, 2)),
         Cell(ABSENT if output is None else percent(output)),
     ]
+
+
+def at_least(value: float, error: float) -> str:
+    """A lower bound is marked where its error shows in the digits."""
+    return f"≥{number(value)}" if error > 0.005 * value else number(value)
 
 
 def _dense_row(name: str, dense: DenseSummary) -> list[Cell]:

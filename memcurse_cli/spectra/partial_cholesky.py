@@ -51,10 +51,10 @@ def partial_cholesky(
     columns: Callable[[Integers], Floats],
     *,
     rank: int,
-    tolerance: float = 1e-6,
+    enough: float = 0.0,
     candidates: int = CANDIDATES,
 ) -> PartialCholesky:
-    """Factorise by the largest pivots until little is left or the rank is reached.
+    """Factorise by the largest pivots until little enough is left or the rank is reached.
 
     The candidates with the largest residuals are taken together. Among them the pivots are chosen
     one by one, and those that the earlier ones explain are left for another round, so that the
@@ -64,14 +64,13 @@ def partial_cholesky(
         diagonal: (N,) the diagonal of H.
         columns: (b,) indices → (N, b) these columns of H.
         rank: the most columns of L.
-        tolerance: the share of tr H that may be left.
+        enough: how much of tr H may be left.
         candidates: columns that are asked for at once.
     """
     order = diagonal.size
     rank = min(rank, order)
     factor = np.empty((order, rank), order="F")
     residual = np.maximum(diagonal, 0.0)
-    enough = tolerance * residual.sum()
     pivots: list[int] = []
     while len(pivots) < rank and residual.sum() > enough:
         count = min(candidates, rank - len(pivots), order)

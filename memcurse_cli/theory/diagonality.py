@@ -16,6 +16,7 @@ Integers = NDArray[np.intp]
 
 TOP = 10  # eigenvectors that `concentration` is averaged over
 SPECTRUM_ORDER = 1500  # the largest block whose every eigenvalue is taken where asked for
+FLAT = 1e-13  # an eigenvalue below this share of the largest one has no direction of its own
 DENSE_ORDER = 600  # above it, a few eigenvalues cost less by Lanczos than by a full solve
 
 
@@ -158,12 +159,20 @@ class DiagonalityTally:
         gram = plain.factor.T @ plain.factor
         off = np.sum(gram**2) - np.sum((diagonal - plain.residual) ** 2)
         self._everywhere += float(np.sum(diagonal**2) + max(off, 0.0))
+        own = None if scalars is None else scalars[None]
+        sharpest = 0.0
         if gram.size:
             values, inner = largest(gram, TOP)
-            values = np.maximum(values, np.finfo(np.float64).tiny)
-            vectors = (plain.factor @ inner) / np.sqrt(values)
-            self._take(values, vectors, None if scalars is None else scalars[None], 0)
-            self._sharpest_possible = max(self._sharpest_possible, values[0] + plain.error)
+            sharpest = float(values[0])
+            known = values > FLAT * sharpest
+            values, vectors = values[known], plain.factor @ inner[:, known]
+            self._take(values, vectors / np.linalg.norm(vectors, axis=0), own, 0)
+        self._sharpest_possible = max(self._sharpest_possible, sharpest + plain.error)
+        steepest = int(np.argmax(diagonal))
+        if diagonal[steepest] > sharpest:  # no eigenvalue is below what one coordinate has
+            alone = np.zeros((diagonal.size, 1))
+            alone[steepest] = 1
+            self._take(diagonal[[steepest]], alone, own, 0)
         # Any one coordinate has the curvature 1.
         value = 1.0 if np.any(diagonal > 0) else 0.0
         if scaled.factor.size:

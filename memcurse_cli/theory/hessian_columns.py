@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.spectra.partial_cholesky import PartialCholesky, partial_cholesky
+from memcurse_cli.theory.diagonality import largest
 from memcurse_cli.theory.hessian_entries import Unit
 from memcurse_cli.theory.pair_moments import PairMoments, finite_pairs, stationary_pairs
 
@@ -23,6 +24,7 @@ Integers = NDArray[np.intp]
 
 FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
 HIGHEST_RANK = 1024
+PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,13 @@ class LargeBlock:
         def scaled_columns(chosen: Integers) -> Floats:
             return inverse[:, None] * self.columns(chosen) * inverse[chosen]
 
-        return FactoredBlock(
-            self.scalars,
-            diagonal,
-            partial_cholesky(diagonal, self.columns, rank=rank),
-            partial_cholesky((root > 0).astype(np.float64), scaled_columns, rank=rank),
-        )
+        # The largest eigenvalue is no smaller than the largest element of the diagonal.
+        enough = PRECISION * float(diagonal.max(initial=0))
+        plain = partial_cholesky(diagonal, self.columns, rank=rank, enough=enough)
+        sharpest = _largest(inverse[:, None] * plain.factor)
+        unit = (root > 0).astype(np.float64)
+        scaled = partial_cholesky(unit, scaled_columns, rank=rank, enough=PRECISION * sharpest)
+        return FactoredBlock(self.scalars, diagonal, plain, scaled)
 
     def diagonal(self) -> Floats:
         """(N,) H_aa, each from its own entries."""
@@ -169,3 +172,10 @@ class LargeBlock:
             stationary_pairs(logs, hessian.autocorrelation, conjugate=False, columns=columns),
             stationary_pairs(logs, hessian.autocorrelation, conjugate=True, columns=columns),
         )
+
+
+def _largest(factor: Floats) -> float:
+    """The largest eigenvalue of L Lᵀ, or 1 where that is more: the least of a scaled Hessian."""
+    if factor.shape[1] == 0:
+        return 1.0
+    return max(1.0, float(largest(factor.T @ factor, 1)[0][0]))

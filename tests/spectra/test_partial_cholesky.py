@@ -32,7 +32,7 @@ def test_what_is_left_is_positive_semidefinite_and_bounds_every_eigenvalue(
     order: int, inner: int, rank: int, candidates: int, seed: int
 ) -> None:
     whole = gram(order, inner, seed)
-    found = of(whole, rank=rank, tolerance=0.0, candidates=candidates)
+    found = of(whole, rank=rank, enough=0.0, candidates=candidates)
     scale = np.trace(whole)
     left = whole - found.factor @ found.factor.T
     assert np.linalg.eigvalsh(left)[0] >= -1e-10 * scale
@@ -49,7 +49,7 @@ def test_one_candidate_at_a_time_is_the_pivoted_cholesky_of_lapack() -> None:
     from scipy.linalg.lapack import dpstrf
 
     whole = gram(30, 40, 0)
-    found = of(whole, rank=30, tolerance=0.0, candidates=1)
+    found = of(whole, rank=30, enough=0.0, candidates=1)
     lower, pivots, rank, _ = dpstrf(whole, lower=1)
     assert found.pivots.tolist() == (pivots[:rank] - 1).tolist()
     wanted = np.zeros((30, 30))
@@ -59,7 +59,7 @@ def test_one_candidate_at_a_time_is_the_pivoted_cholesky_of_lapack() -> None:
 
 def test_a_low_rank_is_found_out() -> None:
     whole = gram(200, 7, 1)
-    found = of(whole, rank=100)
+    found = of(whole, rank=100, enough=1e-6 * np.trace(whole))
     assert found.factor.shape[1] <= 8
     assert_allclose(found.factor @ found.factor.T, whole, atol=1e-6 * np.trace(whole))
 
@@ -68,14 +68,14 @@ def test_many_candidates_choose_nearly_as_well_as_one() -> None:
     """Decaying exponentials, the rows of a Hessian of long memories: 40 columns of 300."""
     rates = np.sort(np.random.default_rng(2).uniform(0.001, 0.3, 300))
     whole = 1 / (rates[:, None] + rates[None, :])
-    alone = of(whole, rank=6, tolerance=0.0, candidates=1).error
-    together = of(whole, rank=6, tolerance=0.0, candidates=64).error
+    alone = of(whole, rank=6, enough=0.0, candidates=1).error
+    together = of(whole, rank=6, enough=0.0, candidates=64).error
     assert together < 5 * alone
 
 
-def test_the_tolerance_is_the_share_of_the_trace_that_is_left() -> None:
+def test_no_more_columns_than_it_takes() -> None:
     whole = gram(100, 100, 3, spread=0.5)
-    loose = of(whole, rank=100, tolerance=0.3)
+    loose = of(whole, rank=100, enough=0.3 * np.trace(whole))
     assert loose.error <= 0.3 * np.trace(whole)
     assert loose.factor.shape[1] < 100
 

@@ -83,21 +83,25 @@ def real_axis(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
 LAYERS = (polar, conjugate_pairs, coupled, channels, shared_between_channels, real_axis)
 
 
+def parts(layer: Layer) -> tuple[Projection, ...]:
+    """Every element of B, C and D on its own."""
+    outputs, inputs = len(layer.readout), layer.readin.shape[1]
+    columns = inputs if layer.channel is None else int(layer.channel.max()) + 1
+    return (
+        projection("B", layer.readin.shape, 1j),
+        projection("B", layer.readin.shape),
+        projection("C", layer.readout.shape),
+        projection("C", layer.readout.shape, 2j),
+        projection("D", (outputs, columns)),
+    )
+
+
 def with_projections(make: Callable[..., Layer]) -> Callable[..., Layer]:
     """The same layer with real and imaginary parts of B and C and with D."""
 
     def every(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
         layer = make(radius)
-        outputs, inputs = len(layer.readout), layer.readin.shape[1]
-        columns = inputs if layer.channel is None else int(layer.channel.max()) + 1
-        parts = (
-            projection("B", layer.readin.shape, 1j),
-            projection("B", layer.readin.shape),
-            projection("C", layer.readout.shape),
-            projection("C", layer.readout.shape, 2j),
-            projection("D", (outputs, columns)),
-        )
-        return replace(layer, projections=parts)
+        return replace(layer, projections=parts(layer))
 
     every.__name__ = f"{make.__name__}_and_projections"
     return every

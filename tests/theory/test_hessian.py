@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,8 +92,9 @@ def test_the_outputs_second_moment(make: Callable[[], Layer]) -> None:
     assert finite == pytest.approx(expected(response, MIXTURE, 40)[0, 0], rel=1e-12)
 
 
-def test_a_long_horizon_approaches_an_infinite_one() -> None:
-    layer = layers.coupled()
+@pytest.mark.parametrize("make", [layers.coupled, layers.with_projections(layers.coupled)])
+def test_a_long_horizon_approaches_an_infinite_one(make: Callable[[], Layer]) -> None:
+    layer = make()
     for autocorrelation in INPUTS:
         ((limit,),) = (b.hessians for b in blocks_of(layer, autocorrelation))
         errors = []
@@ -320,11 +322,17 @@ def test_positive_semidefinite_and_scaled_by_the_square_of_b(
     seed: int, size: int, rho: float, horizon: int | None, scale: float
 ) -> None:
     generator = np.random.default_rng(seed)
+    autocorrelation = Autocorrelation.from_rho(rho)
     logs = np.log(generator.uniform(0.05, 0.99, size)) + 1j * generator.uniform(-3, 3, size)
     groups = (group(generator.normal(size=size)), group(1j * generator.normal(size=size)))
     readin = generator.normal(size=(size, 2)) + 1j * generator.normal(size=(size, 2))
     readout = generator.normal(size=(2, size)) + 1j * generator.normal(size=(2, size))
-    autocorrelation = Autocorrelation.from_rho(rho)
+    layer = Layer(logs, np.zeros(size, complex), groups, readin, readout)
+    whole = replace(layer, projections=layers.parts(layer))
+    ((found,),) = (blocks.hessians for blocks in blocks_of(whole, autocorrelation, horizon))
+    assert np.array_equal(found, found.T)
+    assert np.linalg.eigvalsh(found)[0] >= -1e-10 * np.abs(found).max()
+    assert np.all(np.diag(found) >= 0)
     one, other = (
         blocks_of(
             Layer(logs, np.zeros(size, complex), groups, factor * readin, readout),

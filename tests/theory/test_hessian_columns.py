@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 from theory import layers
 from theory.impulse_hessian import Layer, group
 
+from memcurse_cli.spectra.partial_cholesky import PartialCholesky
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.diagonality import DiagonalityTally, diagonality_scores
 from memcurse_cli.theory.hessian import LayerHessian
@@ -117,6 +118,17 @@ def test_a_finite_sequence_has_no_more_directions_than_steps() -> None:
     assert found.plain.factor.shape[1] <= 20
     assert found.scaled.factor.shape[1] <= 20
     assert found.scaled.error < 1e-6
+
+
+def test_a_part_that_the_factor_misses_has_the_curvature_of_its_steepest_coordinate() -> None:
+    diagonal = np.array([2.0, 3.0, 1.0])
+    nothing = PartialCholesky(np.zeros((3, 2)), diagonal, np.arange(2))
+    tally = DiagonalityTally()
+    tally.add_factored(diagonal, nothing, nothing)
+    scores = tally.scores()
+    assert scores is not None
+    assert (scores.sharpness, scores.sharpness_error) == (3, 3)
+    assert (scores.diagonality, scores.concentration) == (1, 1)
 
 
 def test_what_leaves_the_range_of_a_float_is_refused() -> None:
