@@ -10,7 +10,7 @@ from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.theory.dense import EIGENBASIS_CONDITION
 from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian, dense_hessian_scores
 from memcurse_cli.theory.dense_hessian_horizon import GRAM_ORDER
-from memcurse_cli.theory.dense_stationary import remembered_lags
+from memcurse_cli.theory.dense_stationary import cost_of_lags, remembered_lags
 
 LARGEST = 512  # units; its Hessian has an order of 262,144
 BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
@@ -104,7 +104,7 @@ def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Setti
     else:
         cost = (PRODUCTS + PRODUCTS_OF_TEN) * STEIN_PRODUCTS * 2.0 * size**3
         if recurrence.eigenbasis.condition >= EIGENBASIS_CONDITION:
-            cost += 4.0 * size**3 * remembered_lags(dynamics.matrix)
+            cost += cost_of_lags(size, remembered_lags(dynamics.matrix))
     if cost <= BUDGET:
         return None
     return "it takes long for a matrix of this size; `memcurse hessian` takes that time"

@@ -14,6 +14,7 @@ The input starts stationary: a first innovation of variance 1, then innovations 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,10 @@ from memcurse_cli.theory.moments import Readout
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
-ENTRY_ELEMENTS = 1e7  # elements of the powers of A, up to which every entry is computed
+ENTRY_ELEMENTS = 3e7  # elements of the powers of A that are held at once
+STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed
 ENTRY_FLOPS = 1e10  # what every entry may cost: a second
+SOLE_FLOPS = 2e11  # the same where there is no other way
 TOTAL_FLOPS = 5e10  # what the total may cost
 CHUNK = 2**20  # elements of a table over pairs of times that are held at once
 
@@ -75,9 +78,11 @@ def finite_dense_sensitivity(
         read_at: at the last step, or the mean over every one.
     """
     size = matrix.shape[0]
+    inputs = size if readin is None else readin.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
-        small = horizon * size**2 <= ENTRY_ELEMENTS
-        if small and 3 * (size * horizon) ** 2 <= ENTRY_FLOPS:
+        cost = 3 * (size * horizon) ** 2
+        small = horizon * size * inputs <= STATE_ELEMENTS
+        if small and cost <= (SOLE_FLOPS if basis is None else ENTRY_FLOPS):
             return DenseSensitivity.of_entries(
                 *entries_within_horizon(matrix, readin, autocorrelation, horizon, read_at)
             )
@@ -109,9 +114,6 @@ def entries_within_horizon(
         readout: (outputs, n) C for E‖dy/dA_ij‖² of y = C h, or None for h itself.
     """
     identity = np.eye(matrix.shape[0])
-    seen = identity if readout is None else readout.T
-    # Row i of every (A^k)ᵀCᵀ, and row j of every answer.
-    powers = np.ascontiguousarray(_answers(matrix.T, seen, 0.0, horizon).transpose(1, 0, 2))
     second_moment = np.zeros(matrix.shape[0])
     states = []
     for weight, rho in autocorrelation:
@@ -121,7 +123,29 @@ def entries_within_horizon(
         )
         rows = np.ascontiguousarray(answers.transpose(1, 0, 2))
         states.append((weight, rho, _Products(rows, rows)))
-    return second_moment, _sum_over_times(_Products(powers, powers), states, horizon, read_at)
+    seen = identity if readout is None else readout.T
+    entries = np.zeros(matrix.shape)
+    for units, powers in _powers_by_unit(matrix, seen, horizon):
+        entries[units] = _sum_over_times(_Products(powers, powers), states, horizon, read_at)
+    return second_moment, entries
+
+
+def _powers_by_unit(matrix: Floats, seen: Floats, horizon: int) -> Iterator[tuple[slice, Floats]]:
+    """(units, T, outputs) the rows i of every ``(A^k)ᵀCᵀ``, as many units at once as memory holds.
+
+    The powers themselves are held where C is the identity, else C A^k for every k.
+    """
+    size, outputs = seen.shape
+    if outputs < size:
+        answers = _answers(matrix.T, seen, 0.0, horizon)
+        yield slice(0, size), np.ascontiguousarray(answers.transpose(1, 0, 2))
+        return
+    step = max(1, int(ENTRY_ELEMENTS // (horizon * size)))
+    for start in range(0, size, step):
+        units = slice(start, min(start + step, size))
+        # Column i of A^k is A^k e_i: no other column is needed for it.
+        columns = _answers(matrix, np.ascontiguousarray(np.eye(size)[:, units]), 0.0, horizon)
+        yield units, np.ascontiguousarray((seen.T @ columns).transpose(2, 0, 1))
 
 
 def _total(
@@ -160,7 +184,7 @@ def _sum_over_times(
     horizon: int,
     read_at: Readout,
 ) -> Floats:
-    """(units, units) Σ_{t,t'} L_i(T-1-t, T-1-t') C_j(t, t'), for 0 < t, t' < T.
+    """(observed units, units) Σ_{t,t'} L_i(T-1-t, T-1-t') C_j(t, t'), for 0 < t, t' < T.
 
     The innovation at step r is k = t - r and k' = t' - r steps old, so that C sums the products
     P(k, k') along diagonals, the first innovation with weight 1 and the others with 1-ρ²:
@@ -170,8 +194,8 @@ def _sum_over_times(
     The mean over every step sums C along its diagonals once more. Both tables are symmetric, so
     t' <= t is enough.
     """
-    units = observed.first.shape[0]
-    total = np.zeros((units, units))
+    units = states[0][2].first.shape[0]
+    total = np.zeros((observed.first.shape[0], units))
     last = horizon - 1
     observed = _Products(observed.first[:, :last], observed.second[:, :last]).reversed()
     sums = [np.zeros((units, 0)) for _ in states]
@@ -196,7 +220,8 @@ def _sum_over_times(
                 earlier = covariance[:, row - start, : row + 1].copy()
         rows = np.arange(start, stop)
         covariance[:, rows - start, rows] *= 0.5  # the others stand for their mirror images too
-        total += 2 * observed.rows(start, stop).reshape(units, -1) @ covariance.reshape(units, -1).T
+        seen = observed.rows(start, stop).reshape(len(total), -1)
+        total += 2 * seen @ covariance.reshape(units, -1).T
     return total / horizon if read_at == "every" else total
 
 

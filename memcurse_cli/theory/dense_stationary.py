@@ -25,7 +25,9 @@ from memcurse_cli.theory.moments import one_minus_exp
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
-LAG_FLOPS = 2e11  # what a sum over lags may cost: seconds on two cores
+LAG_FLOPS = 4e11  # what a sum over lags may cost: seconds on two cores
+SLOWER = 8  # times a matrix-matrix product, what an operation of a matrix-vector product takes
+POWER_ELEMENTS = 2e7  # elements of the powers of A that are kept
 SETTLED = 1e-17  # a doubling that adds less has added nothing
 HALVINGS = 55  # lags are summed until A^d has halved so often, and is below rounding
 
@@ -131,25 +133,68 @@ def sensitivity_by_lags(
             return DenseSensitivity.of_state(np.diag(covariance), reason)
         seen = identity if readout is None else readout.T @ readout
         left, right = _summed_powers(matrix.T, seen), covariance
-        entries = np.outer(np.diag(left), np.diag(right))
-        for lag in range(1, math.ceil(lags) + 1):
-            left = left @ matrix
-            right = matrix @ right
-            for rho, answer in carried:
-                right = right + rho**lag * answer
-            entries += 2 * np.outer(np.diag(left), np.diag(right))
+        entries = -np.outer(np.diag(left), np.diag(right))
+        entries += 2 * _summed_products(matrix, left, right, carried, math.ceil(lags) + 1)
     return DenseSensitivity.of_entries(np.diag(covariance), entries)
+
+
+def _summed_products(
+    matrix: Floats, left: Floats, right: Floats, carried: list[tuple[float, Floats]], lags: int
+) -> Floats:
+    """(n, n) ``Σ_{d < lags} (L A^d)_ii (A^d R + Σ_{k=1..d} ρ^k A^(d-k) Y)_jj``.
+
+    A diagonal of a product of two matrices costs n², not n³: with s powers of A at hand, every
+    s-th product alone is formed.
+    """
+    size, stride = len(matrix), _stride(len(matrix), lags)
+    powers = np.empty((stride, size, size))
+    powers[0] = np.eye(size)
+    for step in range(1, stride):
+        powers[step] = powers[step - 1] @ matrix
+    leap = powers[-1] @ matrix
+    rows = np.ascontiguousarray(powers.transpose(1, 0, 2))  # (i, step, k) of (A^step)_ik
+    columns = np.ascontiguousarray(powers.transpose(2, 0, 1))  # (i, step, k) of (A^step)_ki
+    answers = [answer for _, answer in carried]
+    echoes = [np.zeros(size) for _ in carried]
+    total = np.zeros((size, size))
+    for start in range(0, lags, stride):
+        count = min(stride, lags - start)
+        seen = (columns[:, :count] @ left[:, :, None])[..., 0]
+        state = (rows[:, :count] @ right.T[:, :, None])[..., 0]
+        for index, (rho, _) in enumerate(carried):
+            driven = (rows[:, :count] @ answers[index].T[:, :, None])[..., 0]
+            for step in range(count):
+                state[:, step] += echoes[index]
+                echoes[index] = rho * (echoes[index] + driven[:, step])
+            answers[index] = leap @ answers[index]
+        total += seen @ state.T
+        left, right = left @ leap, leap @ right
+    return total
+
+
+def _stride(size: int, lags: int) -> int:
+    """How many powers of A are kept: as many as products are formed, where memory allows."""
+    return max(1, min(math.isqrt(lags), lags, int(POWER_ELEMENTS // size**2)))
 
 
 def remembered_lags(matrix: Floats) -> float:
     """After how many lags A^d is negligible, or inf where summing so many costs too much."""
+    size = len(matrix)
     period, power = 1, matrix
     with np.errstate(over="ignore", invalid="ignore"):
         while not float(np.sum(power**2)) <= 0.25:
             period, power = 2 * period, power @ power
-            if 4 * matrix.shape[0] ** 3 * HALVINGS * period > LAG_FLOPS:
+            if cost_of_lags(size, HALVINGS * period) > LAG_FLOPS:
                 return math.inf
     return HALVINGS * period
+
+
+def cost_of_lags(size: int, lags: float) -> float:
+    """How many floating-point operations a sum over so many lags takes."""
+    if math.isinf(lags):
+        return math.inf
+    stride = _stride(size, int(lags))
+    return 2 * (stride + 3 * lags / stride) * size**3 + SLOWER * 6 * lags * size**2
 
 
 def _summed_powers(matrix: Floats, source: Floats) -> Floats:

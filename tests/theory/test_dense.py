@@ -19,6 +19,7 @@ from theory.matrices import (
     with_eigenvalues,
 )
 
+from memcurse_cli.theory import dense_stationary
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure
 from memcurse_cli.theory.dense_horizon import finite_dense_sensitivity
@@ -104,6 +105,17 @@ def test_the_mean_over_a_long_sequence_has_the_limit_in_it(name: str) -> None:
         summed = finite_dense_sensitivity(matrix, None, readin, autocorrelation, 500, "every")
         assert_allclose(found.per_entry, summed.per_entry, rtol=1e-10)
         assert_allclose(found.second_moment, summed.second_moment, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kept", [1, 3, 10**7])
+def test_powers_a_few_at_a_time_give_the_same(kept: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = MATRICES["defective"]
+    monkeypatch.setattr(dense_stationary, "POWER_ELEMENTS", kept * matrix.size)
+    readin = readin_of(matrix)
+    for autocorrelation in INPUTS:
+        wanted = sums(matrix, readin, autocorrelation, LONG)
+        lags = remembered_lags(matrix)
+        assert_is(sensitivity_by_lags(matrix, readin, autocorrelation, lags), *wanted, 1e-10)
 
 
 def test_without_a_readin_every_state_is_driven_alone() -> None:
