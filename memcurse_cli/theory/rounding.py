@@ -70,4 +70,6 @@ def rounding_error(
     """
     unit = spacing(values, dtype)
     fits = np.isfinite(unit)
-    return np.where(fits, np.sqrt(relative_sensitivity / 12) * np.where(fits, unit, 1.0), np.inf)
+    exact = unit == 0  # nothing moves, however sensitive the state is
+    kappa = np.where(exact, 0.0, relative_sensitivity)
+    return np.where(fits, np.sqrt(kappa / 12) * np.where(fits, unit, 1.0), np.inf)

@@ -92,3 +92,8 @@ def test_the_state_moves_as_predicted_when_its_eigenvalue_is_stored(dtype: Dtype
     )
     predicted = rounding_error(kappa, eigenvalues, dtype) ** 2
     assert np.mean(measured) == pytest.approx(np.mean(predicted), rel=0.15)
+
+
+def test_a_value_that_a_type_holds_exactly_loses_nothing_even_where_sensitivity_diverges() -> None:
+    zeros = np.zeros(2)
+    assert np.array_equal(rounding_error(np.array([np.inf, 1.0]), zeros, "int8"), zeros)

@@ -1,0 +1,50 @@
+"""A callback for PyTorch Lightning.
+
+from memcurse_cli.integrations.lightning import MemcurseCallback
+trainer = lightning.Trainer(callbacks=[MemcurseCallback(every=500, horizon=1024)])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memcurse_cli.integrations.monitor import Monitor
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+else:
+    try:
+        from lightning.pytorch import Callback
+    except ImportError:  # the package's older name
+        from pytorch_lightning import Callback
+
+
+class MemcurseCallback(Callback):
+    """Logs `memcurse_cli.diagnosis.scalars` of the module's weights while it trains.
+
+    Args:
+        every: optimizer steps between two inspections.
+        prefix: stands before the name of every scalar.
+        options: as `memcurse_cli.inspect` takes them, ``horizon`` above all.
+    """
+
+    def __init__(self, every: int = 500, *, prefix: str = "memcurse/", **options: Any) -> None:
+        super().__init__()
+        self._monitor = Monitor(every, prefix, options)
+
+    @property
+    def report(self) -> Any:
+        """The last report, or None."""
+        return self._monitor.report
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *arguments: Any, **named: Any
+    ) -> None:
+        """Inspect after the optimizer's step, on the first process only."""
+        step = trainer.global_step
+        if not trainer.is_global_zero or not self._monitor.due(step):
+            return
+        rates = [group["lr"] for one in trainer.optimizers for group in one.param_groups]
+        found = self._monitor.measure(pl_module.state_dict(), step, max(rates, default=None))
+        for logger in trainer.loggers:
+            logger.log_metrics(found, step=step)

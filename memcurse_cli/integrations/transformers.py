@@ -1,0 +1,50 @@
+"""A callback for the Trainer of Hugging Face transformers.
+
+from memcurse_cli.integrations.transformers import MemcurseCallback
+trainer.add_callback(MemcurseCallback(trainer, every=500, horizon=1024))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+
+from memcurse_cli.integrations.monitor import Monitor
+
+
+class MemcurseCallback(TrainerCallback):
+    """Logs `memcurse_cli.diagnosis.scalars` of the model's weights through the Trainer.
+
+    They stand in ``trainer.state.log_history`` and reach every logger that the Trainer reports to.
+
+    Args:
+        trainer: the Trainer that it is added to.
+        every: optimizer steps between two inspections.
+        prefix: stands before the name of every scalar.
+        options: as `memcurse_cli.inspect` takes them, ``horizon`` above all.
+    """
+
+    def __init__(
+        self, trainer: Trainer, every: int = 500, *, prefix: str = "memcurse/", **options: Any
+    ) -> None:
+        self._trainer = trainer
+        self._monitor = Monitor(every, prefix, options)
+
+    @property
+    def report(self) -> Any:
+        """The last report, or None."""
+        return self._monitor.report
+
+    def on_step_end(
+        self, args: Any, state: Any, control: Any, model: Any = None, **named: Any
+    ) -> Any:
+        """Inspect after the optimizer's step, on the first process only."""
+        step = state.global_step
+        if model is not None and state.is_world_process_zero and self._monitor.due(step):
+            schedule = named.get("lr_scheduler")
+            rates = [args.learning_rate] if schedule is None else schedule.get_last_lr()
+            found = self._monitor.measure(model.state_dict(), step, max(rates))
+            if found:
+                self._trainer.log(found)
+        return control
