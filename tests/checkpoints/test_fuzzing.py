@@ -15,6 +15,7 @@ from checkpoints.fuzzing import FUZZ, changed, survives
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save as save_safetensors
+from safetensors.torch import save as save_torch
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
@@ -39,6 +40,12 @@ def valid(kind: str) -> bytes:
         return save_safetensors(arrays, {"format": "pt"})
     if kind in ("zip", "legacy"):
         torch.save(checkpoint, buffer, _use_new_zipfile_serialization=kind == "zip")
+    elif kind == "deepspeed":
+        ranks = {"ds_version": "0.16.2", "mp_world_size": 2, "param_shapes": [{"w": (3, 3)}]}
+        torch.save({"module": state, **ranks}, buffer)
+    elif kind == "float8":
+        matrix = torch.ones(4, 4).to(torch.float8_e4m3fn)
+        return save_torch({"w": matrix, "w_scale": torch.ones(4, 1), "v": matrix.clone()})
     elif kind == "module":
         torch.save(torch.nn.GRU(2, 2), buffer)
     elif kind == "torchscript":
@@ -58,6 +65,8 @@ def valid(kind: str) -> bytes:
 
 KINDS = (
     "safetensors",
+    "float8",
+    "deepspeed",
     "zip",
     "legacy",
     "module",

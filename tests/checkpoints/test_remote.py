@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import torch
 from checkpoints.fuzzing import FUZZ
 from checkpoints.web import Web, serving, unused_port
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
@@ -370,6 +371,26 @@ def test_ranges_in_any_order_are_those_of_the_file(
             assert file.read(offset, length) == content[offset : offset + length]
         with pytest.raises(CheckpointError, match="the file ends at byte"):
             file.read(size, 1)
+
+
+def test_no_answer_of_a_server_is_believed_unseen(tmp_path: Path) -> None:
+    save_file({"w": np.ones((100, 100))}, tmp_path / "a.safetensors")
+    numbers = st.sampled_from(["0", "-1", "65535", "80071", "80072", "9" * 30, "*", "٣", ""])
+    places = st.builds("{} {}-{}/{}".format, st.sampled_from(["bytes", "x"]), *[numbers] * 3)
+    with serving(tmp_path) as web:
+
+        @settings(FUZZ, max_examples=60)
+        @given(places | st.text("bytes 0123456789-/*", min_size=1))
+        def answers(place: str) -> None:
+            web.place = place.encode("ascii", "ignore").decode()
+            # Whatever was read is what the file holds; nothing else than the one error is raised.
+            with (
+                contextlib.suppress(CheckpointError),
+                open_checkpoint(web.url("a.safetensors")) as store,
+            ):
+                assert (store.read("w") == 1).all()
+
+        answers()
 
 
 def test_reading_on_costs_one_request_for_each_stretch() -> None:

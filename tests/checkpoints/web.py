@@ -20,6 +20,7 @@ class Web(ThreadingHTTPServer):
     Attributes:
         fault: how to misbehave: ``no ranges``, ``wrong range``, ``short``, ``endless``, ``gzip``,
             ``silent``, ``no length``, a number for that status, or "" for not at all.
+        place: the Content-Range of every answer, instead of the right one.
         moved: paths that redirect to others, each a path or a URL.
         sent: the bytes of content sent.
         asked: the path of every request.
@@ -29,7 +30,7 @@ class Web(ThreadingHTTPServer):
 
     def __init__(self, root: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.root, self.fault = root, ""
+        self.root, self.fault, self.place = root, "", ""
         self.moved: dict[str, str] = {}
         self.sent = 0
         self.asked: list[str] = []
@@ -81,6 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         part = content[first : last + 1]
         place = {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
+        if self.server.place:
+            place = {"Content-Range": self.server.place}
         if fault == "wrong range" and first:
             place = {"Content-Range": f"bytes 0-{last - first}/{len(content)}"}
         if fault == "gzip":
