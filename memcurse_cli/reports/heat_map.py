@@ -66,10 +66,10 @@ def heat_map(screen: Screen, drawn: HeatMap, *, coloured: bool) -> Iterator[Text
     room = screen.width - margin - len(drawn.groups) - 2
     sizes = np.diff(drawn.boundaries)
     lines = _share(sizes, max(len(sizes), min(WIDEST, room) // 2))
-    shrunk = _pool(drawn.values, drawn.boundaries, 2 * lines)
-    top = float(drawn.values.max(initial=0))
-    if top <= 0:
+    if not np.any(drawn.values):
         return
+    shrunk = _pool(drawn.values, drawn.boundaries, 2 * lines)
+    top = float(shrunk.max())
     with np.errstate(divide="ignore"):
         height = np.clip(1 + np.log10(shrunk / top) / drawn.decades, 0, 1)
     bar = "|" if screen.ascii_only else "│"
@@ -106,18 +106,24 @@ def _share(sizes: NDArray[np.intp], lines: int) -> NDArray[np.intp]:
 
 
 def _pool(values: Floats, boundaries: Sequence[int], counts: NDArray[np.intp]) -> Floats:
-    """The largest value under each cell of the screen, whose borders are the groups' borders."""
+    """The root mean square under each cell of the screen, whose borders are the groups'.
+
+    The largest value would paint over all that is not an extreme.
+    """
+    scale = float(values.max())
+    squares = (values / scale) ** 2
     starts, ends = [], []
     for start, end, count in zip(boundaries, boundaries[1:], counts.tolist(), strict=False):
         edges = start + np.arange(count + 1) * (end - start) / count
         starts.extend(np.floor(edges[:-1]).astype(int).tolist())
         ends.extend(np.ceil(edges[1:]).astype(int).tolist())
     rows = np.stack(
-        [values[start:end].max(axis=0) for start, end in zip(starts, ends, strict=True)]
+        [squares[start:end].mean(axis=0) for start, end in zip(starts, ends, strict=True)]
     )
-    return np.stack(
-        [rows[:, start:end].max(axis=1) for start, end in zip(starts, ends, strict=True)], axis=1
+    pooled = np.stack(
+        [rows[:, start:end].mean(axis=1) for start, end in zip(starts, ends, strict=True)], axis=1
     )
+    return np.asarray(scale * np.sqrt(pooled))
 
 
 def _scale(

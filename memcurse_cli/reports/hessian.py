@@ -212,7 +212,12 @@ def _pairs(screen: Screen, layer: LayerHessianReport) -> Iterator[Text]:
     """Where ‖H‖² lies, and which groups interact the most."""
     largest = [pair for pair in layer.pairs if pair.norm_share >= LEAST_SHARE][:PAIRS_SHOWN]
     shown = largest or list(layer.pairs[:1])
-    rest = [pair for pair in layer.pairs if pair not in shown and pair.mean_correlation]
+    several = {group.name for group in layer.groups if group.size > 1}
+    rest = [
+        pair
+        for pair in layer.pairs
+        if pair not in shown and pair.mean_correlation and {pair.first, pair.second} <= several
+    ]
     rest.sort(key=lambda pair: -(pair.mean_correlation or 0))
     shown += rest[: max(2, PAIRS_SHOWN - len(shown))]
     rows = [
