@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from theory.impulse_hessian import expected
+from theory.impulse_hessian import expected, group
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
 
 from memcurse_cli.spectra import lanczos
@@ -19,6 +19,7 @@ from memcurse_cli.theory import dense_hessian_horizon
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian, dense_hessian_scores
 from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.hessian import LayerHessian
 from memcurse_cli.theory.moments import Readout
 
 Floats = NDArray[np.float64]
@@ -131,6 +132,52 @@ def test_the_output(horizon: int | None) -> None:
             )
             wanted = expected(jacobian, autocorrelation, horizon if read_at == "every" else None)
             assert found.output_second_moment == pytest.approx(wanted[0, 0], rel=1e-10)
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+@pytest.mark.parametrize("horizon", [None, 12])
+def test_a_diagonal_matrix_has_the_hessian_of_a_diagonal_layer_in_it(
+    horizon: int | None, autocorrelation: Autocorrelation
+) -> None:
+    values = np.array([0.9, -0.5, 0.3, 0.1])
+    b, c = channels(np.diag(values), 2, 3)
+    basis = eigenbasis(np.diag(values))
+    dense = dense_hessian(
+        np.diag(values), basis, b, c, autocorrelation=autocorrelation, horizon=horizon
+    )
+    (blocks,) = LayerHessian(
+        np.log(values.astype(complex)),
+        np.zeros(4, complex),
+        [group(np.ones(4))],
+        b.astype(complex),
+        c.astype(complex),
+        autocorrelation=autocorrelation,
+        horizon=horizon,
+    ).blocks()
+    places = np.arange(4) * 5
+    inside = formed(dense)[np.ix_(places, places)]
+    assert_allclose(inside, blocks.hessians[0], atol=1e-10 * inside.max())
+    outputs = float(blocks.output_second_moments.sum())
+    assert dense.output_second_moment == pytest.approx(outputs, rel=1e-10)
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+def test_a_long_horizon_is_an_infinite_one(autocorrelation: Autocorrelation) -> None:
+    matrix = MATRICES["contracting"]
+    b, c = channels(matrix, 2, 1)
+    limit, last = (
+        dense_hessian(
+            matrix,
+            eigenbasis(matrix),
+            b,
+            c,
+            autocorrelation=autocorrelation,
+            horizon=horizon,
+            read_at="last",
+        )
+        for horizon in (None, 200)
+    )
+    assert_is(last, formed(limit), 1e-12)
 
 
 def test_automatic_differentiation() -> None:
