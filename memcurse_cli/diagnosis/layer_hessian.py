@@ -300,4 +300,4 @@ def _left_out(recurrence: Recurrence) -> str | None:
     missing = [matrix for matrix in ("B", "C") if matrix not in covered]
     if not missing:
         return None
-    return f"no {' and no '.join(missing)} is stored for it, or it cannot be told apart"
+    return f"no parameter of {' or '.join(missing)} was found"
