@@ -1,6 +1,7 @@
 """`memcurse` and `python -m memcurse_cli`: run the app and turn every ending into an exit code.
 
-0 done and passed, 1 a check found a violation, 2 bad usage or an input that cannot be read.
+0 done and passed, 1 a check found a violation, 2 bad usage or an input that cannot be read. Python
+itself would end with 1 on an uncaught exception, which must never pass for a violation.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def run(arguments: list[str]) -> int:
         # Outside its standalone mode Typer returns the code of an interrupt without a word.
         return _interrupted() if code == INTERRUPTED else code
     except MemcurseError as error:
+        _show_traceback(arguments)
         return _fail(str(error))
     except Exit as ending:
         return ending.exit_code
@@ -54,13 +56,25 @@ def run(arguments: list[str]) -> int:
             command = context.command_path if context is not None else "memcurse"
             if not usage():  # no arguments at all: the help has been shown
                 return BAD_INPUT
-            return _fail(f"{usage().rstrip('.')}; see '{command} --help'")
-        if "MEMCURSE_DEBUG" in os.environ:
-            raise
+            from memcurse_cli.commands.defaults import origin_of
+
+            origin = origin_of(error)
+            return _fail(
+                f"{origin}: " * bool(origin) + f"{usage().rstrip('.')}; see '{command} --help'"
+            )
+        _show_traceback(arguments)
         return _fail(
             f"internal error, {type(error).__name__}: {error}; please report it with the "
-            "traceback that MEMCURSE_DEBUG=1 shows"
+            "traceback that --debug shows"
         )
+
+
+def _show_traceback(arguments: list[str]) -> None:
+    """The traceback of the error at hand, where --debug or MEMCURSE_DEBUG asks for it."""
+    if "--debug" in arguments or os.environ.get("MEMCURSE_DEBUG", "0") != "0":
+        import traceback
+
+        traceback.print_exc()
 
 
 def _interrupted() -> int:

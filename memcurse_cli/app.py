@@ -18,6 +18,7 @@ COMMANDS = {
     "hessian": "The curvature of the loss: which parameters couple, and what Adam can mend.",
     "families": "List the recurrent families that are recognised, and by what.",
     "formats": "List the checkpoint formats that are read, and by what each is recognised.",
+    "schema": "Print the JSON Schema of what memcurse writes with --json.",
     "train": "Train a small network on the linear teacher-student task and save it.",
 }
 
@@ -49,12 +50,28 @@ class LazyGroup(TyperGroup):
         """The command that was called, imported now."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
-            single = typer.Typer(
-                add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
-            )
-            single.command(name=name, no_args_is_help=False)(load(name))
-            command = typer.main.get_command(single)
+            from memcurse_cli.commands.common import prepare
+
+            command = build(name)
+            prepare(name, command, load(name), rest, all_options)
         return name, command, rest
+
+
+def build(name: str) -> Any:
+    """A command as Typer makes it of its function."""
+    single = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
+    )
+    single.command(name=name, no_args_is_help=False)(load(name))
+    return typer.main.get_command(single)
+
+
+def all_options() -> dict[str, dict[str, Any]]:
+    """The options of every command that settings may set, by command and name."""
+    from memcurse_cli.commands.defaults import UNCONFIGURABLE, configurable
+
+    names = [name for name in COMMANDS if name not in UNCONFIGURABLE]
+    return {name: configurable(name, build(name).params) for name in names}
 
 
 def _listed() -> None:

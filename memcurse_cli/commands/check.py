@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memcurse_cli.commands.check_input import load_baseline, read_reports
+from memcurse_cli.commands.defaults import settings_of
 from memcurse_cli.commands.options import (
     AssumeOption,
     AutocorrelationOption,
@@ -132,13 +133,6 @@ def check(
         float | None,
         typer.Option(metavar="X", help="By how much a figure may be worse.", show_default="0.05"),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Settings, instead of the nearest memcurse.toml or pyproject.toml.",
-        ),
-    ] = None,
     output_format: Annotated[
         str, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}.")
     ] = FORMATS[0],
@@ -189,7 +183,7 @@ def check(
             where="--format",
             remedy=f"give one of {', '.join(FORMATS)}",
         )
-    file = _settings_file(config)
+    file = settings_of(context)
     options = from_options(
         {
             "max-step-effect": max_step_effect,
@@ -245,12 +239,6 @@ def check(
     emit(_text(outcome, chosen, output), output)
     if not outcome.passed and not exit_zero:
         raise typer.Exit(VIOLATION)
-
-
-def _settings_file(config: Path | None) -> SettingsFile | None:
-    from memcurse_cli.diagnosis.configuration import find_settings, read_settings
-
-    return find_settings() if config is None else read_settings(config)
 
 
 def _policy(file: SettingsFile | None, options: RuleSet, allow_missing: bool | None) -> Policy:

@@ -22,6 +22,9 @@ SCOPES = ("layers", "families")
 NUMBERS = tuple(kind.name for kind in KINDS if kind.name != MAX_VERDICT and "." not in kind.name)
 LIMITS = (MAX_VERDICT, *NUMBERS, MAX_ROUNDING_ERROR)
 COUNT = "max-unstable"
+KEYS = (*LIMITS, *CODES, ALLOW_MISSING, TOLERANCE, OVERRIDES)
+"""What the table may hold."""
+
 CODE = re.compile(r"MC\d{0,3}\Z")
 LIMITING_VERDICTS = VERDICTS[:-1]
 
@@ -35,7 +38,7 @@ def table(file: SettingsFile) -> Mapping[str, Any]:
     found = file.values.get(CHECK, {})
     if not isinstance(found, dict):
         raise file.wrong(f"{CHECK} is not a table", CHECK, remedy=f"write [{CHECK}] above its keys")
-    _require_known(file, found, (*LIMITS, *CODES, ALLOW_MISSING, TOLERANCE, OVERRIDES), CHECK)
+    _require_known(file, found, KEYS, CHECK)
     return found
 
 

@@ -1,0 +1,256 @@
+"""Defaults of options: the environment, then a settings file, then what the command itself says.
+
+Every option ``--some-option`` of a configurable command has a variable ``MEMCURSE_SOME_OPTION``,
+and one for a single command, ``MEMCURSE_INSPECT_SOME_OPTION``, which comes first. In a settings
+file ``some-option = …`` stands at the top for all commands that have it, or in the command's own
+table. The command line is above them all.
+"""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from memcurse_cli.diagnosis.configuration import SettingsFile, find_settings, read_settings
+
+UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train")
+"""Commands that only list something, and `train`, whose options describe one network."""
+
+OWN_TABLE = "check"
+"""The command whose table holds limits, which `policy_settings` reads."""
+
+PER_RUN = frozenset({"help", "json", "output", "config", "baseline", "plot", "debug"})
+"""Options that say what one call does."""
+
+PER_COMMAND = frozenset({"format"})
+"""Options that mean something else in each command: only its own variable and table set them."""
+
+EXCLUSIVE = (("rho", "autocorrelation"),)
+"""Of these only the one from the higher place counts; from the same place they still clash."""
+
+PREFIX = "MEMCURSE"
+KEY = "memcurse.defaults"
+
+
+@dataclass
+class Defaults:
+    """Where the options of one call come from.
+
+    Attributes:
+        command: the command's name.
+        arguments: the call's own.
+        options: the configurable options by name, without the dashes.
+        types: the types of the command's parameters, by their names in Python.
+        file: the settings file, or None.
+        places: ``FILE:LINE`` of each that the file sets.
+    """
+
+    command: str
+    arguments: Sequence[str]
+    options: Mapping[str, Any]
+    types: Mapping[str, Any]
+    file: SettingsFile | None = None
+    places: dict[str, str] = field(default_factory=dict)
+
+    def origin(self, name: str) -> str:
+        """The place that sets an option below the command line; empty where none does."""
+        option = self.options.get(name)
+        if option is None or self.given(name):
+            return ""
+        return variable_set(option) or self.places.get(name, "")
+
+    def given(self, name: str) -> bool:
+        """Whether an option stands on the command line."""
+        forms = {*self.options[name].opts, *self.options[name].secondary_opts}
+        return any(argument.partition("=")[0] in forms for argument in self.arguments)
+
+
+def settings_of(context: Any) -> SettingsFile | None:
+    """The settings file that a command's context was made with."""
+    defaults: Defaults = context.meta[KEY]
+    return defaults.file
+
+
+def option_name(parameter: Any) -> str:
+    """``some-option`` of an option; empty for an argument."""
+    return next((opt[2:] for opt in parameter.opts if opt.startswith("--")), "")
+
+
+def configurable(command: str, parameters: Sequence[Any]) -> dict[str, Any]:
+    """The options of a command that something other than the command line may set."""
+    if command in UNCONFIGURABLE:
+        return {}
+    named = {option_name(parameter): parameter for parameter in parameters}
+    return {name: option for name, option in named.items() if name and name not in PER_RUN}
+
+
+def variables(command: str, name: str) -> list[str]:
+    """The environment variables of an option, the first one that is set counts."""
+    own = f"{PREFIX}_{command}_{name}".upper().replace("-", "_")
+    return [own] if name in PER_COMMAND else [own, f"{PREFIX}_{name}".upper().replace("-", "_")]
+
+
+def variable_set(option: Any) -> str:
+    """The variable that sets an option; empty where none does."""
+    return next((name for name in option.envvar or () if os.environ.get(name)), "")
+
+
+def origin_of(error: Any) -> str:
+    """What set the option that a usage error is about; empty for the command line."""
+    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
+    defaults = context.meta.get(KEY) if context is not None else None
+    return "" if option is None or defaults is None else defaults.origin(option_name(option))
+
+
+def give_variables(command: str, options: Mapping[str, Any]) -> None:
+    """Let options be set by the environment; the help stays as short as it is."""
+    for name, option in options.items():
+        option.envvar = variables(command, name)
+        option.show_envvar = False
+
+
+Everything = Callable[[], Mapping[str, Mapping[str, Any]]]
+"""The options of every configurable command, asked for only where a key is not this command's."""
+
+
+def configure(
+    context: Any, defaults: Defaults, config: Path | None, everything: Everything
+) -> None:
+    """Read the settings file and make it the context's defaults.
+
+    Args:
+        context: of the command, before its other options are processed.
+        defaults: of the call; the file and its places are put into it.
+        config: the file, or None for the nearest one.
+        everything: the options of all commands.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a key or value of it does not exist.
+    """
+    file = find_settings() if config is None else read_settings(config)
+    defaults.file = file
+    context.meta[KEY] = defaults
+    values: dict[str, Any] = {}
+    if file is not None:
+        for name, keys, value in entries(file, defaults.command, defaults.options, everything):
+            option = defaults.options[name]
+            kind = bare_type(defaults.types.get(option.name, str))
+            values[option.name] = checked(file, keys, value, kind)
+            defaults.places[name] = file.place(*keys)
+    for pair in EXCLUSIVE:
+        _keep_the_higher(pair, defaults, values)
+    context.default_map = values
+
+
+def entries(
+    file: SettingsFile, command: str, options: Mapping[str, Any], everything: Everything
+) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    """(option, key path, value) of what a file says of a command; its own table comes last.
+
+    Raises:
+        ConfigurationError: a key that is no option.
+    """
+    for key, value in file.values.items():
+        if isinstance(value, dict):
+            if key not in (command, OWN_TABLE) and key not in everything():
+                raise _unknown(file, (key,), everything())
+        elif key in options and _at_the_top(command, key):
+            yield key, (key,), value
+        else:
+            known = {
+                name
+                for other, found in everything().items()
+                for name in found
+                if _at_the_top(other, name)
+            }
+            if key not in known:
+                raise _unknown(file, (key,), known)
+    table = file.values.get(command, {})
+    if command != OWN_TABLE and isinstance(table, dict):
+        for key, value in table.items():
+            if key not in options:
+                raise _unknown(file, (command, key), options)
+            yield key, (command, key), value
+
+
+def _at_the_top(command: str, name: str) -> bool:
+    """Whether an option can be set for all commands at once."""
+    if command == OWN_TABLE:
+        from memcurse_cli.diagnosis.policy_settings import KEYS
+
+        return name not in KEYS and name not in PER_COMMAND
+    return name not in PER_COMMAND
+
+
+def _unknown(file: SettingsFile, keys: tuple[str, ...], known: typing.Iterable[str]) -> Exception:
+    from memcurse_cli.diagnosis.policy_settings import KEYS
+
+    known = sorted(known)
+    key = keys[-1].replace("_", "-")
+    if key in KEYS:
+        return file.wrong(
+            f"{key} stands outside its table",
+            *keys,
+            remedy=f"write it below [{'.'.join((*file.prefix, OWN_TABLE))}]",
+        )
+    near = get_close_matches(key, known, 1)
+    return file.wrong(
+        f"unknown key {keys[-1][:40]!r}",
+        *keys,
+        remedy=f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}",
+    )
+
+
+def bare_type(hint: Any) -> Any:
+    """The type of an option in the command's signature, without None."""
+    kinds = [kind for kind in typing.get_args(hint) if kind is not NoneType]
+    optional = len(kinds) < len(typing.get_args(hint))
+    return kinds[0] if optional and kinds else hint
+
+
+def checked(file: SettingsFile, keys: tuple[str, ...], value: Any, kind: Any) -> Any:
+    """A value that has the type of its option; one of a list may stand for a list of one.
+
+    Raises:
+        ConfigurationError: it has another.
+    """
+    if typing.get_origin(kind) is list:
+        (inner,) = typing.get_args(kind)
+        several = value if isinstance(value, list) else [value]
+        return [checked(file, keys, one, inner) for one in several]
+    accepted, words = {
+        bool: ((bool,), "true or false"),
+        int: ((int,), "a whole number"),
+        float: ((int, float), "a number"),
+    }.get(kind, ((str,), "a text"))
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        example = {bool: "true", int: "300", float: "0.001"}.get(kind, '"…"')
+        raise file.wrong(
+            f"{keys[-1]} is not {words}", *keys, remedy=f"write {keys[-1]} = {example}"
+        )
+    return value
+
+
+def _keep_the_higher(pair: tuple[str, str], defaults: Defaults, values: dict[str, Any]) -> None:
+    """Of two options that exclude each other, forget the one from the lower place."""
+    if not all(name in defaults.options for name in pair):
+        return
+
+    def rank(name: str) -> int:
+        option = defaults.options[name]
+        if defaults.given(name):
+            return 3
+        return 2 if variable_set(option) else int(option.name in values)
+
+    lower, higher = sorted(pair, key=rank)
+    if rank(lower) < rank(higher):
+        option = defaults.options[lower]
+        option.envvar = None
+        values.pop(option.name, None)
+        defaults.places.pop(lower, None)

@@ -1,0 +1,85 @@
+"""Every JSON that a command prints is what its schema says, with no field beside it."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from end_to_end.command import SAMPLES, memcurse
+
+from memcurse_cli.reports.documents import DOCUMENTS, find_document
+from memcurse_cli.reports.schema import document_schema
+
+LRU, DENSE, GRU = (SAMPLES / f"{name}.safetensors" for name in ("lru", "dense_linear_rnn", "gru"))
+COMMANDS: dict[str, list[tuple[str | Path, ...]]] = {
+    "report": [
+        ("inspect", LRU, "--values", "--as", "polar", "--normalize", "own"),
+        ("inspect", DENSE, "--rho", "0.5"),
+        ("inspect", GRU, "--spectra", "--horizon", "100", "--readout", "every"),
+        ("inspect", DENSE, "--horizon", "1000000"),
+    ],
+    "check": [
+        ("check", LRU, "--exit-zero"),
+        ("check", DENSE, "--exit-zero", "--max-verdict", "ok", "--max-step-effect", "1"),
+        ("check", GRU, "--exit-zero", "--min-diagonality", "0.5"),
+    ],
+    "prediction": [
+        ("predict", "--rho", "0.5", "--parametrization", "s4"),
+        ("predict", "--autocorrelation", "0.5:0,0.5:0.9", "--modulus", "1", "--horizon", "9"),
+    ],
+    "hessian": [("hessian", LRU), ("hessian", GRU)],
+    "autocorrelation": [("autocorrelation", "noise.npy")],
+    "families": [("families",)],
+    "formats": [("formats",)],
+    "rules": [("rule",), ("rule", "MC204")],
+}
+
+
+@cache
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(document_schema(find_document(name), closed=True))
+
+
+def strictly(text: str) -> Any:
+    """JSON without the NaN and Infinity that Python's reader lets pass."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [(name, arguments) for name, several in COMMANDS.items() for arguments in several],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_command_prints_is_what_its_schema_says(
+    name: str, arguments: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    if name == "autocorrelation":
+        np.save(tmp_path / "noise.npy", np.random.default_rng(0).standard_normal((2, 50, 3)))
+    result = memcurse(*arguments, "--json", folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    validator(name).validate(strictly(result.stdout))
+
+
+def test_every_document_is_tried() -> None:
+    assert set(COMMANDS) == {document.name for document in DOCUMENTS}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_the_schema_is_printed(document: Any) -> None:
+    result = memcurse("schema", document.name)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert strictly(result.stdout) == document_schema(document)
+    assert result.stdout.isascii()
+
+
+def test_the_report_is_the_schema_without_a_name() -> None:
+    assert memcurse("schema").stdout == memcurse("schema", "report").stdout

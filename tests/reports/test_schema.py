@@ -1,0 +1,124 @@
+"""The schemas follow the dataclasses, describe every field, and hold what they should."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import pytest
+from hypothesis import given
+from reports.build import report
+from reports.strategies import instances
+
+import memcurse_cli
+from memcurse_cli.diagnosis.report import Report
+from memcurse_cli.errors import UsageError
+from memcurse_cli.reports.documents import DOCUMENTS, Document, find_document
+from memcurse_cli.reports.json_report import to_json
+from memcurse_cli.reports.schema import describe_fields, document_schema, summarise
+
+CLOSED = document_schema(find_document("report"), closed=True)
+VALIDATOR = jsonschema.Draft202012Validator(CLOSED)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_a_schema_is_one_and_describes_every_field(document: Document) -> None:
+    schema = document_schema(document)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for name, kind in {document.name: schema, **schema["$defs"]}.items():
+        assert kind["description"], name
+        for field, found in kind["properties"].items():
+            assert found.get("description"), f"{name}.{field} has no line under Attributes:"
+
+
+def test_every_identifier_of_the_source_is_a_document() -> None:
+    package = Path(memcurse_cli.__file__).parent
+    written = {
+        found
+        for path in package.rglob("*.py")
+        for found in re.findall(r"\"(memcurse\.[a-z]+/\d+)\"", path.read_text())
+    }
+    assert written == {document.identifier for document in DOCUMENTS}
+
+
+@given(instances(Report))
+def test_every_report_is_what_the_schema_says(made: Report) -> None:
+    VALIDATOR.validate(json.loads(json.dumps(to_json(made))))
+
+
+def test_what_is_no_report_is_refused() -> None:
+    good: dict[str, Any] = json.loads(json.dumps(to_json(report())))
+    VALIDATOR.validate(good)
+    for change in (
+        {"schema": "memcurse.report/2"},
+        {"verdict": "fine"},
+        {"layers": {}},
+        {"input": {**good["input"], "horizon": 1.5}},
+        {"input": {**good["input"], "autocorrelation": [[1.0, 0.0]]}},
+        {"device": None},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            VALIDATOR.validate({**good, **change})
+    for name in ("schema", "version", "layers"):
+        with pytest.raises(jsonschema.ValidationError):
+            VALIDATOR.validate({key: good[key] for key in good if key != name})
+
+
+def test_a_later_field_is_refused_by_the_closed_schema_only() -> None:
+    later = {**json.loads(json.dumps(to_json(report()))), "later": 1}
+    jsonschema.validate(later, document_schema(find_document("report")))
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate(later)
+
+
+def test_an_unknown_document_is_refused() -> None:
+    with pytest.raises(UsageError, match="report, check"):
+        find_document("nonsense")
+
+
+@dataclass
+class Example:
+    """A class
+    of two lines.
+
+    And a second paragraph.
+
+    Attributes:
+        first: what it is: ``None``
+            on two lines.
+        second: another.
+
+    Raises:
+        third: no field.
+    """
+
+    first: int | None
+    second: tuple[Literal["a", "b"], float]
+    third: dict[str, bool]
+
+
+def test_a_docstring_is_read_field_by_field() -> None:
+    assert summarise(Example) == "A class of two lines."
+    assert describe_fields(Example) == {
+        "first": "what it is: `null` on two lines.",
+        "second": "another.",
+    }
+
+
+def test_types_are_what_json_makes_of_them() -> None:
+    schema = document_schema(Document("example", "e/1", f"{__name__}:Example", "", ""), closed=True)
+    validator = jsonschema.Draft202012Validator(schema)
+    good = {"schema": "e/1", "first": None, "second": ["a", 1], "third": {"x": True}}
+    validator.validate(good)
+    for change in (
+        {"first": 1.5},
+        {"second": ["c", 1]},
+        {"second": ["a"]},
+        {"second": ["a", 1, 2]},
+        {"third": {"x": 1}},
+    ):
+        assert not validator.is_valid({**good, **change}), change
