@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +15,7 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import CheckpointError
 
 MAX_METADATA_LENGTH = 1_000_000
+MAX_ELEMENTS = 2**63 // 16
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class LazyStore:
             as leaves, or a mapping from paths to them. None where that is the tensors alone.
 
     Raises:
-        CheckpointError: a name is too long, or two names are the same when they are printed.
+        CheckpointError: a name is too long, two names are the same when they are printed, or a
+            shape is one that no array can have.
     """
 
     def __init__(
@@ -98,6 +101,13 @@ class LazyStore:
                     fault = f"has {len(name)} characters, more than {MAX_NAME_LENGTH}"
                 raise CheckpointError(
                     f"the tensor name {printable(name, 60)} {fault}",
+                    where=path,
+                    remedy="the file is corrupt or hostile: use another copy",
+                )
+            # NumPy counts an array's elements as if none of its dimensions were zero.
+            if math.prod(size for size in tensor.spec.shape if size) > MAX_ELEMENTS:
+                raise CheckpointError(
+                    f"the tensor {printable(name, 60)} has a shape that no array can have",
                     where=path,
                     remedy="the file is corrupt or hostile: use another copy",
                 )

@@ -425,6 +425,20 @@ def npz_name_that_climbs(directory: Path) -> Path:
     return directory / "a.npz"
 
 
+@attack("no array can have")
+def safetensors_of_no_element_and_10_to_the_36(directory: Path) -> Path:
+    return safetensors(directory / "a", {"w": entry([0, 10**18, 10**18], 0, 0)})
+
+
+@attack("no array can have")
+def npz_of_no_element_and_10_to_the_36(directory: Path) -> Path:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 10**9, 10**9, 10**9), }"
+    header = header.replace(b"10**9", b"1000000000").ljust(117) + b"\n"
+    with zipfile.ZipFile(directory / "a.npz", "w") as archive:
+        archive.writestr("w.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header)
+    return directory / "a.npz"
+
+
 # Indexes and links that lead outside
 
 
