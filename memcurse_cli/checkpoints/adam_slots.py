@@ -73,7 +73,10 @@ def number(node: object) -> float | None:
             return None
     if isinstance(node, bool) or not isinstance(node, int | float):
         return None
-    return float(node) if math.isfinite(node) else None
+    try:
+        return float(node) if math.isfinite(node) else None
+    except OverflowError:
+        return None
 
 
 def match_numbers(

@@ -29,17 +29,13 @@ NUMBER = re.compile(r"_?\d+$")
 def keras_state(file: Hdf5File, weights: LazyStore) -> AdamState | None:
     """Adam's state in an HDF5 file of Keras; None where it holds no optimiser."""
     datasets = file.datasets
-    paths = {
-        path: name
-        for path, tensor in datasets.items()
-        for name in weights.tensors
-        if weights.entry(name) is tensor
-    }
+    names = {id(weights.entry(name)): name for name in weights.tensors}
+    paths = {path: names[id(tensor)] for path, tensor in datasets.items() if id(tensor) in names}
     listed = {path: tensor for path, tensor in datasets.items() if path[:2] == VARIABLES}
     if listed:
         return _listed(listed, file.groups.get(VARIABLES, ""), paths, weights)
     named = {path: tensor for path, tensor in datasets.items() if path[0] == NAMED}
-    return _named(named, paths) if named else None
+    return _named(named, paths, weights) if named else None
 
 
 def _listed(
@@ -91,7 +87,7 @@ def _numbered(path: Path) -> tuple[Path, list[int]]:
     return tuple(kinds), numbers
 
 
-def _named(named: dict[Path, LazyTensor], paths: dict[Path, str]) -> AdamState:
+def _named(named: dict[Path, LazyTensor], paths: dict[Path, str], weights: LazyStore) -> AdamState:
     """``adam/sequential_gru_gru_cell_kernel_velocity``, or ``Adam/gru/gru_cell/kernel/v:0``."""
     found: dict[str, AdamSlot] = {}
     refused: dict[str, str] = {}
@@ -106,7 +102,12 @@ def _named(named: dict[Path, LazyTensor], paths: dict[Path, str]) -> AdamState:
         velocity = VELOCITY.fullmatch("_".join(path[2:]).removesuffix(":0"))
         if velocity is None:
             continue
-        same = [name for name, joined in flat.items() if joined.endswith(f"_{velocity[1]}")]
+        same = [
+            name
+            for name, joined in flat.items()
+            if joined.endswith(f"_{velocity[1]}")
+            and weights.tensors[name].shape == tensor.spec.shape
+        ]
         if len(same) == 1:
             found[same[0]] = AdamSlot(tensor, step, rate, BETA2, EPSILON)
         else:

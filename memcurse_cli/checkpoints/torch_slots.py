@@ -7,12 +7,14 @@ named parameters, and one that FSDP or DCP has gathered, says the names.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from memcurse_cli.checkpoints.adam_slots import AdamSlot, AdamState, Numbered, match_numbers, number
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.memory import lazy
 from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.tree import MAX_TENSORS
 
 LIBRARY = "torch.optim"
 ORDERED_FORMATS = ("PyTorch", "PyTorch legacy", "pickle", "memory")
@@ -34,6 +36,8 @@ def torch_state(contents: object, weights: LazyStore) -> AdamState | None:
         for group in param_groups:
             entries += _entries(group, states, groups)
             groups += 1
+            if len(entries) > MAX_TENSORS:  # one list that a hostile file refers to many times
+                return AdamState(LIBRARY, reason=f"it has more than {MAX_TENSORS} parameters")
     if not any(entry.slot for _, entry in entries):
         kept = sorted(
             {
@@ -70,12 +74,15 @@ def by_name(library: str, named: Mapping[str, AdamSlot], weights: LazyStore) -> 
     """States that have names, which may have prefixes (``model.``) that the weights lack."""
     found: dict[str, AdamSlot] = {}
     refused: dict[str, str] = {}
+    called: dict[str, list[str]] = defaultdict(list)
+    for weight in weights.tensors:
+        called[weight.rpartition(".")[2]].append(weight)
     for name, slot in named.items():
         shape = slot.second_moment.spec.shape
         same = [
             weight
-            for weight, spec in weights.tensors.items()
-            if spec.shape == shape
+            for weight in called.get(name.rpartition(".")[2], [])
+            if weights.tensors[weight].shape == shape
             and (f".{weight}".endswith(f".{name}") or f".{name}".endswith(f".{weight}"))
         ]
         exact = [weight for weight in same if weight == name] or same

@@ -15,10 +15,10 @@ from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_
 from memcurse_cli.diagnosis.report_optimizer import AdamGroup, OptimizerSummary, StepQuantiles
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError
+from memcurse_cli.recurrences.reading import split_name
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.adaptive_steps import compensation, effective_steps
 from memcurse_cli.theory.dense import dense_sensitivity
-from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import group_sensitivity
 
@@ -66,7 +66,7 @@ def summarise_adam(
     recurrent = [_recurrent(one, state, store, settings) for one in groups]
     named = {one.group.tensor for one in groups}
     others = [
-        _other(name, state, settings)
+        _other(name, recurrence.name, state, settings)
         for name in recurrence.tensors
         if name not in named and name in state.slots
     ]
@@ -101,7 +101,7 @@ def _dense_group(recurrence: Recurrence, settings: Settings) -> _Group:
     group = AdamGroup(name, dynamics.tensor, True, dynamics.matrix.size)
     found = dense_sensitivity(
         dynamics.matrix,
-        Eigenbasis(recurrence.log_eigenvalues, dynamics.eigenvectors),
+        recurrence.eigenbasis,
         None if recurrence.readin is None else recurrence.readin.real,
         settings.autocorrelation,
         settings.horizon,
@@ -159,10 +159,12 @@ def _recurrent(
     return replace(group, **changes)  # type: ignore[arg-type]  # names of float fields alone
 
 
-def _other(name: str, state: AdamState, settings: Settings) -> AdamGroup:
+def _other(name: str, layer: str, state: AdamState, settings: Settings) -> AdamGroup:
     slot = state.slots[name]
     size = int(np.prod(slot.second_moment.spec.shape))
-    group = AdamGroup(name.replace("/", ".").rpartition(".")[2], name, False, size)
+    inside = name.removeprefix(layer).strip("./")
+    short = inside if inside != name else split_name(name)[1]
+    group = AdamGroup(short, name, False, size)
     try:
         moment = slot.second_moment.load()
     except CheckpointError as error:

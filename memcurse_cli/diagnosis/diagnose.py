@@ -93,7 +93,9 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         usable_rate=usable,
         what_if=what_if(recurrence, settings),
         learning_rates=(
-            learning_rates(recurrence, parameters, settings) if settings.learning_rates else None
+            learning_rates(recurrence, parameters, usable, hessian, settings)
+            if settings.learning_rates
+            else None
         ),
     )
 

@@ -9,34 +9,46 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_hessian
-from memcurse_cli.diagnosis.report import ParameterSummary
+from memcurse_cli.diagnosis.report import HessianSummary, ParameterSummary, UsableRate
 from memcurse_cli.diagnosis.report_optimizer import GroupRate, LearningRates, RelativeSharpness
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.usable_rate import FACTOR
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.diagonality import diagonality_scores
 
 
 def learning_rates(
-    recurrence: Recurrence, parameters: Sequence[ParameterSummary], settings: Settings
+    recurrence: Recurrence,
+    parameters: Sequence[ParameterSummary],
+    usable: UsableRate,
+    hessian: HessianSummary | None,
+    settings: Settings,
 ) -> LearningRates:
-    """The rates at which one Adam step changes the state by the limit called watch."""
+    """The rates at which one Adam step changes the state by the limit called watch.
+
+    A group whose steps only turn angles bears the measured rate, a factor of its uncertainty
+    below it, where the output is known: the state alone says little of such steps.
+    """
+    measured = usable.rate / FACTOR if usable.rate is not None and hessian is not None else 0.0
     sharpness, reason = _sharpness(recurrence, settings)
     return LearningRates(
         rest=settings.learning_rate,
         limit=settings.watch_limit,
-        groups=tuple(_group(parameter, settings) for parameter in parameters),
+        groups=tuple(_group(parameter, measured, settings) for parameter in parameters),
         sharpness=sharpness,
         sharpness_reason=reason,
     )
 
 
-def _group(parameter: ParameterSummary, settings: Settings) -> GroupRate:
+def _group(parameter: ParameterSummary, measured: float, settings: Settings) -> GroupRate:
     name, tensor, rest = parameter.name, parameter.tensor, settings.learning_rate
     if parameter.max_lr is None:
         if parameter.step_effect == 0:  # no step on it changes the state
             return GroupRate(name, tensor, None, rest, 1.0)
         return GroupRate(name, tensor, None, None, None)
     stable = parameter.max_lr * settings.watch_limit / settings.cursed_limit
+    if parameter.direction == "decorrelating":
+        stable = max(stable, measured)
     rate = min(stable, rest)
     return GroupRate(name, tensor, stable, rate, rate / rest)
 

@@ -90,7 +90,8 @@ class GroupRate:
     Attributes:
         name: the group's name in the family.
         tensor: the tensor's name in the checkpoint.
-        stable_lr: the rate at which one step changes the state by the limit; None where the
+        stable_lr: the rate at which one step changes the state by the limit; a third of the
+            usable rate where that is larger and known, and steps only turn angles. None where the
             sensitivity is 0, diverges or is not known.
         learning_rate: the smaller of that and the rate of the rest of the network.
         relative: that over the rate of the rest, at most 1.

@@ -9,7 +9,7 @@ from memcurse_cli.diagnosis.parameter_group import summarise_group
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import StateSummary, WhatIf
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.usable_rate import rate_verdict, usable_rate
+from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.rewriting import Rewriting, rewrite
@@ -36,6 +36,7 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
     )
     hessian, hessian_reason = summarise_hessian(rewritten, settings)
     usable = usable_rate(rewritten, hessian, settings)
+    parameters = tuple(settled(group, usable, hessian, settings) for group in parameters)
     return WhatIf(
         parametrization=rewriting.parametrization,
         gain=rewriting.gain,

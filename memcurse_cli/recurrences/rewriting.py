@@ -17,14 +17,12 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.reading import LARGEST_DECAY, one_to_one
 from memcurse_cli.recurrences.recurrence import (
     Complexes,
-    DenseDynamics,
     Floats,
     Integers,
     ParameterGroup,
     Recurrence,
 )
 from memcurse_cli.theory.coordinates import PARAMETRIZATIONS, coordinates
-from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     normalizing_log_gain,
@@ -108,7 +106,7 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
         if rewriting.parametrization is None:
             reason = "a dense matrix has no gain of its own to normalise: name a diagonal form"
             return Rewritten(None, 0, reason)
-        recurrence, reason = _diagonalised(recurrence, recurrence.dense)
+        recurrence, reason = _diagonalised(recurrence)
     kept = np.ones(recurrence.size, dtype=bool)
     if rewriting.needs_stable:
         kept = recurrence.log_eigenvalues.real < 0
@@ -130,8 +128,8 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
     return Rewritten(recurrence, left_out, reason)
 
 
-def _diagonalised(recurrence: Recurrence, dynamics: DenseDynamics) -> tuple[Recurrence, str | None]:
-    basis = Eigenbasis(recurrence.log_eigenvalues, dynamics.eigenvectors)
+def _diagonalised(recurrence: Recurrence) -> tuple[Recurrence, str | None]:
+    basis = recurrence.eigenbasis
     readin, readout, reason = recurrence.readin, recurrence.readout, None
     if not basis.condition <= LARGEST_CONDITION:
         reason = f"B and C have no digits left in its eigenbasis, κ(P) > {LARGEST_CONDITION:.0e}"

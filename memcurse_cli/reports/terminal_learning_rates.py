@@ -19,10 +19,14 @@ from memcurse_cli.reports.numbers import ABSENT, count, number, percent, setting
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 8
+NAMED = 4
 REST = "everything else"
 
 Rate = tuple[GroupRate, LayerReport, int]
 """A recurrent group, the layer where its rate is lowest, and how many layers have such a group."""
+
+Stepped = tuple[AdamGroup, LayerReport, int]
+"""A group with effective steps, the layer where Adam leaves most, and how many layers have one."""
 
 
 def learning_rate_lines(
@@ -73,12 +77,12 @@ def adam_lines(
         yield from paragraph(screen, screen.sentence(f"None: {optimizer.reason}.", LABEL))
         return
     groups = [(group, layer) for layer in layers for group in layer.adam]
-    described = [pair for pair in groups if pair[0].effective_step is not None]
+    described = _least_compensated(layers, every=all_layers)
     shown = described if all_layers else described[:SHOWN]
     if shown:
 
         def table(names: Names) -> Drawn:
-            rows = [_adam_row(group, names[layer.name]) for group, layer in shown]
+            rows = [_adam_row(one, names) for one in shown]
             columns = list(_ADAM_COLUMNS)
             if len(layers) == 1:
                 del columns[2]
@@ -107,10 +111,10 @@ _RATE_COLUMNS = [
 _ADAM_COLUMNS = [
     Column("", align="left"),
     Column("parameter", align="left", shrinks=True),
-    Column("layer", align="left", shrinks=True, leaves=5),
-    Column("lr/√v p10", leaves=4),
+    Column("layer", align="left", shrinks=True, leaves=3),
+    Column("lr/√v p10", leaves=6),
     Column("p50", meaning="lr/√v: what Adam multiplies a gradient with."),
-    Column("p90", leaves=3),
+    Column("p90", leaves=5),
     Column(
         "with κ",
         meaning="With κ, with H: the correlation of its logarithm with that of κ, and of the "
@@ -175,7 +179,27 @@ def _sharpness(derived: Sequence[tuple[LayerReport, LearningRates]], names: Name
             yield f"Not compared with B, C and D: {rates.sharpness_reason}."
 
 
-def _adam_row(group: AdamGroup, name: str) -> list[Cell]:
+def _least_compensated(layers: Sequence[LayerReport], *, every: bool) -> list[Stepped]:
+    """One entry per name and family, where Adam leaves most; recurrent groups first."""
+    groups: dict[object, list[tuple[AdamGroup, LayerReport]]] = {}
+    for layer in layers:
+        for group in layer.adam:
+            if group.effective_step is not None:
+                key = id(group) if every else (layer.family, group.name)
+                groups.setdefault(key, []).append((group, layer))
+    least = [(*max(same, key=lambda pair: _left(pair[0])), len(same)) for same in groups.values()]
+    return sorted(least, key=lambda one: not one[0].recurrent)
+
+
+def _left(group: AdamGroup) -> float:
+    """The spread that Adam leaves; below every other where it is not known."""
+    left = group.hessian_spread_after
+    left = group.spread_after if left is None else left
+    return -1.0 if left is None else left
+
+
+def _adam_row(one: Stepped, names: Names) -> list[Cell]:
+    group, layer, layers = one
     steps = group.effective_step
     levels = (None, None, None) if steps is None else (steps.p10, steps.p50, steps.p90)
     before, after = group.hessian_spread_before, group.hessian_spread_after
@@ -187,7 +211,7 @@ def _adam_row(group: AdamGroup, name: str) -> list[Cell]:
     return [
         Cell(""),
         Cell(group.name, NAME if group.recurrent else LABEL),
-        Cell(name),
+        Cell(f"{names[layer.name]} +{layers - 1}" if layers > 1 else names[layer.name]),
         *(Cell(ABSENT if level is None else number(level, 2)) for level in levels),
         *(
             Cell(ABSENT if one is None else number(one, 2))
@@ -201,7 +225,10 @@ def _adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Ite
     """Where the numbers are from, and which are not there."""
     taken = [group for group in groups if group.effective_step is not None]
     steps = {group.step for group in taken}
-    rates = sorted({group.learning_rate for group in taken if group.learning_rate is not None})
+    rates = sorted(
+        # A rate that was stored in single precision is shown as it was meant.
+        {float(f"{one.learning_rate:.6g}") for one in taken if one.learning_rate is not None}
+    )
     said = f"State of {optimizer.library} for {count(optimizer.weights, 'weight')}"
     if len(steps) == 1 and (step := next(iter(steps))) is not None:
         said += f" after {count(round(step), 'step')}, by which v is corrected"
@@ -211,6 +238,11 @@ def _adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Ite
     silent = sum(group.without_gradient for group in taken)
     if silent:
         yield f"{count(silent, 'element')} without a gradient left out."
+    left_out: dict[str, list[str]] = {}
     for group in groups:
         if group.effective_step is None and group.reason:
-            yield f"{group.name} left out: {group.reason}."
+            left_out.setdefault(group.reason, []).append(group.name)
+    for reason, all_names in left_out.items():
+        names = list(dict.fromkeys(all_names))
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield f"{', '.join(names[:NAMED])}{more} left out: {reason}."

@@ -334,6 +334,7 @@ def test_a_tree_that_ends_early_is_no_crash() -> None:
         {"state": {}, "param_groups": []},
         {"state": {0: {"exp_avg_sq": "text"}}, "param_groups": [{"params": [0]}]},
         {"state": {0: None}, "param_groups": ["a", {"params": 3}]},
+        {"state": {0: {"step": 10**400}}, "param_groups": [{"params": [0], "lr": 10**400}]},
         {"state": {}, "param_groups": [{"params": [OrderedDict()], "betas": "b", "lr": None}]},
     ):
         state = adam_state(MemoryStore({**weights, "optimizer": broken}))

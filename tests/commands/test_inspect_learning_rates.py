@@ -104,4 +104,4 @@ def test_an_ambiguous_state_says_why(tmp_path: Path, capsys: pytest.CaptureFixtu
     torch.save({"model": model, "optimizer": optimizer.state_dict()}, tmp_path / "groups.pt")
     assert run(["inspect", str(tmp_path / "groups.pt")]) == 0
     table = section(capsys.readouterr().out, "Adam's effective steps")
-    assert "nu_log left out: 2 weights have its shape, in several groups" in table
+    assert "nu_log, theta_log left out: 2 weights have its shape, in several groups" in table

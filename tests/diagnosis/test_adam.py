@@ -201,6 +201,23 @@ def test_the_bias_of_one_gate_has_the_state_of_its_own_elements() -> None:
     assert group.effective_step.min == pytest.approx(float((1e-3 / moment.sqrt()).min()), rel=1e-3)
 
 
+def test_equal_gradients_leave_equal_steps_in_a_stranger_s_checkpoint(trained: Path) -> None:
+    """A GRU adds its two biases of the update gate, so that their gradients are one and the same.
+
+    240 000 steps of Adam, parameters by number alone, among 122 tensors that are ambiguous.
+    """
+    report = memcurse_cli.inspect(trained / "gtcrn_gru" / "model_trained_on_dns3.tar")
+    assert len(report.layers) > 10
+    for layer in report.layers:
+        found = {group.name: group for group in layer.adam}
+        one, other = found["bias_ih[update]"], found["bias_hh[update]"]
+        assert one.step == 240_000
+        assert one.effective_step is not None
+        assert one.effective_step == other.effective_step
+        steps = {group.effective_step for group in found.values()}
+        assert len(steps) == len(found) - 1  # and no two others are the same
+
+
 def test_a_dense_matrix_has_a_sensitivity_and_a_state_per_entry() -> None:
     torch.manual_seed(1)
     network = torch.nn.RNN(3, 6, nonlinearity="relu")

@@ -122,3 +122,22 @@ def test_they_are_there_only_where_asked_for_and_come_back_from_json() -> None:
     assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
     report = memcurse_cli.inspect(lru(), learning_rates=True)
     assert loads(dumps([report])) == [report]
+
+
+def test_an_angle_bears_the_measured_rate_where_the_output_is_known() -> None:
+    """As in the verdict: a step that only turns angles is judged by the output."""
+    report = memcurse_cli.inspect(lru(), horizon=200, learning_rates=True)
+    (layer,) = report.layers
+    assert layer.learning_rates is not None
+    assert layer.usable_rate is not None
+    assert layer.usable_rate.rate is not None
+    angle = layer.learning_rates.groups[1]
+    assert layer.parameters[1].direction == "decorrelating"
+    own = layer.parameters[1].max_lr
+    assert own is not None
+    assert angle.stable_lr == pytest.approx(max(layer.usable_rate.rate / 3, 0.1 * own))
+    assert angle.stable_lr > 0.1 * own
+    unknown = {name: value for name, value in lru().items() if name[0] not in "BCD"}
+    bare = memcurse_cli.inspect(unknown, horizon=200, learning_rates=True).layers[0]
+    assert bare.learning_rates is not None
+    assert bare.learning_rates.groups[1].stable_lr == pytest.approx(0.1 * own)
