@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.spectra.partial_cholesky import PartialCholesky, partial_cholesky
 from memcurse_cli.theory.diagonality import largest
+from memcurse_cli.theory.hessian_assembly import assemble, sum_ties
 from memcurse_cli.theory.hessian_entries import Unit
 from memcurse_cli.theory.pair_moments import PairMoments, finite_pairs, stationary_pairs
 
@@ -121,8 +122,6 @@ class LargeBlock:
 
     def columns(self, chosen: Integers) -> Floats:
         """(N, b) some columns of the block, by their place in it."""
-        from memcurse_cli.theory.hessian import assemble, sum_ties
-
         found = np.zeros((self.scalars.size, chosen.size))
         numbers = self.scalars[chosen]
         for unit in self.units:
