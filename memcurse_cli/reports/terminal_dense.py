@@ -47,15 +47,15 @@ _COLUMNS = [
     Column("layer", align="left", shrinks=True),
     Column(
         "λ part",
-        leaves=5,
+        leaves=1,
         meaning="λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors "
         "alone; with what both share they add up to 100 %.",
     ),
-    Column("P part", leaves=4),
+    Column("P part", leaves=2),
     Column("both", leaves=3),
     Column(
         "cond λ p50",
-        leaves=1,
+        leaves=5,
         meaning="Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is normal.",
     ),
     Column("cond λ max"),
@@ -63,7 +63,7 @@ _COLUMNS = [
         "max ‖A^k‖",
         meaning="Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss constant.",
     ),
-    Column("k", leaves=2),
+    Column("k", leaves=4),
     Column("Kreiss ≥", leaves=6),
 ]
 
@@ -83,17 +83,18 @@ def _worst_condition(structure: DenseStructure) -> float:
 
 def _row(name: str, structure: DenseStructure) -> list[Cell]:
     parts = (structure.eigenvalue_part, structure.eigenvector_part, structure.cross_part)
-    condition = structure.eigenvalue_condition
-    figures = (
-        condition.p50,
-        condition.max,
-        structure.transient_growth,
-        structure.transient_step,
-        structure.kreiss_bound,
-    )
+    condition, step = structure.eigenvalue_condition, structure.transient_step
     return [
         Cell(""),
         Cell(name, NAME),
         *(Cell(ABSENT if part is None else percent(part)) for part in parts),
-        *(Cell(ABSENT if figure is None else number(figure)) for figure in figures),
+        Cell(_figure(condition.p50)),
+        Cell(_figure(condition.max)),
+        Cell(_figure(structure.transient_growth)),
+        Cell(ABSENT if step is None else str(step)),
+        Cell(_figure(structure.kreiss_bound)),
     ]
+
+
+def _figure(value: float | None) -> str:
+    return ABSENT if value is None else number(value)

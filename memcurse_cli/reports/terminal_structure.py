@@ -20,6 +20,7 @@ from memcurse_cli.reports.ranking import hidden_rank
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 6
+LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
 HIDDEN_SHOWN = 3
 
 
@@ -145,7 +146,7 @@ def _hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
         Cell(""),
         Cell(name, NAME),
         Cell(str(hessian.order)),
-        Cell(percent(hessian.diagonality)),
+        Cell(_estimate(hessian.diagonality, hessian.diagonality_error)),
         Cell(at_least(hessian.adam_residual, hessian.adam_residual_error)),
         Cell(number(hessian.concentration)),
         Cell(at_least(hessian.sharpness, hessian.sharpness_error)),
@@ -157,6 +158,13 @@ def _hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
 def at_least(value: float, error: float) -> str:
     """A lower bound is marked where its error shows in the digits."""
     return f"≥{number(value)}" if error > 0.005 * value else number(value)
+
+
+def _estimate(share: float, error: float) -> str:
+    """A share with the standard error of an estimate that is not exact to three digits."""
+    if error < LEAST_ERROR * share:
+        return percent(share)
+    return f"{percent(share)} ± {percent(error, 1)}"
 
 
 def _dense_row(name: str, dense: DenseSummary) -> list[Cell]:

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis import dense_hessian
 from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.reports import terminal_structure
+from memcurse_cli.reports.terminal import to_text
+from memcurse_cli.theory import dense_hessian_horizon
 
 Floats = NDArray[np.float64]
 
@@ -74,6 +77,20 @@ def test_the_scores_of_a_dense_layer(radius: float, horizon: int | None, readout
     assert found.adam_residual == pytest.approx(np.linalg.eigvalsh(scaled)[-1], rel=1e-6)
     wanted = 1e-3 * math.sqrt(diagonal.sum() / np.sum(weight * output**2))
     assert found.output_step_effect == pytest.approx(wanted, rel=1e-6)
+
+
+def test_an_estimated_diagonality_carries_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = drawn(12, 0.9)
+    exact = layer(state, horizon=30).hessian
+    monkeypatch.setattr(dense_hessian_horizon, "GRAM_ORDER", 1)
+    report = inspect(state, horizon=30)
+    found = report.layers[0].hessian
+    assert exact is not None
+    assert found is not None
+    assert exact.diagonality_error == 0 < found.diagonality_error
+    assert abs(found.diagonality - exact.diagonality) < 5 * found.diagonality_error
+    monkeypatch.setattr(terminal_structure, "LEAST_ERROR", 0.0)
+    assert " ± " in to_text(report, width=120)
 
 
 def test_what_has_none_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

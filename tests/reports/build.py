@@ -9,6 +9,7 @@ from dataclasses import replace
 from memcurse_cli.diagnosis.report import (
     TIME_CONSTANT_EDGES,
     CheckpointSummary,
+    DenseStructure,
     DenseSummary,
     Direction,
     EigenvalueSummary,
@@ -28,6 +29,7 @@ from memcurse_cli.diagnosis.report import (
 )
 
 LEARNING_RATE = 1e-3
+CONDITIONS = Quantiles(1.0, 4.4, 31.0, 160.0, 812.0)
 
 
 def quantiles(values: list[float]) -> Quantiles:
@@ -233,8 +235,15 @@ def dense(name: str = "rnn.weight_hh_l0") -> LayerReport:
     )
     return replace(
         made,
-        dense=DenseSummary(5320.0, 0.345, 8.4e6, 2.1e5, "tanh"),
-        hessian_reason="the Hessian of a dense matrix is of order n²",
+        dense=DenseSummary(
+            5320.0,
+            0.345,
+            8.4e6,
+            2.1e5,
+            "tanh",
+            structure=DenseStructure(1.04, 0.023, -0.063, CONDITIONS, 34.2, 17, 8.9),
+        ),
+        hessian_reason="its order of 1024² is beyond the 512² that it is taken up to",
         assumptions=("the activation is tanh, linearised with slope 1",),
     )
 
