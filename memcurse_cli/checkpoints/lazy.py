@@ -104,8 +104,10 @@ class LazyStore:
                     where=path,
                     remedy="the file is corrupt or hostile: use another copy",
                 )
-            # NumPy counts an array's elements as if none of its dimensions were zero.
-            if math.prod(size for size in tensor.spec.shape if size) > MAX_ELEMENTS:
+            # NumPy counts the elements of an empty array as if no dimension were zero; those of
+            # any other are bounded by the bytes that are stored.
+            shape = tensor.spec.shape
+            if 0 in shape and math.prod(size for size in shape if size) > MAX_ELEMENTS:
                 raise CheckpointError(
                     f"the tensor {printable(name, 60)} has a shape that no array can have",
                     where=path,

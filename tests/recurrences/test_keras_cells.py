@@ -78,10 +78,13 @@ def test_textgenrnn_sums_the_two_halves_of_cudnn_s_bias(trained: Path, layer: st
 @pytest.fixture(autouse=True)
 def double_precision() -> Iterator[None]:
     """Weights and states are float64, though Keras on torch multiplies matrices in float32."""
-    before = keras.config.floatx()
+    before, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    # Once a layer has been built, the policy no longer follows floatx.
+    keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_floatx(before)
+    keras.config.set_dtype_policy(policy)
 
 
 def built(layer: Any) -> Any:
