@@ -19,6 +19,7 @@ COMMANDS = {
     "families": "List the recurrent families that are recognised, and by what.",
     "formats": "List the checkpoint formats that are read, and by what each is recognised.",
     "schema": "Print the JSON Schema of what memcurse writes with --json.",
+    "settings": "Show every default that is in force, and where it comes from.",
     "train": "Train a small network on the linear teacher-student task and save it.",
 }
 
@@ -91,18 +92,28 @@ app = typer.Typer(
 )
 
 
+LIBRARIES = ("numpy", "scipy", "torch", "jax", "safetensors", "typer", "rich")
+
+
 def _version(show: bool) -> None:
     if show:
-        from importlib.metadata import version
+        import platform
+        from importlib.metadata import PackageNotFoundError, version
 
         typer.echo(f"memcurse {version('memcurse-cli')}")
+        typer.echo(f"python {platform.python_version()}")
+        for library in LIBRARIES:
+            try:  # its metadata, since to import torch takes a second
+                typer.echo(f"{library} {version(library)}")
+            except PackageNotFoundError:
+                typer.echo(f"{library} is not installed")
         raise typer.Exit
 
 
 @app.callback()
 def memcurse(
     show_version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        False, "--version", callback=_version, is_eager=True, help="Print versions and exit."
     ),
 ) -> None:
     """Which recurrent parameters has a network become too sensitive to."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from memcurse_cli.commands.defaults import (
+    EVERYTHING,
     UNCONFIGURABLE,
     Defaults,
     Everything,
@@ -48,7 +49,7 @@ def prepare(
     if name in UNCONFIGURABLE:
         common = [option for option in common if option.name != CONFIG]
     command.params.extend(common)
-    command.invoke = _narrated(command.invoke, defaults)
+    command.invoke = _narrated(command.invoke, defaults, everything)
 
 
 def _declaration(
@@ -100,11 +101,14 @@ def _common_options(defaults: Defaults, everything: Everything) -> list[Any]:
     return [option for name, option in made.items() if name != "help"]
 
 
-def _narrated(invoke: Callable[[Any], Any], defaults: Defaults) -> Callable[[Any], Any]:
+def _narrated(
+    invoke: Callable[[Any], Any], defaults: Defaults, everything: Everything
+) -> Callable[[Any], Any]:
     """A command that says on standard error what it went by, where that is asked for."""
 
     def located(context: Any) -> Any:
         """An error about an option names what set it, where that is not the command line."""
+        context.meta[EVERYTHING] = everything
         try:
             return invoke(context)
         except MemcurseError as error:
@@ -135,6 +139,8 @@ def shown(value: Any) -> str:
     """A value as a settings file would have it."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {shown(one)}' for key, one in value.items())} }}"
     if isinstance(value, bool):
         return str(value).lower()
     return "none" if value is None else f"{value}"

@@ -36,6 +36,7 @@ EXCLUSIVE = (("rho", "autocorrelation"),)
 
 PREFIX = "MEMCURSE"
 KEY = "memcurse.defaults"
+EVERYTHING = "memcurse.options"
 
 
 @dataclass
@@ -117,6 +118,44 @@ def give_variables(command: str, options: Mapping[str, Any]) -> None:
 
 Everything = Callable[[], Mapping[str, Mapping[str, Any]]]
 """The options of every configurable command, asked for only where a key is not this command's."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One option's default.
+
+    Attributes:
+        value: as it was written, or as the command has it.
+        origin: the variable or ``FILE:LINE`` that sets it; empty for the command's own.
+        variable: the variable that would set it for every command.
+    """
+
+    value: Any
+    origin: str
+    variable: str
+
+
+def in_force(
+    command: str, file: SettingsFile | None, everything: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Setting]:
+    """The defaults of a command's options, by name.
+
+    Raises:
+        ConfigurationError: a key of the file that is no option.
+    """
+    options = everything[command]
+    give_variables(command, options)
+    said = {}
+    if file is not None:
+        for name, keys, value in entries(file, command, options, lambda: everything):
+            said[name] = value, file.place(*keys)
+    found = {}
+    for name, option in options.items():
+        value, origin = said.get(name, (option.default, ""))
+        if variable := variable_set(option):
+            value, origin = os.environ[variable], variable
+        found[name] = Setting(value, origin, variables(command, name)[-1])
+    return found
 
 
 def configure(

@@ -94,6 +94,13 @@ DOCUMENTS = (
         "memcurse rule --json",
         "What the findings mean.",
     ),
+    Document(
+        "settings",
+        "memcurse.settings/1",
+        "memcurse_cli.reports.documents:SettingsDocument",
+        "memcurse settings --json",
+        "The defaults that are in force, and where they come from.",
+    ),
 )
 
 
@@ -380,3 +387,39 @@ class RulesDocument:
     """
 
     rules: tuple[RuleDocument, ...]
+
+
+Value = float | str | bool | tuple[str, ...] | tuple[float, ...] | dict[str, float] | None
+"""What a settings file can set an option to."""
+
+
+@dataclass(frozen=True)
+class SettingDocument:
+    """One default.
+
+    Attributes:
+        name: the option without its dashes; of a limit its path in the settings file.
+        value: what it is; null where there is none.
+        origin: the variable or ``FILE:LINE`` that sets it, or ``default``.
+        variable: the environment variable that would set it; empty where none does.
+        commands: those it holds for.
+    """
+
+    name: str
+    value: Value
+    origin: str
+    variable: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SettingsDocument:
+    """The defaults that are in force.
+
+    Attributes:
+        file: the settings file; null where there is none.
+        settings: the options by name, then the limits.
+    """
+
+    file: str | None
+    settings: tuple[SettingDocument, ...]

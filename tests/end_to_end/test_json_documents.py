@@ -37,7 +37,18 @@ COMMANDS: dict[str, list[tuple[str | Path, ...]]] = {
     "families": [("families",)],
     "formats": [("formats",)],
     "rules": [("rule",), ("rule", "MC204")],
+    "settings": [("settings",), ("settings", "--config", "settings.toml")],
 }
+SETTINGS = """\
+lr = 3e-4
+rho = [0.1]
+spectra = true
+[check]
+forbid = ["MC101"]
+[[check.overrides]]
+layers = ["encoder.*"]
+max-rounding-error = { bfloat16 = 0.1 }
+"""
 
 
 @cache
@@ -62,6 +73,7 @@ def strictly(text: str) -> Any:
 def test_what_a_command_prints_is_what_its_schema_says(
     name: str, arguments: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
+    (tmp_path / "settings.toml").write_text(SETTINGS)
     if name == "autocorrelation":
         np.save(tmp_path / "noise.npy", np.random.default_rng(0).standard_normal((2, 50, 3)))
     result = memcurse(*arguments, "--json", folder=tmp_path)

@@ -1,0 +1,198 @@
+"""Where defaults come from: the environment, settings files, and what `memcurse settings` tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from end_to_end.command import SAMPLES, assert_refused, memcurse
+
+from memcurse_cli.app import COMMANDS, all_options
+
+LRU = SAMPLES / "lru.safetensors"
+
+
+def report(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What an inspection in a folder assumed."""
+    result = memcurse("inspect", LRU, "--json", *arguments, folder=folder, environment=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    assumed: dict[str, Any] = json.loads(result.stdout)["input"]
+    return assumed
+
+
+def test_the_command_line_the_environment_the_file_and_the_default_in_this_order(
+    tmp_path: Path,
+) -> None:
+    assert report(tmp_path)["learning_rate"] == 1e-3
+    (tmp_path / "pyproject.toml").write_text("[tool.memcurse]\nlr = 2e-3\n")
+    assert report(tmp_path)["learning_rate"] == 2e-3
+    (tmp_path / "memcurse.toml").write_text("lr = 3e-3\n")
+    assert report(tmp_path)["learning_rate"] == 3e-3
+    (tmp_path / "memcurse.toml").write_text("lr = 3e-3\n[inspect]\nlr = 4e-3\n")
+    assert report(tmp_path)["learning_rate"] == 4e-3
+    variables = {"MEMCURSE_LR": "5e-3"}
+    assert report(tmp_path, environment=variables)["learning_rate"] == 5e-3
+    variables["MEMCURSE_INSPECT_LR"] = "6e-3"
+    assert report(tmp_path, environment=variables)["learning_rate"] == 6e-3
+    assert report(tmp_path, "--lr", "7e-3", environment=variables)["learning_rate"] == 7e-3
+
+
+def test_a_variable_can_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("horizon = 9\n")
+    variables = {"MEMCURSE_CONFIG": str(file)}
+    assert report(tmp_path, environment=variables)["horizon"] == 9
+    other = tmp_path / "other.toml"
+    other.write_text("horizon = 8\n")
+    assert report(tmp_path, "--config", str(other), environment=variables)["horizon"] == 8
+
+
+def test_one_value_may_stand_for_a_list_of_one(tmp_path: Path) -> None:
+    (tmp_path / "memcurse.toml").write_text("rho = 0.25\n")
+    rows = json.loads(memcurse("predict", "--json", folder=tmp_path).stdout)["rows"]
+    assert {row["rho"] for row in rows} == {0.25}
+    assert report(tmp_path)["autocorrelation"] == [{"weight": 1.0, "rho": 0.25}]
+
+
+def test_of_two_that_exclude_each_other_the_one_from_the_higher_place_counts(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "memcurse.toml").write_text('autocorrelation = "1:0.1"\n')
+    rho = {"MEMCURSE_RHO": "0.2"}
+    assert report(tmp_path)["autocorrelation"][0]["rho"] == 0.1
+    assert report(tmp_path, environment=rho)["autocorrelation"][0]["rho"] == 0.2
+    given = report(tmp_path, "--autocorrelation", "1:0.3", environment=rho)
+    assert given["autocorrelation"][0]["rho"] == 0.3
+    (tmp_path / "memcurse.toml").write_text('autocorrelation = "1:0.1"\nrho = 0.5\n')
+    assert_refused(memcurse("inspect", LRU, folder=tmp_path), "both")
+
+
+def test_settings_for_reading_do_not_touch_a_report(tmp_path: Path) -> None:
+    (tmp_path / "memcurse.toml").write_text("lr = 3e-4\nhorizon = 7\n")
+    document = memcurse("inspect", LRU, "--json").stdout
+    result = memcurse("check", "-", stdin=document, folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lr = \n", ["memcurse.toml:1", "not TOML"]),
+        ("\nhorizn = 3\n", ["memcurse.toml:2", "did you mean horizon?"]),
+        ("lr = true\n", ["memcurse.toml:1", "not a number"]),
+        ("horizon = 1.5\n", ["memcurse.toml:1", "whole number"]),
+        ("spectra = 1\n", ["memcurse.toml:1", "true or false"]),
+        ("family = 3\n", ["memcurse.toml:1", "not a text"]),
+        ("layer = [1]\n", ["memcurse.toml:1", "not a text"]),
+        ("# none\nhorizon = 0\n", ["memcurse.toml:2", "--horizon"]),
+        ("# none\nlr = -1\n", ["memcurse.toml:2", "--lr"]),
+        ("max-unstable = 0\n", ["memcurse.toml:1", "[check]"]),
+        ("[inspekt]\nlr = 1\n", ["memcurse.toml:1", "did you mean inspect?"]),
+        ("[inspect]\nmodulus = 0.5\n", ["memcurse.toml:2", "modulus"]),
+        ("output = 'x'\n", ["memcurse.toml:1", "output"]),
+        ("[inspect]\njson = true\n", ["memcurse.toml:2", "json"]),
+    ],
+)
+def test_an_error_of_a_file_has_its_line(text: str, words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "memcurse.toml").write_text(text)
+    assert_refused(memcurse("inspect", LRU, folder=tmp_path), *words)
+
+
+def test_an_error_of_a_project_names_its_table(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.memcurse]\n\nmax-unstable = 0\n")
+    result = memcurse("inspect", LRU, folder=tmp_path)
+    assert_refused(result, "pyproject.toml:3", "[tool.memcurse.check]")
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "nan"])
+def test_an_error_of_the_environment_names_the_variable(value: str, tmp_path: Path) -> None:
+    variables = {"MEMCURSE_LR": value}
+    assert_refused(memcurse("inspect", LRU, folder=tmp_path, environment=variables), "MEMCURSE_LR")
+
+
+def test_help_is_shown_whatever_the_file_says(tmp_path: Path) -> None:
+    (tmp_path / "memcurse.toml").write_text("nonsense")
+    assert memcurse("inspect", "--help", folder=tmp_path).returncode == 0
+    assert memcurse("--help", folder=tmp_path).returncode == 0
+    assert memcurse("families", folder=tmp_path).returncode == 0
+
+
+def test_settings_say_what_is_in_force_and_why(tmp_path: Path) -> None:
+    (tmp_path / "memcurse.toml").write_text(
+        "lr = 3e-4\n[predict]\nstep-size = 0.5\n[check]\nmax-unstable = 0\n"
+        '[[check.overrides]]\nlayers = ["a.*"]\nmax-verdict = "ok"\n'
+    )
+    result = memcurse("settings", "--json", folder=tmp_path, environment={"MEMCURSE_RHO": "0.5"})
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert document["file"] == "memcurse.toml"
+    said = {one["name"]: (one["value"], one["origin"]) for one in document["settings"]}
+    assert said["lr"] == (3e-4, "memcurse.toml:1")
+    assert said["step-size"] == (0.5, "memcurse.toml:3")
+    assert said["rho"] == ("0.5", "MEMCURSE_RHO")
+    assert said["horizon"] == (None, "default")
+    assert said["check.max-unstable"] == (0, "memcurse.toml:5")
+    assert said["check.overrides[0].max-verdict"] == ("ok", "memcurse.toml:8")
+    (rate,) = (one for one in document["settings"] if one["name"] == "lr")
+    assert rate["variable"] == "MEMCURSE_LR"
+    assert {"inspect", "check"} <= set(rate["commands"])
+    page = memcurse("settings", folder=tmp_path).stdout
+    assert any(line.split() == ["lr", "0.0003", "memcurse.toml:1"] for line in page.splitlines())
+
+
+def test_settings_refuse_what_a_command_would_refuse(tmp_path: Path) -> None:
+    for text, word in (
+        ("horizn = 1\n", "horizon"),
+        ("[check]\nmax-unstabel = 1\n", "max-unstable"),
+    ):
+        (tmp_path / "memcurse.toml").write_text(text)
+        assert_refused(memcurse("settings", folder=tmp_path), word, "memcurse.toml:")
+
+
+def test_every_configurable_option_has_one_name_in_the_environment() -> None:
+    options = all_options()
+    assert set(options) < set(COMMANDS)
+    assert {"lr", "horizon", "rho", "autocorrelation"} <= set(options["inspect"])
+    for found in options.values():
+        assert not {"output", "json", "help"} & set(found)
+
+
+def test_verbose_tells_where_options_come_from_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "memcurse.toml").write_text("horizon = 9\n")
+    quiet = memcurse("inspect", LRU, folder=tmp_path, environment={"MEMCURSE_LR": "1e-4"})
+    told = memcurse(
+        "inspect", LRU, "--verbose", folder=tmp_path, environment={"MEMCURSE_LR": "1e-4"}
+    )
+    assert told.stdout == quiet.stdout
+    lines = told.stderr.splitlines()
+    assert lines[0] == "memcurse: settings are read from memcurse.toml"
+    assert "memcurse: horizon = 9 (memcurse.toml:1)" in lines
+    assert "memcurse: lr = 0.0001 (MEMCURSE_LR)" in lines
+    assert lines[-1].endswith("MB of memory at most")
+
+
+@pytest.mark.parametrize("environment", [{}, {"MEMCURSE_DEBUG": "1"}])
+def test_debug_shows_the_traceback_and_ends_with_2(environment: dict[str, str]) -> None:
+    asked = [] if environment else ["--debug"]
+    result = memcurse("inspect", "absent.pt", *asked, environment=environment)
+    assert result.returncode == 2
+    assert result.stderr.startswith("Traceback")
+    assert result.stderr.splitlines()[-1].startswith("memcurse: error: ")
+    assert "Traceback" not in memcurse("inspect", "absent.pt").stderr
+
+
+def test_the_version_names_the_libraries() -> None:
+    lines = memcurse("--version").stdout.splitlines()
+    assert [line.split()[0] for line in lines[:6]] == [
+        "memcurse",
+        "python",
+        "numpy",
+        "scipy",
+        "torch",
+        "jax",
+    ]
