@@ -130,7 +130,18 @@ class LazyStore:
             CheckpointError: the file ends early, or the tensor is of a kind that is not read.
             KeyError: no tensor has this name.
         """
-        tensor = self._entries[name]
+        return self.load(self._entries[name], name)
+
+    def load(self, tensor: LazyTensor, name: str) -> NDArray[Any]:
+        """An entry that need not be a weight, as those of an optimiser's state.
+
+        Args:
+            tensor: the entry.
+            name: what to call it in messages.
+
+        Raises:
+            CheckpointError: the file ends early, or the tensor is of a kind that is not read.
+        """
         try:
             array = tensor.load()
         except CheckpointError as error:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.adam_slots import AdamSlot, AdamState
-from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_hessian
 from memcurse_cli.diagnosis.report_optimizer import AdamGroup, OptimizerSummary, StepQuantiles
 from memcurse_cli.diagnosis.settings import Settings
@@ -57,16 +57,28 @@ def summarise_optimizer(state: AdamState, path: str) -> OptimizerSummary:
 
 
 def summarise_adam(
-    recurrence: Recurrence, state: AdamState, store: TensorStore, settings: Settings
+    recurrence: Recurrence,
+    state: AdamState,
+    store: LazyStore,
+    source: LazyStore,
+    settings: Settings,
 ) -> tuple[AdamGroup, ...]:
-    """Adam's effective steps on a layer's recurrent groups, then on its other tensors."""
+    """Adam's effective steps on a layer's recurrent groups, then on its other tensors.
+
+    Args:
+        recurrence: the layer.
+        state: Adam's state by the names of the weights.
+        store: the file of the weights.
+        source: the file of the state, which may be the same.
+        settings: what the sensitivities are taken under.
+    """
     if state.reason is not None:
         return ()
     groups = list(_groups(recurrence, settings))
-    recurrent = [_recurrent(one, state, store, settings) for one in groups]
+    recurrent = [_recurrent(one, state, store, source, settings) for one in groups]
     named = {one.group.tensor for one in groups}
     others = [
-        _other(name, recurrence.name, state, settings)
+        _other(name, recurrence.name, state, source, settings)
         for name in recurrence.tensors
         if name not in named and name in state.slots
     ]
@@ -131,22 +143,24 @@ def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] 
 
 
 def _recurrent(
-    found: _Group, state: AdamState, store: TensorStore, settings: Settings
+    found: _Group, state: AdamState, store: LazyStore, source: LazyStore, settings: Settings
 ) -> AdamGroup:
     group = found.group
     slot = state.slots.get(group.tensor)
     if slot is None:
         return replace(group, reason=state.refused.get(group.tensor, "Adam has no state for it"))
     try:
-        moment = align(found.values, store.read(group.tensor), slot.second_moment.load())
+        moment = source.load(slot.second_moment, group.tensor)
+        # The weight was read, and counted, with its layer.
+        aligned = align(found.values, store.entry(group.tensor).load(), moment)
     except CheckpointError as error:
         return replace(group, reason=f"its state cannot be read: {error.what}")
-    if moment is None:
+    if aligned is None:
         return replace(group, reason="its scalars are not elements of the tensor in their order")
-    group, steps = _described(group, moment, slot, settings)
+    group, steps = _described(group, aligned, slot, settings)
     if group.effective_step is None:
         return group
-    seen = moment.reshape(-1) > 0
+    seen = aligned > 0
     changes: dict[str, float | None] = {}
     for prefix, figures in (("", found.sensitivity), ("hessian_", found.curvature)):
         if figures is None:
@@ -159,14 +173,16 @@ def _recurrent(
     return replace(group, **changes)  # type: ignore[arg-type]  # names of float fields alone
 
 
-def _other(name: str, layer: str, state: AdamState, settings: Settings) -> AdamGroup:
+def _other(
+    name: str, layer: str, state: AdamState, source: LazyStore, settings: Settings
+) -> AdamGroup:
     slot = state.slots[name]
     size = int(np.prod(slot.second_moment.spec.shape))
     inside = name.removeprefix(layer).strip("./")
     short = inside if inside != name else split_name(name)[1]
     group = AdamGroup(short, name, False, size)
     try:
-        moment = slot.second_moment.load()
+        moment = source.load(slot.second_moment, name)
     except CheckpointError as error:
         return replace(group, reason=f"its state cannot be read: {error.what}")
     parts = [moment.real, moment.imag] if np.iscomplexobj(moment) else [moment]

@@ -124,7 +124,7 @@ def inspect(
         if optimizer is not None:
             require_state(state, source.path)
         summary = None if state is None else summarise_optimizer(state, source.path)
-        report = _inspect(store, settings, options, family, layers, progress, state)
+        report = _inspect(store, settings, options, family, layers, progress, state, source)
         return replace(report, optimizer=summary)
 
 
@@ -141,6 +141,7 @@ def _inspect(
     layers: Sequence[str],
     progress: Progress | None,
     state: AdamState | None,
+    source: LazyStore,
 ) -> Report:
     settings = with_stored_horizon(settings, store.metadata)
     settings.check_readout_has_horizon()
@@ -157,7 +158,8 @@ def _inspect(
             recurrence = reader.read(store, match, options)
             report = diagnose(recurrence, settings)
             if state is not None:
-                report = replace(report, adam=summarise_adam(recurrence, state, store, settings))
+                steps = summarise_adam(recurrence, state, store, source, settings)
+                report = replace(report, adam=steps)
             reports.append(report)
         except TensorError as error:
             errors.append(error)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memcurse_cli.checkpoints.adam_slots import AdamState
 from memcurse_cli.checkpoints.lazy import LazyStore
@@ -339,3 +341,46 @@ def test_a_tree_that_ends_early_is_no_crash() -> None:
     ):
         state = adam_state(MemoryStore({**weights, "optimizer": broken}))
         assert state is None or not state.slots
+
+
+TORCH_KEYS = ("state", "param_groups", "params", "param_names", "exp_avg_sq", "step", "lr", "betas")
+KEYS = st.sampled_from(
+    [*TORCH_KEYS, "mu", "nu", "count", "hyperparams", "learning_rate", "a", "b", 0, 1]
+)
+LEAVES = (
+    st.none()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from([np.ones(2), np.ones((2, 2)), np.float32(1), np.array([1 + 1j, 2])])
+)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.dictionaries(KEYS, inner, max_size=4)
+        | st.lists(inner, max_size=3)
+        | st.builds(
+            lambda state, groups: {"state": state, "param_groups": groups},
+            st.dictionaries(st.integers(0, 2), inner, max_size=3),
+            st.lists(st.dictionaries(KEYS, inner, max_size=4), max_size=2),
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(TREES)
+@settings(max_examples=150, deadline=None)
+def test_no_tree_is_a_crash(content: Any) -> None:
+    """Whatever a file holds, each weight has a state of its own shape, a reason, or neither."""
+    weights = {"a": np.ones(2), "b": np.ones((2, 2))}
+    try:
+        store = MemoryStore({"params": weights, "opt_state": content})
+    except CheckpointError:
+        return
+    state = adam_state(store)
+    if state is None:
+        return
+    for name, slot in state.slots.items():
+        assert slot.second_moment.spec.shape == store.tensors[name].shape
+    assert not set(state.slots) & set(state.refused)

@@ -170,6 +170,13 @@ def test_the_quantiles_are_those_of_the_optimiser_itself(noisy_run: Path) -> Non
     assert loads(dumps([memcurse_cli.inspect(noisy_run)])) == [memcurse_cli.inspect(noisy_run)]
 
 
+def test_what_was_read_of_the_state_is_counted(noisy_run: Path, tmp_path: Path) -> None:
+    torch.save(torch.load(noisy_run, weights_only=True)["model"], tmp_path / "weights.pt")
+    alone = memcurse_cli.inspect(tmp_path / "weights.pt").checkpoint.bytes_read
+    # λ, B and C have a second moment each, of the same size.
+    assert memcurse_cli.inspect(noisy_run).checkpoint.bytes_read == 2 * alone
+
+
 def test_a_state_in_another_file_is_read_where_it_is_named(noisy_run: Path, tmp_path: Path) -> None:
     content = torch.load(noisy_run, weights_only=True)
     torch.save(content["model"], tmp_path / "weights.pt")
