@@ -1,0 +1,106 @@
+"""`python -m benchmarks.calibration`: train every setup, compare what was seen with the report.
+
+Writes results.json here, and with it the figure and the numbers of docs/verdict.md. A setup that
+is in results.json already is not trained again, about 8 s each; `--again` starts afresh. What the
+report says of the weights before training is always taken anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.calibration.outcomes import outcomes
+from benchmarks.calibration.page import write_page
+from benchmarks.calibration.setups import BATCH, NETWORKS, SETUPS, STEPS, Setup
+from benchmarks.calibration.sweep import RATES, Sweep, initialise, sweep
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis.report import Report
+
+RESULTS = Path(__file__).parent / "results.json"
+
+
+def main() -> None:
+    """Run what is missing and write everything down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--again", action="store_true", help="train every setup again")
+    again = parser.parse_args().again
+    known = {} if again or not RESULTS.exists() else _known()
+    results = []
+    for index, setup in enumerate(SETUPS):
+        seen = known.get(_key(asdict(setup))) or train(setup)
+        results.append({**asdict(setup), **seen, **foresee(setup)})
+        print(f"{index + 1}/{len(SETUPS)}", setup, flush=True)
+        text = json.dumps({"rates": RATES, "setups": results}, indent=1, allow_nan=False)
+        RESULTS.write_text(text + "\n", encoding="utf-8")
+    write_page(results)
+
+
+def _known() -> dict[str, Any]:
+    document = json.loads(RESULTS.read_text(encoding="utf-8"))
+    if document["rates"] != list(RATES):
+        return {}
+    seen = ("outcomes", "lowest_loss", "trained")
+    return {_key(result): {name: result[name] for name in seen} for result in document["setups"]}
+
+
+def _key(setup: dict[str, Any]) -> str:
+    return json.dumps([setup[field] for field in Setup.__dataclass_fields__])
+
+
+def foresee(setup: Setup) -> dict[str, Any]:
+    """What the report says of the weights before training."""
+    start = initialise(NETWORKS[setup.network], setup.units, setup.modulus, setup.seed)
+    return {
+        "at_start": _prediction(_inspect(start, setup)),
+        "verdicts": [_inspect(start, setup, rate).verdict for rate in RATES],
+    }
+
+
+def train(setup: Setup) -> dict[str, Any]:
+    """Train one setup at every rate and inspect its best end."""
+    runs = sweep(
+        NETWORKS[setup.network],
+        units=setup.units,
+        modulus=setup.modulus,
+        horizon=setup.horizon,
+        seed=setup.seed,
+        steps=STEPS,
+        batch=BATCH,
+    )
+    found, lowest = outcomes(runs)
+    return {
+        "outcomes": found,
+        "lowest_loss": lowest,
+        "trained": _prediction(_inspect(_best(runs, found), setup)),
+    }
+
+
+def _best(runs: Sweep, found: list[Any]) -> dict[str, Any]:
+    """The parameters at the end of the run with the lowest final loss."""
+    final = runs.losses[:, -1]
+    best = int(np.argmin(np.where([one == "diverges" for one in found], np.inf, final)))
+    return {name: value[best] for name, value in runs.trained.items()}
+
+
+def _inspect(parameters: dict[str, Any], setup: Setup, rate: float = 1e-3) -> Report:
+    return inspect(parameters, horizon=setup.horizon, learning_rate=rate)
+
+
+def _prediction(report: Report) -> dict[str, Any]:
+    """The layers' smallest usable rate."""
+    known = [layer.usable_rate for layer in report.layers if layer.usable_rate is not None]
+    rates = [usable for usable in known if usable.rate is not None]
+    if not rates:
+        return {"rate": None, "limited_by": None}
+    least = min(rates, key=lambda usable: usable.rate or 0.0)
+    return {"rate": least.rate, "limited_by": least.limited_by}
+
+
+if __name__ == "__main__":
+    main()

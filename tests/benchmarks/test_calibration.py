@@ -1,0 +1,107 @@
+"""The calibration of the usable rate: its numbers, its page, and one setup of it over again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.calibration.__main__ import RESULTS, foresee
+from benchmarks.calibration.agreement import (
+    CONSTANTS,
+    comparisons,
+    contingency,
+    fitted_constant,
+    share,
+)
+from benchmarks.calibration.outcomes import outcomes
+from benchmarks.calibration.page import MARKS, PAGE, tables
+from benchmarks.calibration.setups import NETWORKS, SETUPS, Setup
+from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, sweep
+
+
+@pytest.fixture(scope="module")
+def results() -> list[dict[str, Any]]:
+    document = json.loads(RESULTS.read_text())
+    assert document["rates"] == list(RATES)
+    found: list[dict[str, Any]] = document["setups"]
+    return found
+
+
+def test_every_setup_was_run(results: list[dict[str, Any]]) -> None:
+    fields = Setup.__dataclass_fields__
+    assert [Setup(**{name: one[name] for name in fields}) for one in results] == SETUPS
+    shared = {(one.units, one.modulus, one.horizon, one.seed) for one in SETUPS if one.held_out} & {
+        (one.units, one.modulus, one.horizon, one.seed) for one in SETUPS if not one.held_out
+    }
+    assert shared == set()
+
+
+def test_four_in_five_held_out_rates_are_within_the_factor(results: list[dict[str, Any]]) -> None:
+    agreed, compared = share([one for one in comparisons(results) if one.held_out])
+    assert compared >= 40
+    assert agreed / compared >= 0.8
+
+
+@pytest.mark.parametrize("limited_by", CONSTANTS)
+def test_the_constants_are_those_of_the_calibration_setups(
+    results: list[dict[str, Any]], limited_by: str
+) -> None:
+    fitted = fitted_constant(comparisons(results), limited_by)
+    assert fitted == pytest.approx(CONSTANTS[limited_by], rel=0.15)
+
+
+def test_no_run_that_was_called_ok_diverged(results: list[dict[str, Any]]) -> None:
+    table = contingency(results)
+    assert table["ok"]["diverges"] == 0
+    assert sum(table["ok"].values()) > 500
+    assert table["cursed"]["diverges"] > 0.8 * sum(table["cursed"].values())
+
+
+def test_the_page_shows_these_numbers(results: list[dict[str, Any]]) -> None:
+    text = PAGE.read_text()
+    start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    assert text[start:end].strip() == tables(results).strip()
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 4, 80, 84])
+def test_todays_report_still_says_what_was_compared(
+    results: list[dict[str, Any]], index: int
+) -> None:
+    """The prediction of a setup, taken anew from the weights before training."""
+    today = foresee(SETUPS[index])
+    assert today["verdicts"] == results[index]["verdicts"]
+    for name, value in today["at_start"].items():
+        kept = results[index]["at_start"][name]
+        assert value == (pytest.approx(kept, rel=1e-6) if isinstance(kept, float) else kept)
+
+
+def test_a_sweep_learns_at_a_good_rate_and_diverges_at_a_bad_one() -> None:
+    runs = sweep(
+        NETWORKS["complex diagonal"],
+        units=16,
+        modulus=0.9,
+        horizon=60,
+        seed=0,
+        steps=6 * CHUNK,
+        batch=16,
+    )
+    found, lowest = outcomes(runs)
+    assert found[0] == "slow"
+    assert "converges" in found
+    assert found[-1] == "diverges"
+    assert lowest < 0.5
+
+
+def test_outcomes_are_told_apart() -> None:
+    flat = np.ones((len(RATES), 8))
+    losses = flat * np.linspace(1, 2, len(RATES))[:, None]
+    losses[3] = 0.005
+    losses[-2, 4] = 50.0
+    losses[-1, -1] = np.nan
+    found, lowest = outcomes(Sweep({}, {}, losses, 1.0))
+    assert found[:5] == ["slow", "slow", "slow", "converges", "stalls"]
+    assert found[-2:] == ["diverges", "diverges"]
+    assert lowest == pytest.approx(0.005)
