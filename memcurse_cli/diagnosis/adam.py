@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.adam_slots import AdamSlot, AdamState
 from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_hessian
+from memcurse_cli.diagnosis.dense_hessian import dense_layer_hessian
+from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, layer_hessian
 from memcurse_cli.diagnosis.report_optimizer import AdamGroup, OptimizerSummary, StepQuantiles
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.recurrences.reading import split_name
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.theory.adaptive_steps import compensation, effective_steps
 from memcurse_cli.theory.dense import dense_sensitivity
 from memcurse_cli.theory.moments import moments
@@ -62,6 +63,8 @@ def summarise_adam(
     store: LazyStore,
     source: LazyStore,
     settings: Settings,
+    *,
+    curvature: bool,
 ) -> tuple[AdamGroup, ...]:
     """Adam's effective steps on a layer's recurrent groups, then on its other tensors.
 
@@ -71,10 +74,11 @@ def summarise_adam(
         store: the file of the weights.
         source: the file of the state, which may be the same.
         settings: what the sensitivities are taken under.
+        curvature: whether the report has taken the layer's Hessian, so that its diagonal is there.
     """
     if state.reason is not None:
         return ()
-    groups = list(_groups(recurrence, settings))
+    groups = list(_groups(recurrence, settings, curvature=curvature))
     recurrent = [_recurrent(one, state, store, source, settings) for one in groups]
     named = {one.group.tensor for one in groups}
     others = [
@@ -85,9 +89,9 @@ def summarise_adam(
     return (*recurrent, *others)
 
 
-def _groups(recurrence: Recurrence, settings: Settings) -> Iterator[_Group]:
+def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> Iterator[_Group]:
     if recurrence.dense is not None:
-        yield _dense_group(recurrence, settings)
+        yield _dense_group(recurrence, recurrence.dense, settings, curvature=curvature)
         return
     moment = moments(
         recurrence.log_eigenvalues,
@@ -95,7 +99,7 @@ def _groups(recurrence: Recurrence, settings: Settings) -> Iterator[_Group]:
         settings.horizon,
         settings.state_readout,
     )
-    curvatures = _curvatures(recurrence, settings)
+    curvatures = _curvatures(recurrence, settings) if curvature else None
     for group in recurrence.parameters:
         kappa = group_sensitivity(moment, recurrence.log_gain, group).relative_sensitivity
         yield _Group(
@@ -106,11 +110,10 @@ def _groups(recurrence: Recurrence, settings: Settings) -> Iterator[_Group]:
         )
 
 
-def _dense_group(recurrence: Recurrence, settings: Settings) -> _Group:
-    dynamics = recurrence.dense
-    assert dynamics is not None
-    name = dynamics.tensor.rpartition(".")[2]
-    group = AdamGroup(name, dynamics.tensor, True, dynamics.matrix.size)
+def _dense_group(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings, *, curvature: bool
+) -> _Group:
+    """Every entry of the matrix as a scalar of its own."""
     found = dense_sensitivity(
         dynamics.matrix,
         recurrence.eigenbasis,
@@ -119,25 +122,23 @@ def _dense_group(recurrence: Recurrence, settings: Settings) -> _Group:
         settings.horizon,
         settings.state_readout,
     )
+    name = dynamics.tensor.rpartition(".")[2]
     return _Group(
-        group, dynamics.matrix, None if found.per_entry is None else found.per_entry.copy()
+        AdamGroup(name, dynamics.tensor, True, dynamics.matrix.size),
+        dynamics.matrix,
+        found.per_entry,
+        dense_layer_hessian(recurrence, dynamics, settings).diagonal if curvature else None,
     )
 
 
 def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] | None:
-    """The diagonal of the Hessian at a perfect fit, group by group; None where it has none."""
+    """The diagonal of the Hessian at a perfect fit, group by group; None of one too large."""
     order = sum(group.size for group in recurrence.parameters)
-    if hessian_reason(recurrence, settings) is not None:
-        return None
     if recurrence.channel is None and order > LARGEST_BLOCK:
         return None
     diagonal = np.zeros(order)
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            for blocks in layer_hessian(recurrence, settings).blocks():
-                diagonal[blocks.scalars] = np.einsum("kii->ki", blocks.hessians)
-    except OverflowError:
-        return None
+    for blocks in layer_hessian(recurrence, settings).blocks():
+        diagonal[blocks.scalars] = np.einsum("kii->ki", blocks.hessians)
     ends = np.cumsum([group.size for group in recurrence.parameters])
     return iter(np.split(diagonal, ends[:-1]))
 

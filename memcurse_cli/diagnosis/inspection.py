@@ -158,7 +158,8 @@ def _inspect(
             recurrence = reader.read(store, match, options)
             report = diagnose(recurrence, settings)
             if state is not None:
-                steps = summarise_adam(recurrence, state, store, source, settings)
+                taken = report.hessian is not None
+                steps = summarise_adam(recurrence, state, store, source, settings, curvature=taken)
                 report = replace(report, adam=steps)
             reports.append(report)
         except TensorError as error:

@@ -241,6 +241,42 @@ def test_a_dense_matrix_has_a_sensitivity_and_a_state_per_entry() -> None:
     assert group.correlation is not None
 
 
+def test_a_dense_matrix_at_a_perfect_fit_is_flattened_entry_by_entry() -> None:
+    torch.manual_seed(3)
+    steps, units = 16, 5
+    matrix = torch.randn(units, units, dtype=torch.float64) * torch.logspace(-1, 0, units)[:, None]
+    matrix = torch.nn.Parameter(0.8 * matrix / torch.linalg.eigvals(matrix).abs().max())
+    readin = torch.randn(units, dtype=torch.float64)
+    readout = torch.logspace(-1, 0.5, units, dtype=torch.float64)
+    optimizer = torch.optim.Adam([matrix], lr=1e-9, betas=(0.9, 0.998))
+    for _ in range(600):
+        state, loss = torch.zeros(8, units, dtype=torch.float64), torch.tensor(0.0)
+        for _ in range(steps):
+            state = state @ matrix.T + torch.randn(8, 1, dtype=torch.float64) * readin
+            output = state @ readout
+            loss = loss + (output - output.detach() - torch.randn(8)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    report = memcurse_cli.inspect(
+        {
+            "model": {"A": matrix, "B": readin[:, None], "C": readout[None]},
+            # B and C were not trained: their one parameter by its name, as FSDP gathers it.
+            "optimizer": {
+                "state": {"A": optimizer.state[matrix]},
+                "param_groups": [{"params": ["A"]}],
+            },
+        },
+        horizon=steps,
+    )
+    group = groups(report)["A"]
+    assert group.hessian_correlation is not None
+    assert group.hessian_correlation < -0.995
+    assert group.hessian_spread_after is not None
+    assert group.hessian_spread_before is not None
+    assert group.hessian_spread_after < 0.1 * group.hessian_spread_before
+
+
 def test_a_state_that_is_ambiguous_is_left_out_with_its_reason() -> None:
     layers = {
         f"layers.{index}.{name}": torch.nn.Parameter(torch.rand(9) - 2)
