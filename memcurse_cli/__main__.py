@@ -6,15 +6,21 @@ itself would end with 1 on an uncaught exception, which must never pass for a vi
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG)
 
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.stderr is None:  # closed by whoever started us
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process runs
+    if sys.stdout is None:
+        sys.exit(_fail("standard output is closed; redirect it to a file or to /dev/null"))
     code = run(sys.argv[1:])
     if code == INTERRUPTED:
         # A library's threads may still be at work (XLA's are), and tearing the interpreter down
@@ -46,9 +52,16 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, Abort):
         return _interrupted()
     except BrokenPipeError:
-        # The reader (head, less) has seen enough. Python would complain again while it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _reader_left()
+    except SystemExit as ending:
+        # Typer's answer to a broken pipe is 1, which means a violation here.
+        if isinstance(ending.__context__, BrokenPipeError):
+            return _reader_left()
+        raise
+    except OSError as error:
+        if error.errno not in OUTPUT_ERRORS or error.filename is not None:
+            return _internal(error, arguments)
+        return _fail(f"standard output: cannot be written: {error.strerror}")
     except Exception as error:
         usage = getattr(error, "format_message", None)
         if usage is not None:  # click's usage errors
@@ -62,11 +75,22 @@ def run(arguments: list[str]) -> int:
             return _fail(
                 f"{origin}: " * bool(origin) + f"{usage().rstrip('.')}; see '{command} --help'"
             )
-        _show_traceback(arguments)
-        return _fail(
-            f"internal error, {type(error).__name__}: {error}; please report it with the "
-            "traceback that --debug shows"
-        )
+        return _internal(error, arguments)
+
+
+def _reader_left() -> int:
+    from memcurse_cli.commands.common import discard_output
+
+    discard_output()
+    return 0
+
+
+def _internal(error: Exception, arguments: list[str]) -> int:
+    _show_traceback(arguments)
+    return _fail(
+        f"internal error, {type(error).__name__}: {error}; please report it with the "
+        "traceback that --debug shows"
+    )
 
 
 def _show_traceback(arguments: list[str]) -> None:

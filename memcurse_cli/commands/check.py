@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memcurse_cli.commands.check_input import load_baseline, read_reports
+from memcurse_cli.commands.common import discard_output
 from memcurse_cli.commands.defaults import settings_of
 from memcurse_cli.commands.options import (
     AssumeOption,
@@ -236,7 +237,10 @@ def check(
         baseline=earlier,
         tolerance=TOLERANCE if tolerance is None else tolerance,
     )
-    emit(_text(outcome, chosen, output), output)
+    try:
+        emit(_text(outcome, chosen, output), output)
+    except BrokenPipeError:  # whoever has read enough still wants to know whether it passed
+        discard_output()
     if not outcome.passed and not exit_zero:
         raise typer.Exit(VIOLATION)
 

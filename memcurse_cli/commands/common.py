@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import typing
@@ -116,6 +117,10 @@ def _narrated(
             if origin:
                 error.where = f"{origin}: {error.where}"
             raise
+        except BrokenPipeError:
+            # Here rather than above, since Typer would end with 1, which means a violation.
+            discard_output()
+            return None
 
     def run(context: Any) -> Any:
         if not context.meta.get(VERBOSE):
@@ -133,6 +138,14 @@ def _narrated(
             _say(f"{time.perf_counter() - started:.2f} s{_memory()}")
 
     return run
+
+
+def discard_output() -> None:
+    """Let what standard output still holds go nowhere: its reader (head, less) has seen enough.
+
+    Python would complain again while it flushes at its end.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def shown(value: Any) -> str:

@@ -15,6 +15,8 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
 
     Names and shapes of tensors decide; the first family that recognises a
     layer has it, unless --family of memcurse inspect names another.
+
+    Example: memcurse families --json
     """
     from memcurse_cli.recurrences.registry import FAMILIES
 

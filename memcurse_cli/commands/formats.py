@@ -11,6 +11,8 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     A file's content decides, never its extension. A directory is read through
     a conventional name such as model.safetensors, its index of shards, or the
     only checkpoint in it.
+
+    Example: memcurse formats --json
     """
     from memcurse_cli.checkpoints.registry import FORMATS
 
