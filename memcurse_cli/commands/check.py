@@ -15,19 +15,23 @@ from memcurse_cli.commands.defaults import settings_of
 from memcurse_cli.commands.options import (
     AssumeOption,
     AutocorrelationOption,
+    CursedLimitOption,
     DeviceOption,
     FamilyOption,
     HorizonOption,
     JsonOption,
     LayerOption,
+    LearningRateOption,
     OneRhoOption,
     OutputOption,
     QuietOption,
     ReadoutOption,
+    SpectraOption,
+    WatchLimitOption,
+    choose_format,
     emit,
     read_assumptions,
 )
-from memcurse_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.check import Check
@@ -135,8 +139,9 @@ def check(
         typer.Option(metavar="X", help="By how much a figure may be worse.", show_default="0.05"),
     ] = None,
     output_format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}.")
-    ] = FORMATS[0],
+        str | None,
+        typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}."),
+    ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
     exit_zero: Annotated[
@@ -147,23 +152,14 @@ def check(
     autocorrelation: AutocorrelationOption = None,
     horizon: HorizonOption = None,
     readout: ReadoutOption = None,
-    learning_rate: Annotated[
-        float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
-    ] = 1e-3,
-    watch_limit: Annotated[
-        float, typer.Option("--watch-limit", metavar="X", help="Step effect to watch from.")
-    ] = 0.1,
-    cursed_limit: Annotated[
-        float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
-    ] = 1.0,
+    learning_rate: LearningRateOption = 1e-3,
+    watch_limit: WatchLimitOption = 0.1,
+    cursed_limit: CursedLimitOption = 1.0,
     family: FamilyOption = None,
     layer: LayerOption = None,
     assume: AssumeOption = None,
     device: DeviceOption = "auto",
-    spectra: Annotated[
-        bool,
-        typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights."),
-    ] = False,
+    spectra: SpectraOption = False,
 ) -> None:
     """Hold checkpoints or reports to limits; exit with 1 where one is broken.
 
@@ -177,13 +173,7 @@ def check(
     from memcurse_cli.diagnosis.policy_settings import TOLERANCE as TOLERANCE_KEY
     from memcurse_cli.diagnosis.policy_settings import from_options, positive
 
-    chosen = "json" if as_json else output_format
-    if chosen not in FORMATS:
-        raise UsageError(
-            f"{chosen[:40]!r} is not a format",
-            where="--format",
-            remedy=f"give one of {', '.join(FORMATS)}",
-        )
+    chosen = choose_format(output_format, FORMATS, as_json=as_json)
     file = settings_of(context)
     options = from_options(
         {

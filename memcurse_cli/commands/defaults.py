@@ -28,7 +28,8 @@ OWN_TABLE = "check"
 PER_RUN = frozenset({"help", "json", "output", "config", "baseline", "plot", "debug"})
 """Options that say what one call does."""
 
-PER_COMMAND = frozenset({"format"})
+FORMAT = "format"
+PER_COMMAND = frozenset({FORMAT})
 """Options that mean something else in each command: only its own variable and table set them."""
 
 EXCLUSIVE = (("rho", "autocorrelation"),)
@@ -184,6 +185,9 @@ def configure(
             defaults.places[name] = file.place(*keys)
     for pair in EXCLUSIVE:
         _keep_the_higher(pair, defaults, values)
+    formats = FORMAT in defaults.options and not defaults.given(FORMAT)
+    if formats and "--json" in defaults.arguments:
+        _forget(FORMAT, defaults, values)
     context.default_map = values
 
 
@@ -289,7 +293,12 @@ def _keep_the_higher(pair: tuple[str, str], defaults: Defaults, values: dict[str
 
     lower, higher = sorted(pair, key=rank)
     if rank(lower) < rank(higher):
-        option = defaults.options[lower]
-        option.envvar = None
-        values.pop(option.name, None)
-        defaults.places.pop(lower, None)
+        _forget(lower, defaults, values)
+
+
+def _forget(name: str, defaults: Defaults, values: dict[str, Any]) -> None:
+    """Let an option be as if nothing but the command line could set it."""
+    option = defaults.options[name]
+    option.envvar = None
+    values.pop(option.name, None)
+    defaults.places.pop(name, None)

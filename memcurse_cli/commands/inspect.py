@@ -10,15 +10,19 @@ import typer
 from memcurse_cli.commands.options import (
     AssumeOption,
     AutocorrelationOption,
+    CursedLimitOption,
     DeviceOption,
     FamilyOption,
     HorizonOption,
     JsonOption,
     LayerOption,
+    LearningRateOption,
     OneRhoOption,
     OutputOption,
     QuietOption,
     ReadoutOption,
+    SpectraOption,
+    WatchLimitOption,
     choose_format,
     emit,
     read_assumptions,
@@ -36,15 +40,9 @@ def inspect(
     autocorrelation: AutocorrelationOption = None,
     horizon: HorizonOption = None,
     readout: ReadoutOption = None,
-    learning_rate: Annotated[
-        float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
-    ] = 1e-3,
-    watch_limit: Annotated[
-        float, typer.Option("--watch-limit", metavar="X", help="Step effect to watch from.")
-    ] = 0.1,
-    cursed_limit: Annotated[
-        float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
-    ] = 1.0,
+    learning_rate: LearningRateOption = 1e-3,
+    watch_limit: WatchLimitOption = 0.1,
+    cursed_limit: CursedLimitOption = 1.0,
     family: FamilyOption = None,
     layer: LayerOption = None,
     assume: AssumeOption = None,
@@ -52,10 +50,7 @@ def inspect(
     values: Annotated[
         bool, typer.Option("--values", help="Put every eigenvalue into the JSON.")
     ] = False,
-    spectra: Annotated[
-        bool,
-        typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights."),
-    ] = False,
+    spectra: SpectraOption = False,
     rewrite_as: Annotated[
         list[str] | None,
         typer.Option(

@@ -78,6 +78,18 @@ DeviceOption = Annotated[
     str,
     typer.Option("--device", metavar="auto|cpu|cuda[:i]", help="For eigendecompositions."),
 ]
+LearningRateOption = Annotated[
+    float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
+]
+WatchLimitOption = Annotated[
+    float, typer.Option("--watch-limit", metavar="X", help="Step effect to watch from.")
+]
+CursedLimitOption = Annotated[
+    float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
+]
+SpectraOption = Annotated[
+    bool, typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[
     Path | None,

@@ -72,6 +72,16 @@ def test_of_two_that_exclude_each_other_the_one_from_the_higher_place_counts(
     assert_refused(memcurse("inspect", LRU, folder=tmp_path), "both")
 
 
+def test_json_on_the_command_line_wins_over_a_format_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "memcurse.toml").write_text('[inspect]\nformat = "html"\n')
+    assert memcurse("inspect", LRU, folder=tmp_path).stdout.startswith("<!")
+    assert report(tmp_path)["horizon"] == 300
+    variables = {"MEMCURSE_INSPECT_FORMAT": "html", "MEMCURSE_CHECK_FORMAT": "junit"}
+    assert report(tmp_path, environment=variables)["horizon"] == 300
+    assert memcurse("check", LRU, environment=variables).stdout.startswith("<?xml")
+    assert_refused(memcurse("inspect", LRU, "--json", "--format", "html"), "contradict")
+
+
 def test_settings_for_reading_do_not_touch_a_report(tmp_path: Path) -> None:
     (tmp_path / "memcurse.toml").write_text("lr = 3e-4\nhorizon = 7\n")
     document = memcurse("inspect", LRU, "--json").stdout
