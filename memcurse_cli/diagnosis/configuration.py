@@ -134,7 +134,7 @@ def find_line(text: str, keys: KeyPath) -> int | None:
     seen: dict[tuple[str, ...], int] = {}
     table: KeyPath = ()
     best: tuple[int, int] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         heading = TABLE.match(line)
         here: KeyPath | None = None
         if heading is not None:
