@@ -1,0 +1,312 @@
+"""Second moments of a recurrence whose gates are drawn anew at every step.
+
+``h[t+1] = λ(z) h[t] + γ(z) x[t+1]`` with z ~ N(b, σ²) independent in time, of the state and of x:
+what input-dependent gates do to first order, where the nominal theory holds them at b. s = dh/dω
+is the whole derivative by a parameter of λ and γ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.gate_laws import GateLaw, GateValues, Motion, Openness, Write
+from memcurse_cli.theory.namespace import array_namespace, may_be_traced
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Array = Any
+Floats = NDArray[np.float64]
+
+LARGEST_STEP = 0.35
+"""Standard deviations between nodes: e^(-2π²/h²) of a Gaussian is then far below an ulp."""
+STRIP = math.pi / 2
+"""Every smooth law is analytic for |Im z| < π/2, and bounded there."""
+DIGITS = 36.0
+"""-log of the error of the rule that is allowed."""
+KINKED_STEP = 0.01
+"""For laws with corners, whose error falls with h² only."""
+TAIL = 9.0
+"""Standard deviations beyond which a Gaussian is below an ulp."""
+REACH = 20.0
+"""How far beyond |b| a law may still grow exponentially, as softplus does below 0."""
+CHUNK = 1 << 20
+"""Nodes times units that are held at once."""
+
+
+@dataclass(frozen=True)
+class Preactivation:
+    """z ~ N(b, σ²) of n units.
+
+    Attributes:
+        mean: (n,) b.
+        spread: (n,) σ ≥ 0.
+    """
+
+    mean: Array
+    spread: Array
+
+    def take(self, units: slice) -> Preactivation:
+        """Those of some of the units."""
+        return Preactivation(self.mean[units], self.spread[units])
+
+
+class GatedMoments(NamedTuple):
+    """Stationary moments, one per unit, for a drive of the given autocorrelation.
+
+    Attributes:
+        second_moment: E h²; inf where it diverges.
+        cross_moments: E[h s] by parameter.
+        sensitivities: E s² by parameter.
+    """
+
+    second_moment: Float[Array, " n"]
+    cross_moments: Mapping[str, Float[Array, " n"]]
+    sensitivities: Mapping[str, Float[Array, " n"]]
+
+
+class _Parameter(NamedTuple):
+    """Expectations with d = dλ/dω and e = dγ/dω."""
+
+    d: Array
+    e: Array
+    eigenvalue_d: Array
+    eigenvalue_e: Array
+    gain_d: Array
+    gain_e: Array
+    d_d: Array
+    d_e: Array
+    e_e: Array
+
+
+class _Expectations(NamedTuple):
+    """Expectations of products of λ and γ; what stands below a fraction as its complement."""
+
+    complement: Array  # E[1 - λ]
+    squared_complement: Array  # E[1 - λ²]
+    gain: Array
+    eigenvalue_gain: Array
+    squared_gain: Array
+    parameters: dict[str, _Parameter]
+
+
+def gated_moments(
+    law: GateLaw,
+    gate: Preactivation,
+    autocorrelation: Autocorrelation = WHITE,
+    write: Write | None = None,
+    write_gate: Preactivation | None = None,
+) -> GatedMoments:
+    """E h², E[h s] and E s² of a gated recurrence, over an infinite horizon.
+
+    With E over z, m₁ = E λ, m₂ = E λ², d = dλ/dω, e = dγ/dω and a drive of autocorrelation ρ:
+
+        a    = ρ E[γ] / (1 - ρ m₁)                                            = E[h_t x_{t+1}]
+        y    = ρ (E[d] a + E[e]) / (1 - ρ m₁)                                 = E[s_t x_{t+1}]
+        E h² = (E γ² + 2 E[λγ] a) / (1 - m₂)
+        E hs = (E[λd] E h² + E[λe] a + E[γλ] y + E[γd] a + E[γe]) / (1 - m₂)
+        E s² = (E d² E h² + E e² + 2 E[λd] E hs + 2 E[λe] y + 2 E[de] a) / (1 - m₂)
+
+    and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ, which is
+    that of Zucchet & Orvieto 2024, appendix D.2.
+
+    Args:
+        law: λ and γ as functions of z.
+        gate: z of every unit.
+        autocorrelation: R(Δ) of the drive x.
+        write: a further factor of γ with a pre-activation of its own.
+        write_gate: that pre-activation, independent of z.
+
+    Returns:
+        The moments, with those of the parameter of ``write`` among them.
+    """
+    parts = [
+        _moments(_expectations(*part), autocorrelation)
+        for part in _chunks(law, gate, write, write_gate)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    names = parts[0].sensitivities
+    return GatedMoments(
+        np.concatenate([part.second_moment for part in parts]),
+        {name: np.concatenate([part.cross_moments[name] for part in parts]) for name in names},
+        {name: np.concatenate([part.sensitivities[name] for part in parts]) for name in names},
+    )
+
+
+def normal_nodes(mean: Array, spread: Array, smooth: bool = True) -> tuple[Floats, Floats]:
+    """Nodes u and weights w with ``E f(z) = Σ w f(b + σ u)`` for every unit at once.
+
+    The trapezoidal rule on the real line. For an f that is analytic in a strip of half width a its
+    error is e^(-2πa/(σh)), so that 350 nodes do for σ = 5, where that of a Gauss-Hermite rule falls
+    with the root of its order only.
+
+    Args:
+        mean: (n,) b.
+        spread: (n,) σ; the largest decides.
+        smooth: whether f is analytic for |Im z| < π/2; otherwise a fine step is taken.
+    """
+    widest = float(np.max(np.asarray(spread), initial=0.0))
+    if widest == 0:
+        return np.zeros(1), np.ones(1)
+    step = KINKED_STEP
+    if smooth:
+        step = min(LARGEST_STEP, 2 * math.pi * STRIP / (DIGITS * widest))
+    # Products of two laws can fall as e^(-2z): their weight sits up to 2σ off the centre, though
+    # no further than where the laws level out.
+    reach = TAIL + 2 * widest
+    if not may_be_traced(mean):
+        farthest = float(np.max(np.abs(np.asarray(mean)), initial=0.0)) + REACH
+        reach = TAIL + min(2 * widest, farthest / widest)
+    count = math.ceil(reach / step)
+    nodes: Floats = step * np.arange(-count, count + 1, dtype=np.float64)
+    weights = np.exp(-(nodes**2) / 2)
+    return nodes, weights / math.fsum(weights)
+
+
+def mean_of(function: Callable[[Array], Array], gate: Preactivation, smooth: bool = True) -> Array:
+    """E f(z) of every unit, for a function f of pre-activations (nodes, n)."""
+    xp = array_namespace(gate.mean)
+    nodes, weights = normal_nodes(gate.mean, gate.spread, smooth)
+    return xp.asarray(weights) @ function(_at(gate, nodes))
+
+
+_Part = tuple[GateLaw, Preactivation, Write | None, Preactivation | None]
+
+
+def _chunks(
+    law: GateLaw, gate: Preactivation, write: Write | None, write_gate: Preactivation | None
+) -> Iterator[_Part]:
+    """The units in pieces whose nodes fit into memory; all at once where they may be traced."""
+    if not isinstance(gate.mean, np.ndarray):
+        yield law, gate, write, write_gate
+        return
+    count = normal_nodes(gate.mean, gate.spread, law.smooth)[0].size
+    length = max(1, CHUNK // count)
+    for start in range(0, max(gate.mean.size, 1), length):
+        units = slice(start, start + length)
+        second = None if write_gate is None else write_gate.take(units)
+        yield law.take(units), gate.take(units), write, second
+
+
+def _at(gate: Preactivation, nodes: Floats) -> Array:
+    return gate.mean + gate.spread * array_namespace(gate.mean).asarray(nodes)[:, None]
+
+
+def _expectations(
+    law: GateLaw, gate: Preactivation, write: Write | None, write_gate: Preactivation | None
+) -> _Expectations:
+    xp = array_namespace(gate.mean)
+    nodes, weights = normal_nodes(gate.mean, gate.spread, law.smooth)
+    expectations = _of_law(law(_at(gate, nodes)), xp.asarray(weights))
+    if write is None or write_gate is None:
+        return expectations
+    nodes, weights = normal_nodes(write_gate.mean, write_gate.spread, write.opening.smooth)
+    return _with_write(
+        expectations, write.parameter, write.opening(_at(write_gate, nodes)), xp.asarray(weights)
+    )
+
+
+def _of_law(values: GateValues, weights: Array) -> _Expectations:
+    eigenvalue, complement, gain = values.eigenvalue, values.complement, values.gain
+
+    def parameter(motion: Motion) -> _Parameter:
+        d, e = motion
+        products = (d, e, eigenvalue * d, eigenvalue * e, gain * d, gain * e, d * d, d * e, e * e)
+        return _Parameter(*(weights @ product for product in products))
+
+    return _Expectations(
+        complement=weights @ complement,
+        squared_complement=weights @ (complement * (1 + eigenvalue)),
+        gain=weights @ gain,
+        eigenvalue_gain=weights @ (eigenvalue * gain),
+        squared_gain=weights @ gain**2,
+        parameters={name: parameter(motion) for name, motion in values.motions.items()},
+    )
+
+
+def _with_write(law: _Expectations, name: str, opened: Openness, weights: Array) -> _Expectations:
+    """γ k in place of γ, with an independent k: E of products of both are products of E."""
+    first, second = weights @ opened.value, weights @ opened.value**2
+    parameters = {
+        parameter: _Parameter(
+            d=of.d,
+            e=of.e * first,
+            eigenvalue_d=of.eigenvalue_d,
+            eigenvalue_e=of.eigenvalue_e * first,
+            gain_d=of.gain_d * first,
+            gain_e=of.gain_e * second,
+            d_d=of.d_d,
+            d_e=of.d_e * first,
+            e_e=of.e_e * second,
+        )
+        for parameter, of in law.parameters.items()
+    }
+    zero = 0 * law.gain
+    slope = weights @ opened.slope
+    parameters[name] = _Parameter(
+        d=zero,
+        e=law.gain * slope,
+        eigenvalue_d=zero,
+        eigenvalue_e=law.eigenvalue_gain * slope,
+        gain_d=zero,
+        gain_e=law.squared_gain * (weights @ (opened.value * opened.slope)),
+        d_d=zero,
+        d_e=zero,
+        e_e=law.squared_gain * (weights @ opened.slope**2),
+    )
+    return _Expectations(
+        law.complement,
+        law.squared_complement,
+        law.gain * first,
+        law.eigenvalue_gain * first,
+        law.squared_gain * second,
+        parameters,
+    )
+
+
+def _moments(of: _Expectations, autocorrelation: Autocorrelation) -> GatedMoments:
+    xp = array_namespace(of.gain)
+    stable = of.squared_complement > 0
+    below = xp.where(stable, of.squared_complement, 1.0)
+    held: Array = 0.0
+    mixed: dict[str, Array] = dict.fromkeys(of.parameters, 0.0)
+    moved: dict[str, Array] = dict.fromkeys(of.parameters, 0.0)
+    for weight, rho in autocorrelation:
+        if weight == 0:
+            continue
+        past = xp.where(stable, (1 - rho) + rho * of.complement, 1.0)  # 1 - ρ m₁
+        a = rho * of.gain / past
+        second = (of.squared_gain + 2 * of.eigenvalue_gain * a) / below
+        held = held + weight * second
+        for name, p in of.parameters.items():
+            y = rho * (p.d * a + p.e) / past
+            cross = (
+                p.eigenvalue_d * second
+                + (p.eigenvalue_e + p.gain_d) * a
+                + of.eigenvalue_gain * y
+                + p.gain_e
+            ) / below
+            squared = (
+                p.d_d * second
+                + p.e_e
+                + 2 * (p.eigenvalue_d * cross + p.eigenvalue_e * y + p.d_e * a)
+            ) / below
+            mixed[name] = mixed[name] + weight * cross
+            moved[name] = moved[name] + weight * squared
+    return GatedMoments(
+        xp.where(stable, held, math.inf),
+        {name: xp.where(stable, value, 0.0) for name, value in mixed.items()},
+        {
+            # Where λ' s and γ' x cancel, only rounding is left.
+            name: xp.where(stable, xp.where(value > 0, value, 0.0), math.inf)
+            for name, value in moved.items()
+        },
+    )

@@ -1,0 +1,302 @@
+"""The moments under gates drawn at every step, against simulation, autodiff and known limits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.gate_laws import (
+    LOGISTIC,
+    Clipped,
+    Exponent,
+    GateLaw,
+    Keep,
+    Mix,
+    StepSize,
+    Write,
+)
+from memcurse_cli.theory.gated_moments import (
+    GatedMoments,
+    Preactivation,
+    gated_moments,
+    mean_of,
+    normal_nodes,
+)
+from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.sensitivity import parameter_sensitivity
+
+MEANS = np.array([-3.0, -0.5, 0.1, 1.2, 4.0])
+RATES = np.array([0.01, 0.1, 0.5, 1.0, 8.0])
+LAWS: dict[str, GateLaw] = {
+    "keep": Keep(),
+    "mix": Mix(),
+    "write": Mix(keeps=False),
+    "step": StepSize(RATES),
+    "exponent": Exponent(RATES, np.array([0.9, 0.5, 0.4, 0.2, 0.1])),
+}
+MIXTURES = {
+    "white": WHITE,
+    "half": Autocorrelation.from_rho(0.5),
+    "constant": Autocorrelation.from_rho(1.0),
+    "text": Autocorrelation((0.332, 0.044), (0.0, 0.997)),
+}
+
+
+def at_rest(law: GateLaw, means: np.ndarray, mixture: Autocorrelation) -> GatedMoments:
+    """The moments of a constant λ, from the theory of one."""
+    values = law(means)
+    # 1 - λ is exact in the laws, and log λ is what the theory of a constant λ takes.
+    log_eigenvalue = np.where(
+        values.complement < 0.5, np.log1p(-values.complement), np.log(values.eigenvalue)
+    )
+    moment = moments(log_eigenvalue, mixture)
+    log_gain = np.log(values.gain).astype(complex)
+    return GatedMoments(
+        values.gain**2 * moment.second_moment,
+        {},
+        {
+            name: parameter_sensitivity(
+                moment,
+                log_gain,
+                motion.eigenvalue.astype(complex),
+                (motion.gain / values.gain).astype(complex),
+            )
+            for name, motion in values.motions.items()
+        },
+    )
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("name", LAWS)
+def test_without_spread_it_is_the_theory_of_a_constant_eigenvalue(name: str, mixture: str) -> None:
+    law, autocorrelation = LAWS[name], MIXTURES[mixture]
+    expected = at_rest(law, MEANS, autocorrelation)
+    for spread in (0.0, 1e-7):
+        found = gated_moments(law, Preactivation(MEANS, np.full(5, spread)), autocorrelation)
+        np.testing.assert_allclose(found.second_moment, expected.second_moment, rtol=1e-10)
+        assert found.sensitivities.keys() == expected.sensitivities.keys()
+        for parameter, sensitivity in expected.sensitivities.items():
+            # A constant input that γ = 1 - λ passes on is not moved: there d² E h² and the rest
+            # cancel.
+            slope = law(MEANS).motions[parameter].eigenvalue ** 2 / law(MEANS).complement ** 2
+            np.testing.assert_allclose(
+                found.sensitivities[parameter] / slope, sensitivity / slope, rtol=1e-10, atol=1e-10
+            )
+
+
+def simulate(
+    law: GateLaw,
+    mean: float,
+    spread: float,
+    rho: float,
+    write: tuple[float, float] | None,
+    seed: int,
+) -> tuple[dict[str, np.ndarray], int]:
+    """(runs, ) time-averaged h² and s² of every parameter, by running the recurrence."""
+    random = np.random.default_rng(seed)
+    runs, steps, skipped = 4000, 400, 150
+    x = random.standard_normal(runs)
+    h = np.zeros(runs)
+    s: dict[str, np.ndarray] = {}
+    sums: dict[str, np.ndarray] = {}
+    for step in range(steps):
+        x = rho * x + np.sqrt(1 - rho**2) * random.standard_normal(runs)
+        values = law((mean + spread * random.standard_normal(runs))[:, None])
+        eigenvalue, gain = values.eigenvalue[:, 0], values.gain[:, 0]
+        motions = {
+            name: (motion.eigenvalue[:, 0], motion.gain[:, 0])
+            for name, motion in values.motions.items()
+        }
+        if write is not None:
+            opened = LOGISTIC(write[0] + write[1] * random.standard_normal(runs))
+            motions = {name: (d, e * opened.value) for name, (d, e) in motions.items()}
+            motions["input"] = (np.zeros(runs), gain * opened.slope)
+            gain = gain * opened.value
+        for name, (d, e) in motions.items():
+            s[name] = eigenvalue * s.get(name, np.zeros(runs)) + d * h + e * x
+        h = eigenvalue * h + gain * x
+        if step >= skipped:
+            for name, state in {"h": h, **s}.items():
+                sums[name] = sums.get(name, np.zeros(runs)) + state**2 / (steps - skipped)
+            for name, state in s.items():
+                key = f"h {name}"
+                sums[key] = sums.get(key, np.zeros(runs)) + h * state / (steps - skipped)
+    return sums, runs
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.7])
+@pytest.mark.parametrize(
+    ("law", "mean", "spread", "write"),
+    [
+        (Mix(), 1.0, 1.5, None),
+        (Mix(keeps=False), -0.5, 1.0, None),
+        (Keep(), 0.5, 1.2, (-0.5, 1.0)),
+        (StepSize(np.array([1.5])), -1.0, 1.0, None),
+        (Exponent(np.array([2.0]), np.array([0.6])), 0.3, 1.5, (0.2, 0.8)),
+    ],
+)
+def test_against_simulation(
+    law: GateLaw, mean: float, spread: float, write: tuple[float, float] | None, rho: float
+) -> None:
+    sums, runs = simulate(law, mean, spread, rho, write, seed=11)
+    found = gated_moments(
+        law,
+        Preactivation(np.array([mean]), np.array([spread])),
+        Autocorrelation.from_rho(rho),
+        None if write is None else Write(),
+        None if write is None else Preactivation(np.array([write[0]]), np.array([write[1]])),
+    )
+    expected = {"h": found.second_moment[0]}
+    for name, sensitivity in found.sensitivities.items():
+        expected[name] = sensitivity[0]
+        expected[f"h {name}"] = found.cross_moments[name][0]
+    assert expected.keys() == sums.keys()
+    for name, value in expected.items():
+        error = sums[name].std() / np.sqrt(runs)
+        assert abs(sums[name].mean() - value) < 4 * error, name
+        assert error < 0.05 * np.sqrt(expected["h"] * max(value, expected["h"]))
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("name", ["keep", "mix", "step", "exponent"])
+def test_the_cross_moment_is_half_the_slope_of_the_second_moment(name: str, rho: float) -> None:
+    """dE h²/db = 2 E[h s], by JAX's automatic differentiation through the whole computation."""
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        law = LAWS[name]
+        bias = next(iter(law(MEANS).motions))
+        spread = np.array([0.3, 0.8, 1.5, 2.0, 0.0])
+        write_mean = np.linspace(-1.0, 0.9, 5)
+
+        def moment(means: Any, write_means: Any) -> GatedMoments:
+            return gated_moments_at(law, means, spread, write_means, rho)
+
+        here = moment(jax.numpy.asarray(MEANS), jax.numpy.asarray(write_mean))
+        for argument, parameter in ((0, bias), (1, "input")):
+            slope = jax.grad(lambda *at: moment(*at).second_moment.sum(), argument)(
+                jax.numpy.asarray(MEANS), jax.numpy.asarray(write_mean)
+            )
+            np.testing.assert_allclose(
+                2 * here.cross_moments[parameter], slope, rtol=1e-9, atol=1e-15
+            )
+
+
+def gated_moments_at(
+    law: GateLaw, means: Any, spread: np.ndarray, write_means: Any, rho: float
+) -> GatedMoments:
+    return gated_moments(
+        law,
+        Preactivation(means, spread),
+        Autocorrelation.from_rho(rho),
+        Write(),
+        Preactivation(write_means, spread[::-1]),
+    )
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_derivatives_of_the_laws_are_those_of_autodiff(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        law = LAWS[name]
+        z = jax.numpy.linspace(-6.0, 5.0, 5)  # without 0, where |z| has no slope
+        motion = next(iter(law(z).motions.values()))
+        for field, derivative in (("eigenvalue", motion.eigenvalue), ("gain", motion.gain)):
+            slope = jax.grad(lambda at, field=field: getattr(law(at), field).sum())(z)
+            np.testing.assert_allclose(derivative, slope, rtol=1e-9, atol=1e-14)
+
+
+def test_the_derivatives_by_the_rates_are_differences() -> None:
+    step = 1e-6
+    z = np.linspace(-3.0, 3.0, 5)
+    above, below = (StepSize(RATES * np.exp(sign * step))(z) for sign in (1, -1))
+    motion = StepSize(RATES)(z).motions["A_log"]
+    np.testing.assert_allclose(
+        motion.eigenvalue, (above.eigenvalue - below.eigenvalue) / (2 * step), rtol=1e-6, atol=1e-10
+    )
+    slope = np.array([0.9, 0.5, 0.4, 0.2, 0.1])
+    above, below = (Exponent(RATES * np.exp(sign * step * slope), slope)(z) for sign in (1, -1))
+    motion = Exponent(RATES, slope)(z).motions["rate"]
+    for field in ("eigenvalue", "gain"):
+        difference = (getattr(above, field) - getattr(below, field)) / (2 * step)
+        np.testing.assert_allclose(getattr(motion, field), difference, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.5, 2.0, 5.0, 20.0])
+@pytest.mark.parametrize("name", LAWS)
+def test_the_nodes_are_enough(name: str, spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    law = LAWS[name]
+    gate = Preactivation(np.array([-8.0, -0.5, 0.0, 3.0, 12.0]), np.full(5, spread))
+    found = gated_moments(law, gate, MIXTURES["half"])
+    monkeypatch.setattr("memcurse_cli.theory.gated_moments.DIGITS", 150.0)
+    monkeypatch.setattr("memcurse_cli.theory.gated_moments.LARGEST_STEP", 0.1)
+    monkeypatch.setattr("memcurse_cli.theory.gated_moments.TAIL", 14.0)
+    finer = gated_moments(law, gate, MIXTURES["half"])
+    np.testing.assert_allclose(found.second_moment, finer.second_moment, rtol=1e-11)
+    for parameter, sensitivity in finer.sensitivities.items():
+        # The sensitivity of a state that has died out (λ = e⁻⁹⁶) is small beyond any meaning.
+        np.testing.assert_allclose(
+            found.sensitivities[parameter], sensitivity, rtol=1e-11, atol=1e-30
+        )
+
+
+def test_a_gauss_hermite_rule_agrees() -> None:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    for mean, spread in ((0.5, 1.0), (-2.0, 2.0)):
+        mine, mine_weights = normal_nodes(np.array([mean]), np.array([spread]))
+        expected = weights @ LOGISTIC(mean + spread * nodes).value / np.sqrt(2 * np.pi)
+        found = mine_weights @ LOGISTIC(mean + spread * mine).value
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_log_normal_moments_in_the_far_tail() -> None:
+    """Where σ(-z) is e⁻ᶻ, its mean is that of a log-normal."""
+    gate = Preactivation(np.array([60.0]), np.array([5.0]))
+    found = mean_of(lambda z: LOGISTIC(z).complement ** 2, gate)
+    assert found == pytest.approx(np.exp(-2 * 60.0 + 2 * 25.0), rel=1e-9)
+
+
+def test_hard_sigmoids() -> None:
+    """The mean of a clipped line of a Gaussian, in closed form."""
+    from scipy.stats import norm
+
+    mean, spread = 0.7, 2.0
+    law = Mix(opening=Clipped(0.2, 0.5))
+    nodes, weights = normal_nodes(np.array([mean]), np.array([spread]), law.smooth)
+    found = weights @ law((mean + spread * nodes)[:, None]).eigenvalue[:, 0]
+    line = norm(0.2 * mean + 0.5, 0.2 * spread)
+    low, high = line.cdf(0.0), line.cdf(1.0)
+    inside = (0.2 * mean + 0.5) * (high - low) - (0.2 * spread) ** 2 * (line.pdf(1) - line.pdf(0))
+    assert found == pytest.approx(inside + 1 - high, rel=1e-5)
+    # At z = 5 it stays at 1: nothing is forgotten and the state has no stationary size.
+    stuck = gated_moments(Keep(Clipped(0.2, 0.5)), Preactivation(np.array([5.0]), np.zeros(1)))
+    assert np.isinf(stuck.second_moment[0])
+    assert np.isinf(stuck.sensitivities["forget"][0])
+
+
+def test_many_units_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = np.geomspace(0.01, 10.0, 50)
+    gate = Preactivation(np.linspace(-4.0, 1.0, 50), np.full(50, 0.7))
+    second = Preactivation(np.linspace(-1.0, 1.0, 50), np.full(50, 0.5))
+    whole = gated_moments(StepSize(rates), gate, WHITE, Write(), second)
+    monkeypatch.setattr("memcurse_cli.theory.gated_moments.CHUNK", 700)
+    pieces = gated_moments(StepSize(rates), gate, WHITE, Write(), second)
+    np.testing.assert_allclose(pieces.second_moment, whole.second_moment, rtol=1e-13)
+    assert pieces.sensitivities.keys() == {"dt_bias", "A_log", "input"}
+    for name, sensitivity in whole.sensitivities.items():
+        np.testing.assert_allclose(pieces.sensitivities[name], sensitivity, rtol=1e-13)
+
+
+def test_the_authors_gru(shared_data: Path) -> None:
+    """Figure 15 of the paper: λ = σ(b), γ = 1 - λ, one unit's sensitivity to b."""
+    rows = json.loads((shared_data / "paper" / "gru_theory.json").read_text())["rows"]
+    mixture = Autocorrelation((0.332, 0.043056), (0.0, 0.997005))
+    for time_constant, variance, _, sensitivity in rows:
+        bias = np.log(time_constant - 1.0)
+        found = gated_moments(Mix(), Preactivation(np.array([bias]), np.zeros(1)), mixture)
+        assert found.second_moment[0] == pytest.approx(variance, rel=1e-4)
+        assert found.sensitivities["update"][0] == pytest.approx(sensitivity, rel=1e-4)
