@@ -50,11 +50,13 @@ class ReadOptions:
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
         assume: the values given with ``--assume``, by key; a family looks up its own keys.
         spectra: whether to read the hidden weights of gated layers for their spectra.
+        gates: whether to read what drives input-dependent gates.
     """
 
     device: str = "auto"
     assume: Mapping[str, str] = field(default_factory=dict)
     spectra: bool = False
+    gates: bool = False
 
     def choose(self, assumption: Assumption) -> tuple[str, bool]:
         """The value to use for an assumption, and whether the user gave it."""

@@ -13,6 +13,7 @@ from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.dense_layer import dense_recurrence
 from memcurse_cli.recurrences.dense_rnn import ACTIVATION
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import gru_spectra, lstm_spectra
 from memcurse_cli.recurrences.gated_layer import gru_recurrence, lstm_recurrence
@@ -132,10 +133,21 @@ class _Cell:
             for gate, (_, hidden) in self._layout.gates.items()
         }
 
-    def input_weights(self) -> Floats:
-        """(H, inputs) of the only gate."""
-        role = FUSED_INPUT if self._fused else f"{self._layout.gates['state'][0]}.kernel"
-        return self.read(role, (None, self.size)).T
+    def input_weights(self) -> dict[str, Floats]:
+        """(H, inputs) of each gate, row = target."""
+        if self._fused:
+            gates = self._layout.fused
+            kernel = self.read(FUSED_INPUT, (None, len(gates) * self.size))
+            parts = np.split(kernel, len(gates), axis=1)
+            return {gate: part.T for gate, part in zip(gates, parts, strict=True)}
+        return {
+            gate: self.read(f"{side}.kernel", (None, self.size)).T
+            for gate, (side, _) in self._layout.gates.items()
+        }
+
+    def norms(self, options: ReadOptions) -> dict[str, RowNorms] | None:
+        """Those of both sides of each gate, where they are asked for."""
+        return row_norms(self.input_weights(), self.weights()) if options.gates else None
 
     def biases(self) -> dict[str, GateBias]:
         """The biases of every gate, summed over both sides."""
@@ -194,7 +206,12 @@ class FlaxLSTM:
             totals = {gate: bias.total for gate, bias in biases.items()}
             hidden = lstm_spectra(cell.weights(), totals, None, options.device)
         return lstm_recurrence(
-            match, family=self.name, biases=biases, function=Sigmoid(), hidden=hidden
+            match,
+            family=self.name,
+            biases=biases,
+            function=Sigmoid(),
+            hidden=hidden,
+            norms=cell.norms(options),
         )
 
 
@@ -231,7 +248,12 @@ class FlaxGRU:
             totals["new"] = totals["new"] - inner
             hidden = gru_spectra(cell.weights(), totals, inner, options.device)
         return gru_recurrence(
-            match, family=self.name, biases=biases, function=Sigmoid(), hidden=hidden
+            match,
+            family=self.name,
+            biases=biases,
+            function=Sigmoid(),
+            hidden=hidden,
+            norms=cell.norms(options),
         )
 
 
@@ -267,7 +289,12 @@ class FlaxMGU:
             weights["reset"] = weights["update"]
             hidden = gru_spectra(weights, totals, inner, options.device)
         return gru_recurrence(
-            match, family=self.name, biases=biases, function=Sigmoid(), hidden=hidden
+            match,
+            family=self.name,
+            biases=biases,
+            function=Sigmoid(),
+            hidden=hidden,
+            norms=cell.norms(options),
         )
 
 
@@ -309,6 +336,6 @@ class FlaxSimpleCell:
             tensor=match.tensors[role],
             activation=activation,
             device=options.device,
-            readin=cell.input_weights().astype(np.complex128),
+            readin=cell.input_weights()["state"].astype(np.complex128),
             assumptions=tuple(assumed.sentences),
         )

@@ -9,6 +9,7 @@ import numpy as np
 
 from memcurse_cli.recurrences.reading import LARGEST_DECAY, log_sigmoid, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra
+from memcurse_cli.theory.gate_laws import LOGISTIC, Clipped, Opening
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Sigmoid:
 
     saturates = False
 
+    @property
+    def opening(self) -> Opening:
+        """The same function for any pre-activations."""
+        return LOGISTIC
+
     def __call__(self, bias: Floats) -> OpenGate:
         """The gate at a bias."""
         value, opposite = sigmoid(bias), sigmoid(-bias)
@@ -62,6 +68,11 @@ class HardSigmoid:
     slope: float
     offset: float
     saturates = True
+
+    @property
+    def opening(self) -> Opening:
+        """The same function for any pre-activations."""
+        return Clipped(self.slope, self.offset)
 
     def __call__(self, bias: Floats) -> OpenGate:
         """The gate at a bias."""

@@ -17,6 +17,7 @@ from memcurse_cli.recurrences.torch_names import (
     GateBias,
     hidden_weights,
     read_gate_biases,
+    read_gate_norms,
     read_gate_weights,
     weight_rows,
 )
@@ -61,6 +62,7 @@ class GRU:
             biases=biases,
             function=Sigmoid(),
             hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
+            norms=read_gate_norms(store, match, GATES) if options.gates else None,
         )
 
 

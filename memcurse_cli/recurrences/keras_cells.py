@@ -15,6 +15,7 @@ from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.dense_layer import dense_recurrence
 from memcurse_cli.recurrences.dense_rnn import ACTIVATION
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms
 from memcurse_cli.recurrences.gate_functions import GateFunction, HardSigmoid, Sigmoid
 from memcurse_cli.recurrences.gated_cells import gru_spectra, lstm_spectra
 from memcurse_cli.recurrences.gated_layer import gru_recurrence, lstm_recurrence
@@ -133,6 +134,7 @@ class KerasLSTM:
             function=function,
             hidden=hidden,
             assumptions=assumptions,
+            norms=_gate_norms(store, match, LSTM_GATES) if options.gates else None,
         )
 
 
@@ -180,6 +182,7 @@ class KerasGRU:
             function=function,
             hidden=hidden,
             assumptions=assumptions,
+            norms=_gate_norms(store, match, GRU_GATES) if options.gates else None,
         )
 
 
@@ -238,15 +241,26 @@ def _is_cudnn(store: TensorStore, match: Match) -> bool:
     return store.tensors[match.tensors["bias"]].shape == (2 * columns,)
 
 
-def _gate_weights(store: TensorStore, match: Match, gates: tuple[str, ...]) -> dict[str, Floats]:
-    """The recurrent kernel of every gate, row = target."""
-    if "recurrent_kernel" not in match.tensors:
-        names = {gate: match.tensors[f"recurrent_kernel_{gate}"] for gate in gates}
+def _gate_norms(
+    store: TensorStore, match: Match, gates: tuple[str, ...]
+) -> dict[str, RowNorms] | None:
+    """The norms of every gate's kernel and recurrent kernel."""
+    return row_norms(
+        _gate_weights(store, match, gates, "kernel"), _gate_weights(store, match, gates)
+    )
+
+
+def _gate_weights(
+    store: TensorStore, match: Match, gates: tuple[str, ...], role: str = "recurrent_kernel"
+) -> dict[str, Floats]:
+    """The recurrent kernel of every gate, or another one, row = target."""
+    if role not in match.tensors:
+        names = {gate: match.tensors[f"{role}_{gate}"] for gate in gates}
         return {
             gate: read_real(store, name, store.tensors[name].shape).T
             for gate, name in names.items()
         }
-    tensor = match.tensors["recurrent_kernel"]
+    tensor = match.tensors[role]
     kernel = read_real(store, tensor, store.tensors[tensor].shape)
     blocks = np.split(kernel, len(gates), axis=1)
     return {gate: block.T for gate, block in zip(gates, blocks, strict=True)}

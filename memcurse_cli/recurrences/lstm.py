@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import squared_rows
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import lstm_spectra
 from memcurse_cli.recurrences.gated_layer import lstm_recurrence
 from memcurse_cli.recurrences.reading import read_real
-from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import (
     GateBias,
     hidden_weights,
     read_gate_biases,
+    read_gate_norms,
     read_gate_weights,
     weight_rows,
 )
@@ -59,7 +61,16 @@ class LSTM:
             biases=biases,
             function=Sigmoid(),
             hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
+            norms=read_gate_norms(store, match, GATES) if options.gates else None,
+            projection=_projected(store, match) if options.gates else None,
         )
+
+
+def _projected(store: TensorStore, match: Match) -> Floats | None:
+    """The squared norms of what the state is multiplied with, where it is projected."""
+    if "weight_hr" not in match.tensors:
+        return None
+    return squared_rows(read_real(store, match.tensors["weight_hr"], (None, None)))
 
 
 def _spectra(

@@ -15,6 +15,7 @@ from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.dense_layer import dense_recurrence
 from memcurse_cli.recurrences.dense_rnn import ACTIVATION
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms
 from memcurse_cli.recurrences.gate_functions import GateFunction, HardSigmoid, Sigmoid
 from memcurse_cli.recurrences.gated_cells import gru_spectra, lstm_spectra
 from memcurse_cli.recurrences.gated_layer import gru_recurrence, lstm_recurrence
@@ -82,6 +83,7 @@ class OnnxLSTM:
             function=function,
             hidden=hidden,
             assumptions=tuple(_sentences(attributes)),
+            norms=_gate_norms(store, match, LSTM_GATES) if options.gates else None,
         )
         if not peepholes:
             return recurrence
@@ -134,6 +136,7 @@ class OnnxGRU:
             function=function,
             hidden=hidden,
             assumptions=tuple(_sentences(attributes)),
+            norms=_gate_norms(store, match, GRU_GATES) if options.gates else None,
         )
 
 
@@ -254,9 +257,20 @@ def _peepholes(store: TensorStore, match: Match) -> dict[str, Floats]:
     return dict(zip(LSTM_GATES, blocks, strict=False))
 
 
-def _gate_weights(store: TensorStore, match: Match, gates: tuple[str, ...]) -> dict[str, Floats]:
-    """The rows of R of every gate, row = target."""
-    tensor = match.tensors["R"]
+def _gate_norms(
+    store: TensorStore, match: Match, gates: tuple[str, ...]
+) -> dict[str, RowNorms] | None:
+    """The norms of the rows of W and R of every gate; None without W."""
+    if "W" not in match.tensors:
+        return None
+    return row_norms(_gate_weights(store, match, gates, "W"), _gate_weights(store, match, gates))
+
+
+def _gate_weights(
+    store: TensorStore, match: Match, gates: tuple[str, ...], role: str = "R"
+) -> dict[str, Floats]:
+    """The rows of R, or of W, of every gate, row = target."""
+    tensor = match.tensors[role]
     blocks = np.split(read_real(store, tensor, store.tensors[tensor].shape), len(gates))
     return dict(zip(gates, blocks, strict=True))
 

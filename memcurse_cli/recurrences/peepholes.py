@@ -75,6 +75,7 @@ def with_input_peephole(
         log_eigenvalues=_log_sum(recurrence.log_eigenvalues, added),
         parameters=tuple(groups),
         stable_by_construction=False,
+        gate=None,  # the laws of gates have no peephole
         assumptions=(*recurrence.assumptions, PEEPHOLES),
     )
 

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.recurrences.gate_drive import GateDrive
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 
 Floats = NDArray[np.float64]
@@ -180,6 +181,8 @@ class Recurrence:
         rank_one: the rank-one term of the transition that λ leaves out, or None.
         projections: what the stored parts of B, C and D move; empty where the family does not
             say, and without a Hessian.
+        gate: what drives λ and γ beside their biases, where that was asked for; None where the
+            family does not say, or the weights are not in the checkpoint.
     """
 
     name: str
@@ -202,6 +205,7 @@ class Recurrence:
     rank_one: RankOneCorrection | None = None
     unitary: bool = False
     projections: tuple[ProjectionGroup, ...] = ()
+    gate: GateDrive | None = None
 
     @cached_property
     def eigenbasis(self) -> Eigenbasis:

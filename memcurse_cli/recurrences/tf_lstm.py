@@ -10,6 +10,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms, squared_rows
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import lstm_spectra
 from memcurse_cli.recurrences.gated_layer import lstm_recurrence
@@ -85,6 +86,8 @@ class TensorFlowLSTM:
             function=Sigmoid(),
             hidden=_spectra(store, match, biases, peepholes, options) if options.spectra else None,
             assumptions=tuple(assumed.sentences),
+            norms=_norms(store, match, size) if options.gates else None,
+            projection=_projected(store, match, size) if options.gates else None,
         )
         if "input" not in peepholes:
             return recurrence
@@ -102,6 +105,26 @@ def _is_cell(module: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     recurrent = shapes.get(PROJECTION, (size, size))[-1]
     named = shapes.keys() & set(DIAGONALS.values()) or _CELL.fullmatch(module)
     return bool(named) and size > 0 and kernel[0] > recurrent
+
+
+def _projected(store: TensorStore, match: Match, size: int) -> Floats | None:
+    """The squared norms of what the state is multiplied with, where it is projected."""
+    if PROJECTION not in match.tensors:
+        return None
+    return squared_rows(read_real(store, match.tensors[PROJECTION], (size, None)).T)
+
+
+def _norms(store: TensorStore, match: Match, size: int) -> dict[str, RowNorms] | None:
+    """The norms of every gate's part of the kernel, whose last rows multiply the state."""
+    kernel = read_real(store, match.tensors[KERNEL], (None, 4 * size))
+    outputs = size
+    if PROJECTION in match.tensors:
+        outputs = store.tensors[match.tensors[PROJECTION]].shape[1]
+    inputs, hidden = (
+        dict(zip(GATES, np.split(rows.T, 4), strict=True))
+        for rows in (kernel[:-outputs], kernel[-outputs:])
+    )
+    return row_norms(inputs, hidden)
 
 
 def _spectra(

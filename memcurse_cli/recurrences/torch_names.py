@@ -10,6 +10,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Match
+from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms
 from memcurse_cli.recurrences.reading import one_to_one, read_real
 from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup
 
@@ -139,6 +140,22 @@ def read_gate_weights(
     weight = read_weight(store, match, "weight_hh")
     assert weight is not None
     return dict(zip(gates, np.split(weight, len(gates)), strict=True))
+
+
+def read_gate_norms(
+    store: TensorStore, match: Match, gates: tuple[str, ...]
+) -> dict[str, RowNorms] | None:
+    """The norms of every gate's input and hidden weights; None without input weights that fit.
+
+    Raises:
+        TensorError: NaN or inf.
+    """
+    rows = weight_rows(store, match)
+    inputs = read_weight(store, match, "weight_ih")
+    if inputs is None or len(inputs) != rows:
+        return None
+    blocks = dict(zip(gates, np.split(inputs, len(gates)), strict=True))
+    return row_norms(blocks, read_gate_weights(store, match, gates))
 
 
 @dataclass(frozen=True)

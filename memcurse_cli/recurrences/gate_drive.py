@@ -1,0 +1,115 @@
+"""What moves an input-dependent gate: its bias, and how large its input and hidden weights are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.gate_laws import GateLaw, Write
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RowNorms:
+    """Squared norms of the weights that a gate sees its input and the hidden state through.
+
+    A component of variance v that is independent of the others adds v times the square of its
+    weight to the variance of the pre-activation.
+
+    Attributes:
+        inputs: (n,) ‖W_i‖².
+        hidden: (n,) ‖U_i‖²; zeros where the gate does not see the state.
+    """
+
+    inputs: Floats
+    hidden: Floats
+
+
+@dataclass(frozen=True)
+class GateInput:
+    """A pre-activation ``z = W x + U h + b`` of every unit.
+
+    Attributes:
+        bias: (n,) b, z at zero input and zero state.
+        norms: those of W and U.
+    """
+
+    bias: Floats
+    norms: RowNorms
+
+    def variance(self, input_second_moment: float, hidden_second_moment: float) -> Floats:
+        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h²."""
+        norms = self.norms
+        variance: Floats = norms.inputs * input_second_moment + norms.hidden * hidden_second_moment
+        return variance
+
+
+@dataclass(frozen=True)
+class HiddenState:
+    """How large the state is that the hidden weights show to the gates.
+
+    What the state takes in is ``tanh(n)``, with the hidden part of n behind the reset gate where
+    there is one; what the gates see is the state h itself, or ``σ(o) tanh(h)`` where there is an
+    output gate, of which P entries stay where it is projected.
+
+    Attributes:
+        candidate: n of every unit.
+        reset: the reset gate's pre-activation (GRU), or None.
+        output: the output gate's pre-activation (LSTM), or None.
+        projection: (P,) squared norms of the rows of the matrix that h is multiplied with, or None.
+    """
+
+    candidate: GateInput
+    reset: GateInput | None = None
+    output: GateInput | None = None
+    projection: Floats | None = None
+
+
+@dataclass(frozen=True)
+class GateDrive:
+    """What drives λ and γ of a layer beside its biases.
+
+    Attributes:
+        law: λ and γ as functions of z.
+        gate: z of every eigenvalue.
+        write: a further factor of γ with a pre-activation of its own, or None.
+        write_gate: that pre-activation, independent of z.
+        state: what is known of the hidden state; None where no gate sees it.
+        motions: for each parameter group of the recurrence that moves λ or γ, by name: the
+            parameter of the law, and what one unit of the group adds to it.
+        sees: what W multiplies, for the sentence on the input scale.
+    """
+
+    law: GateLaw
+    gate: GateInput
+    write: Write | None = None
+    write_gate: GateInput | None = None
+    state: HiddenState | None = None
+    motions: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    sees: str = "the layer's input"
+
+
+def squared_rows(matrix: NDArray[Any]) -> Floats:
+    """‖·‖² of every row of a real matrix."""
+    norms: Floats = np.einsum("ij,ij->i", matrix, matrix)
+    return norms
+
+
+def row_norms(
+    inputs: Mapping[str, Floats] | None, hidden: Mapping[str, Floats] | None
+) -> dict[str, RowNorms] | None:
+    """The norms of every gate from its (H, inputs) and (H, hidden) weights, row = target.
+
+    None where one side is not in the checkpoint.
+    """
+    if inputs is None or hidden is None:
+        return None
+    return {
+        gate: RowNorms(squared_rows(weights), squared_rows(hidden[gate]))
+        for gate, weights in inputs.items()
+    }

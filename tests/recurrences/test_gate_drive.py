@@ -1,0 +1,148 @@
+"""What drives the gates of a cell, read alike from every library's layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.testing import assert_allclose
+from recurrences.derivatives import match_of
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.recurrences.family import Family, ReadOptions
+from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM
+from memcurse_cli.recurrences.gate_drive import GateDrive, HiddenState
+from memcurse_cli.recurrences.gru import GRU
+from memcurse_cli.recurrences.keras_cells import KerasGRU, KerasLSTM
+from memcurse_cli.recurrences.lstm import LSTM
+from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM
+from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
+
+H, INPUTS = 5, 3
+RANDOM = np.random.default_rng(3)
+LSTM_ORDER = ("input", "forget", "cell", "output")
+GRU_ORDER = ("reset", "update", "new")
+
+
+def drive_of(arrays: dict[str, np.ndarray], family: Family) -> GateDrive:
+    (match,) = match_of(arrays, family)
+    recurrence = family.read(MemoryStore(arrays), match, ReadOptions(gates=True))
+    without = family.read(MemoryStore(arrays), match, ReadOptions())
+    assert without.gate is None
+    assert recurrence.gate is not None
+    assert recurrence.gate.motions.keys() == {group.name for group in recurrence.parameters}
+    # The law at the bias is the layer that the family reports.
+    values = recurrence.gate.law(recurrence.gate.gate.bias)
+    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
+    return recurrence.gate
+
+
+def blocks(gates: tuple[str, ...], width: int) -> dict[str, np.ndarray]:
+    return {gate: RANDOM.standard_normal((H, width)) for gate in gates}
+
+
+def stack(parts: dict[str, np.ndarray], order: tuple[str, ...]) -> np.ndarray:
+    return np.concatenate([parts[gate] for gate in order])
+
+
+def assert_same(found: GateDrive, expected: GateDrive) -> None:
+    """The same numbers, whatever the groups are called."""
+    for one, other in (
+        (found.gate, expected.gate),
+        (found.write_gate, expected.write_gate),
+        *zip(parts_of(found.state), parts_of(expected.state), strict=True),
+    ):
+        if one is None or other is None:
+            assert one is other
+            continue
+        assert_allclose(one.bias, other.bias, rtol=1e-12)
+        assert_allclose(one.norms.inputs, other.norms.inputs, rtol=1e-12)
+        assert_allclose(one.norms.hidden, other.norms.hidden, rtol=1e-12)
+
+
+def parts_of(state: HiddenState | None) -> tuple:
+    return () if state is None else (state.candidate, state.reset, state.output)
+
+
+def test_lstms_of_every_library_are_the_same() -> None:
+    w, u = blocks(LSTM_ORDER, INPUTS), blocks(LSTM_ORDER, H)
+    b = {gate: RANDOM.standard_normal(H) for gate in LSTM_ORDER}
+    expected = drive_of(
+        {"weight_ih": stack(w, LSTM_ORDER), "weight_hh": stack(u, LSTM_ORDER)}
+        | {"bias_ih": stack(b, LSTM_ORDER), "bias_hh": np.zeros(4 * H)},
+        LSTM(),
+    )
+    assert expected.write_gate is not None
+    assert expected.state is not None
+    assert_allclose(expected.gate.norms.inputs, (w["forget"] ** 2).sum(1))
+    assert_allclose(expected.gate.norms.hidden, (u["forget"] ** 2).sum(1))
+    assert_allclose(expected.write_gate.norms.inputs, (w["input"] ** 2).sum(1))
+    assert_allclose(expected.state.candidate.norms.hidden, (u["cell"] ** 2).sum(1))
+    assert expected.state.output is not None
+    assert_allclose(expected.state.output.bias, b["output"])
+    assert_allclose(
+        expected.gate.variance(4.0, 0.5),
+        4 * (w["forget"] ** 2).sum(1) + 0.5 * (u["forget"] ** 2).sum(1),
+    )
+
+    keras = {
+        "lstm/kernel": stack(w, LSTM_ORDER).T,
+        "lstm/recurrent_kernel": stack(u, LSTM_ORDER).T,
+        "lstm/bias": stack(b, LSTM_ORDER),
+    }
+    assert_same(drive_of(keras, KerasLSTM()), expected)
+    letters = dict(zip(LSTM_ORDER, "ifgo", strict=True))
+    flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in LSTM_ORDER}
+    flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in LSTM_ORDER}
+    flax |= {f"h{letters[gate]}.bias": b[gate] for gate in LSTM_ORDER}
+    assert_same(drive_of(flax, FlaxLSTM()), expected)
+    order = ("input", "output", "forget", "cell")
+    onnx = {"LSTM_W": stack(w, order), "LSTM_R": stack(u, order)}
+    onnx["LSTM_B"] = np.concatenate([stack(b, order), np.zeros(4 * H)])
+    assert_same(drive_of(onnx, OnnxLSTM()), expected)
+    order = ("input", "cell", "forget", "output")
+    shifted = b | {"forget": b["forget"] - 1.0}  # forget_bias adds 1
+    both = {gate: np.concatenate([w[gate], u[gate]], axis=1) for gate in order}
+    tensorflow = {"lstm_cell/kernel": stack(both, order).T, "lstm_cell/bias": stack(shifted, order)}
+    assert_same(drive_of(tensorflow, TensorFlowLSTM()), expected)
+
+
+def test_grus_of_every_library_are_the_same() -> None:
+    w, u = blocks(GRU_ORDER, INPUTS), blocks(GRU_ORDER, H)
+    b = {gate: RANDOM.standard_normal(H) for gate in GRU_ORDER}
+    expected = drive_of(
+        {"weight_ih": stack(w, GRU_ORDER), "weight_hh": stack(u, GRU_ORDER)}
+        | {"bias_ih": stack(b, GRU_ORDER), "bias_hh": np.zeros(3 * H)},
+        GRU(),
+    )
+    assert expected.state is not None
+    assert expected.state.reset is not None
+    assert_allclose(expected.gate.norms.hidden, (u["update"] ** 2).sum(1))
+    assert_allclose(expected.state.reset.norms.inputs, (w["reset"] ** 2).sum(1))
+    order = ("update", "reset", "new")
+    keras = {"gru/kernel": stack(w, order).T, "gru/recurrent_kernel": stack(u, order).T}
+    keras["gru/bias"] = stack(b, order)
+    assert_same(drive_of(keras, KerasGRU()), expected)
+    letters = dict(zip(GRU_ORDER, "rzn", strict=True))
+    flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in GRU_ORDER}
+    flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in GRU_ORDER}
+    flax |= {f"i{letters[gate]}.bias": b[gate] for gate in GRU_ORDER}
+    assert_same(drive_of(flax, FlaxGRU()), expected)
+    onnx = {"GRU_W": stack(w, order), "GRU_R": stack(u, order)}
+    onnx["GRU_B"] = np.concatenate([stack(b, order), np.zeros(3 * H)])
+    assert_same(drive_of(onnx, OnnxGRU()), expected)
+
+
+def test_a_projection_narrows_what_the_gates_see() -> None:
+    torch.manual_seed(2)
+    lstm = torch.nn.LSTM(INPUTS, H, proj_size=2, dtype=torch.float64)
+    arrays = {name: tensor.numpy() for name, tensor in lstm.state_dict().items()}
+    drive = drive_of(arrays, LSTM())
+    assert drive.state is not None
+    assert_allclose(drive.state.projection, (arrays["weight_hr_l0"] ** 2).sum(1))
+    assert_allclose(drive.gate.norms.hidden, (arrays["weight_hh_l0"][H : 2 * H] ** 2).sum(1))
+
+
+def test_a_layer_without_input_weights_has_no_drive() -> None:
+    arrays = {"weight_hh": np.ones((3 * H, H)), "bias_hh": np.zeros(3 * H)}
+    (match,) = match_of(arrays, GRU())
+    assert GRU().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
