@@ -14,7 +14,7 @@ from memcurse_cli.commands.options import JsonOption, OutputOption, emit
 
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.configuration import SettingsFile
-    from memcurse_cli.reports.documents import SettingDocument
+    from memcurse_cli.reports.document_shapes import SettingDocument
 
 DEFAULT = "default"
 
@@ -41,7 +41,8 @@ def settings(
     Example: memcurse settings
     """
     from memcurse_cli.diagnosis.configuration import find_settings, read_settings
-    from memcurse_cli.reports.documents import SettingsDocument, find_document
+    from memcurse_cli.reports.document_shapes import SettingsDocument
+    from memcurse_cli.reports.documents import find_document
 
     file = find_settings() if config is None else read_settings(config)
     document = SettingsDocument(
@@ -67,7 +68,7 @@ def _options(
     """Every option but the limits: one row for all commands in which it is the same."""
     from memcurse_cli.commands.defaults import OWN_TABLE, PER_COMMAND, Setting, in_force
     from memcurse_cli.diagnosis.policy_settings import KEYS
-    from memcurse_cli.reports.documents import SettingDocument
+    from memcurse_cli.reports.document_shapes import SettingDocument
 
     rows: dict[tuple[str, str, str], tuple[Setting, list[str]]] = {}
     for command in everything:
@@ -90,7 +91,7 @@ def _options(
 def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
     """What the table of `memcurse check` and its overrides say, key by key."""
     from memcurse_cli.diagnosis.policy_settings import CHECK, OVERRIDES, rule_sets, table
-    from memcurse_cli.reports.documents import SettingDocument
+    from memcurse_cli.reports.document_shapes import SettingDocument
 
     if file is None:
         return

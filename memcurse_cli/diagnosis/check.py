@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from memcurse_cli.diagnosis.judging import judge
 from memcurse_cli.diagnosis.limits import BY_NAME
-from memcurse_cli.diagnosis.policy import Judgement, Policy, judge
+from memcurse_cli.diagnosis.policy import Judgement, Policy
 from memcurse_cli.diagnosis.report import InputAssumption, Report, Severity, Verdict
 from memcurse_cli.errors import UsageError
 from memcurse_cli.version import VERSION

@@ -1,14 +1,14 @@
 """Every JSON document that memcurse writes, by name, and the dataclass that has its fields.
 
-Most documents are a dataclass of `diagnosis`. Those whose layout differs from it are described
-here, field by field as they are written.
+Most documents are a dataclass of `diagnosis`; those whose layout differs from it are described in
+`document_shapes`, field by field as they are written.
 """
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from memcurse_cli.errors import UsageError
 
@@ -55,7 +55,7 @@ DOCUMENTS = (
     Document(
         "prediction",
         "memcurse.prediction/1",
-        "memcurse_cli.reports.documents:PredictionDocument",
+        "memcurse_cli.reports.document_shapes:PredictionDocument",
         "memcurse predict --json",
         "What the theory says of some eigenvalues.",
     ),
@@ -69,35 +69,35 @@ DOCUMENTS = (
     Document(
         "autocorrelation",
         "memcurse.autocorrelation/1",
-        "memcurse_cli.reports.documents:AutocorrelationDocument",
+        "memcurse_cli.reports.document_shapes:AutocorrelationDocument",
         "memcurse autocorrelation DATA --json",
         "The statistics of an input, which --autocorrelation reads.",
     ),
     Document(
         "families",
         "memcurse.families/1",
-        "memcurse_cli.reports.documents:FamiliesDocument",
+        "memcurse_cli.reports.document_shapes:FamiliesDocument",
         "memcurse families --json",
         "The recurrent families that are recognised.",
     ),
     Document(
         "formats",
         "memcurse.formats/1",
-        "memcurse_cli.reports.documents:FormatsDocument",
+        "memcurse_cli.reports.document_shapes:FormatsDocument",
         "memcurse formats --json",
         "The checkpoint formats that are read.",
     ),
     Document(
         "rules",
         "memcurse.rules/1",
-        "memcurse_cli.reports.documents:RulesDocument",
+        "memcurse_cli.reports.document_shapes:RulesDocument",
         "memcurse rule --json",
         "What the findings mean.",
     ),
     Document(
         "settings",
         "memcurse.settings/1",
-        "memcurse_cli.reports.documents:SettingsDocument",
+        "memcurse_cli.reports.document_shapes:SettingsDocument",
         "memcurse settings --json",
         "The defaults that are in force, and where they come from.",
     ),
@@ -118,308 +118,3 @@ def find_document(name: str) -> Document:
         where="schema",
         remedy=f"known are {', '.join(document.name for document in DOCUMENTS)}",
     )
-
-
-@dataclass(frozen=True)
-class Component:
-    """One decay of R(Δ) = Σ weight ρ^|Δ|.
-
-    Attributes:
-        weight: w ≥ 0, in units of the input's variance.
-        rho: ρ in [0, 1] per step; 0 is white noise, 1 a constant.
-    """
-
-    weight: float
-    rho: float
-
-
-@dataclass(frozen=True)
-class ParameterDocument:
-    """One parameter of one eigenvalue; null is divergent.
-
-    Attributes:
-        sensitivity: E|dh/dω|².
-        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
-    """
-
-    sensitivity: float | None
-    relative_sensitivity: float | None
-
-
-@dataclass(frozen=True)
-class PredictionRowDocument:
-    """One eigenvalue under one input; null is divergent.
-
-    Attributes:
-        rho: ρ of the input; null where the input is a mixture.
-        modulus: |λ|.
-        time_constant: -1/log|λ| in steps; null where |λ| ≥ 1.
-        angle: arg λ in radians.
-        second_moment: E|h|².
-        sensitivity: E|dh/dλ|² at a given gain γ.
-        parameters: the parameters of λ and γ by name.
-    """
-
-    rho: float | None
-    modulus: float
-    time_constant: float | None
-    angle: float
-    second_moment: float | None
-    sensitivity: float | None
-    parameters: dict[str, ParameterDocument]
-
-
-@dataclass(frozen=True)
-class PredictionSettings:
-    """What was assumed of the eigenvalues.
-
-    Attributes:
-        parametrization: how λ depends on its parameters.
-        normalization: how the gain γ does.
-        step_size: Δ; null where the parametrisation has none.
-        horizon: T in steps, or null for an infinite sequence.
-        readout: ``last`` or ``every`` step of it; null is the last.
-        autocorrelation: the input where it is a mixture, else null.
-    """
-
-    parametrization: str
-    normalization: str
-    step_size: float | None
-    horizon: int | None
-    readout: Literal["last", "every"] | None
-    autocorrelation: tuple[Component, ...] | None
-
-
-@dataclass(frozen=True)
-class PredictionDocument:
-    """What the theory says of some eigenvalues, and what was assumed.
-
-    Attributes:
-        settings: what was assumed.
-        rows: one per input, angle and eigenvalue.
-    """
-
-    settings: PredictionSettings
-    rows: tuple[PredictionRowDocument, ...]
-
-
-@dataclass(frozen=True)
-class SampleData:
-    """The samples that an autocorrelation was estimated from.
-
-    Attributes:
-        source: the file, or what the data were called.
-        sequences: the number N of sequences.
-        steps: the number T of steps of each.
-        features: the number F of features.
-        masked: samples that were left out.
-    """
-
-    source: str
-    sequences: int
-    steps: int
-    features: int
-    masked: int
-
-
-@dataclass(frozen=True)
-class FitQuality:
-    """How well the mixture follows the estimate.
-
-    Attributes:
-        relative_rms: the root mean square of values - fitted over all lags, by R̂(0).
-        relative_max: the largest |values - fitted|, by R̂(0).
-        worst_lag: the lag of that, in steps.
-    """
-
-    relative_rms: float
-    relative_max: float
-    worst_lag: int
-
-
-@dataclass(frozen=True)
-class EmpiricalDocument:
-    """The estimate at every lag.
-
-    Attributes:
-        lags: Δ in steps.
-        values: R̂(Δ) by the estimator.
-        fitted: what the estimator would give for the mixture, in the mean.
-        standard_errors: of each R̂(Δ).
-        standard_error_method: ``sequences`` from the spread between sequences, ``gaussian`` from
-            the mixture for a single one.
-    """
-
-    lags: tuple[int, ...]
-    values: tuple[float, ...]
-    fitted: tuple[float, ...]
-    standard_errors: tuple[float, ...]
-    standard_error_method: Literal["sequences", "gaussian"]
-
-
-@dataclass(frozen=True)
-class AutocorrelationDocument:
-    """R̂(Δ) of some sequences and the mixture of decays that follows it.
-
-    Attributes:
-        data: where it comes from.
-        estimator: ``unbiased`` divides by the number of products, ``biased`` by that of samples.
-        centred: whether each feature's mean was taken away.
-        centring_bias: what that takes from every lag in the mean; 0 where nothing was.
-        components: the mixture R(Δ) = Σ weight ρ^|Δ|.
-        fit: how well it follows the estimate.
-        empirical: the estimate.
-    """
-
-    data: SampleData
-    estimator: Literal["unbiased", "biased"]
-    centred: bool
-    centring_bias: float
-    components: tuple[Component, ...]
-    fit: FitQuality
-    empirical: EmpiricalDocument
-
-
-@dataclass(frozen=True)
-class AssumptionDocument:
-    """Something that a checkpoint does not store and ``--assume`` says.
-
-    Attributes:
-        key: its name.
-        default: what is assumed without it.
-        choices: its values; empty for any number.
-        meaning: what it decides.
-    """
-
-    key: str
-    default: str
-    choices: tuple[str, ...]
-    meaning: str
-
-
-@dataclass(frozen=True)
-class FamilyDocument:
-    """One recurrent family.
-
-    Attributes:
-        name: its name in ``--family``.
-        title: its name in words.
-        recognised_by: the tensors that it is recognised by.
-        equation: the map from its tensors to λ and γ.
-        source: who published it.
-        assumptions: what its checkpoints do not store.
-    """
-
-    name: str
-    title: str
-    recognised_by: str
-    equation: str
-    source: str
-    assumptions: tuple[AssumptionDocument, ...]
-
-
-@dataclass(frozen=True)
-class FamiliesDocument:
-    """The recurrent families that are recognised.
-
-    Attributes:
-        families: in the order in which they are looked for.
-    """
-
-    families: tuple[FamilyDocument, ...]
-
-
-@dataclass(frozen=True)
-class FormatDocument:
-    """One checkpoint format.
-
-    Attributes:
-        name: its name.
-        extensions: those that its files usually have; content decides, not they.
-        recognised_by: what in the content decides.
-    """
-
-    name: str
-    extensions: tuple[str, ...]
-    recognised_by: str
-
-
-@dataclass(frozen=True)
-class FormatsDocument:
-    """The checkpoint formats that are read.
-
-    Attributes:
-        formats: in the order in which they are tried.
-    """
-
-    formats: tuple[FormatDocument, ...]
-
-
-@dataclass(frozen=True)
-class RuleDocument:
-    """What one finding means.
-
-    Attributes:
-        code: as in a report; never reused for something else.
-        title: a few words.
-        source: the equations that it rests on.
-        what: what was found.
-        why: why it matters to training.
-        equation: the figure that decides, as a formula.
-        change: what to do about it.
-    """
-
-    code: str
-    title: str
-    source: str
-    what: str
-    why: str
-    equation: str
-    change: str
-
-
-@dataclass(frozen=True)
-class RulesDocument:
-    """What the findings mean.
-
-    Attributes:
-        rules: in the order of their codes.
-    """
-
-    rules: tuple[RuleDocument, ...]
-
-
-Value = float | str | bool | tuple[str, ...] | tuple[float, ...] | dict[str, float] | None
-"""What a settings file can set an option to."""
-
-
-@dataclass(frozen=True)
-class SettingDocument:
-    """One default.
-
-    Attributes:
-        name: the option without its dashes; of a limit its path in the settings file.
-        value: what it is; null where there is none.
-        origin: the variable or ``FILE:LINE`` that sets it, or ``default``.
-        variable: the environment variable that would set it; empty where none does.
-        commands: those it holds for.
-    """
-
-    name: str
-    value: Value
-    origin: str
-    variable: str
-    commands: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class SettingsDocument:
-    """The defaults that are in force.
-
-    Attributes:
-        file: the settings file; null where there is none.
-        settings: the options by name, then the limits.
-    """
-
-    file: str | None
-    settings: tuple[SettingDocument, ...]

@@ -14,7 +14,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from memcurse_cli.reports.documents import Component, Document
+from memcurse_cli.reports.document_shapes import Component
+from memcurse_cli.reports.documents import Document
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

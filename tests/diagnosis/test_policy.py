@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from reports.build import layer, parameter, report
 
+from memcurse_cli.diagnosis.judging import judge
 from memcurse_cli.diagnosis.limits import KINDS, LimitKind
-from memcurse_cli.diagnosis.policy import Judgement, Limit, Policy, RuleSet, judge
+from memcurse_cli.diagnosis.policy import Judgement, Limit, Policy, RuleSet
 from memcurse_cli.diagnosis.report import (
     Finding,
     HessianSummary,
