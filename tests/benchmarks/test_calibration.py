@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from benchmarks.calibration.outcomes import outcomes
 from benchmarks.calibration.page import MARKS, PAGE, tables
 from benchmarks.calibration.setups import NETWORKS, SETUPS, Setup
 from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, sweep
+from memcurse_cli import inspect
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,23 @@ def test_todays_report_still_says_what_was_compared(
     for name, value in today["at_start"].items():
         kept = results[index]["at_start"][name]
         assert value == (pytest.approx(kept, rel=1e-6) if isinstance(kept, float) else kept)
+
+
+def test_networks_that_others_trained_were_trained_below_their_usable_rates(
+    shared_data: Path,
+) -> None:
+    state = json.loads((shared_data / "paper" / "adam_state.json").read_text())["params"]
+    weights = {name: np.array(value) for name, value in state.items()}
+    weights["A_re"], weights["A_im"] = weights.pop("lambda")
+    (layer,) = inspect(weights, horizon=300, learning_rate=1e-3).layers
+    assert layer.usable_rate is not None
+    assert layer.usable_rate.rate == pytest.approx(3.7e-3, rel=0.02)
+    assert layer.verdict == "watch"
+    image = shared_data / "trained" / "s4d_cifar10" / "s4_cifar10.pth"
+    layers = inspect(image, horizon=1024, learning_rate=1e-2).layers
+    rates = [one.usable_rate.rate for one in layers if one.usable_rate is not None]
+    assert [min(rates), max(rates)] == pytest.approx([3.2e-2, 4.8e-2], rel=0.02)
+    assert {one.verdict for one in layers} <= {"ok", "watch"}
 
 
 def test_a_sweep_learns_at_a_good_rate_and_diverges_at_a_bad_one() -> None:
