@@ -13,7 +13,9 @@ from memcurse_cli.commands.options import (
     CursedLimitOption,
     DeviceOption,
     FamilyOption,
+    GatesOption,
     HorizonOption,
+    InputScaleOption,
     JsonOption,
     LayerOption,
     LearningRateOption,
@@ -51,6 +53,8 @@ def inspect(
         bool, typer.Option("--values", help="Put every eigenvalue into the JSON.")
     ] = False,
     spectra: SpectraOption = False,
+    gates: GatesOption = False,
+    input_scale: InputScaleOption = None,
     rewrite_as: Annotated[
         list[str] | None,
         typer.Option(
@@ -138,6 +142,8 @@ def inspect(
                     device=device,
                     values=values or plot is not None or chosen == "html",
                     spectra=spectra,
+                    gates=gates,
+                    input_scale=input_scale,
                     rewrite_as=rewrite_as or (),
                     normalize=normalize,
                     learning_rates=learning_rates,

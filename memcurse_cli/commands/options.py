@@ -90,6 +90,18 @@ CursedLimitOption = Annotated[
 SpectraOption = Annotated[
     bool, typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights.")
 ]
+GatesOption = Annotated[
+    bool,
+    typer.Option("--gates", help="Read the weights of input-dependent gates: how far they move λ."),
+]
+InputScaleOption = Annotated[
+    float | None,
+    typer.Option(
+        "--input-scale",
+        metavar="S",
+        help="The RMS of each component of what the gates see, 1 by default; implies --gates.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[
     Path | None,

@@ -11,6 +11,7 @@ from memcurse_cli.diagnosis.curves import relative_sensitivities
 from memcurse_cli.diagnosis.dense import diagnose_dense
 from memcurse_cli.diagnosis.dense_hessian import summarise_dense_hessian
 from memcurse_cli.diagnosis.findings import Facts, find
+from memcurse_cli.diagnosis.gates import summarise_gates
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.hidden import summarise_hidden
 from memcurse_cli.diagnosis.learning_rates import learning_rates
@@ -58,6 +59,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hessian, hessian_reason = summarise_hessian(recurrence, settings)
     hidden, hidden_reason = summarise_hidden(recurrence, settings)
     jacobian = jacobian_of(hidden)
+    gates = summarise_gates(recurrence, settings)
     usable = usable_rate(recurrence, hessian, settings)
     parameters = tuple(settled(group, usable, hessian, settings) for group in parameters)
     facts = Facts(
@@ -70,6 +72,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         dense,
         jacobian,
         usable_rate=usable,
+        gates=gates,
     )
     verdict = worst([*(group.verdict for group in parameters), rate_verdict(usable, settings)])
     return LayerReport(
@@ -97,6 +100,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
             if settings.learning_rates
             else None
         ),
+        gates=gates,
     )
 
 

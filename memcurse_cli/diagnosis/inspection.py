@@ -59,6 +59,8 @@ def inspect(
     device: str = "auto",
     values: bool = False,
     spectra: bool = False,
+    gates: bool = False,
+    input_scale: float | None = None,
     rewrite_as: Sequence[str] = (),
     normalize: str | None = None,
     learning_rates: bool = False,
@@ -85,6 +87,9 @@ def inspect(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
         values: keep every eigenvalue in the report.
         spectra: read the hidden weights of gated layers and report their spectra.
+        gates: read the weights of input-dependent gates and report how far they move.
+        input_scale: the RMS of every component of the gates' input, 1 by default; giving it asks
+            for ``gates``.
         rewrite_as: other parametrisations to report every layer under, beside its own:
             real-imaginary, polar, lru, optimal or s4.
         normalize: the gain to do so with: ``own`` for γ = √(1-|λ|²) with a parameter of its own,
@@ -110,11 +115,15 @@ def inspect(
         cursed_limit=cursed_limit,
         values=values,
         spectra=spectra,
+        gates=gates or input_scale is not None,
+        input_scale=1.0 if input_scale is None else input_scale,
         what_if=rewritings(rewrite_as, normalize),
         learning_rates=learning_rates,
     )
     validate_device(device)
-    options = ReadOptions(device=device, assume=dict(assume or {}), spectra=spectra)
+    options = ReadOptions(
+        device=device, assume=dict(assume or {}), spectra=spectra, gates=settings.gates
+    )
     validate_assumptions(options.assume)
     store: LazyStore = (
         MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)
@@ -183,6 +192,7 @@ def _inspect(
             horizon_source=settings.horizon_source,
             readout=settings.readout,
             learning_rate=settings.learning_rate,
+            input_scale=settings.input_scale if settings.gates else None,
         ),
         device=options.device,
         verdict=worst(layer.verdict for layer in reports),

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.diagnosis.report_optimizer import AdamGroup, LearningRates, OptimizerSummary
+from memcurse_cli.diagnosis.report_quantiles import Quantiles as Quantiles
 
 SCHEMA = "memcurse.report/1"
 
@@ -26,27 +28,6 @@ JACOBIAN = "jacobian"
 Verdict = Literal["ok", "watch", "cursed"]
 Direction = Literal["destabilising", "decorrelating", "scaling"]
 Severity = Literal["info", "warning", "error"]
-
-
-@dataclass(frozen=True)
-class Quantiles:
-    """Order statistics of one figure over a layer, in its unit; an entry that diverges is None.
-
-    Attributes:
-        min: the smallest element.
-        p50: the median.
-        p90: the 90th percentile, between elements by linear interpolation.
-        p99: the 99th percentile.
-        max: the largest element.
-        divergent: how many elements are infinite; they sort above every finite one.
-    """
-
-    min: float | None
-    p50: float | None
-    p90: float | None
-    p99: float | None
-    max: float | None
-    divergent: int = 0
 
 
 @dataclass(frozen=True)
@@ -364,6 +345,7 @@ class LayerReport:
         what_if: the layer in other parameters, where that was asked for.
         learning_rates: those of its groups, where they were asked for.
         adam: what Adam has made of them, where its state is known.
+        gates: what input-dependent gates do when they move, where that was asked for.
     """
 
     name: str
@@ -387,6 +369,7 @@ class LayerReport:
     what_if: tuple[WhatIf, ...] = ()
     learning_rates: LearningRates | None = None
     adam: tuple[AdamGroup, ...] = ()
+    gates: GateSummary | None = None
 
 
 @dataclass(frozen=True)
@@ -451,6 +434,8 @@ class InputAssumption:
         learning_rate: the rate that step effects are taken at.
         readout: ``last`` for states and a loss at the last of the steps, ``every`` for their mean
             over all; None for states at the last step and a loss summed over every one.
+        input_scale: the RMS of every component of the gates' input; None where gates stand at
+            their bias.
     """
 
     autocorrelation: tuple[tuple[float, float], ...]
@@ -458,6 +443,7 @@ class InputAssumption:
     horizon_source: str | None
     learning_rate: float
     readout: Literal["last", "every"] | None = None
+    input_scale: float | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ class Settings:
         spectra: whether the spectra of gated layers' hidden weights do.
         learning_rates: whether learning rates of the recurrent groups are derived.
         what_if: other parameters that every layer is reported under, beside its own.
+        gates: whether input-dependent gates are reported as they move.
+        input_scale: the RMS of every component of the gates' input then; normalised inputs have 1.
     """
 
     autocorrelation: Autocorrelation = WHITE
@@ -41,6 +43,8 @@ class Settings:
     spectra: bool = False
     what_if: tuple[Rewriting, ...] = ()
     learning_rates: bool = False
+    gates: bool = False
+    input_scale: float = 1.0
 
     @property
     def state_readout(self) -> Readout:
@@ -77,6 +81,12 @@ class Settings:
                 f"the limits {self.watch_limit:g} and {self.cursed_limit:g} are not in order",
                 where="limits",
                 remedy="give 0 < watch <= cursed",
+            )
+        if not 0 <= self.input_scale < float("inf"):
+            raise UsageError(
+                f"an input scale of {self.input_scale:g} is not a finite number of at least 0",
+                where="--input-scale",
+                remedy="give the RMS of a component of the gates' input; 1 if it is normalised",
             )
         if self.horizon is not None and self.horizon < 1:
             raise UsageError(

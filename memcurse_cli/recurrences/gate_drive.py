@@ -42,7 +42,7 @@ class GateInput:
     bias: Floats
     norms: RowNorms
 
-    def variance(self, input_second_moment: float, hidden_second_moment: float) -> Floats:
+    def variance(self, input_second_moment: float, hidden_second_moment: float | Floats) -> Floats:
         """σ² = ‖W_i‖² E x² + ‖U_i‖² E h²."""
         norms = self.norms
         variance: Floats = norms.inputs * input_second_moment + norms.hidden * hidden_second_moment

@@ -34,6 +34,7 @@ from memcurse_cli.reports.terminal_findings import (
     not_recurrent_lines,
     skipped_lines,
 )
+from memcurse_cli.reports.terminal_gates import gate_lines
 from memcurse_cli.reports.terminal_layers import by_family, layer_lines
 from memcurse_cli.reports.terminal_learning_rates import adam_lines, learning_rate_lines
 from memcurse_cli.reports.terminal_parameters import parameter_lines
@@ -95,6 +96,7 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
         "Dense matrices": [*dense_lines(screen, layers, all_layers=all_layers)],
         "Beyond eigenvalues": [*structure_lines(screen, layers, all_layers=all_layers)],
         "Hidden weights": [*hidden_lines(screen, layers, all_layers=all_layers)],
+        "Moving gates": [*gate_lines(screen, layers, all_layers=all_layers)],
         "Learning rates": [
             *learning_rate_lines(screen, layers, report.input, all_layers=all_layers)
         ],

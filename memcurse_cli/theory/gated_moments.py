@@ -37,6 +37,8 @@ TAIL = 9.0
 """Standard deviations beyond which a Gaussian is below an ulp."""
 REACH = 20.0
 """How far beyond |b| a law may still grow exponentially, as softplus does below 0."""
+MOST_NODES = 5000
+"""On either side."""
 CHUNK = 1 << 20
 """Nodes times units that are held at once."""
 
@@ -165,6 +167,8 @@ def normal_nodes(mean: Array, spread: Array, smooth: bool = True) -> tuple[Float
     if not may_be_traced(mean):
         farthest = float(np.max(np.abs(np.asarray(mean)), initial=0.0)) + REACH
         reach = TAIL + min(2 * widest, farthest / widest)
+    # A gate that is so wide is a switch; what is between its two ends hardly counts.
+    step = max(step, reach / MOST_NODES)
     count = math.ceil(reach / step)
     nodes: Floats = step * np.arange(-count, count + 1, dtype=np.float64)
     weights = np.exp(-(nodes**2) / 2)

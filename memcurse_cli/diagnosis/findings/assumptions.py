@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.report import DenseSummary, Finding
+from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.diagnosis.wording import number
 
 NOMINAL_GATE = Rule(
@@ -52,8 +54,25 @@ RANK_ONE = Rule(
     change="Nothing; read τ as that of what no later input writes over.",
 )
 
+MOVING_GATES = Rule(
+    "MC505",
+    "gates that move change the figures",
+    "Zucchet & Orvieto 2024, section D.2, with gates drawn independently at every step",
+    what="Under inputs of the assumed scale the gates move so far that E h² or κ differs by more "
+    "than a factor 2 from that of gates held at their bias.",
+    why="Step effects and learning rates of the report are those of the held gates. Gates that "
+    "move forget faster than their bias says where they are mostly open, and slower where they "
+    "are mostly closed, since means of λ² and of its powers are taken over their whole range.",
+    equation="E h² = (E γ² + …) / (1 - E λ²) with z ~ N(b, ‖W‖² E x² + ‖U‖² E h²), against "
+    "γ² / (1 - λ²) at z = b; likewise κ",
+    change="Read E h² and κ of the moving gates; measure the RMS of the gates' input and give it "
+    "with --input-scale.",
+)
+
 LONGER = 2.0
 """The ratio of time constants from which the hidden weights make a memory clearly longer."""
+MOVED = 2.0
+"""The ratio of figures from which the gates' movement is worth telling."""
 NOT_THE_WHOLE = "do not take τ and the step effects of the gates as those of the whole layer"
 
 
@@ -80,6 +99,8 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
             f"one, a single eigenvalue of each head can come down to {number(correction.lowest)}, "
             "whatever the input, and the others stay within the λ of their head",
         )
+    if facts.gates is not None:
+        yield from _moving(facts.gates)
 
 
 def _at_work(facts: Facts, dense: DenseSummary) -> str:
@@ -97,6 +118,42 @@ def _at_work(facts: Facts, dense: DenseSummary) -> str:
         f"the largest |λ| at {number(point.spectral_radius)} ({memory(point.time_constant)}) "
         f"instead of {number(largest)} ({memory(longest)})"
     )
+
+
+def _moving(gates: GateSummary) -> Iterator[Finding]:
+    """The figure that moves farthest, where that is far."""
+    figures = [("E h²", gates.second_moment)]
+    figures += [(f"κ of {one.name}", one.relative_sensitivity) for one in gates.parameters]
+    apart = [
+        (departure(getattr(figure.nominal, level), getattr(figure.moving, level)), name, level)
+        for name, figure in figures
+        if figure is not None
+        for level in ("p50", "p99")
+    ]
+    if not apart or max(apart)[0] <= MOVED:
+        return
+    _, name, level = max(apart)
+    figure = dict(figures)[name]
+    assert figure is not None
+    nominal, moving = (
+        "divergent" if value is None else number(value)
+        for value in (getattr(figure.nominal, level), getattr(figure.moving, level))
+    )
+    yield MOVING_GATES.finding(
+        "info",
+        f"with gates that move under inputs of RMS {number(gates.input_scale)} the {level} of "
+        f"{name} is {moving} instead of {nominal} at their bias",
+        "read E h² and κ of the moving gates; give the real RMS with --input-scale",
+    )
+
+
+def departure(nominal: float | None, moving: float | None) -> float:
+    """How many times larger one is than the other; a value that diverges is None."""
+    if nominal is None or moving is None:
+        return 1.0 if nominal is moving else math.inf
+    if min(nominal, moving) <= 0:
+        return 1.0 if nominal == moving else math.inf
+    return max(nominal / moving, moving / nominal)
 
 
 def _hidden(facts: Facts) -> Finding:

@@ -15,6 +15,7 @@ from memcurse_cli.diagnosis.report import (
     StateSummary,
     UsableRate,
 )
+from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import Recurrence
 
@@ -32,6 +33,7 @@ class Facts:
     dense: DenseSummary | None
     jacobian: HiddenSpectrum | None
     usable_rate: UsableRate | None = None
+    gates: GateSummary | None = None
 
     @property
     def linearised(self) -> bool:

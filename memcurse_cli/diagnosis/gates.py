@@ -1,0 +1,187 @@
+"""What input-dependent gates do when they move: bands of λ, and the theory of i.i.d. gates."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.diagnosis.quantiles import quantiles
+from memcurse_cli.diagnosis.report_gates import (
+    GateBand,
+    GateFigure,
+    GateParameter,
+    GateSummary,
+)
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput
+from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.gate_laws import LOGISTIC, GateLaw
+from memcurse_cli.theory.gated_moments import (
+    GatedMoments,
+    Preactivation,
+    gated_moments,
+    mean_of,
+)
+
+Floats = NDArray[np.float64]
+
+BANDS = ((0.05, -1.6448536), (0.1587, -1.0), (0.8413, 1.0), (0.95, 1.6448536))
+"""The share of a Gaussian that lies below, and where, in standard deviations."""
+UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
+ITERATIONS = 200
+TOLERANCE = 1e-6
+WIDEST_CELL = 30.0
+"""An LSTM's c with a standard deviation beyond this has tanh²(c) = 1 within 3 %."""
+
+
+def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary | None:
+    """The gates of one layer under inputs of the scale that was asked for; None if not asked."""
+    if not settings.gates or not recurrence.input_dependent:
+        return None
+    drive = recurrence.gate
+    if drive is None:
+        return GateSummary(settings.input_scale, reason=UNKNOWN)
+    scale = settings.input_scale**2
+    held = None if drive.state is None else hidden_second_moment(drive, settings)
+    gate = _preactivation(drive.gate, scale, held)
+    write = None if drive.write_gate is None else _preactivation(drive.write_gate, scale, held)
+    still = Preactivation(gate.mean, np.zeros_like(gate.mean))
+    still_write = None if write is None else Preactivation(write.mean, np.zeros_like(write.mean))
+    nominal, moving = (
+        gated_moments(drive.law, *at, settings.autocorrelation, drive.write, written)
+        for at, written in (((still,), still_write), ((gate,), write))
+    )
+    return GateSummary(
+        input_scale=settings.input_scale,
+        sees=drive.sees,
+        spread=quantiles(gate.spread),
+        hidden_second_moment=held,
+        bands=_bands(drive.law, gate),
+        second_moment=_figure(nominal.second_moment, moving.second_moment),
+        parameters=tuple(
+            GateParameter(
+                group.name,
+                group.tensor,
+                _figure(*(_relative(group, drive, of) for of in (nominal, moving))),
+            )
+            for group in recurrence.parameters
+            if group.name in drive.motions
+        ),
+    )
+
+
+def hidden_second_moment(drive: GateDrive, settings: Settings) -> float:
+    """E h² of what the gates see of the state, at the fixed point that grows from a zero state.
+
+    The state takes in ``u = tanh(n)`` with ``n ~ N(b, ‖W‖² E x² + E r² ‖U‖² E h²)``. Its mean is a
+    constant drive and the rest one of the input's autocorrelation, so that
+
+        E h² = (E u)² M₁ + (E u² - (E u)²) M
+
+    with M and M₁ the second moments for a drive of variance 1 of either kind. An LSTM shows
+    ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian. One value for all units:
+    the mean over them, as the hidden weights see it.
+    """
+    held = 0.0
+    for _ in range(ITERATIONS):
+        shown = _shown(drive, settings, held)
+        # Every step of the iteration is bounded, since |tanh| ≤ 1 and λ + γ ≤ 1 where h is shown
+        # itself.
+        if abs(shown - held) <= TOLERANCE * (1 + held):
+            return shown
+        held = shown
+    return held
+
+
+def _shown(drive: GateDrive, settings: Settings, held: float) -> float:
+    """E h² after one round, given that before it."""
+    assert drive.state is not None
+    state, scale = drive.state, settings.input_scale**2
+    candidate = _preactivation(state.candidate, scale, held * _opened(state.reset, scale, held))
+    mean = np.asarray(mean_of(np.tanh, candidate))
+    square = np.asarray(mean_of(lambda z: np.tanh(z) ** 2, candidate))
+    gate = _preactivation(drive.gate, scale, held)
+    write = None if drive.write_gate is None else _preactivation(drive.write_gate, scale, held)
+    total = settings.autocorrelation.variance
+    parts = tuple(weight / total for weight in settings.autocorrelation.weights)
+    varied, constant = (
+        gated_moments(drive.law, gate, of, drive.write, write).second_moment
+        for of in (
+            Autocorrelation(parts, settings.autocorrelation.rhos),
+            Autocorrelation.from_rho(1.0),
+        )
+    )
+    with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
+        stored = mean**2 * constant + np.maximum(square - mean**2, 0.0) * varied
+    stored = np.where(np.isnan(stored), 0.0, stored)
+    if state.output is not None:
+        spread = np.minimum(np.sqrt(stored), WIDEST_CELL)
+        cell = Preactivation(np.zeros_like(spread), spread)
+        bent = np.asarray(mean_of(lambda z: np.tanh(z) ** 2, cell))
+        stored = bent * _opened(state.output, scale, held)
+    shown = float(np.mean(np.minimum(stored, 1.0)))
+    return shown if state.projection is None else shown * float(np.mean(state.projection))
+
+
+def _opened(gate: GateInput | None, scale: float, held: float) -> Floats | float:
+    """E σ(z)² of a gate, 1 where there is none."""
+    if gate is None:
+        return 1.0
+    return np.asarray(mean_of(lambda z: LOGISTIC(z).value ** 2, _preactivation(gate, scale, held)))
+
+
+def _preactivation(gate: GateInput, scale: float, held: float | Floats | None) -> Preactivation:
+    return Preactivation(gate.bias, np.sqrt(gate.variance(scale, 0.0 if held is None else held)))
+
+
+def _bands(law: GateLaw, gate: Preactivation) -> tuple[GateBand, ...]:
+    """λ moves one way with z, so that its quantiles are λ at those of z."""
+    ends = [law(gate.mean + place * gate.spread) for _, place in BANDS]
+    moduli = np.array([values.eigenvalue for values in ends])
+    complements = np.array([values.complement for values in ends])
+    order = np.argsort(-complements, axis=0, kind="stable")
+    moduli = np.take_along_axis(moduli, order, axis=0)
+    complements = np.take_along_axis(complements, order, axis=0)
+    return tuple(
+        GateBand(share, quantiles(modulus), quantiles(_time_constant(modulus, complement)))
+        for (share, _), modulus, complement in zip(BANDS, moduli, complements, strict=True)
+    )
+
+
+def _time_constant(modulus: Floats, complement: Floats) -> Floats:
+    """-1/log λ, from 1 - λ where λ is close to 1."""
+    with np.errstate(divide="ignore"):
+        log = np.where(complement < 0.5, np.log1p(-np.minimum(complement, 0.5)), np.log(modulus))
+        return np.asarray(-1 / log)
+
+
+def _relative(group: ParameterGroup, drive: GateDrive, moments: GatedMoments) -> Floats:
+    """κ of every scalar of a group; the squares of the states that a tied scalar moves add."""
+    parameter, factor = drive.motions[group.name]
+    index = group.eigenvalue
+    moved = factor**2 * moments.sensitivities[parameter][index]
+    held = moments.second_moment[index]
+    infinite = np.bincount(group.scalar, np.isinf(moved), group.size) > 0
+    relative = _quotient(_total(group, moved), _total(group, held), nothing=0.0)
+    return np.where(infinite, np.inf, relative)
+
+
+def _total(group: ParameterGroup, values: Floats) -> Floats:
+    """The sum of what each scalar moves, of what is finite."""
+    finite = np.where(np.isinf(values), 0.0, values)
+    return np.bincount(group.scalar, finite, group.size).astype(np.float64)
+
+
+def _figure(nominal: Floats, moving: Floats) -> GateFigure:
+    both = np.isinf(nominal) & np.isinf(moving)
+    with np.errstate(invalid="ignore"):
+        ratio = _quotient(moving, nominal, nothing=1.0)
+    return GateFigure(quantiles(nominal), quantiles(moving), quantiles(np.where(both, 1.0, ratio)))
+
+
+def _quotient(above: Floats, below: Floats, *, nothing: float) -> Floats:
+    """above / below; inf where only below is 0, and ``nothing`` where both are."""
+    alive = below > 0
+    beyond = np.where(above > 0, np.inf, nothing)
+    return np.where(alive, above / np.where(alive, below, 1.0), beyond)

@@ -1,0 +1,180 @@
+"""Gates that move: the spread and the bands against the gates of real cells, and the finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis.findings.assumptions import departure
+from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.report_gates import GateSummary
+from memcurse_cli.errors import UsageError
+
+H, INPUTS, STEPS, SKIPPED = 64, 16, 4000, 100
+SHARES = (0.05, 0.1587, 0.8413, 0.95)
+
+
+def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    return {name: tensor.detach().numpy().copy() for name, tensor in module.state_dict().items()}
+
+
+def layer_of(module: torch.nn.Module, **arguments: float | bool) -> LayerReport:
+    (layer,) = inspect(arrays_of(module), **arguments).layers
+    return layer
+
+
+def gates_of(module: torch.nn.Module, **arguments: float | bool) -> GateSummary:
+    gates = layer_of(module, **arguments).gates
+    assert gates is not None
+    return gates
+
+
+def run(module: torch.nn.Module, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """The inputs and the states that the gates saw, (steps, ·)."""
+    x = scale * torch.randn(STEPS, 1, INPUTS, dtype=torch.float64)
+    with torch.no_grad():
+        states, _ = module(x)
+    before = torch.cat([torch.zeros(1, H, dtype=torch.float64), states[:-1, 0]])
+    return x[SKIPPED:, 0].numpy(), before[SKIPPED:].numpy()
+
+
+def gate_values(
+    arrays: dict[str, np.ndarray], rows: slice, x: np.ndarray, h: np.ndarray
+) -> np.ndarray:
+    z = x @ arrays["weight_ih_l0"][rows].T + h @ arrays["weight_hh_l0"][rows].T
+    z += arrays["bias_ih_l0"][rows] + arrays["bias_hh_l0"][rows]
+    return z
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_the_bands_are_those_of_the_gates_of_torch(kind: str, scale: float) -> None:
+    torch.manual_seed(4)
+    module = getattr(torch.nn, kind)(INPUTS, H, dtype=torch.float64)
+    with torch.no_grad():
+        for name, tensor in module.named_parameters():
+            tensor.mul_(3.0 if "weight" in name else 1.0)
+    gates = gates_of(module, input_scale=scale)
+    arrays = arrays_of(module)
+    x, h = run(module, scale)
+    z = gate_values(arrays, slice(H, 2 * H), x, h)  # the second block of both is the keeping gate
+    assert gates.spread is not None
+    assert_allclose(gates.spread.p50, np.median(z.std(axis=0)), rtol=0.05)
+    # What the hidden weights see of the state, whose components are not quite independent.
+    assert_allclose(gates.hidden_second_moment, (h**2).mean(), rtol=0.1)
+    kept = 1 / (1 + np.exp(-z))
+    assert [band.share for band in gates.bands] == list(SHARES)
+    for band in gates.bands:
+        seen = np.quantile(kept, band.share, axis=0)
+        assert_allclose(band.modulus.p50, np.median(seen), atol=0.03)
+        assert_allclose(band.time_constant.p50, np.median(-1 / np.log(seen)), rtol=0.1)
+
+
+def test_a_gate_without_weights_does_not_move() -> None:
+    module = torch.nn.GRU(INPUTS, H, dtype=torch.float64)
+    with torch.no_grad():
+        module.weight_ih_l0[H : 2 * H] = 0
+        module.weight_hh_l0[H : 2 * H] = 0
+    layer = layer_of(module, gates=True)
+    gates = layer.gates
+    assert gates is not None
+    assert gates.spread is not None
+    assert gates.spread.max == 0
+    for band in gates.bands:
+        assert band.modulus == pytest.approx(gates.bands[0].modulus)
+        assert band.time_constant.p50 == pytest.approx(layer.eigenvalues.time_constant.p50)
+    assert gates.second_moment is not None
+    assert gates.second_moment.nominal.p50 == pytest.approx(layer.state.second_moment.p50)
+    for one, group in zip(gates.parameters, layer.parameters, strict=True):
+        assert (one.name, one.tensor) == (group.name, group.tensor)
+        figure = one.relative_sensitivity
+        assert figure.nominal.p99 == pytest.approx(group.relative_sensitivity.p99)
+        assert figure.moving.p99 == pytest.approx(group.relative_sensitivity.p99)
+        assert figure.ratio.min == pytest.approx(1.0)
+    assert all(finding.code != "MC505" for finding in layer.findings)
+
+
+def test_an_lstm_has_both_gates() -> None:
+    torch.manual_seed(1)
+    gates = gates_of(torch.nn.LSTM(INPUTS, H, dtype=torch.float64), gates=True)
+    assert [one.name for one in gates.parameters] == [
+        "bias_ih[forget]", "bias_hh[forget]", "bias_ih[input]", "bias_hh[input]",
+    ]  # fmt: skip
+    assert gates.input_scale == 1.0
+
+
+def test_a_constant_input_brings_the_state_of_a_gru_to_its_candidate() -> None:
+    """At ρ = 1 a GRU's state is u itself, so E h² of the hidden state is E tanh²(n)."""
+    torch.manual_seed(1)
+    module = torch.nn.GRU(INPUTS, H, dtype=torch.float64)
+    with torch.no_grad():
+        module.weight_hh_l0.zero_()
+    (layer,) = inspect(arrays_of(module), rho=1.0, gates=True).layers
+    n = torch.randn(100_000, H, dtype=torch.float64)
+    weights = module.weight_ih_l0[2 * H :].norm(dim=1)
+    candidate = torch.tanh(module.bias_ih_l0[2 * H :] + module.bias_hh_l0[2 * H :] + weights * n)
+    assert layer.gates is not None
+    assert layer.gates.hidden_second_moment == pytest.approx(
+        float((candidate**2).mean().detach()), rel=3e-3
+    )
+
+
+def test_gates_far_from_their_bias_are_told() -> None:
+    torch.manual_seed(1)
+    module = torch.nn.GRU(INPUTS, H, dtype=torch.float64)
+    with torch.no_grad():
+        module.bias_ih_l0[H : 2 * H] = 6.0
+    (finding,) = [
+        finding for finding in layer_of(module, input_scale=8.0).findings if finding.code == "MC505"
+    ]
+    assert finding.severity == "info"
+    assert "RMS 8" in finding.message
+    assert "instead of" in finding.message
+    assert not [
+        finding for finding in layer_of(module).findings if finding.code == "MC505"
+    ]  # only where it was asked for
+
+
+def test_departure() -> None:
+    assert departure(1.0, 4.0) == departure(4.0, 1.0) == 4.0
+    assert departure(None, None) == departure(0.0, 0.0) == 1.0
+    assert departure(None, 1.0) == departure(0.0, 1.0) == np.inf
+
+
+def test_what_is_not_known_is_said() -> None:
+    arrays = arrays_of(torch.nn.GRU(INPUTS, H))
+    del arrays["weight_ih_l0"]
+    (layer,) = inspect(arrays, gates=True).layers
+    assert layer.gates is not None
+    assert layer.gates.spread is None
+    assert "weights are not in the file" in (layer.gates.reason or "")
+    (layer,) = inspect({"A": np.eye(3) / 2, "weight_hh": np.eye(3) / 2}, gates=True).layers
+    assert layer.gates is None  # nothing is input-dependent
+
+
+@pytest.mark.parametrize("scale", [-1.0, float("nan"), float("inf")])
+def test_a_scale_that_is_none_is_refused(scale: float) -> None:
+    with pytest.raises(UsageError, match="input scale"):
+        inspect(arrays_of(torch.nn.GRU(2, 2)), input_scale=scale)
+
+
+def test_the_report_says_the_scale() -> None:
+    arrays = arrays_of(torch.nn.GRU(2, 2))
+    assert inspect(arrays).input.input_scale is None
+    assert inspect(arrays, gates=True).input.input_scale == 1.0
+    assert inspect(arrays, input_scale=0.5).input.input_scale == 0.5
+
+
+def test_wide_gates_and_saturated_ones_stay_finite() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.LSTM(INPUTS, 4, dtype=torch.float64)
+    with torch.no_grad():
+        module.bias_ih_l0[4:8] = torch.tensor([40.0, -700.0, 700.0, 1e4])
+    gates = gates_of(module, input_scale=1e4)
+    assert gates.hidden_second_moment is not None
+    assert 0 < gates.hidden_second_moment < 1
+    assert gates.second_moment is not None
+    assert gates.second_moment.moving.p50 is not None
