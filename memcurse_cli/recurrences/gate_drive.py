@@ -37,16 +37,19 @@ class GateInput:
     Attributes:
         bias: (n,) b, z at zero input and zero state.
         norms: those of W and U.
+        fixed: (n,) a variance that does not depend on the scale of the input, since a norm stands
+            between; None for none.
     """
 
     bias: Floats
     norms: RowNorms
+    fixed: Floats | None = None
 
     def variance(self, input_second_moment: float, hidden_second_moment: float | Floats) -> Floats:
         """σ² = ‖W_i‖² E x² + ‖U_i‖² E h²."""
         norms = self.norms
         variance: Floats = norms.inputs * input_second_moment + norms.hidden * hidden_second_moment
-        return variance
+        return variance if self.fixed is None else variance + self.fixed
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,25 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.projected_gates import projected_gate
+from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, split_name
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.vectors import (
     element_count,
     exponential_decay,
     read_vector,
     rows_per,
 )
+from memcurse_cli.theory.gate_laws import StepSize, Write
 
 _DECAY = ("A_log", "dt_bias")
 # The write strength β and its rows per head: flash-linear-attention and OLMo-Hybrid; Qwen3.5;
 # Qwen3-Next, beside the step. Gated DeltaProduct has several β per head.
-_STRENGTH = {"b_proj.weight": 1, "in_proj_b.weight": 1, "in_proj_ba.weight": 2}
+_IN_PROJ_B = "in_proj_b.weight"
+_STRENGTH = {"b_proj.weight": 1, _IN_PROJ_B: 1, "in_proj_ba.weight": 2}
 _SHAPES = ("k_proj.weight", "v_proj.weight", "conv1d.weight", "norm.weight", "a_proj.weight")
 
 _KEY_WIDTH = "keys are taken to be as wide as values, since the number of key heads is not stored"
@@ -102,7 +107,27 @@ class GatedDeltaNet:
             stable_by_construction=True,
             assumptions=(*assumed.sentences, *sentence),
             rank_one=delta_rule(negative=negative),
+            gate=_drive(store, names, bias, rate, negative=negative) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore, names: Mapping[str, str], bias: Floats, rate: Floats, *, negative: bool
+) -> GateDrive | None:
+    """The projections of the step and of β; one that mixes them by key heads is not taken apart."""
+    for step, strength in (("a_proj.weight", "b_proj.weight"), ("in_proj_a.weight", _IN_PROJ_B)):
+        tensor = beside(store, names["A_log"], step)
+        gate = projected_gate(store, bias, tensor)
+        write = projected_gate(store, np.zeros_like(bias), names.get(strength))
+        if gate is not None and write is not None:
+            return GateDrive(
+                law=StepSize(rate, writes=False),
+                gate=gate,
+                write=Write(parameter="strength", factor=2.0 if negative else 1.0),
+                write_gate=write,
+                motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", 1.0)},
+            )
+    return None
 
 
 def _multiplicity(

@@ -12,15 +12,19 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed, setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.projected_gates import low_rank_gate, projected_gate, repeated
+from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
 from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module, one_to_one
-from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
 from memcurse_cli.recurrences.vectors import (
     element_count,
     exponential_decay,
     read_vector,
     rows_per,
 )
+from memcurse_cli.theory.gate_laws import StepSize, Write
 
 LOWER_BOUND = Assumption(
     key="kda_lower_bound",
@@ -123,7 +127,37 @@ class KDA:
             stable_by_construction=True,
             assumptions=tuple(assumed.sentences),
             rank_one=delta_rule(negative=negative),
+            gate=(
+                _drive(store, names, bias, rate, negative=negative)
+                if options.gates and lower_bound == 0
+                else None
+            ),
         )
+
+
+def _drive(
+    store: TensorStore, names: Mapping[str, str], bias: Floats, rate: Floats, *, negative: bool
+) -> GateDrive | None:
+    """The two layers of the gate, the first of low rank, and the projection of β of each head."""
+    heads = element_count(store.tensors[names["A_log"]])
+    write = projected_gate(store, np.zeros(heads), names["b_proj.weight"])
+    for outer, inner in (
+        ("f_proj.1.weight", "f_proj.0.weight"),
+        ("f_b_proj.weight", "f_a_proj.weight"),
+    ):
+        layers = beside(store, names["A_log"], outer), beside(store, names["A_log"], inner)
+        if layers[0] is None or layers[1] is None:
+            continue
+        gate = low_rank_gate(store, bias, layers[0], layers[1])
+        if gate is not None and write is not None:
+            return GateDrive(
+                law=StepSize(rate, writes=False),
+                gate=gate,
+                write=Write(parameter="strength", factor=2.0 if negative else 1.0),
+                write_gate=repeated(write, bias.size // heads),
+                motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", 1.0)},
+            )
+    return None
 
 
 def _configured_bound(config: Mapping[str, Any]) -> str | None:

@@ -7,10 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.assumptions import setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.projected_gates import low_rank_gate, repeated
 from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module, one_to_one, read_real
-from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.vectors import read_vector
+from memcurse_cli.theory.gate_laws import StepSize
 
 # The decay rates and the bias of the step size, forward and (Vision Mamba) backward in time.
 _DIRECTIONS = (
@@ -97,4 +102,26 @@ class Mamba:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(_NOMINAL,),
+            gate=_drive(store, bias_name, bias, rate) if options.gates else None,
         )
+
+
+def _drive(store: TensorStore, bias_name: str, bias: Floats, rate: Floats) -> GateDrive | None:
+    """The step's projection beside its bias: dt_proj (x_proj u), with Jamba's norm between."""
+    outer = f"{bias_name[:-4]}weight"
+    inner = outer.replace("dt_proj", "x_proj")
+    norm = outer.replace("dt_proj.weight", "dt_layernorm.weight")
+    normalised = None
+    if norm != outer and norm in store.tensors:
+        normalised = read_vector(store, norm)
+    elif setting(store.config, "model_type") == "falcon_mamba":
+        normalised = np.ones(1)  # its norm has no scale
+    gate = low_rank_gate(store, bias, outer, inner, normalised=normalised)
+    if gate is None:
+        return None
+    return GateDrive(
+        law=StepSize(rate.ravel()),
+        gate=repeated(gate, rate.shape[1]),
+        motions={"A_log": ("A_log", 1.0), "dt_proj.bias": ("dt_bias", 1.0)},
+        sees="what x_proj sees, the convolution's output",
+    )

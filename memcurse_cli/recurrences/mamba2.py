@@ -11,7 +11,9 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
 from memcurse_cli.recurrences.mamba2_config import GROUPS_KEYS, bias_scale, clamp_sentence
+from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
@@ -21,7 +23,8 @@ from memcurse_cli.recurrences.reading import (
     shown_shape,
     split_name,
 )
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.theory.gate_laws import StepSize
 
 GROUPS = Assumption(
     key="groups",
@@ -115,7 +118,34 @@ class Mamba2:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(*assumed.sentences, *clamp_sentence(store.config, step.value)),
+            gate=_drive(store, names, total, rate, scales) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore,
+    names: Mapping[str, str],
+    bias: Floats,
+    rate: Floats,
+    scales: Mapping[str, float],
+) -> GateDrive | None:
+    """The last rows of in_proj, which make Δ."""
+    gate = projected_gate(
+        store,
+        bias,
+        names["in_proj.weight"],
+        rows=slice(-bias.size, None),
+        factor=scales["in_proj.bias"],
+    )
+    if gate is None:
+        return None
+    return GateDrive(
+        law=StepSize(rate),
+        gate=gate,
+        motions={"A_log": ("A_log", 1.0)}
+        | {role: ("dt_bias", scale) for role, scale in scales.items()},
+        sees="what in_proj sees, the mixer's input",
+    )
 
 
 def _multiplicity(store: TensorStore, names: Mapping[str, str], groups: int) -> int:

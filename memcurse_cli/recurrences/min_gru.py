@@ -8,15 +8,18 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
     one_to_one,
     sigmoid,
 )
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS
 from memcurse_cli.recurrences.vectors import read_vector, stacked_rows
+from memcurse_cli.theory.gate_laws import Mix
 
 # minGRU-pytorch, whose rows are the candidate and the gate; the paper's listing.
 _FUSED = "to_hidden_and_gate"
@@ -88,4 +91,16 @@ class MinGRU:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(WITHOUT_BIAS,) if tensor is None else (),
+            gate=_drive(store, bias, weight, role, fused=fused) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore, bias: Floats, weight: str, role: str, *, fused: bool
+) -> GateDrive | None:
+    """The rows of the gate, the last ones of a fused projection."""
+    gate = projected_gate(store, bias, weight, rows=slice(-bias.size, None))
+    if gate is None:
+        return None
+    name = f"{role}[gate]" if fused else role
+    return GateDrive(Mix(keeps=False), gate, motions={name: ("update", 1.0)})

@@ -8,16 +8,19 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, RowNorms
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
     log_sigmoid,
     one_to_one,
+    read_finite,
     sigmoid,
     softplus,
 )
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.vectors import read_vector
+from memcurse_cli.theory.gate_laws import Exponent, Write
 
 EXPONENT = 8.0
 """c in λ = a^{cσ(b)}: a constant in both libraries' code."""
@@ -104,4 +107,38 @@ class RGLRU:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(_NOMINAL,),
+            gate=_drive(store, naming, names, radius, gate, opened) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore,
+    naming: tuple[str, ...],
+    names: list[str],
+    radius: Floats,
+    gate: Floats,
+    opened: Floats,
+) -> GateDrive | None:
+    """Both gates see the input in blocks (heads, inputs, outputs), multiplied from the right."""
+    inputs = []
+    for role, tensor, bias in zip(naming[1:], names[1:], (gate, opened), strict=True):
+        suffix = "weight" if role.endswith("bias") else "w"
+        weight = tensor[: len(tensor) - len("bias" if role.endswith("bias") else "b")] + suffix
+        if weight not in store.tensors:
+            return None
+        norms = np.sum(read_finite(store, weight) ** 2, axis=-2).ravel()
+        if norms.shape != bias.shape:
+            return None
+        inputs.append(GateInput(bias, RowNorms(norms, np.zeros_like(norms))))
+    rate = np.maximum(EXPONENT * softplus(radius), _SMALLEST_DECAY)
+    slope = EXPONENT * sigmoid(radius) / rate
+    return GateDrive(
+        law=Exponent(rate, slope),
+        gate=inputs[0],
+        write=Write(),
+        write_gate=inputs[1],
+        motions=dict(
+            zip(naming, (("rate", 1.0), ("recurrence", 1.0), ("input", 1.0)), strict=True)
+        ),
+        sees="what the RG-LRU sees, the convolution's output",
+    )

@@ -7,7 +7,7 @@ A law takes pre-activations z (…, n) and gives λ, 1 - λ, γ and what each of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from memcurse_cli.theory.namespace import array_namespace
@@ -167,10 +167,11 @@ class Mix:
 
 @dataclass(frozen=True)
 class StepSize:
-    """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba.
+    """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net.
 
     Attributes:
         rate: (n,) a > 0.
+        writes: whether γ is Δ.
         bias: the name of the parameter that is added to z.
         log_rate: the name of log a.
     """
@@ -178,6 +179,7 @@ class StepSize:
     rate: Array
     bias: str = "dt_bias"
     log_rate: str = "A_log"
+    writes: bool = True
     smooth = True
 
     def __call__(self, z: Array) -> GateValues:
@@ -188,14 +190,45 @@ class StepSize:
         exponent = self.rate * step
         value = xp.exp(-exponent)
         motions = {
-            self.bias: Motion(-self.rate * slope * value, slope),
+            self.bias: Motion(-self.rate * slope * value, slope if self.writes else 0 * slope),
             self.log_rate: Motion(-exponent * value, 0 * slope),
         }
-        return GateValues(value, -xp.expm1(-exponent), step, motions)
+        gain = step if self.writes else xp.ones_like(step)
+        return GateValues(value, -xp.expm1(-exponent), gain, motions)
 
     def take(self, units: slice) -> StepSize:
         """The rates of these units."""
-        return StepSize(self.rate[units], self.bias, self.log_rate)
+        return replace(self, rate=self.rate[units])
+
+
+@dataclass(frozen=True)
+class Root:
+    """λ = σ(z)^p and γ = 1: gated linear attention, whose p is 1/16.
+
+    Attributes:
+        power: p > 0.
+        parameter: the name of the gate.
+    """
+
+    power: float
+    parameter: str = "gate"
+    smooth = True
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = p λ σ(-z)."""
+        xp = array_namespace(z)
+        opened = LOGISTIC(z)
+        # log σ(z), exact in both tails
+        log = xp.where(z < 0, z, 0.0) - xp.log1p(xp.exp(-xp.abs(z)))
+        value = xp.exp(self.power * log)
+        motion = Motion(self.power * value * opened.complement, 0 * value)
+        return GateValues(
+            value, -xp.expm1(self.power * log), xp.ones_like(value), {self.parameter: motion}
+        )
+
+    def take(self, units: slice) -> Root:
+        """The same law for every unit."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -234,17 +267,24 @@ class Exponent:
 
     def take(self, units: slice) -> Exponent:
         """The rates of these units."""
-        return Exponent(self.rate[units], self.rate_slope[units], self.bias, self.rate_parameter)
+        return replace(self, rate=self.rate[units], rate_slope=self.rate_slope[units])
 
 
 @dataclass(frozen=True)
 class Write:
-    """A factor σ(z₂) of γ whose pre-activation is independent of that of λ.
+    """A factor f σ(z₂) of γ whose pre-activation is independent of that of λ.
 
     Attributes:
         opening: σ.
         parameter: the name of the gate.
+        factor: f.
     """
 
     opening: Opening = LOGISTIC
     parameter: str = "input"
+    factor: float = 1.0
+
+    def __call__(self, z: Array) -> Openness:
+        """The factor at pre-activations, and its slope; it has no complement of its own."""
+        value, complement, slope = self.opening(z)
+        return Openness(self.factor * value, complement, self.factor * slope)

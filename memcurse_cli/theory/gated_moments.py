@@ -214,7 +214,7 @@ def _expectations(
         return expectations
     nodes, weights = normal_nodes(write_gate.mean, write_gate.spread, write.opening.smooth)
     return _with_write(
-        expectations, write.parameter, write.opening(_at(write_gate, nodes)), xp.asarray(weights)
+        expectations, write.parameter, write(_at(write_gate, nodes)), xp.asarray(weights)
     )
 
 

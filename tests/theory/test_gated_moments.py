@@ -17,6 +17,7 @@ from memcurse_cli.theory.gate_laws import (
     GateLaw,
     Keep,
     Mix,
+    Root,
     StepSize,
     Write,
 )
@@ -37,6 +38,8 @@ LAWS: dict[str, GateLaw] = {
     "mix": Mix(),
     "write": Mix(keeps=False),
     "step": StepSize(RATES),
+    "unit step": StepSize(RATES, writes=False),
+    "root": Root(1 / 16),
     "exponent": Exponent(RATES, np.array([0.9, 0.5, 0.4, 0.2, 0.1])),
 }
 MIXTURES = {
@@ -163,7 +166,7 @@ def test_against_simulation(
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("name", ["keep", "mix", "step", "exponent"])
+@pytest.mark.parametrize("name", LAWS)
 def test_the_cross_moment_is_half_the_slope_of_the_second_moment(name: str, rho: float) -> None:
     """dE h²/db = 2 E[h s], by JAX's automatic differentiation through the whole computation."""
     jax = pytest.importorskip("jax")
