@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from memcurse_cli.recurrences.family import Match
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState
 from memcurse_cli.recurrences.reading import log_sigmoid, sigmoid
 from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS, GateBias
+from memcurse_cli.theory.gate_laws import Mix
 
 
 def coupled_recurrence(
@@ -20,6 +22,8 @@ def coupled_recurrence(
     hidden_feedback: bool = False,
     hidden: HiddenSpectra | None = None,
     assumptions: tuple[str, ...] = (),
+    inputs: GateInput | None = None,
+    state: HiddenState | None = None,
 ) -> Recurrence:
     """``h[t+1] = λ h[t] + (1-λ) u`` with λ = σ(b), or 1 - σ(b), and γ = 1 - λ.
 
@@ -34,19 +38,32 @@ def coupled_recurrence(
         hidden_feedback: a gate or the candidate sees the state through a dense matrix.
         hidden: the spectra of the hidden weights, where they were asked for.
         assumptions: what was assumed, one sentence each.
+        inputs: what the gate sees, where that was asked for.
+        state: how large the state is that it sees, likewise.
     """
     sign = 1.0 if keeps else -1.0
     kept = sigmoid(sign * bias.total)
+    groups = bias.groups(gate, sign * kept * sigmoid(-sign * bias.total), -sign * kept)
     return Recurrence(
         name=match.layer,
         family=family,
         tensors=tuple(match.tensors.values()),
         log_eigenvalues=log_sigmoid(sign * bias.total).astype(np.complex128),
         log_gain=log_sigmoid(-sign * bias.total).astype(np.complex128),
-        parameters=bias.groups(gate, sign * kept * sigmoid(-sign * bias.total), -sign * kept),
+        parameters=groups,
         input_dependent=True,
         stable_by_construction=True,
         assumptions=assumptions if bias.parts else (*assumptions, WITHOUT_BIAS),
         hidden_feedback=hidden_feedback,
         hidden=hidden,
+        gate=(
+            GateDrive(
+                law=Mix(keeps=keeps),
+                gate=inputs,
+                state=state,
+                motions={group.name: ("update", 1.0) for group in groups},
+            )
+            if inputs is not None
+            else None
+        ),
     )

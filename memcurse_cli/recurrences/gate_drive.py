@@ -84,7 +84,8 @@ class GateDrive:
         write_gate: that pre-activation, independent of z.
         state: what is known of the hidden state; None where no gate sees it.
         motions: for each parameter group of the recurrence that moves λ or γ, by name: the
-            parameter of the law, and what one unit of the group adds to it.
+            parameter of the law, and what one unit of the group adds to it, alike for all of its
+            entries or (entries,).
         sees: what W multiplies, for the sentence on the input scale.
     """
 
@@ -93,7 +94,7 @@ class GateDrive:
     write: Write | None = None
     write_gate: GateInput | None = None
     state: HiddenState | None = None
-    motions: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
     sees: str = "the layer's input"
 
 

@@ -11,6 +11,13 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.projected_gates import (
+    low_rank_gate,
+    projected_gate,
+    repeated,
+)
+from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
@@ -19,7 +26,8 @@ from memcurse_cli.recurrences.reading import (
     require_finite,
     shown_shape,
 )
-from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.theory.gate_laws import StepSize
 
 _RATE, _BIAS = "ssm_a", "ssm_dt.bias"
 # Mamba projects the step of each channel; Mamba-2 has none of these, and one step per head.
@@ -108,7 +116,30 @@ class GgufMamba:
             input_dependent=True,
             stable_by_construction=False,
             assumptions=(_NOMINAL, _CONVERTED),
+            gate=_drive(store, names, bias, rate) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore, names: Mapping[str, str], bias: Floats, rate: Floats
+) -> GateDrive | None:
+    """The step's projection of Mamba, or the last rows of that of Mamba-2."""
+    if names.keys() >= {*_MAMBA}:
+        gate = low_rank_gate(store, bias, names["ssm_dt.weight"], names["ssm_x.weight"])
+        sees = "what ssm_x sees, the convolution's output"
+    else:
+        inner = beside(store, names[_RATE], "ssm_in.weight")
+        gate = projected_gate(store, bias, inner, rows=slice(-bias.size, None))
+        sees = "what ssm_in sees, the mixer's input"
+    if gate is None or np.any(rate >= 0):
+        return None
+    return GateDrive(
+        law=StepSize(-rate.ravel()),
+        gate=repeated(gate, rate.shape[1]),
+        # A_log, by which the law moves, has one unit for every |a| of the stored a = -exp(A_log).
+        motions={_RATE: ("A_log", 1 / rate.ravel()), _BIAS: ("dt_bias", 1.0)},
+        sees=sees,
+    )
 
 
 def _states_per_head(store: TensorStore, names: Mapping[str, str]) -> int:

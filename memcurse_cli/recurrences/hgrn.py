@@ -10,8 +10,11 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import group_by_module, read_real, shown_shape
 from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.theory.gate_laws import Bounded
 
 _REQUIRED = ("f_proj.weight", "i_proj.weight", "o_proj.weight", "g_norm.weight")
 _BOUNDS = "lower_bounds"
@@ -71,7 +74,7 @@ class HGRN:
         found = _bounds_of(store.tensors, match.layer)
         sentences = [_WITHOUT_BIAS]
         parameters: tuple[ParameterGroup, ...] = ()
-        complement = np.ones(size)
+        complement, slope = np.ones(size), None
         if found is None:
             sentences.append(_UNBOUNDED)
         else:
@@ -107,7 +110,22 @@ class HGRN:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=tuple(sentences),
+            gate=_drive(store, match, complement, slope) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore, match: Match, complement: Floats, slope: Floats | None
+) -> GateDrive | None:
+    """The forget gate's projection, which has no bias."""
+    gate = projected_gate(store, np.zeros_like(complement), match.tensors["f_proj.weight"])
+    if gate is None:
+        return None
+    return GateDrive(
+        law=Bounded(complement),
+        gate=gate,
+        motions={} if slope is None else {_BOUNDS: ("bound", slope.ravel())},
+    )
 
 
 def _bounds_of(tensors: Mapping[str, TensorSpec], layer: str) -> tuple[str, int] | None:

@@ -12,6 +12,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateInput, HiddenState, row_norms
 from memcurse_cli.recurrences.gated_cells import gru_spectra
 from memcurse_cli.recurrences.reading import group_by_module, read_real
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
@@ -19,6 +20,7 @@ from memcurse_cli.recurrences.torch_names import (
     GateBias,
     hidden_weights,
     read_gate_biases,
+    read_gate_norms,
     read_gate_weights,
     weight_rows,
 )
@@ -95,6 +97,8 @@ class MGU:
         keeps = (
             assumed.choose(GATE_KEEPS, default=default, silent=bool(_WRITING.search(name))) == "yes"
         )
+        # Which cell keeps by its gate, and so what its candidate sees of the state, is not stored.
+        inputs = _inputs(store, match, cell.biases) if options.gates and not keeps else None
         return coupled_recurrence(
             match,
             family=self.name,
@@ -104,7 +108,27 @@ class MGU:
             hidden_feedback=True,
             hidden=_spectra(cell, keeps, options.device) if options.spectra else None,
             assumptions=tuple(assumed.sentences),
+            inputs=inputs["gate"] if inputs else None,
+            state=HiddenState(inputs["new"], reset=inputs["gate"]) if inputs else None,
         )
+
+
+def _inputs(
+    store: TensorStore, match: Match, biases: Mapping[str, GateBias]
+) -> dict[str, GateInput]:
+    """What the gate and the candidate see; nothing where a weight is missing."""
+    if "U_f.weight" in match.tensors:
+        sides = [
+            {
+                gate: read_real(store, match.tensors[f"{layers[side]}.weight"], (None, None))
+                for gate, layers in LINEARS.items()
+            }
+            for side in (0, 1)
+        ]
+        norms = row_norms(sides[0], sides[1])
+    else:
+        norms = read_gate_norms(store, match, GATES)
+    return {gate: GateInput(biases[gate].total, norm) for gate, norm in (norms or {}).items()}
 
 
 def _read_rows(store: TensorStore, match: Match, options: ReadOptions) -> _Cell:

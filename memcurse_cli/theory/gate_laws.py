@@ -166,6 +166,30 @@ class Mix:
 
 
 @dataclass(frozen=True)
+class Bounded:
+    """λ = 1 - (1-β) σ(-z) and γ = 1 - λ: HGRN, whose λ stays above β.
+
+    Attributes:
+        complement: (n,) 1 - β.
+        bound: the name of the parameter β.
+    """
+
+    complement: Array
+    bound: str = "bound"
+    smooth = True
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/dβ = σ(-z) = -dγ/dβ."""
+        shut = LOGISTIC(z).complement
+        lost = self.complement * shut
+        return GateValues(1 - lost, lost, lost, {self.bound: Motion(shut, -shut)})
+
+    def take(self, units: slice) -> Bounded:
+        """The bounds of these units."""
+        return replace(self, complement=self.complement[units])
+
+
+@dataclass(frozen=True)
 class StepSize:
     """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net.
 

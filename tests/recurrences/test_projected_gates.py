@@ -20,10 +20,13 @@ from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.recurrences.family import Family, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
+from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
+from memcurse_cli.recurrences.hgrn import HGRN
 from memcurse_cli.recurrences.kda import KDA
 from memcurse_cli.recurrences.mamba import Mamba
 from memcurse_cli.recurrences.mamba2 import Mamba2
+from memcurse_cli.recurrences.mgu import MGU
 from memcurse_cli.recurrences.min_gru import MinGRU
 from memcurse_cli.recurrences.projected_gates import low_rank_gate
 from memcurse_cli.recurrences.rg_lru import RGLRU
@@ -245,6 +248,55 @@ def test_gated_linear_attention_and_delta_nets() -> None:
         "attn.f_proj.1.weight": second,
     }
     assert_allclose(drive_of(kda, KDA()).gate.norms.inputs, norms)
+
+
+def test_hgrn_with_its_lower_bounds() -> None:
+    rng = np.random.default_rng(5)
+    weight = rng.normal(size=(4, 6))
+    arrays = {"model.lower_bounds": rng.normal(size=(3, 4))}
+    for role in ("f_proj", "i_proj", "o_proj"):
+        arrays[f"model.layers.2.attn.{role}.weight"] = weight
+    arrays["model.layers.2.attn.g_norm.weight"] = np.ones(4)
+    drive = drive_of(arrays, HGRN())
+    assert_allclose(drive.gate.norms.inputs, (weight**2).sum(1))
+    del arrays["model.lower_bounds"]
+    assert drive_of(arrays, HGRN()).motions == {}
+
+
+def test_mamba_in_gguf_names() -> None:
+    rng = np.random.default_rng(5)
+    outer, inner = rng.normal(size=(6, 2)), rng.normal(size=(8, 6))
+    arrays = {
+        "blk.0.ssm_a": -np.exp(rng.normal(size=(6, 3))),
+        "blk.0.ssm_dt.bias": rng.normal(size=6),
+        "blk.0.ssm_dt.weight": outer,
+        "blk.0.ssm_x.weight": inner,
+    }
+    drive = drive_of(arrays, GgufMamba())
+    assert_allclose(drive.gate.norms.inputs, np.repeat(((outer @ inner[:2]) ** 2).sum(1), 3))
+    arrays["blk.0.ssm_a"][0, 0] = 0.0  # rounded away
+    (match,) = match_of(arrays, GgufMamba())
+    assert GgufMamba().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
+
+
+@pytest.mark.parametrize("linears", [True, False])
+def test_mgu(linears: bool) -> None:
+    rng = np.random.default_rng(5)
+    w, u = rng.normal(size=(2, 4, 3)), rng.normal(size=(2, 4, 4))
+    bias = rng.normal(size=(2, 4))
+    arrays = {"weight_ih": w.reshape(8, 3), "weight_hh": u.reshape(8, 4), "bias_ih": bias.ravel()}
+    if linears:
+        arrays = {"U_f.weight": u[0], "W_f.weight": w[0], "W_f.bias": bias[0]}
+        arrays |= {"U_h.weight": u[1], "W_h.weight": w[1], "W_h.bias": bias[1]}
+    drive = drive_of(arrays, MGU())
+    assert_allclose(drive.gate.norms.inputs, (w[0] ** 2).sum(1))
+    assert_allclose(drive.gate.norms.hidden, (u[0] ** 2).sum(1))
+    assert drive.state is not None
+    assert_allclose(drive.state.candidate.norms.hidden, (u[1] ** 2).sum(1))
+    assert_allclose(drive.state.candidate.bias, bias[1])
+    (match,) = match_of(arrays, MGU())
+    options = ReadOptions(gates=True, assume={"gate_keeps": "yes"})
+    assert MGU().read(MemoryStore(arrays), match, options).gate is None
 
 
 def test_shapes_that_do_not_fit_have_no_drive() -> None:

@@ -12,6 +12,7 @@ import pytest
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gate_laws import (
     LOGISTIC,
+    Bounded,
     Clipped,
     Exponent,
     GateLaw,
@@ -40,8 +41,10 @@ LAWS: dict[str, GateLaw] = {
     "step": StepSize(RATES),
     "unit step": StepSize(RATES, writes=False),
     "root": Root(1 / 16),
+    "bounded": Bounded(np.array([0.05, 0.3, 0.5, 0.9, 1.0])),
     "exponent": Exponent(RATES, np.array([0.9, 0.5, 0.4, 0.2, 0.1])),
 }
+BIASED = [name for name in LAWS if name != "bounded"]  # whose gate has no bias of its own
 MIXTURES = {
     "white": WHITE,
     "half": Autocorrelation.from_rho(0.5),
@@ -166,7 +169,7 @@ def test_against_simulation(
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", BIASED)
 def test_the_cross_moment_is_half_the_slope_of_the_second_moment(name: str, rho: float) -> None:
     """dE h²/db = 2 E[h s], by JAX's automatic differentiation through the whole computation."""
     jax = pytest.importorskip("jax")
@@ -201,7 +204,7 @@ def gated_moments_at(
     )
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", BIASED)
 def test_the_derivatives_of_the_laws_are_those_of_autodiff(name: str) -> None:
     jax = pytest.importorskip("jax")
     with jax.enable_x64(True):
@@ -227,6 +230,20 @@ def test_the_derivatives_by_the_rates_are_differences() -> None:
     for field in ("eigenvalue", "gain"):
         difference = (getattr(above, field) - getattr(below, field)) / (2 * step)
         np.testing.assert_allclose(getattr(motion, field), difference, rtol=1e-6, atol=1e-9)
+
+
+def test_a_lower_bound_is_what_a_shut_gate_keeps() -> None:
+    beta = np.array([0.1, 0.7])
+    values = Bounded(1 - beta)(np.array([[-800.0] * 2, [0.0] * 2, [40.0] * 2]))
+    np.testing.assert_allclose(values.eigenvalue, [beta, (1 + beta) / 2, [1.0, 1.0]], rtol=1e-14)
+    np.testing.assert_allclose(values.complement[2], (1 - beta) * np.exp(-40.0), rtol=1e-14)
+    step = 1e-6
+    z = np.array([-1.0, 2.0])
+    above, below = (Bounded(1 - beta - sign * step)(z) for sign in (1, -1))
+    motion = Bounded(1 - beta)(z).motions["bound"]
+    for field in ("eigenvalue", "gain"):
+        difference = (getattr(above, field) - getattr(below, field)) / (2 * step)
+        np.testing.assert_allclose(getattr(motion, field), difference, rtol=1e-8)
 
 
 @pytest.mark.parametrize("spread", [0.01, 0.5, 2.0, 5.0, 20.0])
