@@ -146,3 +146,30 @@ def test_a_layer_without_input_weights_has_no_drive() -> None:
     arrays = {"weight_hh": np.ones((3 * H, H)), "bias_hh": np.zeros(3 * H)}
     (match,) = match_of(arrays, GRU())
     assert GRU().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
+
+
+def test_an_input_peephole_is_no_law_of_one_gate() -> None:
+    arrays = {
+        "LSTM_W": RANDOM.standard_normal((4 * H, INPUTS)),
+        "LSTM_R": RANDOM.standard_normal((4 * H, H)),
+        "LSTM_B": np.zeros(8 * H),
+    }
+    assert drive_of(arrays, OnnxLSTM()).write_gate is not None
+    arrays["LSTM_P"] = np.ones(3 * H)
+    (match,) = match_of(arrays, OnnxLSTM())
+    assert OnnxLSTM().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
+
+
+def test_hard_sigmoids_keep_their_law() -> None:
+    arrays = {
+        "gru/kernel": RANDOM.standard_normal((INPUTS, 3 * H)),
+        "gru/recurrent_kernel": RANDOM.standard_normal((H, 3 * H)),
+        "gru/bias": RANDOM.standard_normal(3 * H),
+    }
+    (match,) = match_of(arrays, KerasGRU())
+    options = ReadOptions(gates=True, assume={"recurrent_activation": "hard_sigmoid"})
+    drive = KerasGRU().read(MemoryStore(arrays), match, options).gate
+    assert drive is not None
+    assert not drive.law.smooth
+    line = 0.2 * arrays["gru/bias"][:H] + 0.5
+    assert_allclose(drive.law(drive.gate.bias).eigenvalue, np.clip(line, 0, 1))

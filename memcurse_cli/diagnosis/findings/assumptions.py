@@ -18,7 +18,8 @@ NOMINAL_GATE = Rule(
     why="The theory takes λ as constant in time. Inputs open and close the gates around their "
     "nominal value, so that memory is at times longer and at times shorter than reported.",
     equation="λ_t = σ(W x_t + b) is taken as σ(b); likewise for a step size Δ(x_t)",
-    change="Nothing; read the figures as those of the nominal gate.",
+    change="Nothing; read the figures as those of the nominal gate, and see how far it moves with "
+    "--gates.",
 )
 LINEARISED = Rule(
     "MC502",
