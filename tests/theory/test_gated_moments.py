@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gate_laws import (
@@ -309,6 +311,34 @@ def test_many_units_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     assert pieces.sensitivities.keys() == {"dt_bias", "A_log", "input"}
     for name, sensitivity in whole.sensitivities.items():
         np.testing.assert_allclose(pieces.sensitivities[name], sensitivity, rtol=1e-13)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(sorted(LAWS)),
+    means=st.lists(st.floats(-12, 12), min_size=5, max_size=5),
+    spreads=st.lists(st.floats(0, 6), min_size=5, max_size=5),
+    rho=st.floats(0, 1),
+    written=st.booleans(),
+)
+def test_moments_are_those_of_random_variables(
+    name: str, means: list[float], spreads: list[float], rho: float, written: bool
+) -> None:
+    """Positive, and E[h s]² ≤ E h² E s²."""
+    gate = Preactivation(np.array(means), np.array(spreads))
+    write = (Write(), Preactivation(gate.mean[::-1], gate.spread[::-1])) if written else ()
+    found = gated_moments(LAWS[name], gate, Autocorrelation.from_rho(rho), *write)
+    assert (found.second_moment > 0).all()
+    for parameter, sensitivity in found.sensitivities.items():
+        assert (sensitivity >= 0).all()
+        bound = np.sqrt(found.second_moment * sensitivity)
+        # Where a parameter does not move the state, sensitivity and cross moment are rounding.
+        slack = 1e-12 * found.second_moment / law_loss(LAWS[name], gate)
+        assert (np.abs(found.cross_moments[parameter]) <= bound * (1 + 1e-9) + slack).all()
+
+
+def law_loss(law: GateLaw, gate: Preactivation) -> np.ndarray:
+    return np.asarray(mean_of(lambda z: law(z).complement, gate))
 
 
 def test_the_authors_gru(shared_data: Path) -> None:
