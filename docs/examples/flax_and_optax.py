@@ -21,6 +21,7 @@ class LRU(nn.Module):
     @nn.compact
     def __call__(self, inputs):
         """The outputs of every step, from a zero state."""
+
         def between(low, high):
             return lambda key, shape: jnp.log(
                 jax.random.uniform(key, shape, minval=low, maxval=high)
