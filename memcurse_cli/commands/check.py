@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memcurse_cli.commands.check_input import load_baseline, read_reports
+from memcurse_cli.commands.check_input import given_options, load_baseline, read_reports
 from memcurse_cli.commands.common import discard_output
 from memcurse_cli.commands.defaults import settings_of
 from memcurse_cli.commands.options import (
@@ -40,20 +40,6 @@ if TYPE_CHECKING:
     from memcurse_cli.diagnosis.report import Report
 
 FORMATS = ("terminal", "json", "github", "sarif", "junit")
-READING = {
-    "rho": "--rho",
-    "autocorrelation": "--autocorrelation",
-    "horizon": "--horizon",
-    "readout": "--readout",
-    "learning_rate": "--lr",
-    "watch_limit": "--watch-limit",
-    "cursed_limit": "--cursed-limit",
-    "family": "--family",
-    "layer": "--layer",
-    "assume": "--assume",
-    "device": "--device",
-    "spectra": "--spectra",
-}
 LIMITS = "Limits"
 VIOLATION = 1
 
@@ -217,7 +203,7 @@ def check(
             )
 
     earlier = None if baseline is None else load_baseline(baseline)
-    given = _given(context)
+    given = given_options(context)
     reports = [report for path in paths for report in read_reports(path, inspect, given)]
     if not quiet:
         _warn(policy.unmatched(reports))
@@ -249,16 +235,6 @@ def _policy(file: SettingsFile | None, options: RuleSet, allow_missing: bool | N
     if allow_missing is None and file is not None:
         allow_missing = boolean(file, ALLOW_MISSING)
     return Policy((*configured, options), allow_missing=bool(allow_missing))
-
-
-def _given(context: typer.Context) -> list[str]:
-    """The options on the command line that say how to read a checkpoint."""
-    sources = {name: context.get_parameter_source(name) for name in READING}
-    return [
-        option
-        for name, option in READING.items()
-        if (source := sources[name]) is not None and source.name == "COMMANDLINE"
-    ]
 
 
 def _warn(unmatched: Iterable[RuleSet]) -> None:

@@ -1,4 +1,4 @@
-"""What `memcurse check` is given: reports as JSON, or checkpoints that are inspected first."""
+"""What check and compare are given: reports as JSON, or checkpoints that are inspected first."""
 
 from __future__ import annotations
 
@@ -11,9 +11,25 @@ from typing import TYPE_CHECKING
 from memcurse_cli.errors import MemcurseError, UsageError
 
 if TYPE_CHECKING:
+    import typer
+
     from memcurse_cli.diagnosis.report import Report
 
 STDIN = "-"
+READING = {
+    "rho": "--rho",
+    "autocorrelation": "--autocorrelation",
+    "horizon": "--horizon",
+    "readout": "--readout",
+    "learning_rate": "--lr",
+    "watch_limit": "--watch-limit",
+    "cursed_limit": "--cursed-limit",
+    "family": "--family",
+    "layer": "--layer",
+    "assume": "--assume",
+    "device": "--device",
+    "spectra": "--spectra",
+}
 BLANK = b" \t\r\n\xef\xbb\xbf"
 PEEK = 4096
 
@@ -40,7 +56,7 @@ def read_reports(
         raise UsageError(
             f"{where} is a report, whose figures are taken already",
             where=reading_options[0],
-            remedy="give the option to memcurse inspect, or check the checkpoint itself",
+            remedy="give the option to memcurse inspect, or name the checkpoint itself",
         )
     return load_reports(text, where)
 
@@ -129,3 +145,13 @@ def _unreadable(path: str) -> bytes:
             where=path,
             remedy="give a file that exists and is readable",
         ) from error
+
+
+def given_options(context: typer.Context) -> list[str]:
+    """The options on the command line that say how to read a checkpoint."""
+    sources = {name: context.get_parameter_source(name) for name in READING}
+    return [
+        option
+        for name, option in READING.items()
+        if (source := sources[name]) is not None and source.name == "COMMANDLINE"
+    ]

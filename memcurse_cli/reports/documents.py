@@ -53,6 +53,13 @@ DOCUMENTS = (
         "Reports held to limits.",
     ),
     Document(
+        "comparison",
+        "memcurse.comparison/1",
+        "memcurse_cli.diagnosis.comparison:Comparison",
+        "memcurse compare BEFORE AFTER --json",
+        "Two reports layer by layer.",
+    ),
+    Document(
         "prediction",
         "memcurse.prediction/1",
         "memcurse_cli.reports.document_shapes:PredictionDocument",

@@ -34,7 +34,7 @@ def to_json(report: Report, *, values: bool = True) -> dict[str, Any]:
         report = dataclasses.replace(
             report, curves=(), layers=tuple(_without_values(layer) for layer in report.layers)
         )
-    return {"schema": SCHEMA, **_encode(report)}
+    return {"schema": SCHEMA, **encode(report)}
 
 
 def _without_values(layer: LayerReport) -> LayerReport:
@@ -96,10 +96,11 @@ def loads(text: str | bytes, *, where: str = "report") -> list[Report]:
     return [from_json(one, where=where) for one in documents]
 
 
-def _encode(value: Any) -> Any:
+def encode(value: Any) -> Any:
+    """The fields of a report, or of a part of one, as JSON holds them."""
     if dataclasses.is_dataclass(value):
         fields = {
-            field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)
+            field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)
         }
         if isinstance(value, InputAssumption):
             fields["autocorrelation"] = [
@@ -111,7 +112,7 @@ def _encode(value: Any) -> Any:
                     del fields[name]
         return fields
     if isinstance(value, tuple):
-        return [_encode(element) for element in value]
+        return [encode(element) for element in value]
     return value
 
 

@@ -32,6 +32,7 @@ CALLS: dict[str, list[tuple[str | Path, ...]]] = {
         (CURSED, "--exit-zero", "--format", "sarif"),
         (CURSED, "--exit-zero", "--format", "junit"),
     ],
+    "compare": [(SAMPLE, CURSED), (SAMPLE, SAMPLE, "--json")],
     "rule": [(), ("MC204",)],
     "autocorrelation": [(NOISE,)],
     "hessian": [(SAMPLE,), (SAMPLE, "--json")],

@@ -1,0 +1,172 @@
+"""Two reports layer by layer: known moves are found, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memcurse_cli import Report, inspect
+from memcurse_cli.diagnosis.comparison import SpectrumMove, compare
+from memcurse_cli.diagnosis.matching import match_eigenvalues
+
+UNITS = 12
+
+
+def lru(seed: int = 0, prefix: str = "") -> dict[str, Any]:
+    """An LRU layer's arrays, with decays from 0.01 to 0.5 and angles from 0.1 to 2.5."""
+    random = np.random.default_rng(seed)
+    state = {
+        "nu_log": np.log(random.uniform(0.01, 0.5, UNITS)),
+        "theta_log": np.log(random.uniform(0.1, 2.5, UNITS)),
+        "gamma_log": random.uniform(-2, 0, UNITS),
+        **{name: random.standard_normal((UNITS, 1)) for name in ("B_re", "B_im")},
+        **{name: random.standard_normal((1, UNITS)) for name in ("C_re", "C_im")},
+        "D": np.ones(1),
+    }
+    return {prefix + name: value for name, value in state.items()}
+
+
+def dense(matrix: np.ndarray) -> dict[str, Any]:
+    units = len(matrix)
+    return {
+        "rnn.weight_hh_l0": matrix,
+        "rnn.weight_ih_l0": np.ones((units, 1)),
+    }
+
+
+def report(state: dict[str, Any], **options: Any) -> Report:
+    return inspect(state, values=True, **options)
+
+
+def move(before: dict[str, Any], after: dict[str, Any]) -> SpectrumMove:
+    (layer,) = compare(report(before), report(after)).layers
+    assert layer.spectrum is not None
+    return layer.spectrum
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_nothing_moves_from_a_report_to_itself(seed: int) -> None:
+    same = report(lru(seed))
+    (layer,) = compare(same, same).layers
+    spectrum = layer.spectrum
+    assert spectrum is not None
+    assert (spectrum.matched, spectrum.outward, spectrum.inward) == (UNITS, 0, 0)
+    assert spectrum.time_constant_least == spectrum.time_constant_most == 1
+    assert spectrum.largest_angle_change == 0
+    assert layer.time_constant.before == layer.time_constant.after
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_the_reverse_mirrors(seed: int) -> None:
+    one, other = report(lru(seed)), report(lru(seed + 1))
+    there, back = (compare(*pair).layers[0] for pair in ((one, other), (other, one)))
+    assert there.spectrum is not None
+    assert back.spectrum is not None
+    assert there.spectrum.outward == back.spectrum.inward
+    assert there.spectrum.inward == back.spectrum.outward
+    assert there.spectrum.time_constant_median == pytest.approx(
+        1 / back.spectrum.time_constant_median
+    )
+    assert there.spectrum.time_constant_most == pytest.approx(1 / back.spectrum.time_constant_least)
+    assert there.spectrum.largest_angle_change == back.spectrum.largest_angle_change
+    for group, reverse in zip(there.parameters, back.parameters, strict=True):
+        assert group.step_effect.before == reverse.step_effect.after
+
+
+def test_permuted_and_conjugated_eigenvalues_have_not_moved() -> None:
+    state = lru()
+    order = np.random.default_rng(1).permutation(UNITS)
+    permuted = {**state, **{n: state[n][order] for n in ("nu_log", "theta_log", "gamma_log")}}
+    found = move(state, permuted)
+    assert (found.outward, found.inward, found.largest_angle_change) == (0, 0, 0)
+    values = np.random.default_rng(2).standard_normal(20) * np.exp(1j)
+    rows, columns, method = match_eigenvalues(values, np.conj(values)[::-1])
+    assert method == "assignment"
+    assert np.array_equal(columns[np.argsort(rows)], np.arange(20)[::-1])
+
+
+def test_halved_decays_double_every_time_constant() -> None:
+    state = lru()
+    found = move(state, {**state, "nu_log": state["nu_log"] - np.log(2)})
+    assert (found.outward, found.inward) == (UNITS, 0)
+    assert found.time_constant_median == pytest.approx(2)
+    assert found.time_constant_least == pytest.approx(2)
+    assert found.time_constant_most == pytest.approx(2)
+    assert found.largest_angle_change == pytest.approx(0, abs=1e-12)
+
+
+def test_rotated_eigenvalues_change_their_angle_only() -> None:
+    state = lru()
+    turned = {**state, "theta_log": np.log(np.exp(state["theta_log"]) + 0.01)}
+    found = move(state, turned)
+    assert (found.outward, found.inward) == (0, 0)
+    assert found.largest_angle_change == pytest.approx(0.01)
+
+
+def test_a_similar_matrix_has_not_moved_and_a_larger_one_crosses_the_circle() -> None:
+    random = np.random.default_rng(3)
+    matrix = random.standard_normal((16, 16))
+    matrix *= 0.9 / np.max(np.abs(np.linalg.eigvals(matrix)))
+    turn = np.linalg.qr(random.standard_normal((16, 16)))[0]
+    similar = move(dense(matrix), dense(turn @ matrix @ turn.T))
+    assert (similar.outward, similar.inward) == (0, 0)
+    assert similar.largest_angle_change < 1e-9
+    crossing = int(np.sum(np.abs(np.linalg.eigvals(matrix)) >= 1 / 1.2))
+    assert crossing > 0
+    assert move(dense(matrix), dense(1.2 * matrix)).left_unit_disk == crossing
+    assert move(dense(1.2 * matrix), dense(matrix)).entered_unit_disk == crossing
+
+
+def test_large_spectra_are_paired_by_modulus() -> None:
+    values = np.random.default_rng(4).uniform(0.1, 0.9, 2049) + 0j
+    rows, columns, method = match_eigenvalues(values, values[::-1])
+    assert method == "modulus"
+    assert np.array_equal(values[rows], values[::-1][columns])
+    with pytest.raises(ValueError, match="different sizes"):
+        match_eigenvalues(values, values[1:])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "how"),
+    [
+        ("a.", "a.", "name"),
+        ("a.", "_orig_mod.module.a.", "prefix"),
+        ("a.", "encoder.a.", "prefix"),
+        ("a.", "b.", "sizes"),
+    ],
+)
+def test_how_layers_are_matched(before: str, after: str, how: str) -> None:
+    (layer,) = compare(report(lru(prefix=before)), report(lru(prefix=after))).layers
+    assert layer.matched_by == how
+
+
+def test_layers_of_one_side_are_listed() -> None:
+    one = report({**lru(prefix="a."), **lru(prefix="b.")})
+    found = compare(one, report(lru(prefix="a.")))
+    assert [layer.name for layer in found.layers] == ["a"]
+    assert (found.only_before, found.only_after) == (("b",), ())
+    two = report({**lru(prefix="a."), **dense(np.eye(3) / 2)})
+    assert [layer.matched_by for layer in compare(one, two).layers] == ["name", "alone"]
+
+
+def test_the_last_layers_left_are_a_pair() -> None:
+    """A model whose parametrisation was changed: nothing else says that they belong together."""
+    matrix = np.diag(np.exp(-np.exp(lru()["nu_log"])))
+    (layer,) = compare(report(dense(matrix)), report(lru())).layers
+    assert (layer.matched_by, layer.family_after) == ("alone", "lru")
+    assert layer.spectrum is not None
+    assert layer.spectrum.matched == UNITS
+    assert layer.spectrum.time_constant_median == pytest.approx(1)
+
+
+def test_without_eigenvalues_the_rest_is_compared() -> None:
+    (layer,) = compare(inspect(lru()), report(lru())).layers
+    assert layer.spectrum is None
+    assert layer.spectrum_reason is not None
+    assert layer.time_constant.before == layer.time_constant.after
