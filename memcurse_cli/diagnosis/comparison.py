@@ -17,6 +17,7 @@ from memcurse_cli.diagnosis.report import (
     Report,
     Verdict,
 )
+from memcurse_cli.version import VERSION
 
 SCHEMA = "memcurse.comparison/1"
 
@@ -180,12 +181,10 @@ class Comparison:
 
 def compare(before: Report, after: Report) -> Comparison:
     """What changed from one report to another; neither is changed."""
-    from importlib.metadata import version
-
     pairs = match_layers(before.layers, after.layers)
     ours, theirs = {one for one, _, _ in pairs}, {other for _, other, _ in pairs}
     return Comparison(
-        version=version("memcurse-cli"),
+        version=VERSION,
         before=before.checkpoint.path,
         after=after.checkpoint.path,
         input=before.input,

@@ -20,10 +20,11 @@ from memcurse_cli.diagnosis.hessian_report import (
 from memcurse_cli.diagnosis.inspection import (
     Progress,
     choose_autocorrelation,
+    summarise_checkpoint,
     with_stored_horizon,
 )
 from memcurse_cli.diagnosis.layer_hessian import diagnose_hessian
-from memcurse_cli.diagnosis.report import CheckpointSummary, Report, SkippedLayer
+from memcurse_cli.diagnosis.report import Report, SkippedLayer
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
@@ -87,14 +88,7 @@ def hessian(
         reports, skipped = _layers(store, settings, options, family, layers, progress)
         return HessianReport(
             version=VERSION,
-            checkpoint=CheckpointSummary(
-                path=store.path,
-                format=store.format,
-                bytes=store.bytes,
-                tensors=len(store.tensors),
-                bytes_read=store.bytes_read,
-                notes=store.notes,
-            ),
+            checkpoint=summarise_checkpoint(store),
             input=HessianInput(
                 autocorrelation=tuple(settings.autocorrelation),
                 horizon=settings.horizon,

@@ -178,14 +178,7 @@ def _inspect(
         raise errors[0]
     return Report(
         version=VERSION,
-        checkpoint=CheckpointSummary(
-            path=store.path,
-            format=store.format,
-            bytes=store.bytes,
-            tensors=len(store.tensors),
-            bytes_read=store.bytes_read,
-            notes=store.notes,
-        ),
+        checkpoint=summarise_checkpoint(store),
         input=InputAssumption(
             autocorrelation=tuple(settings.autocorrelation),
             horizon=settings.horizon,
@@ -233,6 +226,18 @@ def choose_autocorrelation(
             remedy="give --rho for one decay or --autocorrelation for a mixture",
         )
     return read_autocorrelation(autocorrelation)
+
+
+def summarise_checkpoint(store: TensorStore) -> CheckpointSummary:
+    """The file of a report, once its tensors are read."""
+    return CheckpointSummary(
+        path=store.path,
+        format=store.format,
+        bytes=store.bytes,
+        tensors=len(store.tensors),
+        bytes_read=store.bytes_read,
+        notes=store.notes,
+    )
 
 
 def with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:

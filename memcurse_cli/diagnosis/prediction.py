@@ -33,7 +33,7 @@ DEFAULT_MODULI = (0.0, *(1 - 10 ** (-half_decades / 2) for half_decades in range
 
 @dataclass(frozen=True)
 class ParameterPrediction:
-    """One parameter of one eigenvalue; None is divergent.
+    """One parameter of one eigenvalue; a number that is None is divergent.
 
     Attributes:
         sensitivity: E|dh/dω|².

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from memcurse_cli.diagnosis.prediction import PredictionRow
+
 
 @dataclass(frozen=True)
 class Component:
@@ -17,42 +19,6 @@ class Component:
 
     weight: float
     rho: float
-
-
-@dataclass(frozen=True)
-class ParameterDocument:
-    """One parameter of one eigenvalue; null is divergent.
-
-    Attributes:
-        sensitivity: E|dh/dω|².
-        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
-    """
-
-    sensitivity: float | None
-    relative_sensitivity: float | None
-
-
-@dataclass(frozen=True)
-class PredictionRowDocument:
-    """One eigenvalue under one input; null is divergent.
-
-    Attributes:
-        rho: ρ of the input; null where the input is a mixture.
-        modulus: |λ|.
-        time_constant: -1/log|λ| in steps; null where |λ| ≥ 1.
-        angle: arg λ in radians.
-        second_moment: E|h|².
-        sensitivity: E|dh/dλ|² at a given gain γ.
-        parameters: the parameters of λ and γ by name.
-    """
-
-    rho: float | None
-    modulus: float
-    time_constant: float | None
-    angle: float
-    second_moment: float | None
-    sensitivity: float | None
-    parameters: dict[str, ParameterDocument]
 
 
 @dataclass(frozen=True)
@@ -86,7 +52,7 @@ class PredictionDocument:
     """
 
     settings: PredictionSettings
-    rows: tuple[PredictionRowDocument, ...]
+    rows: tuple[PredictionRow, ...]
 
 
 @dataclass(frozen=True)
