@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from memcurse_cli.diagnosis.judging import judge
 from memcurse_cli.diagnosis.limits import BY_NAME
 from memcurse_cli.diagnosis.policy import Judgement, Policy
-from memcurse_cli.diagnosis.report import InputAssumption, Report, Severity, Verdict
+from memcurse_cli.diagnosis.report import InputAssumption, Report, Severity
+from memcurse_cli.diagnosis.report_figures import Verdict
 from memcurse_cli.errors import UsageError
 from memcurse_cli.version import VERSION
 

@@ -10,14 +10,14 @@ import numpy as np
 from memcurse_cli.diagnosis.dense_structure import summarise_structure
 from memcurse_cli.diagnosis.operating_point import summarise_operating_point
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import (
-    DenseSummary,
+from memcurse_cli.diagnosis.report_dense import DenseSummary
+from memcurse_cli.diagnosis.report_figures import (
     Direction,
     ParameterSummary,
-    Quantiles,
     Rounding,
     StateSummary,
 )
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.diagnosis.rounding import summarise_matrix_rounding
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect

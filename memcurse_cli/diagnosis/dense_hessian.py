@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from memcurse_cli.diagnosis.report import HessianSummary
+from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.theory.dense import EIGENBASIS_CONDITION

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import DenseStructure, Quantiles
+from memcurse_cli.diagnosis.report_dense import DenseStructure
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.theory.dense import EIGENBASIS_CONDITION

@@ -17,14 +17,13 @@ from memcurse_cli.diagnosis.hidden import summarise_hidden
 from memcurse_cli.diagnosis.learning_rates import learning_rates
 from memcurse_cli.diagnosis.parameter_group import summarise_group
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import (
+from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.report_dense import DenseSummary, jacobian_of
+from memcurse_cli.diagnosis.report_figures import (
     TIME_CONSTANT_EDGES,
-    DenseSummary,
     EigenvalueSummary,
     HessianSummary,
-    LayerReport,
     StateSummary,
-    jacobian_of,
 )
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate

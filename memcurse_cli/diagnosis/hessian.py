@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memcurse_cli.diagnosis.report import HessianSummary
+from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.theory.diagonality import DiagonalityTally

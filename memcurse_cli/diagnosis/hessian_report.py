@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.report import CheckpointSummary, Quantiles, SkippedLayer
+from memcurse_cli.diagnosis.report import CheckpointSummary, SkippedLayer
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
 SCHEMA = "memcurse.hessian/1"
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from memcurse_cli.diagnosis.report import JACOBIAN, HiddenSpectrum
+from memcurse_cli.diagnosis.report_dense import JACOBIAN, HiddenSpectrum
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import Complexes, Recurrence
 

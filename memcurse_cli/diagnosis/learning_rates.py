@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_hessian
-from memcurse_cli.diagnosis.report import HessianSummary, ParameterSummary, UsableRate
+from memcurse_cli.diagnosis.report import UsableRate
+from memcurse_cli.diagnosis.report_figures import HessianSummary, ParameterSummary
 from memcurse_cli.diagnosis.report_optimizer import GroupRate, LearningRates, RelativeSharpness
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import FACTOR

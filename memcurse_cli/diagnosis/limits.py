@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary, Rounding, Verdict
+from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.report_figures import ParameterSummary, Rounding, Verdict
 from memcurse_cli.diagnosis.wording import number, percent
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import ParameterSummary
+from memcurse_cli.diagnosis.report_figures import ParameterSummary
 from memcurse_cli.diagnosis.rounding import summarise_rounding
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import (

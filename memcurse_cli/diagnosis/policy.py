@@ -15,7 +15,8 @@ from fnmatch import fnmatchcase
 from typing import Literal, cast
 
 from memcurse_cli.diagnosis.limits import BY_NAME, VERDICTS, LimitKind
-from memcurse_cli.diagnosis.report import Report, Severity, Verdict
+from memcurse_cli.diagnosis.report import Report, Severity
+from memcurse_cli.diagnosis.report_figures import Verdict
 
 Outcome = Literal["within", "beyond", "found", "not computed"]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.report import Quantiles
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
 LEVELS = (0.0, 0.5, 0.9, 0.99, 1.0)
 

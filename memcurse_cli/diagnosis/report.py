@@ -6,27 +6,22 @@ here and null there; inf and nan never stand in a report.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from memcurse_cli.diagnosis.report_dense import DenseSummary, HiddenSpectrum
+from memcurse_cli.diagnosis.report_figures import (
+    EigenvalueSummary,
+    HessianSummary,
+    ParameterSummary,
+    StateSummary,
+    Verdict,
+)
 from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.diagnosis.report_optimizer import AdamGroup, LearningRates, OptimizerSummary
-from memcurse_cli.diagnosis.report_quantiles import Quantiles as Quantiles
 
 SCHEMA = "memcurse.report/1"
 
-TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13))
-"""The inner edges, in steps, of every time-constant histogram: half decades from 1 to 10⁶.
-
-Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
-"""
-
-JACOBIAN = "jacobian"
-"""The name of the `HiddenSpectrum` of the whole step, beside those of the gates."""
-
-Verdict = Literal["ok", "watch", "cursed"]
-Direction = Literal["destabilising", "decorrelating", "scaling"]
 Severity = Literal["info", "warning", "error"]
 
 
@@ -47,227 +42,6 @@ class Finding:
     message: str
     advice: str
     source: str
-
-
-@dataclass(frozen=True)
-class EigenvalueSummary:
-    """The spectrum of one layer.
-
-    Attributes:
-        count: the number of eigenvalues.
-        multiplicity: how many identical states each one drives.
-        unstable: how many have |λ| ≥ 1.
-        modulus: |λ|.
-        time_constant: -1/log|λ| in steps; divergent where |λ| ≥ 1.
-        angle: |arg λ| in radians, in [0, π].
-        time_constant_histogram: how many eigenvalues lie in each of the 14 bins that
-            `TIME_CONSTANT_EDGES` cuts; those with |λ| ≥ 1 are in none, ``unstable`` counts them.
-            Empty where it was not taken.
-        values: every eigenvalue as (re, im), only where asked for.
-        relative_sensitivities: κ(λ) = E|dh/dλ|²/E|h|² of each of ``values``, None where it
-            diverges; only beside them.
-    """
-
-    count: int
-    multiplicity: int
-    unstable: int
-    modulus: Quantiles
-    time_constant: Quantiles
-    angle: Quantiles
-    time_constant_histogram: tuple[int, ...] = ()
-    values: tuple[tuple[float, float], ...] | None = None
-    relative_sensitivities: tuple[float | None, ...] | None = None
-
-
-@dataclass(frozen=True)
-class StateSummary:
-    """The state of one layer.
-
-    Attributes:
-        second_moment: E|h|² of each state, for a drive of unit variance.
-    """
-
-    second_moment: Quantiles
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """Relative error of the state when the parameter is stored in each type (p99).
-
-    None is an error that diverges, or a value beyond the range of the type.
-
-    Attributes:
-        bfloat16: with 8 significant bits.
-        float16: with 11, up to 65504.
-        float32: with 24.
-        int8: with one scale per tensor, the largest |ω| over 127.
-        float8_e4m3fn: with 4 significant bits, up to 448.
-        float8_e5m2: with 3, up to 57344.
-    """
-
-    bfloat16: float | None
-    float16: float | None
-    float32: float | None
-    int8: float | None = None
-    float8_e4m3fn: float | None = None
-    float8_e5m2: float | None = None
-
-
-@dataclass(frozen=True)
-class ParameterSummary:
-    """One recurrent parameter group.
-
-    Attributes:
-        name: its name in the family.
-        tensor: the tensor's name in the checkpoint.
-        size: the number of scalars.
-        dtype: the stored type.
-        sensitivity: E|dh/dω|² per scalar, for a drive of unit variance.
-        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
-        step_effect: lr √κ of the p99 scalar: the relative change of the state in one step.
-        max_lr: the learning rate at which that change reaches the limit called cursed.
-        direction: what a step does to the eigenvalues.
-        rounding: what storing it in fewer bits does.
-        verdict: this group alone.
-    """
-
-    name: str
-    tensor: str
-    size: int
-    dtype: str
-    sensitivity: Quantiles
-    relative_sensitivity: Quantiles
-    step_effect: float | None
-    max_lr: float | None
-    direction: Direction
-    rounding: Rounding
-    verdict: Verdict
-
-
-@dataclass(frozen=True)
-class HessianSummary:
-    """Scores of the Hessian at optimality over the layer's recurrent parameters.
-
-    Attributes:
-        order: the number N of parameters.
-        diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
-        sharpness: the largest eigenvalue, per unit of input variance.
-        max_stable_lr: 2 / (sharpness + sharpness_error), the largest SGD step that is known to be
-            stable; None where the Hessian is zero.
-        adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
-        concentration: coordinates that carry a top eigenvector.
-        output_step_effect: lr √(tr H / E y²); None where E y² was not taken or is zero.
-        diagonality_error: the standard error of an estimated diagonality; 0 where it is exact.
-        sharpness_error: how much larger the sharpness may be; 0 where it is exact.
-        adam_residual_error: how much larger the residual may be; 0 where it is exact.
-    """
-
-    order: int
-    diagonality: float
-    sharpness: float
-    max_stable_lr: float | None
-    adam_residual: float
-    concentration: float
-    output_step_effect: float | None
-    diagonality_error: float = 0.0
-    sharpness_error: float = 0.0
-    adam_residual_error: float = 0.0
-
-
-@dataclass(frozen=True)
-class DenseStructure:
-    """What the eigenvalues of a dense matrix do not tell, up to 512 units.
-
-    The three parts of E‖dh/dA‖² are relative to it and add up to 1. The parts of a matrix that is
-    not normal are oblique: each can be above 1, and the cross term is what they undo of each other.
-
-    Attributes:
-        eigenvalue_part: of what moves eigenvalues and leaves the eigenvectors as they are.
-        eigenvector_part: of what turns eigenvectors and leaves the eigenvalues as they are.
-        cross_part: of both at once.
-        eigenvalue_condition: ‖q_k‖‖p_k‖ of each eigenvalue, at least 1: how far a change of the
-            matrix of norm 1 can move it.
-        transient_growth: the largest ‖A^k‖₂ found; None where an eigenvalue has |λ| ≥ 1.
-        transient_step: its k.
-        kreiss_bound: a lower bound on the Kreiss constant, and so on every sup_k ‖A^k‖₂.
-        reason: why a figure is missing, or None.
-    """
-
-    eigenvalue_part: float | None
-    eigenvector_part: float | None
-    cross_part: float | None
-    eigenvalue_condition: Quantiles
-    transient_growth: float | None
-    transient_step: int | None
-    kreiss_bound: float | None
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """Where the units of a non-linear dense layer work under inputs of unit variance.
-
-    Attributes:
-        slope: √E φ'(u)² of the activation over the Gaussian pre-activations of mean field theory.
-        second_moment: E h² of a unit.
-        spectral_radius: the largest |λ|, times the slope.
-        time_constant: -1/log of that in steps; None from 1 on.
-    """
-
-    slope: float
-    second_moment: float
-    spectral_radius: float
-    time_constant: float | None
-
-
-@dataclass(frozen=True)
-class DenseSummary:
-    """What only a dense recurrence has.
-
-    Attributes:
-        eigenvector_condition: κ(P), the 2-norm condition of the eigenvector matrix.
-        henrici_departure: √(‖A‖_F² - Σ|λ|²) / ‖A‖_F, in [0, 1]; 0 is normal.
-        sensitivity: E‖dh/dA‖²_F over every entry of the stored matrix.
-        relative_sensitivity: E‖dh/dA‖²_F / E‖h‖², which the step effect is taken from.
-        activation: the activation that was assumed.
-        reason: why a figure of the matrix is missing, or None.
-        structure: what its eigenvalues do not tell.
-        operating_point: of a non-linear layer whose biases are known, and that has one.
-    """
-
-    eigenvector_condition: float | None
-    henrici_departure: float
-    sensitivity: float | None
-    relative_sensitivity: float | None
-    activation: str
-    reason: str | None = None
-    structure: DenseStructure | None = None
-    operating_point: OperatingPoint | None = None
-
-
-@dataclass(frozen=True)
-class HiddenSpectrum:
-    """The spectrum of one matrix through which a gated layer sees its whole hidden state.
-
-    Attributes:
-        name: the gate whose hidden weights it is; or ``jacobian``, that of one step of the whole
-            state at zero input and zero state, the only one whose eigenvalues are memory.
-        order: the number of its eigenvalues.
-        spectral_radius: the largest |λ|.
-        unstable: how many have |λ| ≥ 1.
-        time_constant: -1/log of the spectral radius in steps; None from 1 on.
-    """
-
-    name: str
-    order: int
-    spectral_radius: float
-    unstable: int
-    time_constant: float | None
-
-
-def jacobian_of(spectra: Sequence[HiddenSpectrum]) -> HiddenSpectrum | None:
-    """The spectrum of one step of the whole state, where it was taken."""
-    return next((spectrum for spectrum in spectra if spectrum.name == JACOBIAN), None)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import Rounding
+from memcurse_cli.diagnosis.report_figures import Rounding
 from memcurse_cli.theory.rounding import Dtype, rounding_error
 
 Floats = NDArray[np.float64]

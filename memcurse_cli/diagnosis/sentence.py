@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memcurse_cli.diagnosis.findings.sensitivity import CONSEQUENCE, REMEDY
-from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary
+from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.report_figures import ParameterSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import advised
 from memcurse_cli.diagnosis.verdicts import ORDER, diverges

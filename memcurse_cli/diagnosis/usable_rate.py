@@ -14,12 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import (
-    HessianSummary,
-    ParameterSummary,
-    UsableRate,
-    Verdict,
-)
+from memcurse_cli.diagnosis.report import UsableRate
+from memcurse_cli.diagnosis.report_figures import HessianSummary, ParameterSummary, Verdict
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import advised_rate, direction
 from memcurse_cli.recurrences.recurrence import Recurrence

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from memcurse_cli.diagnosis.report import Direction, ParameterSummary, Verdict
+from memcurse_cli.diagnosis.report_figures import Direction, ParameterSummary, Verdict
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 

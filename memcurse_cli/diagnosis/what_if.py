@@ -7,7 +7,8 @@ import numpy as np
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.parameter_group import summarise_group
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import StateSummary, WhatIf
+from memcurse_cli.diagnosis.report import WhatIf
+from memcurse_cli.diagnosis.report_figures import StateSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate
 from memcurse_cli.diagnosis.verdicts import worst

@@ -15,13 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from memcurse_cli.diagnosis.report import (
-    SCHEMA,
-    EigenvalueSummary,
-    InputAssumption,
-    LayerReport,
-    Report,
-)
+from memcurse_cli.diagnosis.report import SCHEMA, InputAssumption, LayerReport, Report
+from memcurse_cli.diagnosis.report_figures import EigenvalueSummary
 from memcurse_cli.errors import MemcurseError, UsageError
 
 

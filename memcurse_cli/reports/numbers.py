@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
-from memcurse_cli.diagnosis.report import Quantiles
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
 DIVERGENT = "divergent"
 ABSENT = "-"

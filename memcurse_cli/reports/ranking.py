@@ -6,12 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memcurse_cli.diagnosis.report import (
-    Finding,
-    LayerReport,
-    ParameterSummary,
-    jacobian_of,
-)
+from memcurse_cli.diagnosis.report import Finding, LayerReport
+from memcurse_cli.diagnosis.report_dense import jacobian_of
+from memcurse_cli.diagnosis.report_figures import ParameterSummary
 
 VERDICTS = ("ok", "watch", "cursed")
 SEVERITIES = ("info", "warning", "error")

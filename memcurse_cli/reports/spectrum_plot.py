@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from memcurse_cli.diagnosis.report import TIME_CONSTANT_EDGES
+from memcurse_cli.diagnosis.report_figures import TIME_CONSTANT_EDGES
 from memcurse_cli.reports.console import Glyphs
 
 Resolution = Literal["decade", "half-decade"]

@@ -6,13 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memcurse_cli.diagnosis.report import (
-    JACOBIAN,
-    DenseSummary,
-    HessianSummary,
-    HiddenSpectrum,
-    LayerReport,
-)
+from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.report_dense import JACOBIAN, DenseSummary, HiddenSpectrum
+from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.reports.console import NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent

@@ -6,12 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from memcurse_cli.diagnosis.report import (
-    HessianSummary,
-    LayerReport,
-    ParameterSummary,
-    WhatIf,
-)
+from memcurse_cli.diagnosis.report import LayerReport, WhatIf
+from memcurse_cli.diagnosis.report_figures import HessianSummary, ParameterSummary
 from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, effect, largest, number, percent, setting

@@ -8,15 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from memcurse_cli.diagnosis.report import (
-    Direction,
-    HessianSummary,
-    InputAssumption,
-    Quantiles,
-    SkippedLayer,
-    UsableRate,
-    Verdict,
-)
+from memcurse_cli.diagnosis.report import InputAssumption, SkippedLayer, UsableRate
+from memcurse_cli.diagnosis.report_figures import Direction, HessianSummary, Verdict
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
 StepSource = Literal["pattern", "metadata", "trainer state", "directory", "name"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.diagnosis.report import Quantiles
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import ReadOptions
 from memcurse_cli.recurrences.recurrence import Recurrence

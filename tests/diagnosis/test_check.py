@@ -9,7 +9,8 @@ from reports.build import layer, parameter, report
 
 from memcurse_cli.diagnosis.check import Check, check
 from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
-from memcurse_cli.diagnosis.report import Finding, HessianSummary, Report
+from memcurse_cli.diagnosis.report import Finding, Report
+from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.errors import UsageError
 
 

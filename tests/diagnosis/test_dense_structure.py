@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis import dense_structure
-from memcurse_cli.diagnosis.report import DenseStructure, LayerReport, Report
+from memcurse_cli.diagnosis.report import LayerReport, Report
+from memcurse_cli.diagnosis.report_dense import DenseStructure
 from memcurse_cli.reports.terminal import to_text
 
 Floats = NDArray[np.float64]

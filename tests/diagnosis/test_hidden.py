@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.report import Finding, LayerReport, jacobian_of
+from memcurse_cli.diagnosis.report import Finding, LayerReport
+from memcurse_cli.diagnosis.report_dense import jacobian_of
 from memcurse_cli.recurrences import gated_cells
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_checkpoints" / "gru.safetensors"

@@ -11,14 +11,8 @@ from reports.build import layer, parameter, report
 from memcurse_cli.diagnosis.judging import judge
 from memcurse_cli.diagnosis.limits import KINDS, LimitKind
 from memcurse_cli.diagnosis.policy import Judgement, Limit, Policy, RuleSet
-from memcurse_cli.diagnosis.report import (
-    Finding,
-    HessianSummary,
-    LayerReport,
-    Report,
-    Severity,
-    SkippedLayer,
-)
+from memcurse_cli.diagnosis.report import Finding, LayerReport, Report, Severity, SkippedLayer
+from memcurse_cli.diagnosis.report_figures import HessianSummary
 
 
 def finding(

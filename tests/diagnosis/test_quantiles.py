@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import Quantiles
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from memcurse_cli.diagnosis.report import Direction
+from memcurse_cli.diagnosis.report_figures import Direction
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import (
     direction,

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.diagnosis.report import LayerReport, ParameterSummary
+from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.report_figures import ParameterSummary
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.json_report import dumps, loads
 

@@ -7,26 +7,26 @@ import math
 from dataclasses import replace
 
 from memcurse_cli.diagnosis.report import (
-    TIME_CONSTANT_EDGES,
     CheckpointSummary,
-    DenseStructure,
-    DenseSummary,
-    Direction,
-    EigenvalueSummary,
     Finding,
-    HessianSummary,
-    HiddenSpectrum,
     InputAssumption,
     LayerReport,
     NotRecurrent,
-    ParameterSummary,
-    Quantiles,
     Report,
-    Rounding,
     SkippedLayer,
+)
+from memcurse_cli.diagnosis.report_dense import DenseStructure, DenseSummary, HiddenSpectrum
+from memcurse_cli.diagnosis.report_figures import (
+    TIME_CONSTANT_EDGES,
+    Direction,
+    EigenvalueSummary,
+    HessianSummary,
+    ParameterSummary,
+    Rounding,
     StateSummary,
     Verdict,
 )
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
 LEARNING_RATE = 1e-3
 CONDITIONS = Quantiles(1.0, 4.4, 31.0, 160.0, 812.0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.diagnosis.report import Quantiles
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.reports.numbers import count, effect, largest, number, percent, setting, size
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.report import DenseSummary, Finding
+from memcurse_cli.diagnosis.report import Finding
+from memcurse_cli.diagnosis.report_dense import DenseSummary
 from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.diagnosis.wording import number
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memcurse_cli.diagnosis.report import (
-    DenseSummary,
+from memcurse_cli.diagnosis.report import Finding, Severity, UsableRate
+from memcurse_cli.diagnosis.report_dense import DenseSummary, HiddenSpectrum
+from memcurse_cli.diagnosis.report_figures import (
     EigenvalueSummary,
-    Finding,
     HessianSummary,
-    HiddenSpectrum,
     ParameterSummary,
-    Severity,
     StateSummary,
-    UsableRate,
 )
 from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.diagnosis.settings import Settings

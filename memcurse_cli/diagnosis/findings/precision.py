@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.report import Finding, ParameterSummary, Rounding, Severity
+from memcurse_cli.diagnosis.report import Finding, Severity
+from memcurse_cli.diagnosis.report_figures import ParameterSummary, Rounding
 from memcurse_cli.diagnosis.wording import percent
 
 SOURCE = "rounding of recurrent parameters: δh = δω dh/dω"

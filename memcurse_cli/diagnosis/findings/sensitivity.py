@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.report import Finding, ParameterSummary, Severity, UsableRate
+from memcurse_cli.diagnosis.report import Finding, Severity, UsableRate
+from memcurse_cli.diagnosis.report_figures import ParameterSummary
 from memcurse_cli.diagnosis.usable_rate import FACTOR, advised, rate_verdict
 from memcurse_cli.diagnosis.verdicts import diverges
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down

@@ -1,0 +1,142 @@
+"""The part of the schema that every layer has: eigenvalues, the state, parameters, Hessians."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
+
+TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13))
+"""The inner edges, in steps, of every time-constant histogram: half decades from 1 to 10⁶.
+
+Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
+"""
+
+Verdict = Literal["ok", "watch", "cursed"]
+Direction = Literal["destabilising", "decorrelating", "scaling"]
+
+
+@dataclass(frozen=True)
+class EigenvalueSummary:
+    """The spectrum of one layer.
+
+    Attributes:
+        count: the number of eigenvalues.
+        multiplicity: how many identical states each one drives.
+        unstable: how many have |λ| ≥ 1.
+        modulus: |λ|.
+        time_constant: -1/log|λ| in steps; divergent where |λ| ≥ 1.
+        angle: |arg λ| in radians, in [0, π].
+        time_constant_histogram: how many eigenvalues lie in each of the 14 bins that
+            `TIME_CONSTANT_EDGES` cuts; those with |λ| ≥ 1 are in none, ``unstable`` counts them.
+            Empty where it was not taken.
+        values: every eigenvalue as (re, im), only where asked for.
+        relative_sensitivities: κ(λ) = E|dh/dλ|²/E|h|² of each of ``values``, None where it
+            diverges; only beside them.
+    """
+
+    count: int
+    multiplicity: int
+    unstable: int
+    modulus: Quantiles
+    time_constant: Quantiles
+    angle: Quantiles
+    time_constant_histogram: tuple[int, ...] = ()
+    values: tuple[tuple[float, float], ...] | None = None
+    relative_sensitivities: tuple[float | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class StateSummary:
+    """The state of one layer.
+
+    Attributes:
+        second_moment: E|h|² of each state, for a drive of unit variance.
+    """
+
+    second_moment: Quantiles
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Relative error of the state when the parameter is stored in each type (p99).
+
+    None is an error that diverges, or a value beyond the range of the type.
+
+    Attributes:
+        bfloat16: with 8 significant bits.
+        float16: with 11, up to 65504.
+        float32: with 24.
+        int8: with one scale per tensor, the largest |ω| over 127.
+        float8_e4m3fn: with 4 significant bits, up to 448.
+        float8_e5m2: with 3, up to 57344.
+    """
+
+    bfloat16: float | None
+    float16: float | None
+    float32: float | None
+    int8: float | None = None
+    float8_e4m3fn: float | None = None
+    float8_e5m2: float | None = None
+
+
+@dataclass(frozen=True)
+class ParameterSummary:
+    """One recurrent parameter group.
+
+    Attributes:
+        name: its name in the family.
+        tensor: the tensor's name in the checkpoint.
+        size: the number of scalars.
+        dtype: the stored type.
+        sensitivity: E|dh/dω|² per scalar, for a drive of unit variance.
+        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
+        step_effect: lr √κ of the p99 scalar: the relative change of the state in one step.
+        max_lr: the learning rate at which that change reaches the limit called cursed.
+        direction: what a step does to the eigenvalues.
+        rounding: what storing it in fewer bits does.
+        verdict: this group alone.
+    """
+
+    name: str
+    tensor: str
+    size: int
+    dtype: str
+    sensitivity: Quantiles
+    relative_sensitivity: Quantiles
+    step_effect: float | None
+    max_lr: float | None
+    direction: Direction
+    rounding: Rounding
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class HessianSummary:
+    """Scores of the Hessian at optimality over the layer's recurrent parameters.
+
+    Attributes:
+        order: the number N of parameters.
+        diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
+        sharpness: the largest eigenvalue, per unit of input variance.
+        max_stable_lr: 2 / (sharpness + sharpness_error), the largest SGD step that is known to be
+            stable; None where the Hessian is zero.
+        adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
+        concentration: coordinates that carry a top eigenvector.
+        output_step_effect: lr √(tr H / E y²); None where E y² was not taken or is zero.
+        diagonality_error: the standard error of an estimated diagonality; 0 where it is exact.
+        sharpness_error: how much larger the sharpness may be; 0 where it is exact.
+        adam_residual_error: how much larger the residual may be; 0 where it is exact.
+    """
+
+    order: int
+    diagonality: float
+    sharpness: float
+    max_stable_lr: float | None
+    adam_residual: float
+    concentration: float
+    output_step_effect: float | None
+    diagonality_error: float = 0.0
+    sharpness_error: float = 0.0
+    adam_residual_error: float = 0.0
