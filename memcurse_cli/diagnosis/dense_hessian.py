@@ -82,7 +82,7 @@ def dense_layer_hessian(
 def dense_hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why a dense layer has no Hessian at a perfect fit, or None where it has one."""
     if recurrence.readin is None or recurrence.readout is None:
-        return "the checkpoint has no B or no C for it"
+        return "its B and C are not both known"
     if settings.horizon is None and bool((recurrence.log_eigenvalues.real >= 0).any()):
         return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
     if recurrence.size > LARGEST:

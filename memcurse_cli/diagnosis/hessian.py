@@ -87,7 +87,7 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
     if recurrence.readin is None or recurrence.readout is None:
         if recurrence.input_dependent:
             return "B and C depend on the input"
-        return "the checkpoint has no B or no C for it"
+        return "its B and C are not both known"
     if settings.horizon is None and bool(np.any(recurrence.log_eigenvalues.real >= 0)):
         return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
     return None
