@@ -15,6 +15,7 @@ from memcurse_cli.diagnosis.adam import align
 from memcurse_cli.diagnosis.report_optimizer import AdamGroup
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.reports.json_report import dumps, loads
+from memcurse_cli.reports.terminal import to_text
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,14 @@ def test_the_authors_run_is_compensated_as_far_as_its_hessian_says(
     # The recurrent parameters take steps a few times smaller than B's, as the figure shows.
     middle = {name: group.effective_step.p50 for name, group in found.items()}  # type: ignore[union-attr]
     assert 3 < middle["B_re"] / middle["lambda_re"] < 6
+
+
+def test_the_page_on_learning_rates_shows_the_authors_run(authors: dict[str, Any]) -> None:
+    report = memcurse_cli.inspect(checkpoint(authors), horizon=300)
+    drawn = to_text(report, all_layers=True, width=80)
+    table = drawn[drawn.index("Adam's effective steps") : drawn.index("         lr/√v: what Adam")]
+    page = Path(__file__).parents[2] / "docs" / "learning-rates.md"
+    assert f"```text\n{table}```" in page.read_text(encoding="utf-8")
 
 
 class Diagonal(torch.nn.Module):
