@@ -1,0 +1,143 @@
+"""What has been read once is not read again: snapshots by the content of their checkpoints.
+
+An entry is a file whose first line is the hash of the rest. One that is damaged, or that another
+version wrote, is passed over and written anew. Entries are written beside their place and then
+renamed, so that a run may be killed at any moment, and several may share a cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.tracking.series import Snapshot
+from memcurse_cli.tracking.work import Reading
+from memcurse_cli.version import VERSION
+
+LAYOUT = 1
+"""Counts the changes of what an entry holds or its key is made of."""
+
+CONFIG = "config.json"
+WHOLE_DIRECTORY = (".json", "_METADATA", ".metadata", "manifest.ocdbt")
+"""The ends of files that describe what lies in others beside them."""
+
+Signature = tuple[tuple[str, int, int, int], ...]
+
+
+def default_directory() -> Path:
+    """Where this system keeps what can be made again."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("memcurse", appauthor=False) / "track"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of snapshots.
+
+    Attributes:
+        directory: where; it is made when the first entry is written.
+        encode: the JSON value of a snapshot.
+        decode: a snapshot of its JSON value; it raises a MemcurseError for anything else.
+    """
+
+    directory: Path
+    encode: Callable[[Snapshot], Any]
+    decode: Callable[[Any], Snapshot]
+
+    def get(self, key: str) -> Snapshot | None:
+        """The snapshot of a key; None where there is none that is whole."""
+        try:
+            digest, _, body = self._place(key).read_bytes().partition(b"\n")
+            if hashlib.blake2b(body).hexdigest().encode() != digest:
+                return None
+            return self.decode(json.loads(body))
+        except (OSError, ValueError, RecursionError, MemcurseError):
+            return None
+
+    def put(self, key: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot, whole or not at all.
+
+        Raises:
+            UsageError: the folder cannot be written to.
+        """
+        body = json.dumps(self.encode(snapshot), allow_nan=False).encode()
+        place = self._place(key)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, beside = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(hashlib.blake2b(body).hexdigest().encode() + b"\n" + body)
+                os.replace(beside, place)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(beside)
+                raise
+        except OSError as error:
+            raise UsageError(
+                f"cannot be written: {error.strerror or error}",
+                where=str(self.directory),
+                remedy="name another folder with --cache, or give --no-cache",
+            ) from error
+
+    def _place(self, key: str) -> Path:
+        return self.directory / key[:2] / f"{key}.json"
+
+
+def key_of(path: str, reading: Reading) -> str:
+    """The hash of a checkpoint's bytes and of all that its figures hang on beside them.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=32)
+    made_by = {"layout": LAYOUT, "version": VERSION, "reading": reading.fields()}
+    digest.update(json.dumps(made_by, sort_keys=True).encode())
+    for name, file in _files(path):
+        with open(file, "rb") as stream:
+            content = hashlib.file_digest(stream, "blake2b")
+        digest.update(json.dumps(name).encode() + content.digest())
+    return digest.hexdigest()
+
+
+def signature(path: str) -> Signature | None:
+    """What tells without reading whether a checkpoint was changed; None where it is gone."""
+    try:
+        return tuple(
+            (name, status.st_size, status.st_mtime_ns, status.st_ino)
+            for name, file in _files(path)
+            for status in (os.stat(file),)
+        )
+    except OSError:
+        return None
+
+
+def _files(path: str) -> Iterator[tuple[str, str]]:
+    """The files that a checkpoint may be read from, with names that do not hang on its place."""
+    if os.path.isdir(path) or path.endswith(WHOLE_DIRECTORY):
+        root = path if os.path.isdir(path) else os.path.dirname(path) or "."
+        yield from sorted(_below(root))
+        return
+    # The array of a lone .npy file is called what the file is called.
+    yield os.path.basename(path) if path.endswith(".npy") else "", path
+    beside = os.path.join(os.path.dirname(path), CONFIG)
+    if os.path.isfile(beside):
+        yield CONFIG, beside
+
+
+def _below(root: str) -> Iterator[tuple[str, str]]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            file = os.path.join(folder, name)
+            if stat.S_ISREG(os.stat(file).st_mode):
+                yield os.path.relpath(file, root), file

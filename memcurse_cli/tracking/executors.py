@@ -1,0 +1,186 @@
+"""Where checkpoints are read: in this process, in several, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.process import BaseProcess
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.tracking.work import Outcome, Reading, failed, read_checkpoint
+from memcurse_cli.tracking.worker_process import begin
+
+DASK = "dask://"
+DIED = "the process that read it was killed; is there enough memory?"
+CONNECT_SECONDS = 10
+
+Outcomes = Iterator[tuple[str, Outcome]]
+Run = Callable[[Sequence[str], Reading], Outcomes]
+"""Reads checkpoints and yields each as it is done, in any order."""
+
+
+def inline(paths: Sequence[str], reading: Reading) -> Outcomes:
+    """One after the other, here."""
+    for path in paths:
+        yield path, read_checkpoint(path, reading)
+
+
+def on_executor(executor: Executor, paths: Sequence[str], reading: Reading) -> Outcomes:
+    """As many at a time as an executor has room for.
+
+    A checkpoint whose work ends in an error of the executor itself has that error for its outcome.
+    """
+    futures: dict[Future[Outcome], str] = {
+        executor.submit(read_checkpoint, path, reading): path for path in paths
+    }
+    try:
+        for future in as_completed(futures):
+            yield futures[future], _outcome(future)
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _outcome(future: Future[Outcome]) -> Outcome:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise
+    except Exception as error:
+        return failed(error)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Several processes of this machine.
+
+    When one is killed, which is what happens to a checkpoint that needs too much memory, the pool
+    is lost with it: the checkpoints that are not done are then read again one at a time, so that
+    only the guilty one fails.
+
+    Attributes:
+        jobs: how many.
+    """
+
+    jobs: int
+
+    def __call__(self, paths: Sequence[str], reading: Reading) -> Outcomes:
+        """Read checkpoints and yield each as it is done."""
+        left = list(paths)
+        try:
+            with _pool(min(self.jobs, len(left))) as executor:
+                for path, outcome in on_executor(executor, paths, reading):
+                    left.remove(path)
+                    yield path, outcome
+        except BrokenProcessPool:
+            yield from self._one_at_a_time(left, reading)
+
+    def _one_at_a_time(self, paths: Sequence[str], reading: Reading) -> Outcomes:
+        left = list(paths)
+        while left:
+            with _pool(1) as executor:
+                try:
+                    while left:
+                        outcome = executor.submit(read_checkpoint, left[0], reading).result()
+                        yield left.pop(0), outcome
+                except BrokenProcessPool:
+                    yield left.pop(0), Outcome(error=DIED)
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Fresh processes, which do not outlive the block, however it is left."""
+    threads = max(1, cores() // jobs)
+    before = set(multiprocessing.active_children())
+    executor = ProcessPoolExecutor(
+        jobs,
+        # A fork would copy the locks of threads that hold them.
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=partial(begin, threads),
+    )
+    try:
+        yield executor
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        _end(set(multiprocessing.active_children()) - before)
+        raise
+    executor.shutdown()
+
+
+def _end(processes: set[BaseProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def open_executor(address: str | None, jobs: int | None) -> AbstractContextManager[Run]:
+    """What ``--executor`` and ``--jobs`` ask for.
+
+    Args:
+        address: ``dask://HOST:PORT`` of a scheduler, or None for this machine.
+        jobs: the number of processes; 1 reads here, None is one process for each core.
+
+    Raises:
+        UsageError: another address, no Dask, or nobody there.
+    """
+    if address is None:
+        count = cores() if jobs is None else jobs
+        return nullcontext(inline if count == 1 else Processes(count))
+    if jobs is not None:
+        raise UsageError(
+            "a cluster has as many workers as it has",
+            where="--jobs",
+            remedy="leave it out with --executor",
+        )
+    host, separator, port = address.removeprefix(DASK).rpartition(":")
+    if not address.startswith(DASK) or not (host and separator and port.isdecimal()):
+        raise UsageError(
+            f"{address[:80]!r} is not the address of a Dask scheduler",
+            where="--executor",
+            remedy="give dask://HOST:PORT",
+        )
+    return _on_dask(f"tcp://{host}:{port}")
+
+
+@contextmanager
+def _on_dask(address: str) -> Iterator[Run]:
+    """The executor of a Dask cluster, whose workers see the same files and have memcurse.
+
+    The scheduler gives the work of a lost worker to another one.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UsageError(
+            "Dask is not installed",
+            where="--executor",
+            remedy="install it with: pip install 'memcurse-cli[dask]'",
+        ) from error
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise UsageError(
+            f"no Dask scheduler answers at {address}",
+            where="--executor",
+            remedy="start one with: dask scheduler, and workers with: dask worker HOST:PORT",
+        ) from error
+    try:
+        # pure=False: a path whose content has changed is work that has not been done.
+        executor = client.get_executor(pure=False)
+        yield partial(on_executor, executor)
+    finally:
+        client.close()

@@ -1,0 +1,206 @@
+"""The optimizer step at which a checkpoint was saved: from what it holds, or from its name."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from memcurse_cli.checkpoints.adam_slots import number
+from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.pickled_arrays import PickledArray
+from memcurse_cli.errors import CheckpointError, UsageError
+from memcurse_cli.tracking.series import StepSource
+
+KEYS = ("global_step", "step", "iteration", "iter_num", "global_steps")
+"""What trainers call it: Lightning and Megatron, nanoGPT, DeepSpeed, and most scripts ``step``."""
+
+TRAINER_STATE = "trainer_state.json"
+"""What HF Trainer writes beside the weights of each checkpoint."""
+
+MAX_STATE_BYTES = 1 << 28
+MOST = 2**63 - 1
+
+EXTENSIONS = re.compile(r"(\.[A-Za-z][A-Za-z0-9]*)+$")
+SHARD = re.compile(r"-\d+-of-\d+$")
+STEP_BEFORE = re.compile(
+    r"(?i)(?<![a-z])(?:global[-_]?)?(?:steps?|iter(?:ation)?s?|updates?)[-_=.]?(\d+)"
+)
+STEP_AFTER = re.compile(r"(?i)(?<![\d.])(\d+)[-_]?(?:steps?|iter(?:ation)?s?|updates?)(?![a-z])")
+CHECKPOINT = re.compile(r"(?i)(?<![a-z])(?:checkpoint|ckpt|chkpt)[-_=.]?(\d+)")
+EPOCH = re.compile(r"(?i)(?<![a-z])epoch[-_=.]?(\d+)")
+TRAILING = re.compile(r"(?<![\d.])(\d+)$")
+NUMBER = re.compile(r"(\d+)")
+
+PATTERNS = (STEP_BEFORE, STEP_AFTER, CHECKPOINT, EPOCH, TRAILING)
+
+
+@dataclass(frozen=True)
+class FoundStep:
+    """A step, and where it was read.
+
+    Attributes:
+        step: the number of optimizer steps.
+        source: as in `TrackedStep`.
+        in_name: the step that the name says, where it says another one.
+    """
+
+    step: int
+    source: StepSource
+    in_name: int | None = None
+
+
+def compile_pattern(text: str | None) -> re.Pattern[str] | None:
+    """The regular expression of ``--step-pattern``.
+
+    Raises:
+        UsageError: it is none, or has more than one group.
+    """
+    if text is None:
+        return None
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise UsageError(
+            f"{text!r} is not a regular expression: {error}",
+            where="--step-pattern",
+            remedy=r"for example 'update(\d+)'",
+        ) from error
+    if pattern.groups > 1:
+        raise UsageError(
+            f"{text!r} has {pattern.groups} groups",
+            where="--step-pattern",
+            remedy=r"put the digits into the only group, and write others as (?:...)",
+        )
+    return pattern
+
+
+def find_step(path: str, pattern: re.Pattern[str] | None = None) -> FoundStep | None:
+    """The step of a checkpoint, or None where nothing says it.
+
+    Asked in this order: the pattern, if there is one, and then nothing else; what the checkpoint
+    holds; its own name; trainer_state.json beside it; the name of its directory. A name counts
+    less than what is inside, since files are renamed.
+
+    Args:
+        path: a file, a directory that is one checkpoint, or a URL.
+        pattern: what to look for in the path; its group holds the digits, or its match does.
+    """
+    if pattern is not None:
+        return _by_pattern(path, pattern)
+    said = step_in_name(path)
+    if (stored := _stored(path)) is not None:
+        return FoundStep(stored, "metadata", in_name=said if said != stored else None)
+    file = Path(path)
+    directory = file if file.is_dir() else file.parent
+    if said is not None:
+        return FoundStep(said, "directory" if directory == file else "name")
+    if (trained := _trainer_state(directory)) is not None:
+        return FoundStep(trained, "trainer state")
+    for folder in (file.absolute().parent, file.absolute().parent.parent):
+        if (found := step_in_directory(folder.name)) is not None:
+            return FoundStep(found, "directory")
+    return None
+
+
+def step_in_name(path: str) -> int | None:
+    """The step that a name says: ``step_1000``, ``epoch=3-step=1200``, ``checkpoint-500``, ``7``.
+
+    A number after or before the word step comes first, then one after checkpoint, then an epoch,
+    then digits at the end. Of several, the last.
+    """
+    name = os.path.basename(os.path.normpath(path))
+    if name.startswith("."):
+        return None
+    stem = SHARD.sub("", EXTENSIONS.sub("", name))
+    for pattern in PATTERNS:
+        if found := pattern.findall(stem):
+            return _bounded(int(found[-1]))
+    return None
+
+
+def step_in_directory(name: str) -> int | None:
+    """The same of a directory that holds a checkpoint: a bare number, or one after such a word.
+
+    Digits at the end of any other name, as of ``experiment_42``, are no step.
+    """
+    if name.isdecimal():
+        return _bounded(int(name))
+    for pattern in (STEP_BEFORE, STEP_AFTER, CHECKPOINT):
+        if found := pattern.findall(name):
+            return _bounded(int(found[-1]))
+    return None
+
+
+def _by_pattern(path: str, pattern: re.Pattern[str]) -> FoundStep | None:
+    matches = list(pattern.finditer(path))
+    if not matches:
+        return None
+    found = matches[-1]
+    text = found[1] if pattern.groups else found[0]
+    if not pattern.groups and (digits := NUMBER.search(text)) is not None:
+        text = digits[1]
+    if text is None or not text.isdecimal():
+        raise UsageError(
+            f"finds {printable(str(text), 40)!r} in {printable(path)}, which is not a number",
+            where="--step-pattern",
+            remedy=r"put only the digits into its group, as in 'update(\d+)'",
+        )
+    step = _bounded(int(text))
+    return None if step is None else FoundStep(step, "pattern")
+
+
+def _stored(path: str) -> int | None:
+    """The step that the checkpoint itself holds; one that cannot be opened says none."""
+    try:
+        with open_checkpoint(path) as store:
+            return step_in_store(store)
+    except CheckpointError:
+        return None
+
+
+def step_in_store(store: LazyStore) -> int | None:
+    """The step in a checkpoint's metadata, beside its weights, or among them as a scalar."""
+    for key in KEYS:
+        text = store.metadata.get(key, "")
+        if text.isdecimal():
+            return _bounded(int(text))
+    contents = store.contents
+    if isinstance(contents, Mapping):
+        for key in KEYS:
+            for name in (key, (key,)):
+                if (step := _whole(contents.get(name))) is not None:
+                    return step
+    for key in KEYS:
+        spec = store.tensors.get(key)
+        if spec is not None and math.prod(spec.shape) == 1:
+            return _whole(float(store.read(key).reshape(-1)[0].real))
+    return None
+
+
+def _whole(node: object) -> int | None:
+    value = number(node.tensor if isinstance(node, PickledArray) else node)
+    if value is None or value < 0 or value != int(value):
+        return None
+    return _bounded(int(value))
+
+
+def _trainer_state(directory: Path) -> int | None:
+    state = directory / TRAINER_STATE
+    try:
+        if not state.is_file() or state.stat().st_size > MAX_STATE_BYTES:
+            return None
+        document = json.loads(state.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return _whole(document.get("global_step")) if isinstance(document, dict) else None
+
+
+def _bounded(step: int) -> int | None:
+    return step if step <= MOST else None

@@ -1,0 +1,214 @@
+"""The run as a whole: find checkpoints and steps, read what is new, put it in order."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.remote import is_url
+from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.tracking.cache import Cache, Signature, key_of, signature
+from memcurse_cli.tracking.changes import sentence
+from memcurse_cli.tracking.executors import Run, inline
+from memcurse_cli.tracking.files import find_checkpoints
+from memcurse_cli.tracking.series import TrackedStep, Tracking
+from memcurse_cli.tracking.steps import FoundStep, find_step
+from memcurse_cli.tracking.work import Outcome, Reading
+from memcurse_cli.version import VERSION
+
+HASHING_THREADS = 4
+NAMES_SHOWN = 3
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class _Known:
+    """A checkpoint that has been looked at."""
+
+    signature: Signature | None
+    found: FoundStep | None
+    outcome: Outcome | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it need not be read again as long as it stays as it is."""
+        read = self.outcome is not None and self.outcome.snapshot is not None
+        return read and self.found is not None
+
+
+@dataclass
+class Tracker:
+    """A training run that may go on.
+
+    Attributes:
+        given: paths, globs, directories, URLs.
+        reading: how each checkpoint is read.
+        pattern: of --step-pattern, or None.
+        run: where checkpoints are read.
+        cache: where snapshots are kept, or None.
+        waiting: whether the run is in progress: then nothing found is no error, a checkpoint
+            without a step is left for later, and one that could not be read is tried again.
+    """
+
+    given: Sequence[str]
+    reading: Reading
+    pattern: re.Pattern[str] | None = None
+    run: Run = inline
+    cache: Cache | None = None
+    waiting: bool = False
+    _known: dict[str, _Known] = field(default_factory=dict)
+
+    def update(self, progress: Progress | None = None) -> Tracking:
+        """The run as it now is. What has not changed since the last time is not read again.
+
+        Args:
+            progress: called with (checkpoints read, those to read).
+
+        Raises:
+            CheckpointError: nothing is found.
+            UsageError: a checkpoint whose step nothing says, or two of the same step.
+            MemcurseError: no checkpoint of the run can be read.
+        """
+        paths = find_checkpoints(self.given, waiting=self.waiting)
+        fresh = []
+        for path in paths:
+            now = signature(path) if not is_url(path) else ()
+            known = self._known.get(path)
+            if known is None or not known.settled or known.signature != now:
+                self._known[path] = _Known(now, find_step(path, self.pattern))
+                fresh.append(path)
+        self._known = {path: self._known[path] for path in paths}
+        placed = {path: known.found for path, known in self._known.items()}
+        check_steps(placed, waiting=self.waiting)
+        self._read([path for path in fresh if placed[path] is not None], progress)
+        return self._tracking()
+
+    def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
+        keys: dict[str, str] = {}
+        total, done = len(paths), 0
+        if self.cache is not None:
+            keys = self._keys(paths)
+            for path, key in keys.items():
+                snapshot = self.cache.get(key)
+                if snapshot is not None:
+                    self._known[path].outcome = Outcome(snapshot)
+                    done += 1
+        left = [path for path in paths if self._known[path].outcome is None]
+        if progress is not None:
+            progress(done, total)
+        for path, outcome in self.run(left, self.reading) if left else ():
+            _check_version(outcome)
+            known = self._known[path]
+            known.outcome = outcome
+            if not (is_url(path) or signature(path) == known.signature):
+                known.signature = None  # it changed while it was read: half of it may be old
+            elif self.cache is not None and outcome.snapshot is not None and path in keys:
+                self.cache.put(keys[path], outcome.snapshot)
+            done += 1
+            if progress is not None:
+                progress(done, total)
+
+    def _keys(self, paths: Sequence[str]) -> dict[str, str]:
+        def key(path: str) -> str | None:
+            try:
+                return None if is_url(path) else key_of(path, self.reading)
+            except OSError:  # reading it will say what is wrong
+                return None
+
+        with ThreadPoolExecutor(HASHING_THREADS) as threads:
+            keys = zip(paths, threads.map(key, paths), strict=True)
+            return {path: key for path, key in keys if key is not None}
+
+    def _tracking(self) -> Tracking:
+        steps = [
+            TrackedStep(
+                step=known.found.step,
+                step_source=known.found.source,
+                path=printable(path, 1000),
+                snapshot=known.outcome.snapshot,
+                error=known.outcome.error,
+            )
+            for path, known in self._known.items()
+            if known.found is not None and known.outcome is not None
+        ]
+        steps.sort(key=lambda one: one.step)
+        failed = [one for one in steps if one.snapshot is None]
+        if steps and len(failed) == len(steps) and not self.waiting:
+            raise MemcurseError(
+                f"none of {len(steps)} checkpoints can be read, the first because {failed[0].error}"
+                if len(steps) > 1
+                else f"{failed[0].error}"
+            )
+        return Tracking(
+            version=VERSION,
+            steps=tuple(steps),
+            sentence=sentence(steps),
+            failed=len(failed),
+            notes=tuple(self._notes(steps)),
+        )
+
+    def _notes(self, steps: Sequence[TrackedStep]) -> list[str]:
+        notes = []
+        sources = Counter(one.step_source for one in steps)
+        if len(sources) > 1:
+            told = ", ".join(f"{count} by {source}" for source, count in sources.items())
+            notes.append(f"steps are told in several ways: {told}")
+        elif sources:
+            notes.append(f"steps are told by {next(iter(sources))}")
+        for path, known in self._known.items():
+            if known.found is not None and known.found.in_name is not None:
+                notes.append(
+                    f"{printable(path)} is called step {known.found.in_name} and holds step "
+                    f"{known.found.step}, which counts"
+                )
+        unplaced = sum(known.found is None for known in self._known.values())
+        if unplaced:
+            notes.append(f"{unplaced} without a step so far")
+        inputs = {one.snapshot.input for one in steps if one.snapshot is not None}
+        if len({made.horizon for made in inputs}) > 1:
+            notes.append("the checkpoints name different horizons; --horizon T holds one for all")
+        return notes
+
+
+def check_steps(placed: dict[str, FoundStep | None], *, waiting: bool = False) -> None:
+    """See to it that every checkpoint has a step of its own.
+
+    Raises:
+        UsageError: one has none, or two have the same.
+    """
+    unplaced = [path for path, found in placed.items() if found is None]
+    if unplaced and not waiting:
+        listed = ", ".join(map(printable, unplaced[:NAMES_SHOWN]))
+        more = ", …" if len(unplaced) > NAMES_SHOWN else ""
+        raise UsageError(
+            f"nothing says the step of {listed}{more}",
+            where="track",
+            remedy="call it as step_1000, store `step` in its metadata, or give "
+            r"--step-pattern with a group for the digits, as 'update(\d+)'",
+        )
+    seen: dict[int, str] = {}
+    for path, found in placed.items():
+        if found is None:
+            continue
+        if found.step in seen:
+            raise UsageError(
+                f"{printable(seen[found.step])} and {printable(path)} are both of step "
+                f"{found.step} (by {found.source})",
+                where="track",
+                remedy="name only one of them, or tell steps apart with --step-pattern",
+            )
+        seen[found.step] = path
+
+
+def _check_version(outcome: Outcome) -> None:
+    if outcome.version != VERSION:
+        raise UsageError(
+            f"a worker runs memcurse {outcome.version}, this is {VERSION}",
+            where="--executor",
+            remedy="install the same version everywhere",
+        )
