@@ -14,6 +14,7 @@ COMMANDS = {
     "predict": "The theory alone: what memory costs under a parametrisation, no checkpoint needed.",
     "check": "Hold checkpoints or reports to limits; exit with 1 where one is broken.",
     "compare": "Compare two checkpoints layer by layer: what moved towards the unit circle.",
+    "track": "Follow a training run: spectrum, sensitivity and verdict, checkpoint by checkpoint.",
     "rule": "Explain a finding by its code: what, why, the equation, what to change.",
     "autocorrelation": "Estimate an input's autocorrelation and fit a mixture of decays to it.",
     "hessian": "The curvature of the loss: which parameters couple, and what Adam can mend.",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,10 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
 
 if TYPE_CHECKING:
-    from memcurse_cli.experiments.training import TrainingResult
+    from numpy.typing import NDArray
+
+STEP = "{step}"
+"""Stands for the number of steps in the name of a file that is written at several."""
 
 
 def train(
@@ -62,6 +65,14 @@ def train(
         ),
     ] = 0,
     dtype: Annotated[Precision, typer.Option(help="Trained and stored in.")] = Precision.FLOAT32,
+    save_every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Write a file every N steps too; FILE then holds {step}, as in step_{step}.",
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Train a small network on the linear teacher-student task and save it.
@@ -82,17 +93,31 @@ def train(
         seed=seed,
         dtype=dtype,
     )
+    if (save_every is not None) != (STEP in output.name):
+        raise UsageError(
+            f"a file for each of several steps needs {STEP} in its name, and only then",
+            where="--save-every",
+            remedy="for example --save-every 100 --output 'run/step_{step}.safetensors'",
+        )
     _check_writable(output)
 
     from memcurse_cli.experiments.training import teacher_power
     from memcurse_cli.experiments.training import train as train_student
 
+    def keep(step: int, parameters: Mapping[str, NDArray[Any]]) -> None:
+        at_step = output.with_name(output.name.replace(STEP, str(step)))
+        _write(at_step, _serialise(parameters, {**settings.metadata(), "step": str(step)}))
+
     with _progress(settings, quiet=quiet) as report:
-        result = train_student(settings, report)
-    try:
-        write_whole(output, _serialise(settings, result))
-    except OSError as error:
-        raise _unwritable(output, error.strerror or str(error)) from error
+        if save_every is not None:
+            result = train_student(settings, report, keep, save_every)
+        else:
+            result = train_student(settings, report)
+            losses = {
+                "memcurse.loss_before": str(result.loss_before),
+                "memcurse.loss_after": str(result.loss_after),
+            }
+            _write(output, _serialise(result.parameters, {**settings.metadata(), **losses}))
     typer.echo(
         f"{output}: loss {result.loss_before:.4g} before, {result.loss_after:.4g} after "
         f"{settings.steps} steps in {result.seconds:.0f} s "
@@ -139,16 +164,18 @@ def _unwritable(output: Path, reason: str) -> UsageError:
     )
 
 
-def _serialise(settings: TrainingSettings, result: TrainingResult) -> bytes:
+def _write(path: Path, content: bytes) -> None:
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise _unwritable(path, error.strerror or str(error)) from error
+
+
+def _serialise(parameters: Mapping[str, NDArray[Any]], metadata: dict[str, str]) -> bytes:
     """The student as a safetensors file that remembers how it was trained."""
     import safetensors.numpy
 
-    metadata = {
-        **settings.metadata(),
-        "memcurse.loss_before": str(result.loss_before),
-        "memcurse.loss_after": str(result.loss_after),
-    }
-    return _sort_metadata(safetensors.numpy.save(result.parameters, metadata), metadata)
+    return _sort_metadata(safetensors.numpy.save(dict(parameters), metadata), metadata)
 
 
 def _sort_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:

@@ -64,7 +64,10 @@ class TrainingResult:
 
 
 def train(
-    settings: TrainingSettings, report: Callable[[int, float], None] | None = None
+    settings: TrainingSettings,
+    report: Callable[[int, float], None] | None = None,
+    keep: Callable[[int, Mapping[str, NDArray[Any]]], None] | None = None,
+    every: int = STEPS_PER_CALL,
 ) -> TrainingResult:
     """Train a student with Adam under a cosine schedule.
 
@@ -74,6 +77,9 @@ def train(
         settings: the run.
         report: called every `STEPS_PER_CALL` steps with the number of steps done and the loss of
             the last batch.
+        keep: called with the number of steps done and the student as it is then, at step 0, every
+            so many steps, and at the end.
+        every: how many.
 
     Raises:
         DivergenceError: the loss became infinite or NaN.
@@ -86,13 +92,19 @@ def train(
         state = optimizer.init(parameters)
         advance = _compile(settings, optimizer)
         started, done = time.perf_counter(), 0
+        if keep is not None:
+            keep(0, initial)
         while done < settings.steps:
             end = min(done + STEPS_PER_CALL, settings.steps)
+            if keep is not None:
+                end = min(end, (done // every + 1) * every)
             parameters, state, loss = advance(parameters, state, done, end)
             done = end
             _require_finite(float(loss), settings, done)
             if report is not None:
                 report(done, float(loss))
+            if keep is not None and (done % every == 0 or done == settings.steps):
+                keep(done, {name: np.asarray(value) for name, value in parameters.items()})
         trained = {name: np.asarray(value) for name, value in parameters.items()}
         seconds = time.perf_counter() - started
     loss_after = evaluate(settings, trained)

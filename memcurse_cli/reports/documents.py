@@ -60,6 +60,13 @@ DOCUMENTS = (
         "Two reports layer by layer.",
     ),
     Document(
+        "tracking",
+        "memcurse.track/1",
+        "memcurse_cli.tracking.series:Tracking",
+        "memcurse track PATH --json",
+        "A training run, checkpoint by checkpoint.",
+    ),
+    Document(
         "prediction",
         "memcurse.prediction/1",
         "memcurse_cli.reports.document_shapes:PredictionDocument",

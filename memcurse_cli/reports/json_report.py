@@ -13,11 +13,13 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from memcurse_cli.diagnosis.report import SCHEMA, InputAssumption, LayerReport, Report
 from memcurse_cli.diagnosis.report_figures import EigenvalueSummary
 from memcurse_cli.errors import MemcurseError, UsageError
+
+Part = TypeVar("Part")
 
 
 def to_json(report: Report, *, values: bool = True) -> dict[str, Any]:
@@ -61,8 +63,7 @@ def from_json(document: object, *, where: str = "report") -> Report:
             where=where,
             remedy="write the report again with this version of memcurse",
         )
-    report: Report = _decoder(Report)(document, _Place(where))
-    return report
+    return decode(Report, document, where=where)
 
 
 def dumps(reports: Sequence[Report], *, values: bool = True) -> str:
@@ -109,6 +110,22 @@ def encode(value: Any) -> Any:
     if isinstance(value, tuple):
         return [encode(element) for element in value]
     return value
+
+
+def decode(kind: type[Part], document: object, *, where: str) -> Part:
+    """What `encode` wrote of a dataclass that has the field types of a report.
+
+    Args:
+        kind: the dataclass.
+        document: what `json.loads` gave.
+        where: what errors name as the place.
+
+    Raises:
+        MemcurseError: a field is missing or is not what its type says.
+    """
+    of_any: Any = kind
+    decoded: Part = _decoder(of_any)(document, _Place(where))
+    return decoded
 
 
 @dataclasses.dataclass(frozen=True)

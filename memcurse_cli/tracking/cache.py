@@ -48,11 +48,14 @@ class Cache:
         directory: where; it is made when the first entry is written.
         encode: the JSON value of a snapshot.
         decode: a snapshot of its JSON value; it raises a MemcurseError for anything else.
+        required: whether a folder that cannot be written to is an error; otherwise nothing is
+            kept there, and that is all.
     """
 
     directory: Path
     encode: Callable[[Snapshot], Any]
     decode: Callable[[Any], Snapshot]
+    required: bool = True
 
     def get(self, key: str) -> Snapshot | None:
         """The snapshot of a key; None where there is none that is whole."""
@@ -68,7 +71,7 @@ class Cache:
         """Keep a snapshot, whole or not at all.
 
         Raises:
-            UsageError: the folder cannot be written to.
+            UsageError: the folder is required and cannot be written to.
         """
         body = json.dumps(self.encode(snapshot), allow_nan=False).encode()
         place = self._place(key)
@@ -84,6 +87,8 @@ class Cache:
                     os.unlink(beside)
                 raise
         except OSError as error:
+            if not self.required:
+                return
             raise UsageError(
                 f"cannot be written: {error.strerror or error}",
                 where=str(self.directory),

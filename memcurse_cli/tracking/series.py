@@ -12,6 +12,8 @@ from memcurse_cli.diagnosis.report import InputAssumption, SkippedLayer, UsableR
 from memcurse_cli.diagnosis.report_figures import Direction, HessianSummary, Verdict
 from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
+SCHEMA = "memcurse.track/1"
+
 StepSource = Literal["pattern", "metadata", "trainer state", "directory", "name"]
 
 

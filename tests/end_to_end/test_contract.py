@@ -33,6 +33,11 @@ CALLS: dict[str, list[tuple[str | Path, ...]]] = {
         (CURSED, "--exit-zero", "--format", "junit"),
     ],
     "compare": [(SAMPLE, CURSED), (SAMPLE, SAMPLE, "--json")],
+    "track": [
+        (SAMPLES / "run", "--no-cache", "--jobs", "1"),
+        (SAMPLES / "run", "--no-cache", "--jobs", "1", "--format", "csv"),
+        (SAMPLES / "run", "--no-cache", "--jobs", "1", "--json"),
+    ],
     "rule": [(), ("MC204",)],
     "autocorrelation": [(NOISE,)],
     "hessian": [(SAMPLE,), (SAMPLE, "--json")],

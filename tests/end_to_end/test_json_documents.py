@@ -28,6 +28,10 @@ COMMANDS: dict[str, list[tuple[str | Path, ...]]] = {
         ("check", DENSE, "--exit-zero", "--max-verdict", "ok", "--max-step-effect", "1"),
         ("check", GRU, "--exit-zero", "--min-diagonality", "0.5"),
     ],
+    "tracking": [
+        ("track", SAMPLES / "run", "--no-cache"),
+        ("track", SAMPLES / "run", "--no-cache", "--jobs", "1", "--rho", "0.5", "--layer", "*"),
+    ],
     "prediction": [
         ("predict", "--rho", "0.5", "--parametrization", "s4"),
         ("predict", "--autocorrelation", "0.5:0,0.5:0.9", "--modulus", "1", "--horizon", "9"),

@@ -1,0 +1,254 @@
+"""`memcurse track`: a training run as a time series."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memcurse_cli.commands.options import (
+    AssumeOption,
+    AutocorrelationOption,
+    CursedLimitOption,
+    DeviceOption,
+    FamilyOption,
+    HorizonOption,
+    JsonOption,
+    LayerOption,
+    LearningRateOption,
+    OneRhoOption,
+    OutputOption,
+    QuietOption,
+    ReadoutOption,
+    WatchLimitOption,
+    choose_format,
+    emit,
+    read_assumptions,
+)
+from memcurse_cli.errors import CheckpointError, UsageError
+
+if TYPE_CHECKING:
+    from memcurse_cli.tracking.cache import Cache
+    from memcurse_cli.tracking.series import Tracking
+    from memcurse_cli.tracking.track import Tracker
+
+FORMATS = ("terminal", "json", "csv")
+
+
+def track(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH",
+            help="The run's checkpoints: files, quoted globs, or a directory of files or of "
+            "directories.",
+        ),
+    ],
+    rho: OneRhoOption = None,
+    autocorrelation: AutocorrelationOption = None,
+    horizon: HorizonOption = None,
+    readout: ReadoutOption = None,
+    learning_rate: LearningRateOption = 1e-3,
+    watch_limit: WatchLimitOption = 0.1,
+    cursed_limit: CursedLimitOption = 1.0,
+    family: FamilyOption = None,
+    layer: LayerOption = None,
+    assume: AssumeOption = None,
+    device: DeviceOption = "auto",
+    step_pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--step-pattern",
+            metavar="REGEX",
+            help="Where a path says its step, as 'update(\\d+)'; it overrides what files hold.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", "-j", metavar="N", min=1, help="Processes; one per core by default."
+        ),
+    ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option("--executor", metavar="dask://HOST:PORT", help="Read on a Dask cluster."),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache", metavar="DIR", help="Keep what was read here, not in the user's cache."
+        ),
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Read all anew, and keep nothing.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow a run in progress until Ctrl-C or --until.")
+    ] = False,
+    interval: Annotated[
+        float,
+        typer.Option("--interval", metavar="SECONDS", min=0.05, help="Between looks, to --watch."),
+    ] = 10.0,
+    until: Annotated[
+        int | None,
+        typer.Option("--until", metavar="STEP", help="Stop to --watch once this step is read."),
+    ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="A row for every checkpoint, however many.")
+    ] = False,
+    output_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="|".join(FORMATS), help="What to print."),
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Follow a training run: spectrum, sensitivity and verdict, checkpoint by checkpoint.
+
+    Example: memcurse track 'run/step_*.safetensors' --format csv --output run.csv
+    """
+    from memcurse_cli.tracking.executors import open_executor
+    from memcurse_cli.tracking.steps import compile_pattern
+    from memcurse_cli.tracking.track import Tracker
+    from memcurse_cli.tracking.work import Reading
+
+    chosen = choose_format(output_format, FORMATS, as_json=as_json)
+    _check_watch(watch, until, chosen, output)
+    reading = Reading.of(
+        rho=rho,
+        autocorrelation=autocorrelation,
+        horizon=horizon,
+        readout=readout,
+        learning_rate=learning_rate,
+        watch_limit=watch_limit,
+        cursed_limit=cursed_limit,
+        family=family,
+        layers=tuple(layer or ()),
+        assume=read_assumptions(assume),
+        device=device,
+    )
+    pattern = compile_pattern(step_pattern)
+    kept = None if no_cache else open_cache(cache)
+
+    def write(tracking: Tracking) -> str:
+        return as_text(tracking, chosen, every=show_all, output=output)
+
+    with open_executor(executor, jobs) as run:
+        tracker = Tracker(paths, reading, pattern, run, kept, waiting=watch)
+        if watch:
+            _watch(tracker, write, interval, until, output, quiet=quiet)
+            return
+        tracking = _update(tracker, quiet=quiet)
+    emit(write(tracking), output)
+    check_failed(tracking)
+
+
+def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None) -> str:
+    """A run in one of the `FORMATS`."""
+    if chosen == "json":
+        from memcurse_cli.reports import tracking_json
+
+        return tracking_json.to_text(tracking)
+    if chosen == "csv":
+        from memcurse_cli.reports import tracking_csv
+
+        return tracking_csv.to_text(tracking, file=output)
+    from memcurse_cli.reports import tracking as tracking_text
+
+    return tracking_text.to_text(tracking, every=every, file=output)
+
+
+def open_cache(directory: Path | None) -> Cache:
+    """The cache in a directory, or in the user's own."""
+    from memcurse_cli.reports.tracking_json import snapshot_from_json, snapshot_to_json
+    from memcurse_cli.tracking.cache import Cache, default_directory
+
+    return Cache(
+        directory or default_directory(),
+        snapshot_to_json,
+        snapshot_from_json,
+        required=directory is not None,
+    )
+
+
+def check_failed(tracking: Tracking) -> None:
+    """Tell, after all the others have been shown, that some could not be read.
+
+    Raises:
+        CheckpointError: some could not.
+    """
+    if tracking.failed:
+        step = next(one for one in tracking.steps if one.error is not None)
+        raise CheckpointError(
+            f"{tracking.failed} of {len(tracking.steps)} checkpoints could not be read, "
+            f"the first at step {step.step}: {step.error}"
+        )
+
+
+def _check_watch(watch: bool, until: int | None, chosen: str, output: Path | None) -> None:
+    if until is not None and not watch:
+        raise UsageError("there is nothing to stop", where="--until", remedy="give --watch too")
+    if watch and output is None and chosen != "terminal":
+        raise UsageError(
+            f"{chosen} cannot grow on standard output",
+            where="--watch",
+            remedy="name a file with --output, which is written anew with each step",
+        )
+
+
+def _update(tracker: Tracker, *, quiet: bool) -> Tracking:
+    from memcurse_cli.commands.progress import file_progress
+
+    with file_progress("checkpoints", quiet=quiet) as progress:
+        return tracker.update(progress)
+
+
+def _watch(
+    tracker: Tracker,
+    write: Callable[[Tracking], str],
+    interval: float,
+    until: int | None,
+    output: Path | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Look again and again, and show what is new, until an interrupt or a step."""
+    from memcurse_cli.reports.tracking import live, step_line
+
+    printed: set[int] = set()
+
+    def print_lines(tracking: Tracking) -> None:
+        for step in tracking.steps:
+            if step.snapshot is not None and step.step not in printed:
+                printed.add(step.step)
+                sys.stdout.write(f"{step_line(step)}\n")
+        sys.stdout.flush()
+
+    on_terminal = output is None and sys.stdout.isatty()
+    before: Tracking | None = None
+    try:
+        with live() if on_terminal else nullcontext(print_lines) as show:
+            while True:
+                tracking = _update(tracker, quiet=quiet or on_terminal)
+                if tracking != before:
+                    before = tracking
+                    if output is None:
+                        show(tracking)
+                    else:
+                        emit(write(tracking), output)
+                if until is not None and _reached(tracking, until):
+                    break
+                time.sleep(interval)
+    except KeyboardInterrupt:
+        return
+    check_failed(tracking)
+
+
+def _reached(tracking: Tracking, until: int) -> bool:
+    return any(one.step >= until and one.snapshot is not None for one in tracking.steps)
