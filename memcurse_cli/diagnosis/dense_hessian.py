@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from memcurse_cli.diagnosis.hessian import unknown_projections
 from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
@@ -82,7 +83,7 @@ def dense_layer_hessian(
 def dense_hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why a dense layer has no Hessian at a perfect fit, or None where it has one."""
     if recurrence.readin is None or recurrence.readout is None:
-        return "its B and C are not both known"
+        return unknown_projections(recurrence)
     if settings.horizon is None and bool((recurrence.log_eigenvalues.real >= 0).any()):
         return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
     if recurrence.size > LARGEST:

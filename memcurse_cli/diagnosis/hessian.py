@@ -80,6 +80,13 @@ def layer_hessian(
     )
 
 
+def unknown_projections(recurrence: Recurrence) -> str:
+    """Which of B and C a layer lacks; those of another basis than its eigenvectors' are unknown."""
+    known = recurrence.readin is not None, recurrence.readout is not None
+    missing = {(False, False): "neither B nor C", (False, True): "no B", (True, False): "no C"}
+    return f"{missing[known]} is known for it"
+
+
 def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why a layer has no Hessian at a perfect fit, or None where it has one."""
     if not recurrence.parameters:
@@ -87,7 +94,7 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
     if recurrence.readin is None or recurrence.readout is None:
         if recurrence.input_dependent:
             return "B and C depend on the input"
-        return "its B and C are not both known"
+        return unknown_projections(recurrence)
     if settings.horizon is None and bool(np.any(recurrence.log_eigenvalues.real >= 0)):
         return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
     return None

@@ -104,7 +104,7 @@ def test_what_is_not_known_says_why() -> None:
     tensors = {name: lru()[name] for name in ("nu_log", "theta_log", "gamma_log")}
     found = rates(tensors)
     assert found.sharpness is None
-    assert found.sharpness_reason == "its B and C are not both known"
+    assert found.sharpness_reason == "neither B nor C is known for it"
     dense = rates({"A": 0.5 * np.eye(3), "B": np.ones((3, 1)), "C": np.ones((1, 3))})
     assert dense.sharpness is None
     assert dense.sharpness_reason is not None

@@ -15,13 +15,20 @@ from end_to_end.command import SAMPLES, memcurse
 from memcurse_cli.reports.documents import DOCUMENTS, find_document
 from memcurse_cli.reports.schema import document_schema
 
-LRU, DENSE, GRU = (SAMPLES / f"{name}.safetensors" for name in ("lru", "dense_linear_rnn", "gru"))
+LRU, COMPLEX, DENSE, GRU = (
+    SAMPLES / f"{name}.safetensors"
+    for name in ("lru", "complex_diagonal_rnn", "dense_linear_rnn", "gru")
+)
 COMMANDS: dict[str, list[tuple[str | Path, ...]]] = {
     "report": [
         ("inspect", LRU, "--values", "--as", "polar", "--normalize", "own"),
         ("inspect", DENSE, "--rho", "0.5"),
         ("inspect", GRU, "--spectra", "--horizon", "100", "--readout", "every"),
         ("inspect", DENSE, "--horizon", "1000000"),
+    ],
+    "comparison": [
+        ("compare", COMPLEX, LRU),
+        ("compare", DENSE, GRU),
     ],
     "check": [
         ("check", LRU, "--exit-zero"),
