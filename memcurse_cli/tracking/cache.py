@@ -13,6 +13,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.tracking.series import Snapshot
 from memcurse_cli.tracking.work import Reading
 from memcurse_cli.version import VERSION
+
+DIGEST_BYTES = 32
+SETTLED = 2_000_000_000
+"""Nanoseconds after which a change would leave another time on a file, on every file system."""
 
 LAYOUT = 1
 """Counts the changes of what an entry holds or its key is made of."""
@@ -59,12 +64,10 @@ class Cache:
 
     def get(self, key: str) -> Snapshot | None:
         """The snapshot of a key; None where there is none that is whole."""
+        document = self._load(key)
         try:
-            digest, _, body = self._place(key).read_bytes().partition(b"\n")
-            if hashlib.blake2b(body).hexdigest().encode() != digest:
-                return None
-            return self.decode(json.loads(body))
-        except (OSError, ValueError, RecursionError, MemcurseError):
+            return None if document is None else self.decode(document)
+        except MemcurseError:
             return None
 
     def put(self, key: str, snapshot: Snapshot) -> None:
@@ -73,14 +76,24 @@ class Cache:
         Raises:
             UsageError: the folder is required and cannot be written to.
         """
-        body = json.dumps(self.encode(snapshot), allow_nan=False).encode()
+        self._store(key, self.encode(snapshot))
+
+    def _load(self, key: str) -> Any:
+        try:
+            digest, _, body = self._place(key).read_bytes().partition(b"\n")
+            return json.loads(body) if _hash(body).encode() == digest else None
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def _store(self, key: str, document: Any) -> None:
+        body = json.dumps(document, allow_nan=False).encode()
         place = self._place(key)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             descriptor, beside = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
             try:
                 with os.fdopen(descriptor, "wb") as file:
-                    file.write(hashlib.blake2b(body).hexdigest().encode() + b"\n" + body)
+                    file.write(_hash(body).encode() + b"\n" + body)
                 os.replace(beside, place)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -95,24 +108,57 @@ class Cache:
                 remedy="name another folder with --cache, or give --no-cache",
             ) from error
 
+    def key_of(self, path: str, reading: Reading) -> str:
+        """The hash of a checkpoint's bytes and of all that its figures hang on beside them.
+
+        Raises:
+            OSError: the checkpoint cannot be read.
+        """
+        made_by = {
+            "layout": LAYOUT,
+            "version": VERSION,
+            "reading": reading.fields(),
+            "content": self._content(path),
+        }
+        return _hash(json.dumps(made_by, sort_keys=True).encode())
+
+    def _content(self, path: str) -> str:
+        """The hash of the bytes; one that was taken before counts as long as nothing has changed.
+
+        Sizes, times and inodes tell that, as git's index does it: a file that was changed so
+        lately that its time may not tell the next change is hashed again.
+        """
+        key = _hash(os.path.abspath(path).encode(errors="surrogateescape"))
+        now = [list(file) for file in signature(path) or ()]
+        known = self._load(key)
+        if isinstance(known, dict) and now and known.get("signature") == now:
+            return str(known.get("content"))
+        content = hash_content(path)
+        newest = max((changed for _, _, changed, _ in signature(path) or ()), default=0)
+        if now and time.time_ns() - newest > SETTLED:
+            self._store(key, {"signature": now, "content": content})
+        return content
+
     def _place(self, key: str) -> Path:
         return self.directory / key[:2] / f"{key}.json"
 
 
-def key_of(path: str, reading: Reading) -> str:
-    """The hash of a checkpoint's bytes and of all that its figures hang on beside them.
+def hash_content(path: str) -> str:
+    """The hash of the names and bytes of all that a checkpoint may be read from.
 
     Raises:
         OSError: it cannot be read.
     """
-    digest = hashlib.blake2b(digest_size=32)
-    made_by = {"layout": LAYOUT, "version": VERSION, "reading": reading.fields()}
-    digest.update(json.dumps(made_by, sort_keys=True).encode())
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for name, file in _files(path):
         with open(file, "rb") as stream:
             content = hashlib.file_digest(stream, "blake2b")
         digest.update(json.dumps(name).encode() + content.digest())
     return digest.hexdigest()
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def signature(path: str) -> Signature | None:

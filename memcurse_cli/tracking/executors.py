@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,7 +20,7 @@ DASK = "dask://"
 DIED = "the process that read it was killed; is there enough memory?"
 CONNECT_SECONDS = 10
 
-Outcomes = Iterator[tuple[str, Outcome]]
+Outcomes = Generator[tuple[str, Outcome], None, None]
 Run = Callable[[Sequence[str], Reading], Outcomes]
 """Reads checkpoints and yields each as it is done, in any order."""
 

@@ -15,7 +15,7 @@ from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.pickled_arrays import PickledArray
-from memcurse_cli.errors import CheckpointError, UsageError
+from memcurse_cli.errors import UsageError
 from memcurse_cli.tracking.series import StepSource
 
 KEYS = ("global_step", "step", "iteration", "iter_num", "global_steps")
@@ -161,7 +161,7 @@ def _stored(path: str) -> int | None:
     try:
         with open_checkpoint(path) as store:
             return step_in_store(store)
-    except CheckpointError:
+    except Exception:  # whatever it is, reading the layers will say it, and only of this one
         return None
 
 

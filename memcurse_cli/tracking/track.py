@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.remote import is_url
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.tracking.cache import Cache, Signature, key_of, signature
+from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.changes import sentence
 from memcurse_cli.tracking.executors import Run, inline
 from memcurse_cli.tracking.files import find_checkpoints
@@ -20,7 +21,9 @@ from memcurse_cli.tracking.steps import FoundStep, find_step
 from memcurse_cli.tracking.work import Outcome, Reading
 from memcurse_cli.version import VERSION
 
-HASHING_THREADS = 4
+THREADS = 4
+"""For what waits for the disk: headers and hashes."""
+
 NAMES_SHOWN = 3
 
 Progress = Callable[[int, int], None]
@@ -33,12 +36,6 @@ class _Known:
     signature: Signature | None
     found: FoundStep | None
     outcome: Outcome | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether it need not be read again as long as it stays as it is."""
-        read = self.outcome is not None and self.outcome.snapshot is not None
-        return read and self.found is not None
 
 
 @dataclass
@@ -75,52 +72,65 @@ class Tracker:
             MemcurseError: no checkpoint of the run can be read.
         """
         paths = find_checkpoints(self.given, waiting=self.waiting)
-        fresh = []
-        for path in paths:
-            now = signature(path) if not is_url(path) else ()
-            known = self._known.get(path)
-            if known is None or not known.settled or known.signature != now:
-                self._known[path] = _Known(now, find_step(path, self.pattern))
-                fresh.append(path)
+        signatures = {path: () if is_url(path) else signature(path) for path in paths}
+        fresh = [path for path in paths if not self._is_settled(path, signatures[path])]
+        with ThreadPoolExecutor(THREADS) as threads:
+            steps = threads.map(lambda path: find_step(path, self.pattern), fresh)
+            for path, step in zip(fresh, steps, strict=True):
+                self._known[path] = _Known(signatures[path], step)
         self._known = {path: self._known[path] for path in paths}
         placed = {path: known.found for path, known in self._known.items()}
         check_steps(placed, waiting=self.waiting)
         self._read([path for path in fresh if placed[path] is not None], progress)
         return self._tracking()
 
-    def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
-        keys: dict[str, str] = {}
-        total, done = len(paths), 0
-        if self.cache is not None:
-            keys = self._keys(paths)
-            for path, key in keys.items():
-                snapshot = self.cache.get(key)
-                if snapshot is not None:
-                    self._known[path].outcome = Outcome(snapshot)
-                    done += 1
-        left = [path for path in paths if self._known[path].outcome is None]
-        if progress is not None:
-            progress(done, total)
-        for path, outcome in self.run(left, self.reading) if left else ():
-            _check_version(outcome)
-            known = self._known[path]
-            known.outcome = outcome
-            if not (is_url(path) or signature(path) == known.signature):
-                known.signature = None  # it changed while it was read: half of it may be old
-            elif self.cache is not None and outcome.snapshot is not None and path in keys:
-                self.cache.put(keys[path], outcome.snapshot)
-            done += 1
-            if progress is not None:
-                progress(done, total)
+    def _is_settled(self, path: str, now: Signature | None) -> bool:
+        """Whether a checkpoint has been read and has stayed as it was."""
+        known = self._known.get(path)
+        if known is None or known.outcome is None or known.outcome.snapshot is None:
+            return False
+        return known.signature == now
 
-    def _keys(self, paths: Sequence[str]) -> dict[str, str]:
+    def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
+        keys = {} if self.cache is None else self._keys(self.cache, paths)
+        left = self._recall(keys, paths)
+        done = len(paths) - len(left)
+        if progress is not None:
+            progress(done, len(paths))
+        if not left:
+            return
+        with closing(self.run(left, self.reading)) as outcomes:
+            for path, outcome in outcomes:
+                _check_version(outcome)
+                self._record(path, outcome, keys.get(path))
+                done += 1
+                if progress is not None:
+                    progress(done, len(paths))
+
+    def _recall(self, keys: dict[str, str], paths: Sequence[str]) -> list[str]:
+        """Take what the cache has, and return what is left."""
+        for path, key in keys.items():
+            snapshot = None if self.cache is None else self.cache.get(key)
+            if snapshot is not None:
+                self._known[path].outcome = Outcome(snapshot)
+        return [path for path in paths if self._known[path].outcome is None]
+
+    def _record(self, path: str, outcome: Outcome, key: str | None) -> None:
+        known = self._known[path]
+        known.outcome = outcome
+        if not is_url(path) and signature(path) != known.signature:
+            known.signature = None  # it changed while it was read: half of it may be old
+        elif self.cache is not None and outcome.snapshot is not None and key is not None:
+            self.cache.put(key, outcome.snapshot)
+
+    def _keys(self, cache: Cache, paths: Sequence[str]) -> dict[str, str]:
         def key(path: str) -> str | None:
             try:
-                return None if is_url(path) else key_of(path, self.reading)
+                return None if is_url(path) else cache.key_of(path, self.reading)
             except OSError:  # reading it will say what is wrong
                 return None
 
-        with ThreadPoolExecutor(HASHING_THREADS) as threads:
+        with ThreadPoolExecutor(THREADS) as threads:
             keys = zip(paths, threads.map(key, paths), strict=True)
             return {path: key for path, key in keys if key is not None}
 

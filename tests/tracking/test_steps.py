@@ -1,0 +1,179 @@
+"""The step of a checkpoint, from files that the trainers' own libraries write."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+import torch
+from safetensors.numpy import save_file
+from tracking.build import state, write
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.tracking.steps import (
+    FoundStep,
+    compile_pattern,
+    find_step,
+    step_in_directory,
+    step_in_name,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("step_1000.safetensors", 1000),
+        ("step=1000.pt", 1000),
+        ("STEP-7.ckpt", 7),
+        ("epoch=3-step=1200.ckpt", 1200),
+        ("epoch=3-step=1200-v1.ckpt", 1200),
+        ("step=5-of-10.ckpt", 5),
+        ("epoch=3-val_loss=0.31.ckpt", 3),
+        ("checkpoint-500", 500),
+        ("checkpoint-500/", 500),
+        ("checkpoint_500_step_20.pt", 20),
+        ("global_step1000", 1000),
+        ("iter_0000100", 100),
+        ("10000steps.pt", 10000),
+        ("lru-20k-300-steps.pt", 300),
+        ("step_1000.weights.h5", 1000),
+        ("model_0005.pt", 5),
+        ("5000.pt", 5000),
+        ("ckpt.1000.pt", 1000),
+        ("last.ckpt", None),
+        ("model.safetensors", None),
+        ("model.safetensors.index.json", None),
+        ("model-00001-of-00002.safetensors", None),
+        ("loss=0.31.pt", None),
+        ("footstep12a.pt", None),
+        (".step_5.pt", None),
+        (f"step_{10**30}.pt", None),
+    ],
+)
+def test_a_name_says_its_step(name: str, step: int | None) -> None:
+    assert step_in_name(name) == step
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("1000", 1000), ("checkpoint-500", 500), ("global_step20", 20), ("experiment_42", None)],
+)
+def test_a_directory_needs_a_word_or_nothing_but_digits(name: str, step: int | None) -> None:
+    assert step_in_directory(name) == step
+
+
+def test_what_the_file_holds_comes_before_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "step_5.safetensors", 0.9, {"global_step": "7", "step": "6"})
+    assert find_step(str(path)) == FoundStep(7, "metadata", in_name=5)
+    same = write(tmp_path / "step_8.safetensors", 0.9, {"step": "8"})
+    assert find_step(str(same)) == FoundStep(8, "metadata")
+    useless = write(tmp_path / "step_9.safetensors", 0.9, {"step": "nine"})
+    assert find_step(str(useless)) == FoundStep(9, "name")
+
+
+@pytest.mark.parametrize("key", ["step", "global_step", "iteration", "iter_num"])
+def test_torch_dicts_say_their_step(key: str, tmp_path: Path) -> None:
+    weights = {name: torch.tensor(values) for name, values in state(0.9).items()}
+    path = tmp_path / "last.pt"
+    for step in (12, torch.tensor(12), torch.tensor([12.0])):
+        torch.save({"model": weights, key: step, "epoch": 3}, path)
+        assert find_step(str(path)) == FoundStep(12, "metadata")
+    torch.save({"model": weights, key: 1.5}, path)
+    assert find_step(str(path)) is None
+
+
+def test_lightning_says_its_step(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning", reason="it writes the checkpoint")
+
+    class Module(lightning.LightningModule):  # type: ignore[name-defined,misc]  # imported late
+        def __init__(self) -> None:
+            super().__init__()
+            for name, values in state(0.9).items():
+                self.register_parameter(name, torch.nn.Parameter(torch.tensor(values)))
+
+        def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
+            return (self.nu_log**2).sum()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=1e-9)
+
+    trainer = lightning.Trainer(
+        max_steps=3,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+    )
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.zeros(4, 1), batch_size=1))
+    path = tmp_path / "last.ckpt"
+    trainer.save_checkpoint(path)
+    assert find_step(str(path)) == FoundStep(3, "metadata")
+
+
+def test_flax_and_orbax_train_states_say_their_step(tmp_path: Path) -> None:
+    import flax.serialization
+    import orbax.checkpoint
+
+    params = {name: jnp.asarray(values) for name, values in state(0.9).items()}
+    tree = {"step": jnp.asarray(41), "params": params}
+    path = tmp_path / "latest.msgpack"
+    path.write_bytes(flax.serialization.to_bytes(tree))
+    assert find_step(str(path)) == FoundStep(41, "metadata")
+    with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(43, args=orbax.checkpoint.args.StandardSave(tree))
+    saved = tmp_path / "run" / "43"
+    assert find_step(str(saved)) == FoundStep(41, "metadata", in_name=43)
+    with orbax.checkpoint.CheckpointManager(tmp_path / "plain") as manager:
+        manager.save(43, args=orbax.checkpoint.args.StandardSave({"params": params}))
+    assert find_step(str(tmp_path / "plain" / "43")) == FoundStep(43, "directory")
+    assert find_step(str(tmp_path / "plain" / "43" / "default")) == FoundStep(43, "directory")
+
+
+def test_a_trainer_says_its_step_beside_the_weights(tmp_path: Path) -> None:
+    path = write(tmp_path / "out" / "model.safetensors", 0.9)
+    assert find_step(str(path)) is None
+    beside = path.with_name("trainer_state.json")
+    beside.write_text(json.dumps({"global_step": 500, "epoch": 1.0}))
+    assert find_step(str(path)) == FoundStep(500, "trainer state")
+    assert find_step(str(path.parent)) == FoundStep(500, "trainer state")
+    for damaged in ("[1]", "{", '{"global_step": "x"}', '{"global_step": -1}'):
+        beside.write_text(damaged)
+        assert find_step(str(path)) is None
+    moved = path.parent.rename(tmp_path / "checkpoint-20") / "model.safetensors"
+    assert find_step(str(moved)) == FoundStep(20, "directory")
+
+
+def test_a_scalar_among_the_weights_is_a_step(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    save_file({**state(0.9), "step": state(0.9)["nu_log"][:1] * 0 + 17}, path)
+    assert find_step(str(path)) == FoundStep(17, "metadata")
+
+
+def test_a_pattern_overrides_everything(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "u12_step_5.safetensors", 0.9, {"step": "7"}))
+    for pattern in (r"u(\d+)_", r"u\d+"):
+        assert find_step(path, compile_pattern(pattern)) == FoundStep(12, "pattern")
+    assert find_step(path, compile_pattern("absent")) is None
+    with pytest.raises(UsageError, match="not a number"):
+        find_step(path, compile_pattern("(step)"))
+
+
+@pytest.mark.parametrize("pattern", ["(", r"(\d)(\d)", "*"])
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(UsageError, match="--step-pattern"):
+        compile_pattern(pattern)
+
+
+def test_no_pattern_is_none() -> None:
+    assert compile_pattern(None) is None
+    assert compile_pattern("x") == re.compile("x")
+
+
+def test_a_file_that_cannot_be_opened_is_told_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "step_3.safetensors"
+    path.write_bytes(b"not a checkpoint")
+    assert find_step(str(path)) == FoundStep(3, "name")
