@@ -33,14 +33,14 @@ MOST_ROWS = 24
 
 COLUMNS = [
     Column("", align="left"),
-    Column("step"),
-    Column("max |λ|", leaves=3),
-    Column("|λ|≥1", leaves=6),
-    Column("τ median", leaves=5),
-    Column("τ max"),
-    Column("worst κ"),
-    Column("of", align="left", shrinks=True, leaves=2),
-    Column("usable lr", leaves=4),
+    Column("step", shrinks=True),
+    Column("max |λ|", leaves=4),
+    Column("|λ|≥1", leaves=7),
+    Column("τ median", leaves=6),
+    Column("τ max", leaves=1),
+    Column("worst κ", leaves=2),
+    Column("of", align="left", shrinks=True, leaves=3),
+    Column("usable lr", leaves=5),
 ]
 LEGEND = (
     "τ: time constants of all eigenvalues, in steps of the sequence. Worst κ: the relative "
@@ -144,8 +144,9 @@ def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
     for index in range(1, last):
         if len(chosen) < most and verdicts[index] != verdicts[index - 1]:
             chosen.add(index)
+    others = [index for index in range(last) if index not in chosen]
     free = most - len(chosen)
-    chosen |= {round((k + 1) * last / (free + 1)) for k in range(free)}
+    chosen |= {others[(2 * k + 1) * len(others) // (2 * free)] for k in range(free)}
     return [steps[index] for index in sorted(chosen)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -37,8 +36,8 @@ def modulus_text(modulus: float) -> str:
     distance = abs(1 - modulus)
     if distance >= 0.5 or distance < 1e-15:
         return f"{modulus:.3g}"
-    places = min(1 - math.floor(math.log10(distance)), 15)
-    return f"{modulus:.{max(places, 2)}f}"
+    exponent = int(f"{distance:.1e}".partition("e")[2])  # after rounding to the two digits
+    return f"{modulus:.{max(1 - exponent, 2)}f}"
 
 
 def _modulus(before: Snapshot, after: Snapshot) -> str:
@@ -55,7 +54,7 @@ def _left(points: Points) -> str:
     if not any(counts):
         return ""
     if counts[0]:
-        return f"{counts[-1]} eigenvalues have |λ| ≥ 1, {counts[0]} at the start"
+        return f"eigenvalues with |λ| ≥ 1: {counts[0]} at the start, {counts[-1]} at the end"
     step = next(step for step, snapshot in points if snapshot.summary.unstable)
     if not counts[-1]:
         return f"eigenvalues left the unit disk at step {step} and came back"

@@ -77,7 +77,7 @@ def test_orbax_steps_are_the_run(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_an_error_unless_it_is_waited_for(tmp_path: Path) -> None:
     for missing in (tmp_path / "absent", tmp_path / "*.safetensors", tmp_path):
-        with pytest.raises(CheckpointError, match="check the path|no checkpoint matches"):
+        with pytest.raises(CheckpointError, match=r"check the path|no checkpoint matches"):
             find_checkpoints([str(missing)])
         assert find_checkpoints([str(missing)], waiting=True) == []
 

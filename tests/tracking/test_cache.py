@@ -1,0 +1,157 @@
+"""The cache gives back what was put in, and nothing else, whatever happened to its files."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tracking.build import write, write_run
+
+from memcurse_cli.commands.track import open_cache
+from memcurse_cli.errors import UsageError
+from memcurse_cli.tracking import cache as cache_module
+from memcurse_cli.tracking.cache import Cache, hash_content, signature
+from memcurse_cli.tracking.series import Snapshot
+from memcurse_cli.tracking.work import Reading, read_checkpoint
+
+READING = Reading.of()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return open_cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Snapshot:
+    taken = read_checkpoint(str(write(tmp_path / "run" / "step_1.safetensors", 0.9)), READING)
+    assert taken.snapshot is not None
+    return taken.snapshot
+
+
+def test_what_is_put_in_comes_back(cache: Cache, snapshot: Snapshot) -> None:
+    assert cache.get("ab" * 32) is None
+    cache.put("ab" * 32, snapshot)
+    assert cache.get("ab" * 32) == snapshot
+
+
+def test_a_damaged_entry_is_none(cache: Cache, snapshot: Snapshot) -> None:
+    key = "ab" * 32
+    cache.put(key, snapshot)
+    (entry,) = [path for path in cache.directory.rglob("*.json") if path.is_file()]
+    whole = entry.read_bytes()
+    digest, _, body = whole.partition(b"\n")
+    damaged = [b"", b"\n", b"{}", whole[:-1], whole.replace(b"0.9", b"0.8", 1), digest + b"\n{}"]
+    damaged.append(cache_module._hash(b"{}").encode() + b"\n{}")  # whole, and no snapshot
+    damaged.append(cache_module._hash(b"\xff").encode() + b"\n\xff")
+    assert body
+    for content in damaged:
+        entry.write_bytes(content)
+        assert cache.get(key) is None, content[:80]
+        cache.put(key, snapshot)
+        assert cache.get(key) == snapshot
+
+
+def test_the_key_is_of_bytes_options_and_version(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "step_1.safetensors", 0.9)
+    key = cache.key_of(str(path), READING)
+    moved = path.rename(tmp_path / "renamed.safetensors")
+    assert cache.key_of(str(moved), READING) == key
+    others = [
+        Reading.of(rho=0.5),
+        Reading.of(horizon=10),
+        Reading.of(horizon=10, readout="every"),
+        Reading.of(learning_rate=1e-4),
+        Reading.of(watch_limit=0.2),
+        Reading.of(cursed_limit=2.0),
+        Reading.of(family="lru"),
+        Reading.of(layers=("a*",)),
+        Reading.of(assume={"discretization": "bilinear"}),
+        Reading.of(device="cpu"),
+    ]
+    keys = {cache.key_of(str(moved), other) for other in others}
+    assert len(keys) == len(others)
+    assert key not in keys
+    monkeypatch.setattr(cache_module, "VERSION", "9.9.9")
+    assert cache.key_of(str(moved), READING) != key
+    changed = write(tmp_path / "changed.safetensors", 0.8)
+    assert hash_content(str(changed)) != hash_content(str(moved))
+
+
+def test_what_a_checkpoint_is_read_from_beside_it_counts(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.safetensors", 0.9)
+    lone = hash_content(str(path))
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    assert hash_content(str(path)) != lone
+    folder = hash_content(str(tmp_path))
+    config.write_text("[]")
+    assert hash_content(str(tmp_path)) != folder
+    (tmp_path / "config.json").rename(tmp_path / "other.json")
+    renamed = hash_content(str(tmp_path))
+    assert renamed != folder
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text("{}")
+    before = hash_content(str(index))
+    write(path, 0.5)
+    assert hash_content(str(index)) != before
+
+
+def test_a_hash_counts_until_the_file_changes(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "step_1.safetensors", 0.9)
+    hashed = []
+
+    def counted(path: str) -> str:
+        hashed.append(path)
+        return hash_content(path)
+
+    monkeypatch.setattr(cache_module, "hash_content", counted)
+    cache.key_of(str(path), READING)
+    cache.key_of(str(path), READING)
+    assert len(hashed) == 2  # so young that its time would not tell a change
+    old = time.time_ns() - 10_000_000_000
+    os.utime(path, ns=(old, old))
+    key = cache.key_of(str(path), READING)
+    assert cache.key_of(str(path), READING) == key
+    assert cache.key_of(str(path), Reading.of(rho=0.5)) != key
+    assert len(hashed) == 3
+    write(path, 0.8)
+    os.utime(path, ns=(old + 1, old + 1))
+    assert cache.key_of(str(path), READING) != key
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_if_it_was_asked_for(
+    tmp_path: Path, snapshot: Snapshot
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    asked = open_cache(file / "cache")
+    with pytest.raises(UsageError, match="--no-cache"):
+        asked.put("ab" * 32, snapshot)
+    replace(asked, required=False).put("ab" * 32, snapshot)
+    assert asked.get("ab" * 32) is None
+
+
+def test_an_interrupted_write_leaves_nothing(
+    cache: Cache, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(source: str, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.put("ab" * 32, snapshot)
+    assert [path for path in cache.directory.rglob("*") if path.is_file()] == []
+
+
+def test_a_checkpoint_that_is_gone_has_no_signature(tmp_path: Path) -> None:
+    assert signature(str(tmp_path / "absent")) is None
+    paths = write_run(tmp_path)
+    assert len({signature(str(path)) for path in paths}) == len(paths)
