@@ -25,14 +25,16 @@ UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train")
 OWN_TABLE = "check"
 """The command whose table holds limits, which `policy_settings` reads."""
 
-PER_RUN = frozenset({"help", "json", "output", "config", "baseline", "plot", "debug"})
+PER_RUN = frozenset(
+    {"help", "json", "output", "config", "baseline", "plot", "debug", "watch", "until"}
+)
 """Options that say what one call does."""
 
 FORMAT = "format"
 PER_COMMAND = frozenset({FORMAT})
 """Options that mean something else in each command: only its own variable and table set them."""
 
-EXCLUSIVE = (("rho", "autocorrelation"),)
+EXCLUSIVE = (("rho", "autocorrelation"), ("jobs", "executor"))
 """Of these only the one from the higher place counts; from the same place they still clash."""
 
 PREFIX = "MEMCURSE"

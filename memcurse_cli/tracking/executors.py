@@ -39,12 +39,8 @@ def on_executor(executor: Executor, paths: Sequence[str], reading: Reading) -> O
     futures: dict[Future[Outcome], str] = {
         executor.submit(read_checkpoint, path, reading): path for path in paths
     }
-    try:
-        for future in as_completed(futures):
-            yield futures[future], _outcome(future)
-    finally:
-        for future in futures:
-            future.cancel()
+    for future in as_completed(futures):
+        yield futures[future], _outcome(future)
 
 
 def _outcome(future: Future[Outcome]) -> Outcome:
@@ -107,8 +103,9 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield executor
     except BaseException:
-        executor.shutdown(wait=False, cancel_futures=True)
+        # Work in hand is not waited for; without its processes the executor drops the rest.
         _end(set(multiprocessing.active_children()) - before)
+        executor.shutdown()
         raise
     executor.shutdown()
 

@@ -1,0 +1,299 @@
+"""`memcurse track` from the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from end_to_end.command import MEMCURSE, SAMPLES, assert_refused, memcurse
+from tracking.build import write, write_run
+
+from memcurse_cli.__main__ import run
+from memcurse_cli.reports.json_report import decode
+from memcurse_cli.tracking.series import Tracking
+
+RUN = SAMPLES / "run"
+HERE = ("--no-cache", "--jobs", "1")
+
+
+@pytest.fixture(autouse=True)
+def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's cache that is empty, and no settings of the machine's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # else rounding hangs on where work is done
+
+
+def tracked(*arguments: str | Path) -> Tracking:
+    """The run that the command prints as JSON."""
+    done = memcurse("track", *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return decode(Tracking, json.loads(done.stdout), where="stdout")
+
+
+def test_globs_directories_and_files_are_the_same_run() -> None:
+    whole = tracked(RUN, *HERE)
+    assert [one.step for one in whole.steps] == list(range(0, 201, 20))
+    for given in ((RUN / "step_*.safetensors",), sorted(RUN.glob("*.safetensors"))):
+        again = tracked(*given, *HERE)
+        assert [one.snapshot for one in again.steps] == [one.snapshot for one in whole.steps]
+
+
+def test_all_ways_to_read_give_the_same(tmp_path: Path) -> None:
+    inline = tracked(RUN, *HERE)
+    assert tracked(RUN, "--no-cache", "--jobs", "2") == inline
+    assert tracked(RUN, "--cache", tmp_path / "cache") == inline
+    assert tracked(RUN, "--cache", tmp_path / "cache") == inline
+
+
+def test_the_users_cache_is_used_unless_told_otherwise(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert not home.exists()
+    tracked(RUN, *HERE)
+    assert not home.exists()
+    tracked(RUN, "--jobs", "1")
+    assert list((home / "memcurse" / "track").rglob("*.json"))
+
+
+def test_a_cache_that_cannot_be_written_is_told_only_where_it_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "home").write_text("not a folder")
+    tracked(RUN, "--jobs", "1")
+    asked = memcurse("track", RUN, "--jobs", "1", "--cache", tmp_path / "home" / "cache")
+    assert_refused(asked, "cannot be written", "--no-cache")
+
+
+def test_reading_options_reach_the_reports() -> None:
+    for options, field, value in (
+        (("--lr", "0.01"), "learning_rate", 0.01),
+        (("--horizon", "50"), "horizon", 50),
+        (("--rho", "0.5"), "autocorrelation", ((1.0, 0.5),)),
+        (("--autocorrelation", "0.5:0,0.5:0.9"), "autocorrelation", ((0.5, 0.0), (0.5, 0.9))),
+        (("--horizon", "50", "--readout", "every"), "readout", "every"),
+    ):
+        snapshot = tracked(RUN / "step_0.safetensors", *HERE, *options).steps[0].snapshot
+        assert snapshot is not None
+        assert getattr(snapshot.input, field) == value
+    limits = tracked(RUN, *HERE, "--watch-limit", "1e-9", "--cursed-limit", "1e-8")
+    assert {one.snapshot.verdict for one in limits.steps if one.snapshot} == {"cursed"}
+
+
+def test_options_that_fit_no_checkpoint_are_an_error() -> None:
+    for options in (("--family", "nonsense"), ("--layer", "absent"), ("--assume", "x")):
+        assert_refused(memcurse("track", RUN, *HERE, *options))
+
+
+def test_what_cannot_be_read_ends_with_two_after_the_rest(tmp_path: Path) -> None:
+    write_run(tmp_path)[1].write_bytes(b"x")
+    for options in ((), ("--json",), ("--format", "csv")):
+        done = memcurse("track", tmp_path, *HERE, *options)
+        assert done.returncode == 2
+        assert "1 of 5 checkpoints could not be read" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert done.stdout.count("\n") > 5
+    target = tmp_path / "out.csv"
+    done = memcurse("track", tmp_path, *HERE, "--format", "csv", "--output", target)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(target.read_text().splitlines()) == 6
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "step_1.safetensors").write_bytes(b"x")
+    write(tmp_path / "b" / "model.safetensors", 0.5)
+    for arguments, words in (
+        ((tmp_path / "absent",), "no such file"),
+        ((tmp_path / "x*",), "no checkpoint matches"),
+        ((tmp_path / "step_1.safetensors",), "step_1.safetensors"),
+        ((tmp_path / "b" / "model.safetensors",), "--step-pattern"),
+        ((RUN, "--step-pattern", "("), "not a regular expression"),
+        ((RUN, RUN / "step_0.safetensors", "--step-pattern", "(0)"), "both of step 0"),
+        ((RUN, "--format", "html5"), "'html5' is not known"),
+        ((RUN, "--until", "5"), "--watch"),
+        ((RUN, "--watch", "--json"), "--output"),
+        ((RUN, "--executor", "spark://x:1"), "dask://HOST:PORT"),
+    ):
+        jobs = () if "--executor" in arguments else ("--jobs", "1")
+        assert_refused(memcurse("track", *arguments, "--no-cache", *jobs), words)
+
+
+def test_csv_is_for_machines() -> None:
+    done = memcurse("track", RUN, *HERE, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["step"] for row in rows] == [str(step) for step in range(0, 201, 20)]
+
+
+def test_an_interrupt_keeps_what_was_done_and_writes_nothing(tmp_path: Path) -> None:
+    """A run of many checkpoints is interrupted, killed, and then goes on where it was."""
+    write_run(tmp_path / "run", tuple(0.5 + 0.002 * index for index in range(200)))
+    cache, target = tmp_path / "cache", tmp_path / "out.json"
+    command = [MEMCURSE, "track", str(tmp_path / "run"), "--cache", str(cache), "--jobs", "2"]
+    command += ["--json", "--output", str(target)]
+
+    def entries() -> int:
+        return len(list(cache.rglob("*.json")))
+
+    for ending, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        had = entries()
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            until = time.monotonic() + 60
+            while entries() < had + 5 and time.monotonic() < until:
+                time.sleep(0.01)
+            process.send_signal(ending)
+            _, errors = process.communicate(timeout=60)
+        assert process.returncode == code, errors
+        assert errors == "memcurse: interrupted\n" or code != 130
+        assert not target.exists()
+        assert had + 5 <= entries() < 200
+    assert run(command[1:]) == 0
+    resumed = json.loads(target.read_text())
+    assert (len(resumed["steps"]), resumed["failed"]) == (200, 0)
+    target.unlink()
+    assert run([*command[1:], "--no-cache"]) == 0
+    assert json.loads(target.read_text()) == resumed
+
+
+def lines_of(process: subprocess.Popen[str], count: int) -> list[str]:
+    """So many lines of standard output, as they come."""
+    assert process.stdout is not None
+    return [process.stdout.readline() for _ in range(count)]
+
+
+def test_a_run_in_progress_is_followed_until_an_interrupt(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [MEMCURSE, "track", str(folder / "step_*.safetensors"), "--watch", *HERE]
+    process = subprocess.Popen(
+        [*command, "--interval", "0.05"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(0.3)  # nothing is there yet
+    whole = write(folder / "step_1.safetensors", 0.5).read_bytes()
+    assert lines_of(process, 1)[0].startswith("step 1: ok; max |λ| 0.5;")
+    half = folder / "step_2.safetensors"
+    half.write_bytes(whole[: len(whole) // 2])
+    time.sleep(0.3)
+    write(folder / "step_3.safetensors", 0.9)
+    assert lines_of(process, 1)[0].startswith("step 3: ")
+    half.write_bytes(whole)
+    assert lines_of(process, 1)[0].startswith("step 2: ")
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=30)
+    assert (process.returncode, rest, errors) == (0, "", "")
+
+
+def test_watching_ends_at_a_step(tmp_path: Path) -> None:
+    done = memcurse("track", RUN, *HERE, "--watch", "--until", "160", "--lr", "0.01")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"^step (\d+): (\w+);", done.stdout, re.MULTILINE)[:4] == [
+        ("0", "watch"),
+        ("20", "watch"),
+        ("40", "watch"),
+        ("60", "cursed"),
+    ]
+    write_run(tmp_path)[0].write_bytes(b"x")
+    failed = memcurse("track", tmp_path, *HERE, "--watch", "--until", "400")
+    assert failed.returncode == 2
+    assert "1 of 5" in failed.stderr
+
+
+def test_a_file_is_written_anew_as_the_run_goes_on(tmp_path: Path) -> None:
+    folder, target = tmp_path / "run", tmp_path / "out.json"
+    write(folder / "step_1.safetensors", 0.5)
+    command = [MEMCURSE, "track", str(folder), "--watch", *HERE, "--json", "--output", str(target)]
+    with subprocess.Popen([*command, "--interval", "0.05", "--until", "2"]) as process:
+        until = time.monotonic() + 30
+        while not target.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert len(json.loads(target.read_text())["steps"]) == 1
+        write(folder / "step_2.safetensors", 0.9)
+        assert process.wait(30) == 0
+    assert len(json.loads(target.read_text())["steps"]) == 2
+
+
+def test_a_terminal_shows_the_table_live(tmp_path: Path) -> None:
+    write_run(tmp_path, (0.5, 0.9))
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "70", "LINES": "30"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [MEMCURSE, "track", str(tmp_path), "--watch", *HERE, "--interval", "0.05"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+    )
+    os.close(slave)
+    try:
+        shown = _until(master, "100")
+        write(tmp_path / "step_77777.safetensors", 0.99)
+        shown += _until(master, "77777")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        os.close(master)
+    assert "Traceback" not in shown
+    assert "\x1b[" in shown  # it is redrawn in place
+
+
+def _until(master: int, word: str) -> str:
+    """What a terminal shows until a word is there."""
+    shown = b""
+    until = time.monotonic() + 30
+    while word.encode() not in shown and time.monotonic() < until:
+        if select.select([master], [], [], 0.1)[0]:
+            shown += os.read(master, 65536)
+    text = shown.decode(errors="replace")
+    assert word in text
+    return text
+
+
+def test_progress_is_for_terminals_and_not_for_the_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from memcurse_cli.commands import progress
+
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert run(["track", str(RUN), *HERE]) == 0
+    shown = capsys.readouterr().err
+    assert "11 of 11 checkpoints" in shown
+    assert "[##############################]" in shown
+    assert shown.endswith("\r\x1b[2K")
+    assert run(["track", str(RUN), *HERE, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_cluster_is_an_option(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra dask")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        address = cluster.scheduler_address.replace("tcp://", "dask://")
+        assert tracked(RUN, "--no-cache", "--executor", address) == tracked(RUN, *HERE)
+        refused = memcurse("track", RUN, "--executor", address, "--jobs", "2")
+        assert_refused(refused, "--jobs")
+
+
+def test_settings_give_way_to_the_command_line(tmp_path: Path) -> None:
+    settings = tmp_path / "memcurse.toml"
+    settings.write_text(f'lr = 0.01\njobs = 2\n[track]\ncache = "{tmp_path / "kept"}"\n')
+    done = memcurse("track", RUN, "--json", "--config", settings)
+    assert json.loads(done.stdout)["steps"][3]["snapshot"]["verdict"] == "cursed"
+    assert (tmp_path / "kept").is_dir()
+    clash = memcurse("track", RUN, "--config", settings, "--executor", "dask://127.0.0.1:x")
+    assert_refused(clash, "--executor")  # and not that jobs are given too
+    settings.write_text("watch = true\n")
+    assert_refused(memcurse("track", RUN, "--config", settings), "watch")
