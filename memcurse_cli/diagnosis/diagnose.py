@@ -11,6 +11,7 @@ from memcurse_cli.diagnosis.curves import relative_sensitivities
 from memcurse_cli.diagnosis.dense import diagnose_dense
 from memcurse_cli.diagnosis.dense_hessian import summarise_dense_hessian
 from memcurse_cli.diagnosis.findings import Facts, find
+from memcurse_cli.diagnosis.gated_operating_point import summarise_gated_operating_point
 from memcurse_cli.diagnosis.gates import summarise_gates
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.hidden import summarise_hidden
@@ -100,6 +101,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
             else None
         ),
         gates=gates,
+        operating_point=summarise_gated_operating_point(recurrence, settings),
     )
 
 

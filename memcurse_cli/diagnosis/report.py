@@ -18,6 +18,7 @@ from memcurse_cli.diagnosis.report_figures import (
     Verdict,
 )
 from memcurse_cli.diagnosis.report_gates import GateSummary
+from memcurse_cli.diagnosis.report_mean_field import GatedOperatingPoint
 from memcurse_cli.diagnosis.report_optimizer import AdamGroup, LearningRates, OptimizerSummary
 
 SCHEMA = "memcurse.report/1"
@@ -120,6 +121,8 @@ class LayerReport:
         learning_rates: those of its groups, where they were asked for.
         adam: what Adam has made of them, where its state is known.
         gates: what input-dependent gates do when they move, where that was asked for.
+        operating_point: where a GRU or an LSTM works under random inputs, beside its
+            ``hidden_spectra``.
     """
 
     name: str
@@ -144,6 +147,7 @@ class LayerReport:
     learning_rates: LearningRates | None = None
     adam: tuple[AdamGroup, ...] = ()
     gates: GateSummary | None = None
+    operating_point: GatedOperatingPoint | None = None
 
 
 @dataclass(frozen=True)

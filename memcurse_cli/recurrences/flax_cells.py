@@ -204,7 +204,9 @@ class FlaxLSTM:
         hidden = None
         if options.spectra:
             totals = {gate: bias.total for gate, bias in biases.items()}
-            hidden = lstm_spectra(cell.weights(), totals, None, options.device)
+            hidden = lstm_spectra(
+                cell.weights(), totals, None, options.device, inputs=cell.input_weights()
+            )
         return lstm_recurrence(
             match,
             family=self.name,
@@ -246,7 +248,9 @@ class FlaxGRU:
             totals = {gate: bias.total for gate, bias in biases.items()}
             inner = cell.inner_bias("hn.bias")
             totals["new"] = totals["new"] - inner
-            hidden = gru_spectra(cell.weights(), totals, inner, options.device)
+            hidden = gru_spectra(
+                cell.weights(), totals, inner, options.device, cell.input_weights()
+            )
         return gru_recurrence(
             match,
             family=self.name,

@@ -7,12 +7,14 @@ state, so it holds the memory that λ = σ(b) leaves out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from memcurse_cli.recurrences.reading import sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
+from memcurse_cli.theory.gated_network import GatedNetwork
 
 LARGEST_JACOBIAN = 1024
 """The order above which the Jacobian is left out: that of an LSTM of 512 units."""
@@ -24,16 +26,29 @@ def lstm_spectra(
     projection: Floats | None = None,
     device: str = "auto",
     peepholes: Mapping[str, Floats] | None = None,
+    inputs: Mapping[str, Floats] | None = None,
 ) -> HiddenSpectra:
-    """The spectra of an LSTM's gates and of its step; see `lstm_jacobian` for the arguments."""
+    """The spectra of an LSTM's gates and of its step.
+
+    Args:
+        weights: as of `lstm_jacobian`, like the biases, the projection and the peepholes.
+        biases: of each gate.
+        projection: of the state, or None.
+        device: for the eigendecompositions.
+        peepholes: of the gates that have some.
+        inputs: (H, inputs) of each gate where they are known, for the network as a whole.
+    """
     size = biases["forget"].size
     outputs = size if projection is None else projection.shape[0]
-    return _spectra(
+    found = _spectra(
         {} if projection is not None else weights,
         lambda: lstm_jacobian(weights, biases, projection, peepholes),
         size + outputs,
         device,
     )
+    if inputs is None or projection is not None or peepholes:
+        return found
+    return replace(found, network=GatedNetwork(weights, inputs, biases))
 
 
 def gru_spectra(
@@ -41,11 +56,23 @@ def gru_spectra(
     biases: Mapping[str, Floats],
     inner_bias: Floats | None,
     device: str = "auto",
+    inputs: Mapping[str, Floats] | None = None,
 ) -> HiddenSpectra:
-    """The spectra of a GRU's gates and of its step; see `gru_jacobian` for the arguments."""
-    return _spectra(
+    """The spectra of a GRU's gates and of its step.
+
+    Args:
+        weights: as of `gru_jacobian`, like the biases.
+        biases: of each gate.
+        inner_bias: of the candidate.
+        device: for the eigendecompositions.
+        inputs: (H, inputs) of each gate where they are known, for the network as a whole.
+    """
+    found = _spectra(
         weights, lambda: gru_jacobian(weights, biases, inner_bias), biases["update"].size, device
     )
+    if inputs is None:
+        return found
+    return replace(found, network=GatedNetwork(weights, inputs, biases, inner_bias))
 
 
 def lstm_jacobian(

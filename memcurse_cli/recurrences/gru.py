@@ -17,6 +17,7 @@ from memcurse_cli.recurrences.torch_names import (
     GateBias,
     hidden_weights,
     read_gate_biases,
+    read_gate_inputs,
     read_gate_norms,
     read_gate_weights,
     weight_rows,
@@ -79,4 +80,10 @@ def _spectra(
             totals["new"] = values
     if "bias_n" in match.tensors:  # Equinox: the one bias of ``new`` is the input's
         inner = read_real(store, match.tensors["bias_n"], inner.shape)
-    return gru_spectra(read_gate_weights(store, match, GATES), totals, inner, device)
+    return gru_spectra(
+        read_gate_weights(store, match, GATES),
+        totals,
+        inner,
+        device,
+        read_gate_inputs(store, match, GATES),
+    )

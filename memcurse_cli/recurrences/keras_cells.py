@@ -126,7 +126,15 @@ class KerasLSTM:
         if options.spectra:
             totals = {gate: bias.total for gate, bias in biases.items()}
             weights = _gate_weights(store, match, LSTM_GATES)
-            hidden = function.spectra(lambda: lstm_spectra(weights, totals, None, options.device))
+            hidden = function.spectra(
+                lambda: lstm_spectra(
+                    weights,
+                    totals,
+                    None,
+                    options.device,
+                    inputs=_gate_weights(store, match, LSTM_GATES, "kernel"),
+                )
+            )
         return lstm_recurrence(
             match,
             family=self.name,
@@ -174,7 +182,15 @@ class KerasGRU:
             elif parts:
                 inner = None
             weights = _gate_weights(store, match, GRU_GATES)
-            hidden = function.spectra(lambda: gru_spectra(weights, totals, inner, options.device))
+            hidden = function.spectra(
+                lambda: gru_spectra(
+                    weights,
+                    totals,
+                    inner,
+                    options.device,
+                    _gate_weights(store, match, GRU_GATES, "kernel"),
+                )
+            )
         return gru_recurrence(
             match,
             family=self.name,

@@ -16,6 +16,7 @@ from memcurse_cli.recurrences.torch_names import (
     GateBias,
     hidden_weights,
     read_gate_biases,
+    read_gate_inputs,
     read_gate_norms,
     read_gate_weights,
     weight_rows,
@@ -81,4 +82,5 @@ def _spectra(
     projection = None
     if "weight_hr" in match.tensors:
         projection = read_real(store, match.tensors["weight_hr"], weights["forget"].shape[::-1])
-    return lstm_spectra(weights, totals, projection, device)
+    inputs = read_gate_inputs(store, match, GATES)
+    return lstm_spectra(weights, totals, projection, device, inputs=inputs)

@@ -74,7 +74,14 @@ class OnnxLSTM:
             totals = {gate: bias.total for gate, bias in biases.items()}
             weights = _gate_weights(store, match, LSTM_GATES)
             hidden = function.spectra(
-                lambda: lstm_spectra(weights, totals, None, options.device, peepholes)
+                lambda: lstm_spectra(
+                    weights,
+                    totals,
+                    None,
+                    options.device,
+                    peepholes,
+                    _input_weights(store, match, LSTM_GATES),
+                )
             )
         recurrence = lstm_recurrence(
             match,
@@ -128,7 +135,15 @@ class OnnxGRU:
                 zero = np.zeros_like(totals["new"])
                 totals["new"], inner = parts or (zero, zero)
             weights = _gate_weights(store, match, GRU_GATES)
-            hidden = function.spectra(lambda: gru_spectra(weights, totals, inner, options.device))
+            hidden = function.spectra(
+                lambda: gru_spectra(
+                    weights,
+                    totals,
+                    inner,
+                    options.device,
+                    _input_weights(store, match, GRU_GATES),
+                )
+            )
         return gru_recurrence(
             match,
             family=self.name,
@@ -261,9 +276,14 @@ def _gate_norms(
     store: TensorStore, match: Match, gates: tuple[str, ...]
 ) -> dict[str, RowNorms] | None:
     """The norms of the rows of W and R of every gate; None without W."""
-    if "W" not in match.tensors:
-        return None
-    return row_norms(_gate_weights(store, match, gates, "W"), _gate_weights(store, match, gates))
+    return row_norms(_input_weights(store, match, gates), _gate_weights(store, match, gates))
+
+
+def _input_weights(
+    store: TensorStore, match: Match, gates: tuple[str, ...]
+) -> dict[str, Floats] | None:
+    """The rows of W of every gate; None without W."""
+    return _gate_weights(store, match, gates, "W") if "W" in match.tensors else None
 
 
 def _gate_weights(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.recurrences.gate_drive import GateDrive
 from memcurse_cli.theory.eigenbasis import Eigenbasis
+from memcurse_cli.theory.gated_network import GatedNetwork
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -125,11 +126,14 @@ class HiddenSpectra:
         jacobian: (order,) complex eigenvalues of the Jacobian of one step of the whole state, at
             zero input and zero state; None where it is left out.
         reason: why something is missing, or None.
+        network: all weights and biases of a GRU or an LSTM whose gates are logistic sigmoids, with
+            no projection and no peephole; None for other layers.
     """
 
     gates: Mapping[str, Complexes]
     jacobian: Complexes | None
     reason: str | None = None
+    network: GatedNetwork | None = None
 
 
 @dataclass(frozen=True)

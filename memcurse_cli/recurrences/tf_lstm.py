@@ -140,11 +140,12 @@ def _spectra(
         projection = read_real(store, match.tensors[PROJECTION], (size, None)).T
     kernel = read_real(store, match.tensors[KERNEL], (None, 4 * size))
     outputs = size if projection is None else projection.shape[0]
-    hidden = np.split(kernel[-outputs:].T, 4)
+    hidden, inputs = (np.split(rows.T, 4) for rows in (kernel[-outputs:], kernel[:-outputs]))
     return lstm_spectra(
         dict(zip(GATES, hidden, strict=True)),
         {gate: bias.total for gate, bias in biases.items()},
         projection,
         options.device,
         peepholes,
+        dict(zip(GATES, inputs, strict=True)),
     )

@@ -142,6 +142,20 @@ def read_gate_weights(
     return dict(zip(gates, np.split(weight, len(gates)), strict=True))
 
 
+def read_gate_inputs(
+    store: TensorStore, match: Match, gates: tuple[str, ...]
+) -> dict[str, Floats] | None:
+    """The (H, inputs) input weights of every gate; None without any that fit.
+
+    Raises:
+        TensorError: NaN or inf.
+    """
+    weight = read_weight(store, match, "weight_ih")
+    if weight is None or len(weight) != weight_rows(store, match):
+        return None
+    return dict(zip(gates, np.split(weight, len(gates)), strict=True))
+
+
 def read_gate_norms(
     store: TensorStore, match: Match, gates: tuple[str, ...]
 ) -> dict[str, RowNorms] | None:
@@ -150,12 +164,8 @@ def read_gate_norms(
     Raises:
         TensorError: NaN or inf.
     """
-    rows = weight_rows(store, match)
-    inputs = read_weight(store, match, "weight_ih")
-    if inputs is None or len(inputs) != rows:
-        return None
-    blocks = dict(zip(gates, np.split(inputs, len(gates)), strict=True))
-    return row_norms(blocks, read_gate_weights(store, match, gates))
+    inputs = read_gate_inputs(store, match, gates)
+    return None if inputs is None else row_norms(inputs, read_gate_weights(store, match, gates))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from memcurse_cli.reports.terminal_findings import (
 from memcurse_cli.reports.terminal_gates import gate_lines
 from memcurse_cli.reports.terminal_layers import by_family, layer_lines
 from memcurse_cli.reports.terminal_learning_rates import adam_lines, learning_rate_lines
+from memcurse_cli.reports.terminal_mean_field import mean_field_lines
 from memcurse_cli.reports.terminal_parameters import parameter_lines
 from memcurse_cli.reports.terminal_structure import (
     dense_lines,
@@ -96,6 +97,7 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
         "Dense matrices": [*dense_lines(screen, layers, all_layers=all_layers)],
         "Beyond eigenvalues": [*structure_lines(screen, layers, all_layers=all_layers)],
         "Hidden weights": [*hidden_lines(screen, layers, all_layers=all_layers)],
+        "State at work": [*mean_field_lines(screen, layers, all_layers=all_layers)],
         "Moving gates": [*gate_lines(screen, layers, all_layers=all_layers)],
         "Learning rates": [
             *learning_rate_lines(screen, layers, report.input, all_layers=all_layers)

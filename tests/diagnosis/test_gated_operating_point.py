@@ -1,0 +1,179 @@
+"""Where gated layers of a checkpoint work, whoever stored them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis import gated_operating_point
+from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.report_mean_field import GatedOperatingPoint
+from memcurse_cli.reports.terminal import to_text
+
+Floats = NDArray[np.float64]
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_checkpoints" / "gru.safetensors"
+SIZE, INPUTS = 24, 3
+GATES = {"gru": ("reset", "update", "new"), "lstm": ("input", "forget", "cell", "output")}
+
+
+def torch_layer(kind: str, size: int = SIZE, scale: float = 1.0) -> dict[str, Floats]:
+    """Weights and biases as torch draws them, times a scale."""
+    random, rows = np.random.default_rng(0), len(GATES[kind]) * size
+    shapes = {
+        "weight_ih_l0": (rows, INPUTS),
+        "weight_hh_l0": (rows, size),
+        "bias_ih_l0": (rows,),
+        "bias_hh_l0": (rows,),
+    }
+    bound = scale / np.sqrt(size)
+    return {name: random.uniform(-bound, bound, size=shape) for name, shape in shapes.items()}
+
+
+def only(state: dict[str, Floats] | Path, **options: Any) -> LayerReport:
+    (layer,) = inspect(state, **{"spectra": True} | options).layers
+    return layer
+
+
+def point(state: dict[str, Floats] | Path, **options: Any) -> GatedOperatingPoint:
+    found = only(state, **options).operating_point
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_a_driven_layer_as_torch_makes_it_works_where_mean_field_theory_has_it(kind: str) -> None:
+    found = point(torch_layer(kind, 256), input_scale=20.0)
+    assert found.agrees is True
+    assert found.reason is None
+    assert found.predicted is not None
+    assert found.simulated is not None
+    assert found.predicted.second_moment == pytest.approx(found.simulated.second_moment, rel=0.1)
+    for predicted, simulated in zip(found.predicted.gates, found.simulated.gates, strict=True):
+        assert predicted.name == simulated.name
+        assert predicted.mean == pytest.approx(simulated.mean, abs=0.01)
+        assert predicted.spread == pytest.approx(simulated.spread, abs=0.01)
+    # Weights that stay lengthen the memory of a change by a quarter at most here.
+    slower = np.log(found.predicted.growth) / np.log(found.simulated.growth)
+    assert 0.95 < slower < 1.25
+    assert found.simulated.growth_error is not None
+    assert found.simulated.growth_error < 0.01
+
+
+def blocks(values: Floats, kind: str, order: tuple[str, ...]) -> list[Floats]:
+    """Rows of gates in torch's order, in another."""
+    parts = dict(zip(GATES[kind], np.split(values, len(GATES[kind])), strict=True))
+    return [parts[gate] for gate in order]
+
+
+def keras(kind: str, state: dict[str, Floats]) -> dict[str, Floats]:
+    orders = {
+        "gru": ("update", "reset", "new"),
+        "lstm": ("input", "forget", "cell", "output"),
+    }
+
+    def columns(name: str) -> Floats:
+        return np.concatenate(blocks(state[name], kind, orders[kind])).T
+
+    bias = np.stack([columns("bias_ih_l0"), columns("bias_hh_l0")])
+    return {
+        "rnn/kernel": columns("weight_ih_l0"),
+        "rnn/recurrent_kernel": columns("weight_hh_l0"),
+        "rnn/bias": bias if kind == "gru" else bias.sum(axis=0),
+    }
+
+
+def flax(kind: str, state: dict[str, Floats]) -> dict[str, Floats]:
+    letters = {"gru": "rzn", "lstm": "ifgo"}[kind]
+    found = {}
+    for side, role in (("i", "ih"), ("h", "hh")):
+        weights = blocks(state[f"weight_{role}_l0"], kind, GATES[kind])
+        for letter, weight in zip(letters, weights, strict=True):
+            found[f"cell.{side}{letter}.kernel"] = weight.T
+    both = [blocks(state[f"bias_{role}_l0"], kind, GATES[kind]) for role in ("ih", "hh")]
+    for letter, outer, inner in zip(letters, *both, strict=True):
+        if letter == "n":
+            found |= {"cell.in.bias": outer, "cell.hn.bias": inner}
+        else:
+            found[f"cell.{'h' if kind == 'lstm' else 'i'}{letter}.bias"] = outer + inner
+    return found
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("other", [keras, flax])
+def test_it_is_the_same_whoever_stored_the_layer(kind: str, other: Any) -> None:
+    state = torch_layer(kind, scale=3.0)
+    found, wanted = point(other(kind, state)), point(state)
+    assert found.predicted is not None
+    assert wanted.predicted is not None
+    assert found.simulated is not None
+    assert wanted.simulated is not None
+    assert found.predicted.growth == pytest.approx(wanted.predicted.growth, rel=1e-9)
+    assert found.predicted.second_moment == pytest.approx(wanted.predicted.second_moment, rel=1e-9)
+    # A run that is chaotic would part from another by rounding alone; these forget.
+    assert wanted.simulated.growth < 1
+    assert found.simulated.second_moment == pytest.approx(wanted.simulated.second_moment, rel=1e-9)
+    assert found.simulated.growth == pytest.approx(wanted.simulated.growth, rel=1e-9)
+
+
+def test_a_reset_gate_before_the_matrix_is_another_network() -> None:
+    state = keras("gru", torch_layer("gru", scale=3.0))
+    after = point(state)
+    before = point(state | {"rnn/bias": state["rnn/bias"].sum(axis=0)})
+    assert before.singular_value_variance is None
+    assert after.singular_value_variance is not None
+    assert before.predicted is not None
+    assert after.predicted is not None
+    assert before.predicted.growth != after.predicted.growth
+    assert before.agrees is not None
+
+
+def test_a_trained_layer_is_not_a_random_one() -> None:
+    found = point(SAMPLE)
+    assert found.agrees is False
+    assert found.predicted is not None
+    assert found.simulated is not None
+    assert found.simulated.growth > 1.3 * found.predicted.growth
+    page = to_text(inspect(SAMPLE, spectra=True), width=80)
+    assert "State at work" in page
+    assert "go by the simulated layer" in " ".join(page.split()).lower()
+
+
+def test_the_input_scale_is_that_of_the_report() -> None:
+    state = torch_layer("gru")
+    quiet, loud = point(state, input_scale=0.1), point(state, input_scale=3.0)
+    assert (quiet.input_scale, loud.input_scale) == (0.1, 3.0)
+    for one in ("predicted", "simulated"):
+        assert getattr(quiet, one).second_moment < getattr(loud, one).second_moment
+
+
+def test_only_spectra_take_it() -> None:
+    assert only(SAMPLE, spectra=False).operating_point is None
+    projected = {
+        "weight_ih_l0": np.zeros((4 * SIZE, INPUTS)),
+        "weight_hh_l0": np.zeros((4 * SIZE, 2)),
+        "weight_hr_l0": np.zeros((2, SIZE)),
+    }
+    assert only(projected).operating_point is None
+    without_inputs = {"weight_hh_l0": torch_layer("gru")["weight_hh_l0"]}
+    assert only(without_inputs).operating_point is None
+
+
+def test_a_large_layer_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gated_operating_point, "LARGEST", SIZE - 1)
+    found = point(torch_layer("gru"))
+    assert (found.simulated, found.agrees) == (None, None)
+    assert "not simulated" in (found.reason or "")
+    assert found.predicted is not None
+
+
+def test_a_layer_without_a_fixed_point_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gated_operating_point, "gru_mean_field", lambda *_: None)
+    found = point(torch_layer("gru"))
+    assert (found.predicted, found.agrees) == (None, None)
+    assert "no fixed point" in (found.reason or "")
+    assert found.simulated is not None
