@@ -1,26 +1,52 @@
-"""Second moments after T steps from h = s = 0, exact for every λ, by doubling T.
+"""Second moments of T steps from h = s = 0, exact for every λ: of the last step or of every one.
 
 The recurrence is ``h[t+1] = λ h[t] + x[t+1]``, ``s[t+1] = λ s[t] + h[t]``, and the input has
-R(Δ) = ρ^|Δ|. The two halves of a sequence of 2k steps share only what such an input carries
-over, which has rank one: E[h_new h̄_old] = A B̄ with A = E[h(k) x̄(0)] and B = E[h(k) x̄(k)]. Each
-doubling is therefore a handful of products and adds a few roundings, however large T is.
+R(Δ) = ρ^|Δ|: a first innovation of variance 1, then innovations of variance 1-ρ². Let
+y(k) = (ρ^k, h(k), s(k)) be the answer to one k steps ago, which obeys y(k+1) = M y(k), and
+
+    W_k = Σ_{j<k} y(j) y(j)†,    V_k = Σ_{m<=k} W_m = Σ_{j<k} (k-j) y(j) y(j)†
+
+Step T sees the first innovation at lag T-1, and a later one at every lag below, so that
+
+    at the last step:      y(T-1) y(T-1)† + (1-ρ²) W_{T-1}
+    mean over every step:  [ (1-ρ²) V_T + ρ² W_T ] / T
+
+Nothing in either is subtracted. Both sums double their length, a handful of products each time, by
+
+    W_2k = W_k + M^k W_k M^k†,    V_2k = V_k + k W_k + M^k V_k M^k†
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcurse_cli.theory.namespace import array_namespace, may_be_traced
+from memcurse_cli.theory.namespace import array_namespace
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Inexact
 
 Array = Any
 
-UNDERFLOW = -800.0  # k e^x is 0 in float64 below it, for every number of steps k
+GRAIN = 2.0**22
+"""Angles in whole 1/GRAIN keep every digit when they are multiplied by a number of steps."""
 
 
-def finite_moments(
+class _Sums(NamedTuple):
+    """Sums of the products of y = (r, h, s); those of r do not matter for white input."""
+
+    rr: Any
+    hr: Any
+    sr: Any
+    hh: Any
+    sh: Any
+    ss: Any
+
+    def plus(self, other: _Sums, scale: float = 1) -> _Sums:
+        """The sum, ``other`` so many times."""
+        return _Sums(*(a + scale * b for a, b in zip(self, other, strict=True)))
+
+
+def last_moments(
     log_modulus: Float[Array, " n"], angle: Float[Array, " n"] | None, rho: float, steps: int
 ) -> tuple[Float[Array, " n"], Inexact[Array, " n"], Float[Array, " n"]]:
     """E|h|², E[s h̄] and E|s|² at the last of ``steps`` steps, for R(Δ) = ρ^|Δ| and γ = 1.
@@ -37,114 +63,142 @@ def finite_moments(
     Returns:
         The three moments; not finite where the state leaves the range of a float.
     """
-    longest = None if may_be_traced(log_modulus) else _largest(log_modulus)
-    state = _State(log_modulus, angle, rho)
-    for bit in bin(steps)[3:]:
-        if longest is not None and state.steps > 1 and (state.steps - 1) * longest < UNDERFLOW:
-            break  # every k λ^(k-1) is 0: nothing older is remembered
-        state.double()
+    transition = _Transition(log_modulus, angle, rho)
+    w = transition.first_products()
+    if steps == 1:
+        return w.hh, w.sh, w.ss
+    for bit in bin(steps - 1)[3:]:
+        w = w.plus(transition.applied(w))
+        transition.double()
         if bit == "1":
-            state.append_step()
-    return state.second_moment, state.cross_moment, state.sensitivity
+            w = w.plus(transition.products())
+            transition.append_step()
+    seen = transition.products()
+    if rho < 1:
+        seen = seen.plus(w, (1 - rho) * (1 + rho))
+    return seen.hh, seen.sh, seen.ss
 
 
-def _largest(log_modulus: Array) -> float:
-    xp = array_namespace(log_modulus)
-    return float(xp.max(log_modulus)) if log_modulus.shape[0] else 0.0
+def mean_moments(
+    log_modulus: Float[Array, " n"], angle: Float[Array, " n"] | None, rho: float, steps: int
+) -> tuple[Float[Array, " n"], Inexact[Array, " n"], Float[Array, " n"]]:
+    """(1/T) Σ_{t<=T} of E|h|², E[s h̄] and E|s|², for R(Δ) = ρ^|Δ| and γ = 1.
+
+    This is what a loss summed over a sequence sees. Arguments and failures are those of
+    `last_moments`.
+    """
+    transition = _Transition(log_modulus, angle, rho)
+    w = v = transition.first_products()
+    for bit in bin(steps)[3:]:
+        v = v.plus(w, transition.steps).plus(transition.applied(v))
+        w = w.plus(transition.applied(w))
+        transition.double()
+        if bit == "1":
+            w = w.plus(transition.products())
+            v = v.plus(w)
+            transition.append_step()
+    later, first = (1 - rho) * (1 + rho) / steps, rho**2 / steps
+    return (
+        later * v.hh + first * w.hh,
+        later * v.sh + first * w.sh,
+        later * v.ss + first * w.ss,
+    )
 
 
-def _from_polar(log_modulus: Array, angle: Array | None) -> Array:
-    xp = array_namespace(log_modulus)
-    modulus = xp.exp(log_modulus)
-    if angle is None:
-        return modulus
-    return modulus * xp.cos(angle) + 1j * (modulus * xp.sin(angle))
-
-
-class _State:
-    """The moments after k steps, and what is needed to go to 2k or k + 1.
-
-    Every array is real where the eigenvalues are, and complex otherwise.
+class _Transition:
+    """M^k for M = [[ρ,0,0],[ρ,λ,0],[0,1,λ]], which answers one step with the next.
 
     Attributes:
         steps: k.
-        second_moment, cross_moment, sensitivity: E|h|², E[s h̄], E|s|².
-        h_last, s_last: B = E[h(k) x̄(k)] and its derivative E[s(k) x̄(k)].
-        h_first, s_first: A = E[h(k) x̄(0)], x(0) being the step before the first, and E[s(k) x̄(0)].
+        decay: ρ^k.
+        coarse, fine: the angle, of which a multiple of the first part is exact.
+        power, rate: λ^k and its derivative by λ, from log λ each time, so that no rounding adds up.
+        carried, carried_rate: what h holds of an input k steps ago, and its derivative.
     """
 
     def __init__(self, log_modulus: Array, angle: Array | None, rho: float) -> None:
         xp = array_namespace(log_modulus)
-        self.log_modulus, self.angle, self.rho = log_modulus, angle, rho
-        self.eigenvalue = _from_polar(log_modulus, angle)
-        one, zero = xp.ones_like(self.eigenvalue), xp.zeros_like(self.eigenvalue)
-        if angle is None:
-            self.real, self.conjugate = _identity, _identity
-        else:
-            self.real, self.conjugate = xp.real, xp.conj
-        self.steps = 1
-        self.second_moment, self.sensitivity = xp.ones_like(log_modulus), xp.zeros_like(log_modulus)
-        self.cross_moment = zero
-        self.h_last, self.s_last = one, zero
-        self.h_first, self.s_first = rho * one, zero
+        self.xp, self.log_modulus, self.angle, self.rho = xp, log_modulus, angle, rho
+        if angle is not None:
+            self.coarse = xp.round(angle * GRAIN) / GRAIN
+            self.fine = angle - self.coarse
+        self.steps, self.decay = 1, rho
+        self.eigenvalue = self.power = self._eigenvalue_to(1)
+        self.rate = xp.ones_like(self.power)
+        self.carried, self.carried_rate = rho * self.rate, xp.zeros_like(self.power)
 
-    def _squared(self, z: Array) -> Array:
-        return z * z if self.angle is None else self.real(z) ** 2 + array_namespace(z).imag(z) ** 2
+    def first_products(self) -> _Sums:
+        """y(0) y(0)† with y(0) = (1, 1, 0)."""
+        one, zero = self.xp.ones_like(self.log_modulus), self.xp.zeros_like(self.log_modulus)
+        return _Sums(one, one, zero, one, zero, zero)
+
+    def products(self) -> _Sums:
+        """y(k) y(k)† with y(k) = M^k y(0)."""
+        h, s = self.carried + self.power, self.carried_rate + self.rate
+        return _Sums(
+            self.decay**2,
+            self.decay * h,
+            self.decay * s,
+            self._squared(h),
+            s * self._conjugate(h),
+            self._squared(s),
+        )
+
+    def applied(self, sums: _Sums) -> _Sums:
+        """M^k X M^k†."""
+        power, rate, decay = self.power, self.rate, self.decay
+        conjugate, real, squared = self._conjugate, self._real, self._squared
+        rr, hr, sr, hh, sh, ss = sums
+        new_hh = squared(power) * hh
+        new_sh = (rate * conjugate(power)) * hh + squared(power) * sh
+        new_ss = squared(rate) * hh + squared(power) * ss + 2 * real(power * conjugate(rate) * sh)
+        if self.rho == 0:
+            return _Sums(0.0, 0.0, 0.0, new_hh, new_sh, new_ss)
+        g, g_rate = self.carried, self.carried_rate
+        h_moved = power * hr
+        s_moved = rate * hr + power * sr
+        return _Sums(
+            decay**2 * rr,
+            decay * (g * rr + h_moved),
+            decay * (g_rate * rr + s_moved),
+            new_hh + squared(g) * rr + 2 * real(conjugate(g) * h_moved),
+            new_sh + conjugate(g) * (g_rate * rr + s_moved) + g_rate * conjugate(h_moved),
+            new_ss + squared(g_rate) * rr + 2 * real(conjugate(g_rate) * s_moved),
+        )
 
     def double(self) -> None:
-        """From k to 2k: h = h_new + l h_old, s = s_new + l s_old + d h_old; l = λ^k, d = dl/dλ."""
-        k, rho = self.steps, self.rho
-        if k == 1:
-            power, rate = self.eigenvalue, 1.0
-        else:
-            angle = None if self.angle is None else (k - 1) * self.angle
-            rate = _from_polar((k - 1) * self.log_modulus, angle)
-            power, rate = rate * self.eigenvalue, k * rate
-        conjugate, real = self.conjugate, self.real
-        power_conjugate = conjugate(power)
-        rate_conjugate = 1.0 if k == 1 else conjugate(rate)
-        rate_squared = 1.0 if k == 1 else self._squared(rate)
-        growth = 1 + self._squared(power)
-
-        f, c = self.second_moment, self.cross_moment
-        self.second_moment = f * growth
-        self.cross_moment = c * growth + (rate * power_conjugate) * f
-        self.sensitivity = (
-            self.sensitivity * growth + rate_squared * f + 2 * real((power * rate_conjugate) * c)
-        )
-        if rho > 0:
-            h_old = power * self.h_last  # E[l h_old x̄(0)], x(0) being old's last input
-            s_old = power * self.s_last + rate * self.h_last
-            h_shared, s_shared = conjugate(h_old), conjugate(s_old)
-            self.second_moment = self.second_moment + 2 * real(self.h_first * h_shared)
-            self.cross_moment = (
-                self.cross_moment + self.s_first * h_shared + conjugate(self.h_first) * s_old
-            )
-            self.sensitivity = self.sensitivity + 2 * real(self.s_first * s_shared)
-
-            decay = rho**k
-            self.h_last = self.h_last + decay * h_old
-            self.s_last = self.s_last + decay * s_old
-            self.s_first = (decay + power) * self.s_first + rate * self.h_first
-            self.h_first = (decay + power) * self.h_first
-        self.steps = 2 * k
+        """From k to 2k."""
+        if self.rho > 0:
+            both = self.decay + self.power
+            self.carried_rate = both * self.carried_rate + self.rate * self.carried
+            self.carried = both * self.carried
+        self._step_to(2 * self.steps)
 
     def append_step(self) -> None:
-        """From k to k + 1: the recurrence itself."""
-        rho, eigenvalue, real = self.rho, self.eigenvalue, self.real
-        f, c, squared = self.second_moment, self.cross_moment, self._squared(self.eigenvalue)
-        h_input, s_input = rho * self.h_last, rho * self.s_last  # E[h(k) x̄(k+1)], E[s(k) x̄(k+1)]
-        self.second_moment = squared * f + 2 * real(eigenvalue * h_input) + 1
-        self.cross_moment = (
-            squared * c + eigenvalue * s_input + self.conjugate(eigenvalue) * f + h_input
-        )
-        self.sensitivity = squared * self.sensitivity + f + 2 * real(eigenvalue * c)
-        self.s_last = eigenvalue * s_input + h_input
-        self.h_last = eigenvalue * h_input + 1
-        self.s_first = eigenvalue * self.s_first + self.h_first
-        self.steps += 1
-        self.h_first = eigenvalue * self.h_first + rho**self.steps
+        """From k to k + 1."""
+        if self.rho > 0:
+            self.carried_rate = self.eigenvalue * self.carried_rate + self.carried
+            self.carried = self.eigenvalue * self.carried + self.rho ** (self.steps + 1)
+        self._step_to(self.steps + 1)
 
+    def _step_to(self, steps: int) -> None:
+        before = self._eigenvalue_to(steps - 1)
+        self.power, self.rate = before * self.eigenvalue, steps * before
+        self.steps, self.decay = steps, self.rho**steps
 
-def _identity(z: Array) -> Array:
-    return z
+    def _eigenvalue_to(self, steps: int) -> Array:
+        """λ^k, real where every λ is."""
+        modulus = self.xp.exp(steps * self.log_modulus)
+        if self.angle is None:
+            return modulus
+        turned = self.xp.exp(1j * (steps * self.coarse)) * self.xp.exp(1j * (steps * self.fine))
+        return modulus * turned
+
+    def _conjugate(self, z: Array) -> Array:
+        return z if self.angle is None else self.xp.conj(z)
+
+    def _real(self, z: Array) -> Array:
+        return z if self.angle is None else self.xp.real(z)
+
+    def _squared(self, z: Array) -> Array:
+        return z * z if self.angle is None else self.xp.real(z) ** 2 + self.xp.imag(z) ** 2

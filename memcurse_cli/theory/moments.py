@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.horizon import finite_moments
-from memcurse_cli.theory.horizon_mean import mean_moments
+from memcurse_cli.theory.horizon import last_moments, mean_moments
 from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def moments(
             if horizon is None:
                 f, c, s = _stationary_moments(log_modulus, angle, rho)
             else:
-                finite = finite_moments if readout == "last" else mean_moments
+                finite = last_moments if readout == "last" else mean_moments
                 f, c, s = finite(log_modulus, angle, rho, horizon)
             second_moment = second_moment + weight * f
             cross_moment = cross_moment + weight * c
@@ -196,7 +195,8 @@ def _stationary_moments(
         p_real = white + rho * (to_one * cosine + 2 * xp.sin(angle / 2) ** 2)
         p_squared = p_real**2 + (rho * eigenvalue_imag) ** 2
 
-    f = numerator / (u * p_squared)
+    # 1/p² where the input is constant: u itself may be subnormal, which has fewer digits.
+    f = 1 / p_squared if rho == 1 else (numerator / p_squared) / u
     rate_real = rho * (p_real / p_squared)
     rate_imag = None if eigenvalue_imag is None else eigenvalue_imag * (rho**2 / p_squared)
     variance = 0.0

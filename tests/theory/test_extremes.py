@@ -1,0 +1,118 @@
+"""Moments where floats run out, against 80 digits and more: the unit circle, -1, long horizons."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import mpmath
+import numpy as np
+import pytest
+
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import Moments, Readout, moments
+
+DECAYS = [5e-324, 1e-300, 1e-16, 1e-12, 1e-5, 1.0, 800.0]
+ANGLES = [0.0, 1e-300, 1e-9, 0.3, np.pi / 2, np.pi - 1e-9, np.pi]
+RHOS = [0.0, 1e-300, 0.5, 1 - 1e-12, 1 - 2.0**-53, 1.0]
+LOG_MODULI = [0.5, 1e-12, 0.0, -1e-12, -1e-5, -1.0]
+LARGEST = mpmath.mpf(np.finfo(float).max)
+
+
+def stationary(log: complex, rho: float) -> tuple[mpmath.mpf, mpmath.mpc, mpmath.mpf]:
+    """Section 2 of the theory, with as many digits as 1 - |λ|² needs at the smallest float."""
+    with mpmath.workdps(1000):
+        a, r = mpmath.exp(mpmath.mpc(log)), mpmath.mpf(rho)
+        b = mpmath.conj(a)
+        s = a * b
+        u, p, q = 1 - s, 1 - r * a, 1 - r * b
+        white, f = 1 - r**2, (1 - r**2 * s) / (u * p * q)
+        cross = b * white / (u**2 * p * q) + r * (1 - r**2 * s) / (u * p**2 * q)
+        squared = white * (u * (1 - r**2 * s**2) + 2 * s * p * q) + r**2 * u**3
+        return f.real, cross, (squared / (u**3 * p**2 * q**2)).real
+
+
+def finite(
+    log: complex, rho: float, steps: int
+) -> dict[Readout, tuple[mpmath.mpf, mpmath.mpc, mpmath.mpf]]:
+    """Section 4 of the theory: P' = M P M† + N N† for z = (x, h, s), by doubling.
+
+    With Q the covariance that k steps of noise leave and S the sum of P(1) … P(k):
+    Q(2k) = Q + M^k Q M^k†, P(2k) = M^k P M^k† + Q and S(2k) = S + M^k S M^k† + k Q.
+    """
+    with mpmath.workdps(40):
+        a, r = mpmath.exp(mpmath.mpc(log)), mpmath.mpf(rho)
+        one = mpmath.matrix([[r, 0, 0], [r, a, 0], [0, 1, a]])
+        noise = (1 - r**2) * mpmath.matrix([[1, 1, 0], [1, 1, 0], [0, 0, 0]])
+        q, power = noise, one
+        p = total = one * mpmath.diag([1, 0, 0]) * one.H + noise
+        k = 1
+        for bit in bin(steps)[3:]:
+            total = total + power * total * power.H + k * q
+            p, q = power * p * power.H + q, q + power * q * power.H
+            power, k = power * power, 2 * k
+            if bit == "1":
+                p, q = one * p * one.H + noise, one * q * one.H + noise
+                total, power, k = total + p, one * power, k + 1
+        return {
+            "last": (p[1, 1].real, p[2, 1], p[2, 2].real),
+            "every": (total[1, 1].real / k, total[2, 1] / k, total[2, 2].real / k),
+        }
+
+
+def assert_close(
+    found: Moments, expected: tuple[mpmath.mpf, mpmath.mpc, mpmath.mpf], tolerance: float
+) -> None:
+    """As numbers of 64 bits, or as inf where there is none."""
+    f, c, s = (complex(value[0]) for value in found)
+    for value, right in ((f, expected[0]), (s, expected[2])):
+        if right > LARGEST:
+            assert np.isposinf(value.real)
+        else:
+            assert abs(value - right) <= tolerance * right
+    if np.isfinite(s):
+        assert abs(c - expected[1]) <= tolerance * mpmath.sqrt(expected[0] * expected[2])
+    else:
+        assert c == 0
+
+
+@pytest.mark.parametrize("rho", RHOS)
+def test_an_infinite_sequence(rho: float) -> None:
+    for decay, angle in product(DECAYS, ANGLES):
+        if rho == 1 and 0 < angle < 1e-100:
+            continue  # 1 - λ is a number that no float holds the square of
+        log = complex(-decay, angle)
+        found = moments(np.array([log]), Autocorrelation.from_rho(rho))
+        expected = stationary(log, rho)
+        tolerance = 1e-13
+        if min(decay, angle or decay) < 1e-290 and rho > 0.5:
+            tolerance = 1e-6  # where it is made of subnormal numbers
+        assert_close(found, expected, tolerance)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 101, 10**4, 10**9])
+@pytest.mark.parametrize("rho", [0.0, 0.9, 1 - 1e-12, 1.0])
+def test_a_finite_sequence(rho: float, steps: int) -> None:
+    """Also at a horizon of 1e9, where the angle has turned 1e8 times."""
+    for log_modulus, angle in product(LOG_MODULI, [0.0, 0.3, 3.0]):
+        log = complex(log_modulus, angle)
+        for readout, expected in finite(log, rho, steps).items():
+            found = moments(np.array([log]), Autocorrelation.from_rho(rho), steps, readout)
+            assert_close(found, expected, 1e-9)
+
+
+@pytest.mark.parametrize("steps", [2, 101, 10**4, 10**9])
+def test_a_constant_input_of_alternating_sign(steps: int) -> None:
+    """λ near -1 forgets every second step of it: what is left has nothing of the larger terms."""
+    for decay in (1e-3, 1e-7):
+        log = complex(-decay, np.pi)
+        for readout, expected in finite(log, 1.0, steps).items():
+            found = moments(np.array([log]), Autocorrelation.from_rho(1.0), steps, readout)
+            assert_close(found, expected, 1e-8)
+
+
+@pytest.mark.parametrize("angle", [0.3, 3.0, np.pi])
+def test_a_constant_input_long_after_its_start(angle: float) -> None:
+    """The start stirred up 1e10 times what is left of it 1e9 steps later."""
+    log = complex(-1e-5, angle)
+    found = moments(np.array([log]), Autocorrelation.from_rho(1.0), 10**9)
+    assert found.sensitivity[0] == pytest.approx(abs(np.expm1(log)) ** -4, rel=1e-8)
