@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from memcurse_cli.diagnosis.chrono import chrono_biases
 from memcurse_cli.diagnosis.prediction import SCHEMA, Prediction, PredictionRow
 from memcurse_cli.reports.blocks import GAP, Block, lines, pack, width
 from memcurse_cli.reports.console import (
@@ -25,7 +26,14 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.line_plot import Axis, Curve, plot
 from memcurse_cli.reports.numbers import count, setting
-from memcurse_cli.reports.prediction_words import divergence, figure, gap, meaning, modulus_figure
+from memcurse_cli.reports.prediction_words import (
+    divergence,
+    figure,
+    gap,
+    initialisation,
+    meaning,
+    modulus_figure,
+)
 
 LEAST_BAR, MOST_BAR = 6, 24
 
@@ -115,6 +123,9 @@ class Page:
             for sentence in meaning(rows):
                 prefix = f"{heading}: " if len(groups) > 1 else ""
                 yield from paragraph(screen, screen.sentence(prefix + sentence, NAME))
+        chrono = chrono_biases(prediction)
+        if chrono is not None:
+            yield from paragraph(screen, screen.sentence(initialisation(chrono), NAME))
         if any(row.sensitivity is None for row in prediction.rows):
             yield from paragraph(screen, screen.sentence(divergence(prediction)))
 

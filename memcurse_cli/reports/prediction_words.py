@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from memcurse_cli.diagnosis.chrono import ChronoBiases
 from memcurse_cli.diagnosis.prediction import Prediction, PredictionRow
 from memcurse_cli.reports.numbers import DIVERGENT, number, percent, setting
 
@@ -65,6 +66,23 @@ def _cost(row: PredictionRow, effects: Mapping[str, float]) -> str:
     return (
         f"At |λ| = {modulus_figure(row)}{memory}, one optimizer step of {setting(STEP)} moves the "
         f"state by {said}. {verdict}"
+    )
+
+
+def initialisation(chrono: ChronoBiases) -> str:
+    """How to start gates at these memories, by either convention."""
+    (shortest, longest), (low, high) = chrono.steps, chrono.biases
+    if shortest == longest:
+        return (
+            f"Chrono initialisation for {number(longest)} steps: a bias of log(T - 1) = "
+            f"{number(high)} for λ = 1 - 1/T; log T = {number(chrono.printed[1])}, as often "
+            "printed, gives λ = T/(1+T)."
+        )
+    return (
+        f"Chrono initialisation for {number(shortest)} to {number(longest)} steps: biases of "
+        f"log(T - 1), T uniform between them, for λ = 1 - 1/T: {number(low)} to {number(high)}; "
+        f"log T, as often printed, gives λ = T/(1+T): {number(chrono.printed[0])} to "
+        f"{number(chrono.printed[1])}."
     )
 
 
