@@ -88,7 +88,12 @@ CursedLimitOption = Annotated[
     float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
 ]
 SpectraOption = Annotated[
-    bool, typer.Option("--spectra", help="Take the spectra of gated layers' hidden weights.")
+    bool,
+    typer.Option(
+        "--spectra",
+        help="Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs work "
+        "under random inputs.",
+    ),
 ]
 GatesOption = Annotated[
     bool,

@@ -86,7 +86,8 @@ def inspect(
         assume: what the checkpoint does not store, e.g. ``{"discretization": "bilinear"}``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
         values: keep every eigenvalue in the report.
-        spectra: read the hidden weights of gated layers and report their spectra.
+        spectra: read the hidden weights of gated layers and report their spectra, and where GRUs
+            and LSTMs work under random inputs.
         gates: read the weights of input-dependent gates and report how far they move.
         input_scale: the RMS of every component of the gates' input, 1 by default; giving it asks
             for ``gates``.

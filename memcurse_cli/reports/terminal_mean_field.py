@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
@@ -14,11 +15,12 @@ from memcurse_cli.diagnosis.report_mean_field import (
     StateAtWork,
 )
 from memcurse_cli.reports.console import LABEL, NAME, Screen
-from memcurse_cli.reports.grid import Cell, Column, Drawn, Row, draw, paragraph
-from memcurse_cli.reports.numbers import count, number, setting
+from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
+from memcurse_cli.reports.numbers import ABSENT, count, number, setting
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 6
+SINGULAR_VALUES = "s²"
 
 
 def mean_field_lines(
@@ -34,12 +36,16 @@ def mean_field_lines(
     if not all_layers and len(taken) > SHOWN:
         shown = sorted(taken, key=lambda pair: -_growth(pair[1]))[:SHOWN]
 
+    known = any(point.mean_squared_singular_value is not None for _, point in shown)
+    columns = [column for column in _COLUMNS if known or column.heading != SINGULAR_VALUES]
+
     def table(names: Names) -> Drawn:
-        return draw(
-            screen,
-            _COLUMNS,
-            [row for layer, point in shown for row in _rows(names[layer.name], point)],
-        )
+        rows = [
+            [cell for cell, column in zip(row, _COLUMNS, strict=True) if column in columns]
+            for layer, point in shown
+            for row in _rows(names[layer.name], point)
+        ]
+        return draw(screen, columns, rows)
 
     drawn, names = fitting(layers, [table])
     yield from drawn.lines
@@ -75,12 +81,17 @@ _COLUMNS = [
         leaves=1,
         meaning="Gates: mean ± spread of how far they are open, over units and steps.",
     ),
+    Column(
+        SINGULAR_VALUES,
+        leaves=2,
+        meaning="s²: squared singular values of dh'/dh, mean ± spread; 1 ± 0 keeps every gradient.",
+    ),
     Column("χ", meaning="χ: what a step makes of the square of a small change of the state."),
     Column("τ", meaning="τ = -2/log χ: the steps in which the change itself falls to 1/e."),
 ]
 
 
-def _rows(name: str, point: GatedOperatingPoint) -> Iterator[Row]:
+def _rows(name: str, point: GatedOperatingPoint) -> Iterator[list[Cell]]:
     points = {"mean field": point.predicted, "simulated": point.simulated}
     for source, state in points.items():
         if state is None:
@@ -91,15 +102,23 @@ def _rows(name: str, point: GatedOperatingPoint) -> Iterator[Row]:
             Cell(source),
             Cell(number(state.second_moment)),
             Cell(" ".join(_gate(gate) for gate in state.gates)),
+            Cell(_singular_values(point) if state is point.predicted else ABSENT),
             Cell(number(state.growth)),
             Cell("no decay" if state.time_constant is None else number(state.time_constant)),
         ]
         name = ""
 
 
+def _singular_values(point: GatedOperatingPoint) -> str:
+    mean, variance = point.mean_squared_singular_value, point.singular_value_variance
+    if mean is None:
+        return ABSENT
+    return number(mean) + ("" if variance is None else f"±{number(math.sqrt(max(variance, 0.0)))}")
+
+
 def _gate(gate: GateAtWork) -> str:
     mean, spread = (f"{value:.2f}".removeprefix("0") for value in (gate.mean, gate.spread))
-    return f"{gate.name[0]} {mean}±{spread}"
+    return f"{gate.name[:1]} {mean}±{spread}"
 
 
 def _growth(point: GatedOperatingPoint) -> float:

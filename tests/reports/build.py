@@ -26,6 +26,7 @@ from memcurse_cli.diagnosis.report_figures import (
     StateSummary,
     Verdict,
 )
+from memcurse_cli.diagnosis.report_mean_field import GateAtWork, GatedOperatingPoint, StateAtWork
 from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
 LEARNING_RATE = 1e-3
@@ -289,6 +290,13 @@ def gru_with_spectra(name: str, radius: float) -> LayerReport:
     )
 
 
+def at_work(second_moment: float, growth: float, error: float | None = None) -> StateAtWork:
+    """A state under random inputs."""
+    gates = (GateAtWork("update", 0.49, 0.15), GateAtWork("reset", 0.53, 0.13))
+    time_constant = -2 / math.log(growth) if growth < 1 else None
+    return StateAtWork(second_moment, gates, growth, error, time_constant)
+
+
 def hidden_weights() -> Report:
     """Gated layers with their hidden spectra, one of them without its Jacobian."""
     large = replace(
@@ -297,9 +305,22 @@ def hidden_weights() -> Report:
         hidden_spectra=(hidden("reset", 1.2, 2048),),
         hidden_spectra_reason="a Jacobian of order 2048 costs more than all gates, so those above "
         "1024 are not taken",
+        operating_point=GatedOperatingPoint(
+            1.0,
+            at_work(0.08, 0.62),
+            None,
+            None,
+            0.39,
+            0.1,
+            "layers of more than 1024 units are not simulated",
+        ),
     )
     radii = {"encoder.l0": 0.99, "encoder.l1": 0.996, "decoder.l0": 0.98}
-    return report(*(gru_with_spectra(name, radius) for name, radius in radii.items()), large)
+    first, *others = (gru_with_spectra(name, radius) for name, radius in radii.items())
+    point = GatedOperatingPoint(
+        1.0, at_work(0.08, 0.62), at_work(0.3, 1.02, 0.004), False, 0.39, 0.1
+    )
+    return report(replace(first, operating_point=point), *others, large)
 
 
 def mamba(index: int) -> LayerReport:
