@@ -1,0 +1,108 @@
+"""Runs that trainers themselves saved: what they write beside the weights, and how they name it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tracking.build import state
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.tracking.series import Tracking
+from memcurse_cli.tracking.track import Tracker
+from memcurse_cli.tracking.work import Reading
+
+
+def track(*given: Path | str) -> Tracking:
+    return Tracker([str(one) for one in given], Reading.of(horizon=50)).update()
+
+
+def told(tracking: Tracking) -> list[tuple[int, str]]:
+    assert tracking.failed == 0
+    return [(one.step, one.step_source) for one in tracking.steps]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="the Trainer needs it")
+    from transformers import MambaConfig, MambaForCausalLM, Trainer, TrainingArguments
+
+    configuration = MambaConfig(
+        vocab_size=11, hidden_size=8, state_size=4, num_hidden_layers=2, intermediate_size=16
+    )
+    tokens = torch.randint(0, 11, (6, 7)).tolist()
+    arguments = TrainingArguments(
+        str(tmp_path),
+        max_steps=4,
+        per_device_train_batch_size=1,
+        report_to=[],
+        save_steps=2,
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = Trainer(
+        MambaForCausalLM(configuration),
+        arguments,
+        train_dataset=[{"input_ids": row, "labels": row} for row in tokens],
+    )
+    trainer.train()
+    trainer.save_model()
+    trainer.save_state()  # the folder itself is now a checkpoint of step 4 too
+    run = track(tmp_path)
+    assert told(run) == [(2, "directory"), (4, "directory")]
+    assert all(len(one.snapshot.layers) == 2 for one in run.steps if one.snapshot)
+    files = track(*sorted(tmp_path.glob("checkpoint-*/model.safetensors")))
+    assert told(files) == [(2, "trainer state"), (4, "trainer state")]
+    assert [one.snapshot for one in files.steps] == [one.snapshot for one in run.steps]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_of_lightning(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning", reason="it trains and saves the run")
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    class Module(lightning.LightningModule):  # type: ignore[name-defined,misc]  # imported late
+        def __init__(self) -> None:
+            super().__init__()
+            for name, values in state(0.9).items():
+                self.register_parameter(name, torch.nn.Parameter(torch.tensor(values)))
+
+        def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
+            return (self.nu_log + 9).square().sum()  # towards a long memory
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), lr=0.3)
+
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1, save_last=True)
+    trainer = lightning.Trainer(
+        max_steps=6,
+        logger=False,
+        callbacks=[saving],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+    )
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.zeros(6, 1), batch_size=1))
+    run = track(tmp_path)
+    assert told(run) == [(2, "metadata"), (4, "metadata"), (6, "metadata")]
+    moduli = [one.snapshot.summary.modulus for one in run.steps if one.snapshot]
+    assert moduli == sorted(moduli)
+    assert "max |λ| rose" in run.sentence
+    with pytest.raises(UsageError, match=r"last\.ckpt.* both of step 6"):
+        track(tmp_path / "*.ckpt")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_of_orbaxs_manager(tmp_path: Path) -> None:
+    import jax.numpy as jnp
+    import orbax.checkpoint
+
+    with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
+        for step, modulus in ((5, 0.5), (10, 0.9)):
+            params = {name: jnp.asarray(values) for name, values in state(modulus).items()}
+            manager.save(step, args=orbax.checkpoint.args.StandardSave({"params": params}))
+    run = track(tmp_path / "run")
+    assert told(run) == [(5, "directory"), (10, "directory")]
+    moduli = [one.snapshot.summary.modulus for one in run.steps if one.snapshot]
+    assert moduli == pytest.approx([0.5, 0.9], rel=1e-6)
