@@ -46,6 +46,8 @@ LEGEND = (
     "τ: time constants of all eigenvalues, in steps of the sequence. Worst κ: the relative "
     "sensitivity of the parameter group that decides the verdict at a learning rate of {rate}."
 )
+GATES_ALONE = " Where gates see the state, as in an LSTM, |λ| and τ are those of the gates alone."
+
 DIVERGES = "!"
 
 
@@ -120,6 +122,8 @@ class Page:
                 yield from paragraph(screen, screen.sentence(part), gutter=[("rows", LABEL)])
         if read:
             legend = LEGEND.format(rate=setting(read[0].input.learning_rate))
+            if any(layer.hidden_feedback for snapshot in read for layer in snapshot.layers):
+                legend += GATES_ALONE
             yield from paragraph(screen, screen.sentence(legend))
             yield from paragraph(screen, screen.sentence(_assumed(read[0])))
         for note in tracking.notes:

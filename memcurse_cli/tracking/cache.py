@@ -28,7 +28,7 @@ DIGEST_BYTES = 32
 SETTLED = 2_000_000_000
 """Nanoseconds after which a change would leave another time on a file, on every file system."""
 
-LAYOUT = 1
+LAYOUT = 2
 """Counts the changes of what an entry holds or its key is made of."""
 
 CONFIG = "config.json"

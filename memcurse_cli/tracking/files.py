@@ -59,23 +59,28 @@ def _expand(given: str, *, waiting: bool) -> Iterator[str]:
     if is_url(given):
         yield given
     elif os.path.lexists(given):
-        yield from _one(given)
+        yield from _one(given, waiting=waiting)
     elif glob.has_magic(given):
         for path in sorted(glob.iglob(given, recursive=True)):
-            yield from _one(path)
+            yield from _one(path, waiting=waiting)
     elif not waiting:
         raise unreadable(printable(given), FileNotFoundError(2, "no such file"))
 
 
-def _one(path: str) -> Iterator[str]:
-    if os.path.isdir(path):
-        yield from _in_directory(Path(path))
-    else:
+def _one(path: str, *, waiting: bool) -> Iterator[str]:
+    if not os.path.isdir(path):
         yield path
+        return
+    try:
+        directory = LocalDirectory(path)
+    except CheckpointError:
+        if waiting and not os.path.isdir(path):  # it has been deleted since
+            return
+        raise
+    yield from _in_directory(Path(path), directory)
 
 
-def _in_directory(path: Path) -> Iterator[str]:
-    directory = LocalDirectory(path)
+def _in_directory(path: Path, directory: LocalDirectory) -> Iterator[str]:
     folders = list(_folders(path, directory.names))
     files = list(_files(directory))
     if not folders and ((is_checkpoint(path) and _is_conventional(directory)) or not files):

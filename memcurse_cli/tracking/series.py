@@ -76,6 +76,8 @@ class TrackedLayer:
         usable_rate: the largest learning rate to expect training to bear, or null.
         verdict: the worst of its groups' and of its learning rate's.
         findings: the codes of what is worth telling; `memcurse rule CODE` explains one.
+        hidden_feedback: whether gates see the hidden state through dense weights, whose memory is
+            not in these eigenvalues.
     """
 
     name: str
@@ -90,6 +92,7 @@ class TrackedLayer:
     usable_rate: UsableRate | None
     verdict: Verdict
     findings: tuple[str, ...]
+    hidden_feedback: bool = False
 
 
 @dataclass(frozen=True)

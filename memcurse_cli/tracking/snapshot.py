@@ -70,6 +70,7 @@ def _layer(layer: LayerReport) -> TrackedLayer:
         usable_rate=layer.usable_rate,
         verdict=layer.verdict,
         findings=tuple(finding.code for finding in layer.findings),
+        hidden_feedback=layer.hidden_feedback,
     )
 
 

@@ -37,6 +37,11 @@ class _Known:
     found: FoundStep | None
     outcome: Outcome | None = None
 
+    @property
+    def was_read(self) -> bool:
+        """Whether there are figures of it."""
+        return self.outcome is not None and self.outcome.snapshot is not None
+
 
 @dataclass
 class Tracker:
@@ -49,7 +54,8 @@ class Tracker:
         run: where checkpoints are read.
         cache: where snapshots are kept, or None.
         waiting: whether the run is in progress: then nothing found is no error, a checkpoint
-            without a step is left for later, and one that could not be read is tried again.
+            without a step is left for later, one that could not be read is tried again, and one
+            that was read stays in the series when its file is deleted.
     """
 
     given: Sequence[str]
@@ -78,18 +84,31 @@ class Tracker:
             steps = threads.map(lambda path: find_step(path, self.pattern), fresh)
             for path, step in zip(fresh, steps, strict=True):
                 self._known[path] = _Known(signatures[path], step)
-        self._known = {path: self._known[path] for path in paths}
-        placed = {path: known.found for path, known in self._known.items()}
+        placed = {path: self._known[path].found for path in paths}
         check_steps(placed, waiting=self.waiting)
+        self._forget(paths)
         self._read([path for path in fresh if placed[path] is not None], progress)
         return self._tracking()
+
+    def _forget(self, paths: Sequence[str]) -> None:
+        """Let go of what is gone; but a run in progress that deletes its old checkpoints had them.
+
+        What has another checkpoint of the same step in its place is gone all the same.
+        """
+        present = {path: self._known[path] for path in paths}
+        steps = {known.found.step for known in present.values() if known.found is not None}
+        past = {
+            path: known
+            for path, known in self._known.items()
+            if self.waiting and path not in present and known.was_read
+            if known.found is not None and known.found.step not in steps
+        }
+        self._known = past | present
 
     def _is_settled(self, path: str, now: Signature | None) -> bool:
         """Whether a checkpoint has been read and has stayed as it was."""
         known = self._known.get(path)
-        if known is None or known.outcome is None or known.outcome.snapshot is None:
-            return False
-        return known.signature == now
+        return known is not None and known.was_read and known.signature == now
 
     def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
         keys = {} if self.cache is None else self._keys(self.cache, paths)

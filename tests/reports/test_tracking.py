@@ -171,3 +171,11 @@ def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:
     assert float(row["modulus_max"]) == pytest.approx(1.1)
     page = to_text(track(path))
     assert "divergent" in page
+
+
+def test_gates_that_see_the_state_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "step_1.safetensors"
+    path.write_bytes((SAMPLES / "gru.safetensors").read_bytes())
+    assert "those of the gates alone" in " ".join(to_text(track(path)).split())
+    path.write_bytes((SAMPLES / "lru.safetensors").read_bytes())
+    assert "gates" not in to_text(track(path))

@@ -155,7 +155,13 @@ def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
     run.read.clear()
     assert follower.update().failed == 0
     assert run.read == ["step_300.safetensors"]
-    paths[0].unlink()
+    run.read.clear()
+    paths[0].unlink()  # by a trainer that keeps its last few
+    assert [one.step for one in follower.update().steps] == [0, 100, 200, 300]
+    paths[1].rename(tmp_path / "best_step_100.safetensors")
+    assert [one.step for one in follower.update().steps] == [0, 100, 200, 300]
+    assert run.read == ["best_step_100.safetensors"]
+    follower.waiting = False
     assert [one.step for one in follower.update().steps] == [100, 200, 300]
 
 
