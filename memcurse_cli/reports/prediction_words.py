@@ -88,12 +88,14 @@ def initialisation(chrono: ChronoBiases) -> str:
 
 def divergence(prediction: Prediction) -> str:
     """Why some rows have no number, and what gives them one."""
-    if prediction.horizon is None:
+    unstable = any(row.time_constant is None for row in prediction.rows)
+    if prediction.horizon is None and unstable:
         return (
             "divergent: with |λ| ≥ 1 an infinite sequence has no stationary state; "
             "--horizon T gives the moments after T steps."
         )
-    return "divergent: within this horizon the state leaves the range of a float."
+    within = "" if prediction.horizon is None else "within this horizon "
+    return f"divergent: {within}the state or its derivative leaves the range of a float."
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,7 +54,8 @@ class Autocorrelation:
                     where="autocorrelation",
                     remedy="a weight is the variance that its part of the input carries",
                 )
-        if not 0 < self.variance < math.inf:
+        # Below the smallest normal number every product with it loses digits.
+        if not sys.float_info.min <= self.variance < math.inf:
             raise UsageError(
                 f"an input of variance {self.variance:g} drives no state that could be measured",
                 where="autocorrelation",
@@ -104,7 +106,10 @@ class Autocorrelation:
     @property
     def variance(self) -> float:
         """R(0) = Σ_k w_k."""
-        return math.fsum(self.weights)
+        try:
+            return math.fsum(self.weights)
+        except OverflowError:
+            return math.inf
 
     @property
     def is_white(self) -> bool:

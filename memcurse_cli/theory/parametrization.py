@@ -18,6 +18,9 @@ from memcurse_cli.theory.moments import one_minus_exp
 Complexes = NDArray[np.complex128]
 
 DEFAULT_STEP_SIZE = 0.01
+STEP_SIZES = 1e-100, 1e100
+"""Beyond them squares of the gain leave the range of a float."""
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,44 @@ class Parametrized:
     derivatives: Mapping[str, Derivative]
 
 
+def _moved(
+    log_eigenvalues: Complexes,
+    radial: NDArray[np.float64] | float,
+    tangential: NDArray[np.float64] | float,
+) -> Complexes:
+    """dλ/dω turned back by the phase of λ.
+
+    The real part moves the modulus and the imaginary part turns λ, neither with the other's
+    rounding in it.
+    """
+    value = np.empty_like(log_eigenvalues)
+    value.real, value.imag = radial, tangential
+    return value
+
+
 def _real_imaginary(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
-    one = np.ones_like(log_eigenvalues)
-    return {"lambda_re": one, "lambda_im": 1j * one}
+    cosine, sine = np.cos(log_eigenvalues.imag), np.sin(log_eigenvalues.imag)
+    return {
+        "lambda_re": _moved(log_eigenvalues, cosine, -sine),
+        "lambda_im": _moved(log_eigenvalues, sine, cosine),
+    }
 
 
 def _polar(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """λ = ν e^{iθ}."""
-    return {"nu": _phase(log_eigenvalues), "theta": 1j * _eigenvalue(log_eigenvalues)}
+    return {
+        "nu": _moved(log_eigenvalues, 1, 0),
+        "theta": _moved(log_eigenvalues, 0, np.exp(log_eigenvalues.real)),
+    }
 
 
 def _lru(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """log λ = -e^{ω_ν} + i e^{ω_θ}."""
-    eigenvalue, log = _eigenvalue(log_eigenvalues), _finite(log_eigenvalues)
-    return {"nu_log": eigenvalue * log.real, "theta_log": eigenvalue * (1j * log.imag)}
+    modulus, log = np.exp(log_eigenvalues.real), _finite(log_eigenvalues)
+    return {
+        "nu_log": _moved(log_eigenvalues, modulus * log.real, 0),
+        "theta_log": _moved(log_eigenvalues, 0, modulus * log.imag),
+    }
 
 
 def _optimal(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
@@ -67,30 +94,29 @@ def _optimal(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexe
 
     At a given ω_θ a step on ω_ν turns the angle too.
     """
-    modulus = np.exp(log_eigenvalues.real)
-    phase, angle = _phase(log_eigenvalues), log_eigenvalues.imag
+    modulus, angle = np.exp(log_eigenvalues.real), log_eigenvalues.imag
     remaining = -np.expm1(2 * log_eigenvalues.real)  # 1 - ν²
     squared = modulus**2
     turn = -2 * squared - remaining - squared * remaining / (1 + squared)  # (ν/θ) dθ/dω_ν
     return {
-        "omega_nu": phase * (remaining + 1j * angle * turn),
-        "omega_theta": phase * (1j * remaining / np.sqrt(1 + squared)),
+        "omega_nu": _moved(log_eigenvalues, remaining, angle * turn),
+        "omega_theta": _moved(log_eigenvalues, 0, remaining / np.sqrt(1 + squared)),
     }
 
 
 def _s4(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """λ = e^{ΔA} with Δ = e^{log_dt} and Re A = -e^{log_A_real}."""
-    eigenvalue, log = _eigenvalue(log_eigenvalues), _finite(log_eigenvalues)
+    modulus, log = np.exp(log_eigenvalues.real), _finite(log_eigenvalues)
     return {
-        "log_dt": eigenvalue * log,
-        "log_A_real": eigenvalue * log.real,
-        "A_imag": eigenvalue * (1j * step_size),
+        "log_dt": modulus * log,
+        "log_A_real": _moved(log_eigenvalues, modulus * log.real, 0),
+        "A_imag": _moved(log_eigenvalues, 0, modulus * step_size),
     }
 
 
 def _sigmoid_gate(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """λ = σ(b)."""
-    return {"bias": _eigenvalue(log_eigenvalues) * one_minus_exp(log_eigenvalues)}
+    return {"bias": np.exp(log_eigenvalues.real) * one_minus_exp(log_eigenvalues)}
 
 
 _PARAMETRIZATIONS: dict[str, Callable[[Complexes, float], dict[str, Complexes]]] = {
@@ -134,9 +160,9 @@ def parametrize(
     """
     _check_name(parametrization, PARAMETRIZATIONS, "parametrization")
     _check_name(normalization, NORMALIZATIONS, "normalization")
-    if not 0 < step_size < np.inf:
+    if not STEP_SIZES[0] <= step_size <= STEP_SIZES[1]:
         raise UsageError(
-            f"a step size of {step_size:g} is not positive",
+            f"a step size of {step_size:g} is not between 1e-100 and 1e100",
             where="step-size",
             remedy="give Δ in the time unit of A, for example 0.01",
         )
@@ -149,11 +175,14 @@ def parametrize(
     _check_reach(log_eigenvalues, parametrization, "parametrization", _STABLE_PARAMETRIZATIONS)
     _check_reach(log_eigenvalues, normalization, "normalization", _STABLE_NORMALIZATIONS)
 
-    moved = _PARAMETRIZATIONS[parametrization](log_eigenvalues, step_size)
+    turned_back = _PARAMETRIZATIONS[parametrization](log_eigenvalues, step_size)
+    phase = _phase(log_eigenvalues)
+    moved = {name: phase * value for name, value in turned_back.items()}
     if normalization == "coupled" or (normalization, parametrization) == ("lru", "optimal"):
+        modulus = np.exp(log_eigenvalues.real)
         rates = {
-            name: normalizing_rate(log_eigenvalues, value).astype(np.complex128)
-            for name, value in moved.items()
+            name: _normalizing_rate(log_eigenvalues, modulus * value.real).astype(np.complex128)
+            for name, value in turned_back.items()
         }
         return _coupled(normalizing_log_gain(log_eigenvalues), moved, rates)
     if normalization == "lru":
@@ -164,9 +193,9 @@ def parametrize(
         return Parametrized(normalizing_log_gain(log_eigenvalues), derivatives)
     if normalization == "gru":
         to_one = one_minus_exp(log_eigenvalues)
-        return _coupled(
-            np.log(to_one), moved, {name: -value / to_one for name, value in moved.items()}
-        )
+        with np.errstate(over="ignore"):
+            rates = {name: -value / to_one for name, value in moved.items()}
+        return _coupled(np.log(to_one), moved, rates)
     if normalization == "zoh":
         log_gain, rates = _zero_order_hold(log_eigenvalues, step_size)
         return _coupled(log_gain, moved, rates)
@@ -185,7 +214,16 @@ def normalizing_rate(
     log_eigenvalues: Complexes, eigenvalue_derivative: Complexes
 ) -> NDArray[np.float64]:
     """d log γ/dω of γ = √(1-|λ|²) computed from λ: -Re[λ̄ λ'] / (1-|λ|²)."""
-    radial = (_eigenvalue(log_eigenvalues).conj() * eigenvalue_derivative).real
+    product = _eigenvalue(log_eigenvalues).conj() * eigenvalue_derivative
+    # What only turns λ leaves a rounding behind that 1-|λ|² would enlarge.
+    radial = np.where(np.abs(product.real) > ROUNDING * np.abs(product), product.real, 0.0)
+    return _normalizing_rate(log_eigenvalues, radial)
+
+
+def _normalizing_rate(
+    log_eigenvalues: Complexes, radial: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The same of radial = Re[λ̄ λ'] = ½ d|λ|²/dω."""
     rate: NDArray[np.float64] = radial / np.expm1(2 * log_eigenvalues.real)
     return rate
 

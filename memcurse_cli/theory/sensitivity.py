@@ -13,6 +13,8 @@ from memcurse_cli.theory.moments import Moments
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+
 
 class GroupSensitivity(NamedTuple):
     """The sensitivities of one parameter group, one per scalar.
@@ -50,9 +52,10 @@ def parameter_sensitivity(
     Returns:
         One value per eigenvalue; inf where E|s|² diverges.
     """
-    gain = np.exp(2 * log_gain.real)
-    sensitivity = gain * _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
-    return np.where(np.isfinite(moments.sensitivity), sensitivity, np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        gain = np.exp(2 * log_gain.real)
+        sensitivity = gain * _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
+    return np.where(np.isfinite(moments.sensitivity), _in_range(sensitivity), np.inf)
 
 
 def relative_sensitivity(
@@ -106,22 +109,27 @@ def group_sensitivity(
         relative = relative_sensitivity(moments, *derivatives)
         if weight is not None:
             driven = weight > 0
-            sensitivity = np.where(driven, sensitivity, 0.0) * weight
+            with np.errstate(over="ignore"):
+                sensitivity = np.where(driven, sensitivity, 0.0) * weight
             relative = np.where(driven, relative, 0.0)
         return GroupSensitivity(sensitivity, relative)
 
     weight = np.ones(eigenvalue.shape) if weight is None else weight
     driven = weight > 0
     divergent = driven & ~np.isfinite(moments.sensitivity)
-    drive = np.where(driven & ~divergent, weight * np.exp(2 * log_gain.real), 0.0)
-    moved = drive * _without_gain(moments, *derivatives)
-    held = drive * _finite(moments.second_moment)
 
     def total(values: Floats) -> Floats:
         return np.bincount(jacobian.scalar, values, jacobian.size).astype(np.float64)
 
-    sensitivity = total(moved)
-    relative = _ratio(sensitivity, total(held))
+    with np.errstate(over="ignore", invalid="ignore"):
+        drive = np.where(driven & ~divergent, weight * np.exp(2 * log_gain.real), 0.0)
+        # Without the unit of the input, in which the ratio may not be a float's.
+        unit = drive.max(initial=0.0) or 1.0
+        share = drive / unit
+        moved = total(_in_range(share * _without_gain(moments, *derivatives)))
+        held = total(_in_range(share * _finite(moments.second_moment)))
+        sensitivity = unit * moved
+    relative = _ratio(moved, held)
     infinite = total(divergent.astype(np.float64)) > 0
     return GroupSensitivity(
         np.where(infinite, np.inf, sensitivity), np.where(infinite, np.inf, relative)
@@ -132,12 +140,21 @@ def _without_gain(
     moments: Moments, eigenvalue_derivative: Complexes, log_gain_derivative: Complexes | None
 ) -> Floats:
     """E|λ' s + η h|², with the moments that diverge taken as 0."""
-    moved = _squared(eigenvalue_derivative) * _finite(moments.sensitivity)
-    if log_gain_derivative is None:
-        return moved
-    mixed = eigenvalue_derivative * log_gain_derivative.conj() * moments.cross_moment
-    moved += 2 * mixed.real + _squared(log_gain_derivative) * _finite(moments.second_moment)
-    return np.maximum(moved, 0.0)  # where λ' s and η h cancel, only rounding is left
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = _squared(eigenvalue_derivative) * _finite(moments.sensitivity)
+        if log_gain_derivative is None:
+            return moved
+        mixed = eigenvalue_derivative * log_gain_derivative.conj() * moments.cross_moment
+        scale = moved + _squared(log_gain_derivative) * _finite(moments.second_moment)
+        moved = scale + 2 * mixed.real
+    # Where λ' s and η h cancel, only rounding is left.
+    cancelled = np.isfinite(scale) & (moved <= ROUNDING * scale)
+    return np.where(cancelled, 0.0, _in_range(moved))
+
+
+def _in_range(values: Floats) -> Floats:
+    """inf for what has left the range of a float, on the way to a difference too."""
+    return np.where(np.isnan(values), np.inf, values)
 
 
 def _ratio(moved: Floats, held: Floats) -> Floats:
