@@ -85,3 +85,29 @@ def test_dense_step_effect_of_the_readme():
         derivative[range(64), range(64)] += state
         state = A @ state
     assert f"{1e-3 * np.sqrt(total / power):.0%}".replace("%", " %") in README
+
+
+def test_the_run_is_of_the_command_of_the_readme():
+    """Its settings, where it starts and where it ends; and which step each file is of."""
+    command = README[README.index("    memcurse train complex-diagonal-rnn") :].partition("\n\n")[0]
+    program, name, *options = shlex.split(command.replace("\\\n", " "))
+    assert program == "memcurse"
+    given = dict(zip(options[1::2], options[2::2], strict=True))
+    files = {int(path.stem.removeprefix("step_")): path for path in (SAMPLES / "run").iterdir()}
+    every = int(given["--save-every"])
+    assert sorted(files) == list(range(0, int(given["--steps"]) + 1, every))
+    for step, path in files.items():
+        with safe_open(path, "numpy") as file:
+            assert file.metadata()["step"] == str(step)
+        settings = settings_of(path)
+        assert settings == settings_of(files[0])
+        assert path.stat().st_size < 2000
+    assert (name, settings.network) == ("train", options[0])
+    assert (settings.units, settings.batch) == (int(given["--units"]), int(given["--batch"]))
+    assert settings.learning_rate == float(given["--learning-rate"])
+    assert settings.initial_modulus == float(given["--initial-modulus"])
+    first, last = load_file(files[0]), load_file(files[settings.steps])
+    for tensor, values in training.initialise(settings).items():
+        np.testing.assert_array_equal(first[tensor], values)
+    losses = [f"{training.evaluate(settings, one):.4g}" for one in (first, last)]
+    assert f"falls from {float(losses[0]):.1f} to {losses[1]}" in README

@@ -138,3 +138,25 @@ def test_options_outside_their_domain(tmp_path, capsys, arguments):
 def test_unknown_network(tmp_path, capsys):
     assert train("transformer", tmp_path / "x.safetensors") == 2
     assert "complex-diagonal-rnn" in capsys.readouterr().err
+
+
+def test_a_file_for_every_so_many_steps(tmp_path, capsys):
+    pattern = tmp_path / "step_{step}.safetensors"
+    assert train("lru", pattern, "--save-every", "2") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"step_{step}.safetensors" for step in (0, 2, 3)
+    ]
+    for step in (0, 2, 3):
+        assert metadata_of(tmp_path / f"step_{step}.safetensors")["step"] == str(step)
+    whole = tmp_path / "whole.safetensors"
+    assert train("lru", whole) == 0
+    last, at_once = load_file(tmp_path / "step_3.safetensors"), load_file(whole)
+    for name, values in at_once.items():
+        np.testing.assert_array_equal(last[name], values)
+
+
+@pytest.mark.parametrize(("name", "more"), [("a.st", ["--save-every", "2"]), ("{step}.st", [])])
+def test_several_files_need_several_names(name, more, tmp_path, capsys):
+    assert train("lru", tmp_path / name, *more) == 2
+    assert "{step} in its name" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
