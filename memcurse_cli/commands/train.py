@@ -70,7 +70,7 @@ def train(
         typer.Option(
             metavar="N",
             min=1,
-            help="Write a file every N steps too; FILE then holds {step}, as in step_{step}.",
+            help="Write the student every N steps, at 0 and at the end; FILE then holds {step}.",
         ),
     ] = None,
     quiet: QuietOption = False,
