@@ -19,12 +19,10 @@ from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.remote import is_url
 from memcurse_cli.checkpoints.source import LocalDirectory, unreadable
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.tracking.steps import SHARD, step_in_directory, step_in_name
+from memcurse_cli.tracking.steps import ORBAX_ITEM, SHARD, step_in_directory, step_in_name
 
 UNFINISHED = ("tmp-", ".tmp", ".orbax-checkpoint-tmp")
 """In the names of directories that a trainer still writes."""
-
-ORBAX_ITEM = "default"
 
 
 def find_checkpoints(given: Sequence[str], *, waiting: bool = False) -> list[str]:

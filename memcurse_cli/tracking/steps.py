@@ -24,6 +24,9 @@ KEYS = ("global_step", "step", "iteration", "iter_num", "global_steps")
 TRAINER_STATE = "trainer_state.json"
 """What HF Trainer writes beside the weights of each checkpoint."""
 
+ORBAX_ITEM = "default"
+"""The folder that Orbax keeps the arrays of a step in."""
+
 MAX_STATE_BYTES = 1 << 28
 MOST = 2**63 - 1
 
@@ -103,10 +106,11 @@ def find_step(path: str, pattern: re.Pattern[str] | None = None) -> FoundStep | 
         return FoundStep(said, "directory" if directory == file else "name")
     if (trained := _trainer_state(directory)) is not None:
         return FoundStep(trained, "trainer state")
-    for folder in (file.absolute().parent, file.absolute().parent.parent):
-        if (found := step_in_directory(folder.name)) is not None:
-            return FoundStep(found, "directory")
-    return None
+    folder = file.absolute().parent
+    if folder.name == ORBAX_ITEM:
+        folder = folder.parent
+    found = step_in_directory(folder.name)
+    return None if found is None else FoundStep(found, "directory")
 
 
 def step_in_name(path: str) -> int | None:

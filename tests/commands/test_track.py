@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import pickle
 import pty
 import re
 import select
@@ -297,3 +298,26 @@ def test_settings_give_way_to_the_command_line(tmp_path: Path) -> None:
     assert_refused(clash, "--executor")  # and not that jobs are given too
     settings.write_text("watch = true\n")
     assert_refused(memcurse("track", RUN, "--config", settings), "watch")
+
+
+class Hostile:
+    """Pickles to a call, as whoever wants code to run on loading would do it."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.touch, (self.target,)
+
+
+def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
+    run_folder, target = tmp_path / "run", tmp_path / "executed"
+    write(run_folder / "step_1.safetensors", 0.5)
+    for step, extension in ((2, "pt"), (3, "pkl"), (4, "ckpt")):
+        hostile = {"step": Hostile(target), "state_dict": Hostile(target)}
+        (run_folder / f"step_{step}.{extension}").write_bytes(pickle.dumps(hostile))
+    (run_folder / "trainer_state.json").write_text("[" * 100_000)
+    done = memcurse("track", run_folder, *HERE)
+    assert done.returncode == 2
+    assert "3 of 4 checkpoints could not be read" in done.stderr
+    assert not target.exists()

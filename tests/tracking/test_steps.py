@@ -130,7 +130,9 @@ def test_flax_and_orbax_train_states_say_their_step(tmp_path: Path) -> None:
     with orbax.checkpoint.CheckpointManager(tmp_path / "plain") as manager:
         manager.save(43, args=orbax.checkpoint.args.StandardSave({"params": params}))
     assert find_step(str(tmp_path / "plain" / "43")) == FoundStep(43, "directory")
-    assert find_step(str(tmp_path / "plain" / "43" / "default")) == FoundStep(43, "directory")
+    item = tmp_path / "plain" / "43" / "default"
+    for path in (item, item / "_METADATA"):
+        assert find_step(str(path)) == FoundStep(43, "directory")
 
 
 def test_a_trainer_says_its_step_beside_the_weights(tmp_path: Path) -> None:
@@ -143,6 +145,8 @@ def test_a_trainer_says_its_step_beside_the_weights(tmp_path: Path) -> None:
     for damaged in ("[1]", "{", '{"global_step": "x"}', '{"global_step": -1}'):
         beside.write_text(damaged)
         assert find_step(str(path)) is None
+    within = write(tmp_path / "2024" / "experiment" / "model.safetensors", 0.9)
+    assert find_step(str(within)) is None
     moved = path.parent.rename(tmp_path / "checkpoint-20") / "model.safetensors"
     assert find_step(str(moved)) == FoundStep(20, "directory")
 
