@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -370,3 +372,41 @@ def test_a_run_that_has_not_settled_says_so() -> None:
     settled = simulate_gated(random_network(("gru", 0.1, 1.0, 0.0, 0.0), 16), steps=200)
     assert settled is not None
     assert settled.settled
+
+
+@given(
+    st.sampled_from(["gru", "reset first"]),
+    st.floats(0.0, 6.0),
+    st.floats(0.0, 4.0),
+    st.floats(-6.0, 6.0),
+    st.floats(0.0, 3.0),
+    st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_gru_stays_within_bounds(
+    kind: str, hidden: float, inputs: float, keeping: float, spread: float, seed: int
+) -> None:
+    network = random_network((kind, hidden, inputs, keeping, spread), 5, seed)
+    found = gru_mean_field(network)
+    if found is None:  # the iteration may circle a point that it does not reach
+        assert hidden > 1
+        return
+    assert 0 <= found.second_moment <= 1
+    assert all(0 <= gate.mean <= 1 and 0 <= gate.spread <= 0.5 for gate in found.gates.values())
+    assert found.mean_squared_singular_value is not None
+    update = found.gates["update"]
+    # The slowest unit keeps at least what the mean one does.
+    assert found.growth >= update.mean**2 * (1 - 1e-9)
+    assert found.mean_squared_singular_value >= update.mean**2 * (1 - 1e-9)
+    if kind == "gru":
+        assert found.singular_value_variance is not None
+        assert found.singular_value_variance >= -1e-9
+    order = np.random.default_rng(seed).permutation(5)
+    shuffled = replace(
+        network,
+        bias={gate: bias[order] for gate, bias in network.bias.items()},
+        inner_bias=None if network.inner_bias is None else network.inner_bias[order],
+    )
+    again = mean_field(shuffled)
+    assert again.growth == pytest.approx(found.growth, rel=1e-5)
+    assert again.second_moment == pytest.approx(found.second_moment, rel=1e-5, abs=1e-12)
