@@ -32,6 +32,7 @@ from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.diagnosis.what_if import what_if
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.sensitivity import state_second_moment
 
 
 def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
@@ -50,8 +51,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
             settings.horizon,
             settings.state_readout,
         )
-        gain = np.exp(2 * recurrence.log_gain.real)
-        state = StateSummary(quantiles(gain * moment.second_moment))
+        state = StateSummary(quantiles(state_second_moment(moment, recurrence.log_gain)))
         parameters = tuple(
             summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
         )

@@ -21,7 +21,11 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import Moments, Readout, moments
 from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, Parametrized, parametrize
-from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
+from memcurse_cli.theory.sensitivity import (
+    parameter_sensitivity,
+    relative_sensitivity,
+    state_second_moment,
+)
 
 SCHEMA = "memcurse.prediction/1"
 
@@ -165,9 +169,9 @@ def _rows(
     moment: Moments,
     parameters: Parametrized,
 ) -> list[PredictionRow]:
-    gain = np.exp(2 * parameters.log_gain.real)
-    second_moment = gain * moment.second_moment
-    sensitivity = gain * moment.sensitivity
+    second_moment = state_second_moment(moment, parameters.log_gain)
+    one = np.ones_like(parameters.log_gain)
+    sensitivity = parameter_sensitivity(moment, parameters.log_gain, one)
     columns = {
         name: (
             parameter_sensitivity(moment, parameters.log_gain, moved.eigenvalue, moved.log_gain),

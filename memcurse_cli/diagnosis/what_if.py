@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.parameter_group import summarise_group
 from memcurse_cli.diagnosis.quantiles import quantiles
@@ -15,6 +13,7 @@ from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.rewriting import Rewriting, rewrite
 from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.sensitivity import state_second_moment
 
 
 def what_if(recurrence: Recurrence, settings: Settings) -> tuple[WhatIf, ...]:
@@ -44,7 +43,7 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
         step_size=rewriting.step_size,
         left_out=left_out,
         reason=reason,
-        state=StateSummary(quantiles(np.exp(2 * rewritten.log_gain.real) * moment.second_moment)),
+        state=StateSummary(quantiles(state_second_moment(moment, rewritten.log_gain))),
         parameters=parameters,
         hessian=hessian,
         hessian_reason=hessian_reason,

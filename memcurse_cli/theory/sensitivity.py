@@ -28,6 +28,22 @@ class GroupSensitivity(NamedTuple):
     relative_sensitivity: Floats
 
 
+def state_second_moment(moments: Moments, log_gain: Complexes) -> Floats:
+    """E|h|² of states that are driven through the gain γ.
+
+    Args:
+        moments: the moments of each eigenvalue at γ = 1.
+        log_gain: log γ; a state whose γ is 0 receives nothing and is 0, whatever its λ.
+
+    Returns:
+        One value per eigenvalue; inf where it diverges.
+    """
+    with np.errstate(over="ignore"):
+        squared = np.exp(2 * log_gain.real)
+        driven = np.where(squared > 0, moments.second_moment, 0.0)
+        return np.asarray(squared * driven)
+
+
 def parameter_sensitivity(
     moments: Moments,
     log_gain: Complexes,

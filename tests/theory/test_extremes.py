@@ -17,6 +17,7 @@ from memcurse_cli.theory.sensitivity import (
     group_sensitivity,
     parameter_sensitivity,
     relative_sensitivity,
+    state_second_moment,
 )
 
 DECAYS = [5e-324, 1e-300, 1e-16, 1e-12, 1e-5, 1.0, 800.0]
@@ -187,3 +188,10 @@ def test_an_input_whose_variance_no_float_holds_is_refused(weights: tuple[float,
 def test_a_step_size_whose_square_no_float_holds_is_refused(step_size: float) -> None:
     with pytest.raises(UsageError, match="not between 1e-100 and 1e100"):
         parametrize(np.array([-1 + 1j]), "s4", "zoh", step_size)
+
+
+def test_a_state_that_receives_nothing_is_zero_even_where_others_diverge() -> None:
+    """A GRU's gate that is shut so far that 1 - λ is 0 in a float."""
+    moment = moments(np.array([0j, 0j, -1e-3 + 0j]))
+    found = state_second_moment(moment, np.array([-np.inf, 0, 400], complex))
+    assert found.tolist() == [0, np.inf, np.inf]
