@@ -237,7 +237,8 @@ def _zero_order_hold(
     with np.errstate(divide="ignore"):  # log γ = -inf at λ = 0
         log_gain = np.log(to_one / -log_eigenvalues) + np.log(step_size)
     weight = -_eigenvalue(log_eigenvalues) / to_one  # λ / (λ-1)
-    real_share = 1 / (1 + 1j * (log_eigenvalues.imag / log_eigenvalues.real))  # Re A / A
+    with np.errstate(over="ignore"):
+        real_share = 1 / (1 + 1j * (log_eigenvalues.imag / log_eigenvalues.real))  # Re A / A
     return log_gain, {
         "log_dt": weight * log,
         "log_A_real": weight * log.real - real_share,
