@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from memcurse_cli.diagnosis.hessian import unknown_projections
+from memcurse_cli.diagnosis.hessian import TOO_LONG, unknown_projections
 from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
@@ -17,6 +17,7 @@ LARGEST = 512  # units; its Hessian has an order of 262,144
 BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
 PRODUCTS = 30  # with H, until its largest eigenvalue has converged
 PRODUCTS_OF_TEN = 70  # until ten have
+MOST_OPERATIONS = 1e14  # that anyone may wait for: a sum over pairs of steps takes (n T)²
 STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 
 
@@ -88,6 +89,8 @@ def dense_hessian_reason(recurrence: Recurrence, settings: Settings) -> str | No
         return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
     if recurrence.size > LARGEST:
         return f"its order of {recurrence.size}² is beyond the {LARGEST}² that it is taken up to"
+    if settings.horizon is not None and (recurrence.size * settings.horizon) ** 2 > MOST_OPERATIONS:
+        return TOO_LONG.format(settings.horizon)
     return None
 
 

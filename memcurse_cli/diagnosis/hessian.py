@@ -12,8 +12,10 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.theory.diagonality import DiagonalityTally
 from memcurse_cli.theory.hessian import LayerHessian
+from memcurse_cli.theory.pair_moments import MOST_LAGS, lags_within
 
 LARGEST_BLOCK = 6000  # parameters in a block that is formed: 288 MB
+TOO_LONG = "{:,} steps are too many to sum with a memory this long"
 
 
 def summarise_hessian(
@@ -97,4 +99,8 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
         return unknown_projections(recurrence)
     if settings.horizon is None and bool(np.any(recurrence.log_eigenvalues.real >= 0)):
         return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
+    if settings.horizon is not None:
+        logs, inputs = recurrence.log_eigenvalues, settings.autocorrelation
+        if lags_within(logs, inputs, settings.horizon) > MOST_LAGS:
+            return TOO_LONG.format(settings.horizon)
     return None

@@ -18,6 +18,7 @@ Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
 CHUNK = 2**20  # impulse-response samples held at once
+MOST_LAGS = 2**21  # beyond which a sum over lags takes minutes
 
 
 class PairMoments(NamedTuple):
@@ -67,6 +68,17 @@ def stationary_pairs(
         ):
             table += weight * part
     return tables
+
+
+def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int) -> int:
+    """About how many lags `finite_pairs` sums: at most T, fewer where every response dies out."""
+    longest = max(rho for weight, rho in autocorrelation if weight > 0)
+    slowest = float(np.max(log_eigenvalues.real, initial=-np.inf))
+    slowest = max(slowest, np.log(longest) if longest > 0 else -np.inf)
+    if slowest >= 0:
+        return horizon
+    # Twice the decay of λ^k alone, as k λ^(k-1) falls later.
+    return min(horizon, int(min(2 * np.log(NEGLIGIBLE) / slowest, float(horizon))) + 1)
 
 
 def finite_pairs(

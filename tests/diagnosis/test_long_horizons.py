@@ -1,0 +1,47 @@
+"""Horizons that no sum over steps comes to the end of: a reason instead of a wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcurse_cli
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.pair_moments import lags_within
+
+HORIZON = 10**9
+
+
+def lru(nu: float) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    parts = {name: random.normal(size=(2, 3)) for name in ("B_re", "B_im")}
+    parts |= {name: random.normal(size=(2, 2)) for name in ("C_re", "C_im")}
+    each = {"nu_log": np.full(2, nu), "theta_log": np.zeros(2), "gamma_log": np.zeros(2)}
+    return {**each, **parts, "D": np.ones(3)}
+
+
+def test_a_memory_that_outlasts_the_sum() -> None:
+    (layer,) = memcurse_cli.inspect(lru(-20.0), horizon=HORIZON).layers
+    assert layer.hessian is None
+    assert layer.hessian_reason == "1,000,000,000 steps are too many to sum with a memory this long"
+    assert layer.state.second_moment.max is not None
+
+
+def test_a_short_memory_is_summed_at_any_horizon() -> None:
+    (layer,) = memcurse_cli.inspect(lru(-3.0), horizon=HORIZON).layers
+    assert layer.hessian is not None
+
+
+def test_a_dense_matrix() -> None:
+    matrix = {"A": np.eye(3), "B": np.ones((3, 2)), "C": np.ones((2, 3)), "D": np.zeros((2, 2))}
+    (layer,) = memcurse_cli.inspect(matrix, horizon=HORIZON).layers
+    assert layer.hessian is None
+    assert "steps are too many" in str(layer.hessian_reason)
+
+
+@pytest.mark.parametrize(
+    ("decay", "rho", "lags"), [(0.1, 0.0, 1000), (0.1, 1.0, HORIZON), (0.0, 0.0, HORIZON)]
+)
+def test_the_slowest_of_state_and_input_says_how_long(decay: float, rho: float, lags: int) -> None:
+    found = lags_within(np.array([complex(-decay, 1)]), Autocorrelation.from_rho(rho), HORIZON)
+    assert found == pytest.approx(lags, rel=0.1)
