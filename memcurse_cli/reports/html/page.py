@@ -1,0 +1,85 @@
+"""One self-contained HTML file from a template: text and tables first, charts drawn by a script.
+
+Everything that comes from a checkpoint goes through Jinja's escaping or into JSON without ``<``,
+so that no name can break out of where it stands. The file loads nothing: a content security
+policy forbids it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
+
+from memcurse_cli.reports.console import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render(template: str, *, charts: object, document: object, **values: Any) -> str:
+    """The page of a template.
+
+    Args:
+        template: its file in ``assets``, which extends ``base.html``.
+        charts: what the script draws.
+        document: the JSON that the page holds for machines.
+        values: what the template shows.
+    """
+    style, script = _asset("style.css"), _asset("script.js")
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=style,
+            script=script,
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+            charts=_json(charts),
+            document=_json(document),
+            **values,
+        )
+    )
+
+
+def _json(value: object) -> str:
+    """JSON that can stand inside a script element: no ``<`` ends it early."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _hash(text: str) -> str:
+    """What the content security policy calls an inline style or script by."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _asset(name: str) -> str:
+    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+
+
+def _sentence(text: str) -> Markup:
+    """A sentence of the diagnosis: escaped, its first letter large, `code` set off."""
+    large = text[:1].upper() + text[1:]
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(visible(large)))))
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FunctionLoader(_asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["clean"] = visible
+    environment.filters["sentence"] = _sentence
+    return environment
