@@ -176,7 +176,7 @@ def test_the_scale_of_b_and_of_the_input_cancels_from_kappa(
                 ):
                     parts = uncoupled.relative_sensitivity if unit == 1 else uncoupled.sensitivity
                     error = np.abs(relative / unit - wanted)
-                    subnormal = 1e-300 / unit
+                    subnormal = 1e-300 / min(squared, 1.0)
                     assert np.all(error <= 1e-12 * wanted + 1e-14 * parts + subnormal)
 
 
