@@ -31,7 +31,7 @@ from memcurse_cli.errors import UsageError
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.report import Report
 
-FORMATS = ("terminal", "json")
+FORMATS = ("terminal", "json", "html")
 
 
 def compare(
@@ -51,9 +51,16 @@ def compare(
     layer: LayerOption = None,
     assume: AssumeOption = None,
     device: DeviceOption = "auto",
+    values: Annotated[
+        bool, typer.Option("--values", help="Put every pair of eigenvalues into the JSON.")
+    ] = False,
     output_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="terminal|json", help="What to print."),
+        typer.Option(
+            "--format",
+            metavar="terminal|json|html",
+            help="What to print; html is one file with charts, for a browser.",
+        ),
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
@@ -107,7 +114,13 @@ def compare(
             )
         return reports[0]
 
-    made = compare_reports(read(before), read(after))
+    drawn = chosen == "html"
+    made = compare_reports(read(before), read(after), values=values or drawn)
+    if drawn:
+        from memcurse_cli.reports.html.comparison import to_html
+
+        emit(to_html(made), output)
+        return
     if chosen == "json":
         from memcurse_cli.reports.comparison_json import to_text as as_text
 

@@ -90,6 +90,7 @@ class SpectrumMove:
         left_unit_disk: how many went from |λ| < 1 to |λ| ≥ 1.
         entered_unit_disk: how many came the other way.
         largest_angle_change: the largest change of |arg λ| in radians.
+        pairs: (re, im) before and after of every matched eigenvalue, if asked for.
     """
 
     method: Method
@@ -104,6 +105,7 @@ class SpectrumMove:
     left_unit_disk: int
     entered_unit_disk: int
     largest_angle_change: float
+    pairs: tuple[tuple[float, float, float, float], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -173,8 +175,14 @@ class Comparison:
     only_after: tuple[str, ...]
 
 
-def compare(before: Report, after: Report) -> Comparison:
-    """What changed from one report to another; neither is changed."""
+def compare(before: Report, after: Report, *, values: bool = False) -> Comparison:
+    """What changed from one report to another; neither is changed.
+
+    Args:
+        before: the first.
+        after: the second.
+        values: keep every matched pair of eigenvalues.
+    """
     pairs = match_layers(before.layers, after.layers)
     ours, theirs = {one for one, _, _ in pairs}, {other for _, other, _ in pairs}
     return Comparison(
@@ -186,15 +194,18 @@ def compare(before: Report, after: Report) -> Comparison:
         verdict=before.verdict,
         verdict_after=after.verdict,
         layers=tuple(
-            _layer(before.layers[one], after.layers[other], how) for one, other, how in pairs
+            _layer(before.layers[one], after.layers[other], how, values=values)
+            for one, other, how in pairs
         ),
         only_before=tuple(one.name for i, one in enumerate(before.layers) if i not in ours),
         only_after=tuple(one.name for i, one in enumerate(after.layers) if i not in theirs),
     )
 
 
-def _layer(before: LayerReport, after: LayerReport, how: MatchedBy) -> LayerComparison:
-    spectrum, reason = _spectrum(before.eigenvalues, after.eigenvalues)
+def _layer(
+    before: LayerReport, after: LayerReport, how: MatchedBy, *, values: bool
+) -> LayerComparison:
+    spectrum, reason = _spectrum(before.eigenvalues, after.eigenvalues, values=values)
     return LayerComparison(
         name=before.name,
         name_after=after.name,
@@ -260,7 +271,7 @@ def _hessian(before: LayerReport, after: LayerReport) -> HessianComparison | Non
 
 
 def _spectrum(
-    before: EigenvalueSummary, after: EigenvalueSummary
+    before: EigenvalueSummary, after: EigenvalueSummary, *, values: bool
 ) -> tuple[SpectrumMove | None, str | None]:
     if before.values is None or after.values is None:
         return None, "a report lacks its eigenvalues; memcurse inspect --json --values writes them"
@@ -295,6 +306,12 @@ def _spectrum(
             left_unit_disk=int(np.sum(stable & ~stable_after)),
             entered_unit_disk=int(np.sum(~stable & stable_after)),
             largest_angle_change=float(np.max(angle)),
+            pairs=tuple(
+                (one.real, one.imag, other.real, other.imag)
+                for one, other in zip(start.tolist(), end.tolist(), strict=True)
+            )
+            if values
+            else None,
         ),
         None,
     )

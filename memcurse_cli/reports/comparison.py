@@ -40,6 +40,7 @@ ASSUMED: dict[str, Callable[[InputAssumption], str]] = {
     ),
 }
 HOW = {
+    "name": "the names are the same",
     "prefix": "the names differ by a prefix",
     "sizes": "family and sizes are the same",
     "alone": "no other layer is left",
@@ -69,7 +70,7 @@ class Page:
             said = screen.shorten(screen.clean(path), max(screen.width - 20, 12))
             line = Text(said, NAME).append(f": {verdict}", VERDICT_STYLES[verdict])
             yield from paragraph(screen, line, gutter=[(word, TITLE)])
-        for said in _assumed(made.input, made.input_after):
+        for said in assumed_differently(made.input, made.input_after):
             note = screen.sentence(said)
             yield from paragraph(screen, note, gutter=[("note", VERDICT_STYLES["watch"])])
         for layer in made.layers:
@@ -81,7 +82,7 @@ class Page:
                 yield from paragraph(screen, screen.sentence(f"Only {word}: {', '.join(names)}."))
 
 
-def _assumed(before: InputAssumption, after: InputAssumption) -> Iterator[str]:
+def assumed_differently(before: InputAssumption, after: InputAssumption) -> Iterator[str]:
     """What the reports assume differently, which alone makes their figures differ."""
     for word, describe in ASSUMED.items():
         ours, theirs = describe(before), describe(after)
@@ -98,7 +99,7 @@ def _layer(screen: Screen, layer: LayerComparison) -> Iterator[Text]:
             Cell(before),
             Cell(after),
         ]
-        for index, (figure, before, after) in enumerate(_figures(layer))
+        for index, (figure, before, after) in enumerate(figures(layer))
     ]
     yield from draw(screen, FIGURES, rows).lines
     said = []
@@ -111,7 +112,7 @@ def _layer(screen: Screen, layer: LayerComparison) -> Iterator[Text]:
     yield from paragraph(screen, screen.sentence(" ".join(said)))
 
 
-def _figures(layer: LayerComparison) -> Iterator[tuple[str, str, str]]:
+def figures(layer: LayerComparison) -> Iterator[tuple[str, str, str]]:
     """The figures of a layer that stand in the table, as text."""
     yield "verdict", layer.verdict, layer.verdict_after
     if layer.family != layer.family_after:

@@ -16,10 +16,15 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 from memcurse_cli.diagnosis.report import SCHEMA, InputAssumption, LayerReport, Report
-from memcurse_cli.diagnosis.report_figures import EigenvalueSummary
 from memcurse_cli.errors import MemcurseError, UsageError
 
 Part = TypeVar("Part")
+
+ONLY_IF_ASKED_FOR = {
+    "EigenvalueSummary": ("values", "relative_sensitivities"),
+    "SpectrumMove": ("pairs",),
+}
+"""Fields, by their class, that are left out of the document instead of written as null."""
 
 
 def to_json(report: Report, *, values: bool = True) -> dict[str, Any]:
@@ -102,10 +107,9 @@ def encode(value: Any) -> Any:
             fields["autocorrelation"] = [
                 {"weight": weight, "rho": rho} for weight, rho in value.autocorrelation
             ]
-        if isinstance(value, EigenvalueSummary):
-            for name in ("values", "relative_sensitivities"):
-                if fields[name] is None:
-                    del fields[name]
+        for name in ONLY_IF_ASKED_FOR.get(type(value).__name__, ()):
+            if fields[name] is None:
+                del fields[name]
         return fields
     if isinstance(value, tuple):
         return [encode(element) for element in value]

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from memcurse_cli.reports.document_shapes import Component
 from memcurse_cli.reports.documents import Document
+from memcurse_cli.reports.json_report import ONLY_IF_ASKED_FOR
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -23,12 +24,6 @@ Schema = dict[str, Any]
 
 PAIRS_AS_COMPONENTS = {("InputAssumption", "autocorrelation")}
 """(weight, ρ) pairs that are written as objects with these names."""
-
-OMITTED_WHERE_NONE = {
-    ("EigenvalueSummary", "values"),
-    ("EigenvalueSummary", "relative_sensitivities"),
-}
-"""Fields that are left out of the document instead of written as null."""
 
 NOT_WRITTEN = {("LayerHessianReport", "picture")}
 """Fields that are never part of a document."""
@@ -87,7 +82,7 @@ def _object(kind: Any, definitions: dict[str, Schema], *, closed: bool) -> Schem
             found = {**found, "description": descriptions[field.name]}
         properties[field.name] = found
         default = (field.default, field.default_factory) != (dataclasses.MISSING,) * 2
-        if not default and place not in OMITTED_WHERE_NONE:
+        if not default and field.name not in ONLY_IF_ASKED_FOR.get(kind.__name__, ()):
             required.append(field.name)
     schema: Schema = {
         "type": "object",

@@ -119,6 +119,33 @@
     }));
   };
 
+  const drawMoves = (host, layer) => {
+    const moves = layer.moves.map(([re, im, reAfter, imAfter]) => (
+      { before: described([re, im]), after: described([reAfter, imAfter]) }
+    ));
+    const moduli = moves.flatMap(({ before, after }) => [before.modulus, after.modulus]);
+    const reach = 1.08 * Math.max(1, ...moduli);
+    const scale = (SIZE / 2 - 8) / reach, middle = SIZE / 2;
+    const svg = figure(
+      host,
+      `How the eigenvalues of ${layer.name} moved. Arrow keys walk through them by memory.`,
+      `Eigenvalues from before (rings) to after (dots)${layer.count > moves.length
+        ? `, ${moves.length} of ${layer.count.toLocaleString("en")}` : ""}`,
+    );
+    element("line", { x1: 0, x2: SIZE, y1: middle, y2: middle, class: "grid" }, svg);
+    element("line", { x1: middle, x2: middle, y1: 0, y2: SIZE, class: "grid" }, svg);
+    element("circle", { cx: middle, cy: middle, r: scale, class: "axis" }, svg);
+    const place = ({ re, im }) => [middle + scale * re, middle - scale * im];
+    interactive(svg, moves.map(({ before, after }) => {
+      const [x1, y1] = place(before), [x, y] = place(after);
+      element("line", { x1, y1, x2: x, y2: y, class: "move" }, svg);
+      element("circle", { cx: x1, cy: y1, r: 3, class: "ring" }, svg);
+      element("circle", { cx: x, cy: y, r: 3, class: after.modulus < 1 ? "dot" : "dot out" }, svg);
+      const rows = before.text.split("\n").slice(0, 3), rowsAfter = after.text.split("\n");
+      return { x, y, text: rows.map((row, i) => `${row} → ${rowsAfter[i].split(" = ")[1]}`).join("\n") };
+    }));
+  };
+
   const drawSensitivity = (host, layer, points, curves) => {
     const shown = points.filter((point) => point.constant !== null && point.kappa > 0);
     const lines = curves.filter((curve) => curve.points.length);
@@ -217,6 +244,10 @@
     if (!place.open || host.childElementCount) return;
     const report = charts[Number(place.dataset.report)];
     const layer = report.layers[Number(place.dataset.layer)];
+    if (layer.moves) {
+      drawMoves(host, layer);
+      return;
+    }
     const points = layer.points.map(described);
     if (points.length) {
       drawDisk(host, layer, points);

@@ -1,0 +1,127 @@
+"""The page of a comparison: where every eigenvalue went, and the figures before and after."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from memcurse_cli.diagnosis.comparison import Change, Comparison, LayerComparison, SpectrumMove
+from memcurse_cli.reports.comparison import HOW, assumed_differently, figures, spectrum_words
+from memcurse_cli.reports.comparison_json import to_json
+from memcurse_cli.reports.html.page import render
+from memcurse_cli.reports.html.tables import Cell
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number
+
+MOVES_PER_LAYER = 512
+MOVES_IN_ALL = 20_000
+
+COLUMNS = (
+    "layer",
+    "verdict",
+    "τ max before",
+    "τ max after",
+    "outward",
+    "inward",
+    "worst step before",
+    "worst step after",
+    "usable lr after",
+)
+FIGURES = ("figure", "before", "after")
+
+
+@dataclass(frozen=True)
+class LayerView:
+    """A layer's part of the page."""
+
+    made: LayerComparison
+    index: int
+    words: str
+    figures: tuple[dict[str, Any], ...]
+
+
+def to_html(comparison: Comparison) -> str:
+    """The page of a comparison that was made with its pairs of eigenvalues."""
+    layers = comparison.layers
+    share = max(16, min(MOVES_PER_LAYER, MOVES_IN_ALL // max(1, len(layers))))
+    alone = (("before", comparison.only_before), ("after", comparison.only_after))
+    return render(
+        "comparison.html",
+        made=comparison,
+        assumed=tuple(assumed_differently(comparison.input, comparison.input_after)),
+        columns=COLUMNS,
+        rows=tuple(
+            {"cells": _row(layer), "href": f"l{index}"} for index, layer in enumerate(layers)
+        ),
+        alone=tuple((word, names) for word, names in alone if names),
+        figure_columns=FIGURES,
+        layers=tuple(_view(layer, index) for index, layer in enumerate(layers)),
+        charts=[{"curves": [], "layers": [_chart(layer, share) for layer in layers]}],
+        document=to_json(comparison, values=False),
+    )
+
+
+def _view(layer: LayerComparison, index: int) -> LayerView:
+    words = [f"Matched with {layer.name_after}: {HOW[layer.matched_by]}."]
+    if layer.spectrum is None:
+        words.append(f"How eigenvalues moved is not known: {layer.spectrum_reason}.")
+    else:
+        words.extend(spectrum_words(layer.spectrum))
+    rows = tuple(
+        {"cells": tuple(Cell(text, text) for text in row), "href": ""} for row in figures(layer)
+    )
+    return LayerView(layer, index, " ".join(words), rows)
+
+
+def _row(layer: LayerComparison) -> tuple[Cell, ...]:
+    before, after = (
+        max(
+            (_value(change, after=after) for change in (g.step_effect for g in layer.parameters)),
+            key=lambda cell: cell.key,
+            default=Cell(ABSENT, -math.inf),
+        )
+        for after in (False, True)
+    )
+    return (
+        Cell(layer.name, layer.name),
+        Cell(layer.verdict_after, layer.verdict_after),
+        _value(layer.time_constant, after=False),
+        _value(layer.time_constant, after=True),
+        _moved(layer.spectrum, "outward"),
+        _moved(layer.spectrum, "inward"),
+        before,
+        after,
+        _value(layer.usable_rate, after=True),
+    )
+
+
+def _value(change: Change, *, after: bool) -> Cell:
+    value = change.after if after else change.before
+    divergent = change.divergent_after if after else change.divergent_before
+    if value is not None:
+        return Cell(number(value), value)
+    return Cell(DIVERGENT, math.inf) if divergent else Cell(ABSENT, -math.inf)
+
+
+def _moved(move: SpectrumMove | None, field: str) -> Cell:
+    if move is None:
+        return Cell(ABSENT, -math.inf)
+    moved: int = getattr(move, field)
+    return Cell(f"{moved:,}", moved)
+
+
+def _chart(layer: LayerComparison, most: int) -> dict[str, Any]:
+    """[re, im, re, im] of the pairs, or of an even sample of them by |λ| after."""
+    if layer.spectrum is None or layer.spectrum.pairs is None:
+        return {"name": layer.name, "count": 0, "points": []}
+    pairs = np.asarray(layer.spectrum.pairs)
+    order = np.argsort(np.hypot(pairs[:, 2], pairs[:, 3]), kind="stable")
+    if len(order) > most:
+        order = order[np.round(np.linspace(0, len(order) - 1, most)).astype(np.intp)]
+    return {
+        "name": layer.name,
+        "count": len(pairs),
+        "moves": [[float(f"{value:.7g}") for value in pairs[index]] for index in order],
+    }
