@@ -26,6 +26,7 @@ CONTROL = Assumption(
     meaning="α of UnICORNN, the stiffness that every oscillator has beside its own weight",
 )
 RECURRENT, TIME = "weight_hh", "c_"
+_LINEARISED = "the tanh is taken with slope 1; where it is flatter the oscillation is slower"
 
 
 class UnICORNN:
@@ -85,7 +86,7 @@ class UnICORNN:
                 _group(store, match, RECURRENT, weight, slope, squared),
                 _group(store, match, TIME, time, slope, 2 * turn * sigmoid(-time)),
             ),
-            assumptions=tuple(assumed.sentences),
+            assumptions=(*assumed.sentences, _LINEARISED),
             unitary=bool(np.all((turn > 0) & (turn < 4))),
         )
 
