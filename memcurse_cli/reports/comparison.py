@@ -118,20 +118,18 @@ def figures(layer: LayerComparison) -> Iterator[tuple[str, str, str]]:
     if layer.family != layer.family_after:
         yield "family", layer.family, layer.family_after
     yield "τ max", *_both(layer.time_constant)
-    yield "|λ| ≥ 1", f"{layer.unstable.before:,.0f}", f"{layer.unstable.after:,.0f}"
+    yield "|λ| ≥ 1", *_both(layer.unstable, "{:,.0f}".format)
     yield "usable lr", *_both(layer.usable_rate)
     for group in layer.parameters:
         yield f"κ {group.name}", *_both(group.relative_sensitivity)
-        yield f"step {group.name}", *_both(group.step_effect, percentage=True)
+        yield f"step {group.name}", *_both(group.step_effect, percent)
     if layer.hessian is not None:
         yield "diagonality", *_both(layer.hessian.diagonality)
         yield "sharpness", *_both(layer.hessian.sharpness)
         yield "Adam residual", *_both(layer.hessian.adam_residual)
 
 
-def _both(change: Change, *, percentage: bool = False) -> tuple[str, str]:
-    write = percent if percentage else number
-
+def _both(change: Change, write: Callable[[float], str] = number) -> tuple[str, str]:
     def said(value: float | None, divergent: bool) -> str:
         return write(value) if value is not None else DIVERGENT if divergent else ABSENT
 

@@ -24,7 +24,7 @@ SAMPLE = SAMPLES / "lru.safetensors"
 CURSED = SAMPLES / "dense_linear_rnn.safetensors"
 NOISE = "noise.csv"
 CALLS: dict[str, list[tuple[str | Path, ...]]] = {
-    "inspect": [(SAMPLE,), (SAMPLE, "--json")],
+    "inspect": [(SAMPLE,), (SAMPLE, "--json"), (SAMPLE, "--format", "html")],
     "predict": [("--rho", "0.5"), ("--plot",)],
     "check": [
         (CURSED, "--exit-zero"),
@@ -32,7 +32,11 @@ CALLS: dict[str, list[tuple[str | Path, ...]]] = {
         (CURSED, "--exit-zero", "--format", "sarif"),
         (CURSED, "--exit-zero", "--format", "junit"),
     ],
-    "compare": [(SAMPLE, CURSED), (SAMPLE, SAMPLE, "--json")],
+    "compare": [
+        (SAMPLE, CURSED),
+        (SAMPLE, SAMPLE, "--json"),
+        (SAMPLE, CURSED, "--format", "html"),
+    ],
     "track": [
         (SAMPLES / "run", "--no-cache", "--jobs", "1"),
         (SAMPLES / "run", "--no-cache", "--jobs", "1", "--format", "csv"),

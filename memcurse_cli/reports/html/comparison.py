@@ -115,8 +115,8 @@ def _moved(move: SpectrumMove | None, field: str) -> Cell:
 def _chart(layer: LayerComparison, most: int) -> dict[str, Any]:
     """[re, im, re, im] of the pairs, or of an even sample of them by |λ| after."""
     if layer.spectrum is None or layer.spectrum.pairs is None:
-        return {"name": layer.name, "count": 0, "points": []}
-    pairs = np.asarray(layer.spectrum.pairs)
+        return {"name": layer.name, "count": 0, "moves": []}
+    pairs = np.reshape(layer.spectrum.pairs, (-1, 4))
     order = np.argsort(np.hypot(pairs[:, 2], pairs[:, 3]), kind="stable")
     if len(order) > most:
         order = order[np.round(np.linspace(0, len(order) - 1, most)).astype(np.intp)]

@@ -2,7 +2,7 @@
 
 Everything that comes from a checkpoint goes through Jinja's escaping or into JSON without ``<``,
 so that no name can break out of where it stands. The file loads nothing: a content security
-policy forbids it.
+policy forbids it. It is ASCII, so that no locale can spoil it on its way through a pipe.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def render(template: str, *, charts: object, document: object, **values: Any) ->
         document: the JSON that the page holds for machines.
         values: what the template shows.
     """
-    style, script = _asset("style.css"), _asset("script.js")
-    return (
+    style = _escaped(_asset("style.css"), "\\{:x} ")
+    script = _escaped(_asset("script.js"), "\\u{{{:x}}}")
+    page: str = (
         _environment()
         .get_template(template)
         .render(
@@ -46,6 +47,12 @@ def render(template: str, *, charts: object, document: object, **values: Any) ->
             **values,
         )
     )
+    return page.encode("ascii", "xmlcharrefreplace").decode()
+
+
+def _escaped(text: str, form: str) -> str:
+    """Every character beyond ASCII in the form of the language that the text is in."""
+    return re.sub(r"[^\x00-\x7f]", lambda found: form.format(ord(found[0])), text)
 
 
 def _json(value: object) -> str:
