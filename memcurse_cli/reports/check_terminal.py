@@ -20,6 +20,7 @@ from memcurse_cli.reports.console import (
     TITLE,
     VERDICT_STYLES,
     Screen,
+    capitalised,
     text_for,
     text_for_file,
 )
@@ -49,7 +50,7 @@ class Page:
         said = summary(self.check)
         yield from paragraph(
             screen,
-            screen.sentence(said[:1].upper() + said[1:] + ".", TITLE),
+            screen.sentence(f"{capitalised(said)}.", TITLE),
             gutter=[(word, style)],
         )
 

@@ -147,6 +147,12 @@ class Screen:
         return f"{head}{self.glyphs.ellipsis}{tail}"
 
 
+def capitalised(text: str) -> str:
+    """A sentence with a large first letter, unless it starts with a symbol or a name: λ, l0."""
+    word = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if word.isascii() and word.isalpha() else text
+
+
 def visible(text: str) -> str:
     r"""Text in which whatever does not print stands as its escape, e.g. ``\x1b``.
 

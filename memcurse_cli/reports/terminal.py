@@ -20,6 +20,7 @@ from memcurse_cli.reports.console import (
     TITLE,
     VERDICT_STYLES,
     Screen,
+    capitalised,
     text_for,
     text_for_file,
 )
@@ -195,7 +196,7 @@ def _rule(screen: Screen) -> Text:
 
 
 def _closing(screen: Screen, report: Report) -> Iterator[Text]:
-    sentence = report.sentence[:1].upper() + report.sentence[1:]
+    sentence = capitalised(report.sentence)
     if sentence and not sentence.endswith("."):
         sentence += "."
     yield from paragraph(

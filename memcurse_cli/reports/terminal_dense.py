@@ -23,7 +23,7 @@ def structure_lines(
     scored = [
         (layer, layer.dense.structure)
         for layer in layers
-        if layer.dense is not None and _says_something(layer.dense.structure)
+        if layer.dense is not None and says_something(layer.dense.structure)
     ]
     taken = [(layer, structure) for layer, structure in scored if structure is not None]
     if not taken:
@@ -34,8 +34,8 @@ def structure_lines(
         taken = sorted(taken, key=lambda pair: -_worst_condition(pair[1]))[:SHOWN]
 
     def table(names: Names) -> Drawn:
-        rows = [_row(names[layer.name], structure) for layer, structure in taken]
-        return draw(screen, _COLUMNS, rows)
+        rows = [structure_row(names[layer.name], structure) for layer, structure in taken]
+        return draw(screen, STRUCTURE_COLUMNS, rows)
 
     drawn, names = fitting(layers, [table])
     yield from drawn.lines
@@ -43,7 +43,7 @@ def structure_lines(
     yield from legend(screen, drawn, names, note=note)
 
 
-_COLUMNS = [
+STRUCTURE_COLUMNS = [
     Column("", align="left"),
     Column("layer", align="left", shrinks=True),
     Column(
@@ -69,7 +69,8 @@ _COLUMNS = [
 ]
 
 
-def _says_something(structure: DenseStructure | None) -> bool:
+def says_something(structure: DenseStructure | None) -> bool:
+    """Whether a dense matrix has a figure beyond its eigenvalues."""
     return structure is not None and (
         structure.eigenvalue_part is not None
         or structure.transient_growth is not None
@@ -82,7 +83,8 @@ def _worst_condition(structure: DenseStructure) -> float:
     return float("inf") if worst is None else worst
 
 
-def _row(name: str, structure: DenseStructure) -> list[Cell]:
+def structure_row(name: str, structure: DenseStructure) -> list[Cell]:
+    """The parts of the sensitivity, the eigenvalue conditions and the transient of one matrix."""
     parts = (structure.eigenvalue_part, structure.eigenvector_part, structure.cross_part)
     condition, step = structure.eigenvalue_condition, structure.transient_step
     return [

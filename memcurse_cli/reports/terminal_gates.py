@@ -31,15 +31,15 @@ def gate_lines(
     if shown:
 
         def table(names: Names) -> Drawn:
-            rows = [_row(names[layer.name], gates) for layer, gates in shown]
-            return draw(screen, _COLUMNS, rows)
+            rows = [gate_row(names[layer.name], gates) for layer, gates in shown]
+            return draw(screen, GATE_COLUMNS, rows)
 
         drawn, names = fitting(layers, [table])
         yield from drawn.lines
         hidden = len(taken) - len(shown)
         note = f"{count(hidden, 'more layer')} that move less: --all." if hidden else ""
         yield from legend(screen, drawn, names, note=note)
-        yield from paragraph(screen, screen.sentence(_assumed(taken), LABEL))
+        yield from paragraph(screen, screen.sentence(gates_assume(taken), LABEL))
     missing: dict[str, list[str]] = {}
     for layer, gates in asked:
         if gates.reason is not None:
@@ -49,7 +49,7 @@ def gate_lines(
         yield from paragraph(screen, screen.sentence(f"{whose} left out: {reason}.", LABEL))
 
 
-_COLUMNS = [
+GATE_COLUMNS = [
     Column("", align="left"),
     Column("layer", align="left", shrinks=True),
     Column("σ_z", meaning="σ_z: of the gates' pre-activations, median unit."),
@@ -69,7 +69,8 @@ _COLUMNS = [
 ]
 
 
-def _row(name: str, gates: GateSummary) -> list[Cell]:
+def gate_row(name: str, gates: GateSummary) -> list[Cell]:
+    """One layer's bands of τ, and its E h² and κ over those of gates at their bias."""
     times = [_level(band.time_constant, "p50") for band in gates.bands[:BANDS]]
     times += [ABSENT] * (BANDS - len(times))
     moved = [one.relative_sensitivity for one in gates.parameters]
@@ -115,7 +116,7 @@ def _farthest(figures: Sequence[GateFigure], level: str) -> str:
     return f"×{number(max(ratios, key=lambda ratio: max(ratio, 1 / ratio)), 2)}"
 
 
-def _assumed(taken: Sequence[tuple[LayerReport, GateSummary]]) -> str:
+def gates_assume(taken: Sequence[tuple[LayerReport, GateSummary]]) -> str:
     """What the figures rest on."""
     scale = taken[0][1].input_scale
     seen = " and ".join(dict.fromkeys(gates.sees for _, gates in taken))

@@ -40,9 +40,9 @@ def learning_rate_lines(
         return
 
     def table(names: Names) -> Drawn:
-        rows = [_rate_row(one, names) for one in shown]
+        rows = [rate_row(one, names) for one in shown]
         rest = [REST, ABSENT, ABSENT, setting(assumed.learning_rate), "1.0"]
-        return draw(screen, _RATE_COLUMNS, [*rows, [Cell(""), *map(Cell, rest)]])
+        return draw(screen, RATE_COLUMNS, [*rows, [Cell(""), *map(Cell, rest)]])
 
     drawn, names = fitting(layers, [table])
     yield from drawn.lines
@@ -82,8 +82,8 @@ def adam_lines(
     if shown:
 
         def table(names: Names) -> Drawn:
-            rows = [_adam_row(one, names) for one in shown]
-            columns = list(_ADAM_COLUMNS)
+            rows = [adam_row(one, names) for one in shown]
+            columns = list(ADAM_COLUMNS)
             if len(layers) == 1:
                 del columns[2]
                 for cells in rows:
@@ -95,11 +95,11 @@ def adam_lines(
         hidden = len(described) - len(shown)
         note = f"{count(hidden, 'more tensor')}: --all." if hidden else ""
         yield from legend(screen, drawn, names, note=note)
-    for words in dict.fromkeys(_adam_notes([group for group, _ in groups], optimizer)):
+    for words in dict.fromkeys(adam_notes([group for group, _ in groups], optimizer)):
         yield from paragraph(screen, screen.sentence(words, LABEL))
 
 
-_RATE_COLUMNS = [
+RATE_COLUMNS = [
     Column("", align="left"),
     Column("group", align="left", shrinks=True),
     Column("tensor", align="left", shrinks=True, leaves=2),
@@ -108,7 +108,7 @@ _RATE_COLUMNS = [
     Column("of lr", leaves=1),
 ]
 
-_ADAM_COLUMNS = [
+ADAM_COLUMNS = [
     Column("", align="left"),
     Column("parameter", align="left", shrinks=True),
     Column("layer", align="left", shrinks=True, leaves=3),
@@ -149,7 +149,8 @@ def _order(rate: GroupRate) -> float:
     return rate.stable_lr
 
 
-def _rate_row(one: Rate, names: Names) -> list[Cell]:
+def rate_row(one: Rate, names: Names) -> list[Cell]:
+    """What one group bears, and the rate to give it."""
     rate, layer, layers = one
     stable, lowered, relative = rate.stable_lr, rate.learning_rate, rate.relative
     return [
@@ -198,7 +199,8 @@ def _left(group: AdamGroup) -> float:
     return -1.0 if left is None else left
 
 
-def _adam_row(one: Stepped, names: Names) -> list[Cell]:
+def adam_row(one: Stepped, names: Names) -> list[Cell]:
+    """Adam's effective steps on one tensor, and what of κ and of H they make up for."""
     group, layer, layers = one
     steps = group.effective_step
     levels = (None, None, None) if steps is None else (steps.p10, steps.p50, steps.p90)
@@ -221,7 +223,7 @@ def _adam_row(one: Stepped, names: Names) -> list[Cell]:
     ]
 
 
-def _adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iterator[str]:
+def adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iterator[str]:
     """Where the numbers are from, and which are not there."""
     taken = [group for group in groups if group.effective_step is not None]
     steps = {group.step for group in taken}

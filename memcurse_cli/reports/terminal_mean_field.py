@@ -37,13 +37,19 @@ def mean_field_lines(
         shown = sorted(taken, key=lambda pair: -_growth(pair[1]))[:SHOWN]
 
     known = any(point.mean_squared_singular_value is not None for _, point in shown)
-    columns = [column for column in _COLUMNS if known or column.heading != SINGULAR_VALUES]
+    columns = [
+        column for column in MEAN_FIELD_COLUMNS if known or column.heading != SINGULAR_VALUES
+    ]
 
     def table(names: Names) -> Drawn:
         rows = [
-            [cell for cell, column in zip(row, _COLUMNS, strict=True) if column in columns]
+            [
+                cell
+                for cell, column in zip(row, MEAN_FIELD_COLUMNS, strict=True)
+                if column in columns
+            ]
             for layer, point in shown
-            for row in _rows(names[layer.name], point)
+            for row in mean_field_rows(names[layer.name], point)
         ]
         return draw(screen, columns, rows)
 
@@ -52,7 +58,7 @@ def mean_field_lines(
     hidden = len(taken) - len(shown)
     note = f"{count(hidden, 'more layer')} with less: --all." if hidden else ""
     yield from legend(screen, drawn, names, note=note)
-    yield from paragraph(screen, screen.sentence(_assumed(taken[0][1]), LABEL))
+    yield from paragraph(screen, screen.sentence(mean_field_assumes(taken[0][1]), LABEL))
     apart = [layer.name for layer, point in taken if point.agrees is False]
     if apart:
         whose = apart[0] if len(apart) == 1 else count(len(apart), "layer")
@@ -70,7 +76,7 @@ def mean_field_lines(
         yield from paragraph(screen, screen.sentence(f"{whose}: {reason}.", LABEL))
 
 
-_COLUMNS = [
+MEAN_FIELD_COLUMNS = [
     Column("", align="left"),
     Column("layer", align="left", shrinks=True),
     Column("", align="left"),
@@ -91,7 +97,8 @@ _COLUMNS = [
 ]
 
 
-def _rows(name: str, point: GatedOperatingPoint) -> Iterator[list[Cell]]:
+def mean_field_rows(name: str, point: GatedOperatingPoint) -> Iterator[list[Cell]]:
+    """Mean field theory of one layer, and the simulation of it."""
     points = {"mean field": point.predicted, "simulated": point.simulated}
     for source, state in points.items():
         if state is None:
@@ -126,7 +133,8 @@ def _growth(point: GatedOperatingPoint) -> float:
     return states[0].growth if states else 0.0
 
 
-def _assumed(point: GatedOperatingPoint) -> str:
+def mean_field_assumes(point: GatedOperatingPoint) -> str:
+    """What the figures rest on."""
     return (
         "Mean field: many units, the layer's own biases, and independent weights of the layer's "
         "mean and variance that are drawn anew at every step. Simulated: the layer itself. Both "

@@ -33,8 +33,8 @@ def hessian_lines(
         scored = sorted(scored, key=lambda pair: -pair[1].adam_residual)[:SHOWN]
 
     def table(names: Names) -> Drawn:
-        rows = [_hessian_row(names[layer.name], hessian) for layer, hessian in scored]
-        return draw(screen, _HESSIAN_COLUMNS, rows)
+        rows = [hessian_row(names[layer.name], hessian) for layer, hessian in scored]
+        return draw(screen, HESSIAN_COLUMNS, rows)
 
     drawn, names = fitting(layers, [table])
     yield from drawn.lines
@@ -55,8 +55,8 @@ def dense_lines(
         scored = sorted(scored, key=lambda pair: -pair[1].henrici_departure)[:SHOWN]
 
     def table(names: Names) -> Drawn:
-        rows = [_dense_row(names[layer.name], dense) for layer, dense in scored]
-        return draw(screen, _DENSE_COLUMNS, rows)
+        rows = [dense_row(names[layer.name], dense) for layer, dense in scored]
+        return draw(screen, DENSE_COLUMNS, rows)
 
     drawn, names = fitting(layers, [table])
     yield from drawn.lines
@@ -78,11 +78,11 @@ def hidden_lines(
 
     def table(names: Names) -> Drawn:
         rows = [
-            _hidden_row(names[layer.name] if index == 0 else "", spectrum)
+            hidden_row(names[layer.name] if index == 0 else "", spectrum)
             for layer in taken
             for index, spectrum in enumerate(layer.hidden_spectra)
         ]
-        return draw(screen, _HIDDEN_COLUMNS, rows)
+        return draw(screen, HIDDEN_COLUMNS, rows)
 
     drawn, names = fitting(layers, [table])
     yield from drawn.lines
@@ -90,7 +90,7 @@ def hidden_lines(
     yield from legend(screen, drawn, names, note=note)
 
 
-_HESSIAN_COLUMNS = [
+HESSIAN_COLUMNS = [
     Column("", align="left"),
     Column("layer", align="left", shrinks=True),
     Column("N"),
@@ -105,7 +105,7 @@ _HESSIAN_COLUMNS = [
     Column("output", leaves=4, meaning="Output: its change by one step on all N."),
 ]
 
-_DENSE_COLUMNS = [
+DENSE_COLUMNS = [
     Column("", align="left"),
     Column("layer", align="left", shrinks=True),
     Column("κ(P)", meaning="κ(P): condition of the eigenvectors, 1 for a normal matrix."),
@@ -119,7 +119,7 @@ _DENSE_COLUMNS = [
 ]
 
 
-_HIDDEN_COLUMNS = [
+HIDDEN_COLUMNS = [
     Column("", align="left"),
     Column("layer", align="left", shrinks=True),
     Column(
@@ -136,7 +136,8 @@ _HIDDEN_COLUMNS = [
 ]
 
 
-def _hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
+def hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
+    """The scores of one layer's Hessian."""
     rate, output = hessian.max_stable_lr, hessian.output_step_effect
     return [
         Cell(""),
@@ -163,7 +164,8 @@ def _estimate(share: float, error: float) -> str:
     return f"{percent(share)} ± {percent(error, 1)}"
 
 
-def _dense_row(name: str, dense: DenseSummary) -> list[Cell]:
+def dense_row(name: str, dense: DenseSummary) -> list[Cell]:
+    """How far one matrix is from normal."""
     condition = dense.eigenvector_condition
     return [
         Cell(""),
@@ -176,7 +178,8 @@ def _dense_row(name: str, dense: DenseSummary) -> list[Cell]:
     ]
 
 
-def _hidden_row(name: str, spectrum: HiddenSpectrum) -> list[Cell]:
+def hidden_row(name: str, spectrum: HiddenSpectrum) -> list[Cell]:
+    """The spectrum of one hidden matrix."""
     time_constant = ABSENT  # a gate's matrix is no step, so it has no memory of its own
     if spectrum.name == JACOBIAN:
         steps = spectrum.time_constant

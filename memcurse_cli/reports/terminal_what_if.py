@@ -30,8 +30,8 @@ def what_if_lines(
         return
 
     def table(names: Names) -> Drawn:
-        rows = [row for layer in shown for row in _layer_rows(names[layer.name], layer)]
-        columns = list(_COLUMNS)
+        rows = [row for layer in shown for row in what_if_rows(names[layer.name], layer)]
+        columns = list(WHAT_IF_COLUMNS)
         if len(layers) == 1:
             del columns[1]
             for cells in rows:
@@ -43,7 +43,7 @@ def what_if_lines(
     hidden = len(asked) - len(shown)
     note = f"{count(hidden, 'more layer')}: --all." if hidden else ""
     yield from legend(screen, drawn, names, note=note)
-    for words in dict.fromkeys(_notes(shown, names)):
+    for words in dict.fromkeys(what_if_notes(shown, names)):
         yield from paragraph(screen, screen.sentence(words, LABEL))
 
 
@@ -55,7 +55,7 @@ def title(version: WhatIf) -> str:
     return ", ".join(named)
 
 
-_COLUMNS = [
+WHAT_IF_COLUMNS = [
     Column("", align="left"),
     Column("layer", align="left", shrinks=True),
     Column("written as", align="left"),
@@ -68,7 +68,8 @@ _COLUMNS = [
 ]
 
 
-def _layer_rows(name: str, layer: LayerReport) -> Iterator[list[Cell]]:
+def what_if_rows(name: str, layer: LayerReport) -> Iterator[list[Cell]]:
+    """Every parameter group of one layer, as it is and as it would be."""
     yield from _version_rows([name, "now"], layer.parameters, layer.hessian)
     for version in layer.what_if:
         yield from _version_rows(["", title(version)], version.parameters, version.hessian)
@@ -104,7 +105,7 @@ def _version_rows(
         yield [Cell(""), Cell(heads[0], NAME), Cell(heads[1]), *absent, *scores]
 
 
-def _notes(layers: Sequence[LayerReport], names: Names) -> Iterator[str]:
+def what_if_notes(layers: Sequence[LayerReport], names: Names) -> Iterator[str]:
     """What the rewritings assume, and what they cannot hold."""
     versions = [version for layer in layers for version in layer.what_if]
     gains = {version.gain for version in versions}

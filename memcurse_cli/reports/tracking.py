@@ -18,6 +18,7 @@ from memcurse_cli.reports.console import (
     SPECTRUM,
     VERDICT_STYLES,
     Screen,
+    capitalised,
     console_for,
     text_for,
     text_for_file,
@@ -127,7 +128,7 @@ class Page:
             yield from paragraph(screen, screen.sentence(legend))
             yield from paragraph(screen, screen.sentence(_assumed(read[0])))
         for note in tracking.notes:
-            said = screen.sentence(f"{note[:1].upper()}{note[1:]}.")
+            said = screen.sentence(f"{capitalised(note)}.")
             yield from paragraph(screen, said, gutter=[("note", LABEL)])
         for step in tracking.steps:
             if step.error is not None:

@@ -21,6 +21,7 @@ from memcurse_cli.reports.console import visible
 from memcurse_cli.reports.html.charts import POINTS_PER_LAYER
 from memcurse_cli.reports.html.document import to_html
 from memcurse_cli.reports.json_report import from_json, to_json
+from memcurse_cli.reports.terminal import to_text
 
 
 def layers_of(count: int, size: int) -> dict[str, Any]:
@@ -73,6 +74,19 @@ def test_a_name_stays_text(name: str) -> None:
     assert "49" not in re.findall(r"<summary>.*?</summary>", text)[0]
     (charts,) = json.loads(page.scripts["memcurse-charts"])
     assert charts["layers"][0]["name"].startswith(visible(key))
+
+
+def test_every_table_of_the_terminal_is_on_the_page() -> None:
+    random = np.random.default_rng(0)
+    shapes = {"gru.weight_hh_l0": (24, 8), "gru.weight_ih_l0": (24, 5), "gru.bias_hh_l0": 24}
+    shapes |= {"gru.bias_ih_l0": 24, "rnn.weight_hh_l0": (8, 8), "rnn.weight_ih_l0": (8, 1)}
+    state = {name: random.standard_normal(shape) / 4 for name, shape in shapes.items()}
+    report = inspect(state, values=True, spectra=True, input_scale=1.0, rewrite_as=["lru"])
+    titles = set(re.findall(r"<h3>(.*?)</h3>", to_html([report])))
+    printed = set(to_text(report, all_layers=True).splitlines())
+    both = {"What if", "Moving gates", "State at work", "Hidden weights", "Beyond eigenvalues"}
+    assert titles == {"Findings", "Parameters", "Assumed", "Dense matrix"} | both
+    assert both <= printed
 
 
 def test_a_large_layer_is_sampled_from_end_to_end_and_says_so() -> None:

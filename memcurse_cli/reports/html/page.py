@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from memcurse_cli.reports.console import visible
+from memcurse_cli.reports.console import capitalised, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -72,8 +72,8 @@ def _asset(name: str) -> str:
 
 def _sentence(text: str) -> Markup:
     """A sentence of the diagnosis: escaped, its first letter large, `code` set off."""
-    large = text[:1].upper() + text[1:]
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(visible(large)))))
+    said = str(escape(visible(capitalised(text))))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", said))
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 from memcurse_cli.diagnosis.report import Finding, LayerReport, Report
 from memcurse_cli.diagnosis.report_figures import ParameterSummary
 from memcurse_cli.diagnosis.report_quantiles import Quantiles
+from memcurse_cli.reports.html.sections import Section, sections
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, effect, number, setting
 from memcurse_cli.reports.numbers import size as file_size
 from memcurse_cli.reports.ranking import SEVERITIES, VERDICTS, layer_rank, worst_parameter
@@ -47,6 +48,7 @@ class LayerView:
     row: tuple[Cell, ...]
     parameters: tuple[tuple[Cell, ...], ...]
     findings: tuple[Finding, ...]
+    sections: tuple[Section, ...]
     details: tuple[Detail, ...]
 
 
@@ -102,7 +104,9 @@ def view(report: Report) -> ReportView:
         range(len(report.layers)), key=lambda index: layer_rank(report.layers[index]), reverse=True
     )
     return ReportView(
-        report, tuple(_facts(report)), tuple(_layer(report.layers[index], index) for index in order)
+        report,
+        tuple(_facts(report)),
+        tuple(_layer(report, report.layers[index], index) for index in order),
     )
 
 
@@ -116,7 +120,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "memcurse", report.version
 
 
-def _layer(layer: LayerReport, index: int) -> LayerView:
+def _layer(report: Report, layer: LayerReport, index: int) -> LayerView:
     worst = worst_parameter(layer)
     spectrum = layer.eigenvalues
     usable = layer.usable_rate
@@ -138,6 +142,7 @@ def _layer(layer: LayerReport, index: int) -> LayerView:
         row,
         tuple(_parameter(parameter) for parameter in layer.parameters),
         tuple(sorted(layer.findings, key=lambda one: -SEVERITIES.index(one.severity))),
+        tuple(sections(report, layer)),
         tuple(_details(layer, skip=SHOWN_ELSEWHERE)),
     )
 
@@ -175,7 +180,7 @@ def _optional(value: float | None, *, absent: float) -> Cell:
 
 
 def _details(value: Any, *, skip: frozenset[str] | set[str] = frozenset()) -> Iterator[Detail]:
-    """Every other figure of a layer, whatever a later version adds, under its name in the JSON."""
+    """Every further figure of a layer, whatever a later version adds, by its name in the JSON."""
     for field in dataclasses.fields(value):
         if field.name not in skip:
             detail = _detail(field.name.replace("_", " "), getattr(value, field.name))

@@ -172,7 +172,8 @@
     );
     for (let decade = left; decade <= right; decade += 1) {
       element("line", { x1: across(decade), x2: across(decade), y1: 10, y2: SIZE - MARGIN + 0, class: "grid" }, svg);
-      label(svg, across(decade), SIZE - MARGIN + 14, decade < 0 || decade > 4 ? `1e${decade}` : 10 ** decade);
+      const last = decade === right ? "end" : undefined;
+      label(svg, across(decade), SIZE - MARGIN + 14, decade < 0 || decade > 4 ? `1e${decade}` : 10 ** decade, last);
     }
     const stride = Math.ceil((top - bottom) / 8) || 1;
     for (let decade = bottom; decade <= top; decade += stride) {
