@@ -84,7 +84,7 @@ class LazyStore:
         self.format = format
         self.bytes = bytes
         self.transfer: Transfer | None = None
-        self._bytes_read = 0
+        self._bytes_read: dict[str, int] = {}
         self.metadata = {
             printable(key): printable(value, MAX_METADATA_LENGTH, keep="\n\t")
             for key, value in (metadata or {}).items()
@@ -120,8 +120,8 @@ class LazyStore:
 
     @property
     def bytes_read(self) -> int:
-        """The bytes of the elements that were read; of a remote checkpoint, all fetched bytes."""
-        return self._bytes_read if self.transfer is None else self.transfer.size
+        """The bytes of the tensors that were read, each counted once; or all that were fetched."""
+        return sum(self._bytes_read.values()) if self.transfer is None else self.transfer.size
 
     def read(self, name: str) -> NDArray[Any]:
         """The tensor as float64, or complex128 where it is stored complex.
@@ -154,7 +154,7 @@ class LazyStore:
                 where=f"{self.path}: {name}",
                 remedy="use a machine with more memory",
             ) from error
-        self._bytes_read += tensor.spec.bytes
+        self._bytes_read[name] = tensor.spec.bytes
         return array
 
     def entry(self, name: str) -> LazyTensor:

@@ -189,7 +189,7 @@ class CheckpointSummary:
         format: its format's name.
         bytes: its size.
         tensors: how many it holds.
-        bytes_read: how many bytes of it were read.
+        bytes_read: the bytes of the tensors that were read, or all that were fetched.
         notes: what the reader had to say.
     """
 

@@ -229,7 +229,7 @@ def test_weights_are_read_only_where_their_spectra_are_asked_for() -> None:
     assert family.read(store, match, ReadOptions()).hidden is None
     biases = store.bytes_read
     family.read(store, match, ReadOptions(spectra=True))
-    assert store.bytes_read - biases == biases + 8 * 4 * H * (H + INPUTS)
+    assert store.bytes_read - biases == 8 * 4 * H * (H + INPUTS)
 
 
 def test_a_jacobian_that_is_too_large_is_left_out_with_its_reason(
