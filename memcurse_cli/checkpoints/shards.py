@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -14,6 +15,14 @@ from memcurse_cli.checkpoints.training_state import select_flat
 from memcurse_cli.errors import CheckpointError
 
 MAX_SHARDS = 10_000
+
+
+def sibling_shards(path: str) -> str:
+    """What to do about a file whose name says that it is one of several shards; or nothing."""
+    numbered = re.search(r"-\d+-of-0*(\d+)\.\w+$", path)
+    if numbered is None or numbered[1] == "1":
+        return ""
+    return f"it is one of {numbered[1]} shards: give their directory"
 
 
 class Shards:

@@ -112,7 +112,7 @@ def _layers(
     reports: list[LayerHessianReport] = []
     skipped: list[SkippedLayer] = []
     errors: list[TensorError] = []
-    matches = select_layers(detect(store.tensors, family), layers)
+    matches = select_layers(detect(store.tensors, family, path=store.path), layers)
     for index, (reader, match) in enumerate(matches):
         if progress is not None:
             progress(index, len(matches), match.layer)

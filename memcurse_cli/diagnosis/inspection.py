@@ -12,6 +12,7 @@ from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer_state import adam_state, open_optimizer, require_state
+from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
@@ -155,7 +156,7 @@ def _inspect(
 ) -> Report:
     settings = with_stored_horizon(settings, store.metadata)
     settings.check_readout_has_horizon()
-    found = detect(store.tensors, family)
+    found = detect(store.tensors, family, path=store.path)
     matches = select_layers(found, layers)
     reports: list[LayerReport] = []
     skipped: list[SkippedLayer] = []
@@ -231,13 +232,14 @@ def choose_autocorrelation(
 
 def summarise_checkpoint(store: TensorStore) -> CheckpointSummary:
     """The file of a report, once its tensors are read."""
+    others = sibling_shards(store.path)
     return CheckpointSummary(
         path=store.path,
         format=store.format,
         bytes=store.bytes,
         tensors=len(store.tensors),
         bytes_read=store.bytes_read,
-        notes=store.notes,
+        notes=(*store.notes, f"{others} for every layer") if others else store.notes,
     )
 
 

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
 from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.recurrences.family import Assumption, Family, Match
@@ -21,7 +22,11 @@ COMPARED_NAMES = 200
 
 
 def detect(
-    tensors: Mapping[str, TensorSpec], family: str | None = None, layers: Sequence[str] = ()
+    tensors: Mapping[str, TensorSpec],
+    family: str | None = None,
+    layers: Sequence[str] = (),
+    *,
+    path: str = "",
 ) -> list[tuple[Family, Match]]:
     """The recurrent layers among the tensors, in the order of the file.
 
@@ -32,6 +37,7 @@ def detect(
         tensors: every tensor's name, shape and type.
         family: the name of the only family to look for, or None for all of them.
         layers: glob patterns of layer names, ``*`` also across separators; all layers if empty.
+        path: of the checkpoint, for messages.
 
     Raises:
         NoRecurrenceError: no layer is recognised.
@@ -45,7 +51,7 @@ def detect(
         claimed.update(name for match in own for name in match.tensors.values())
         found += [(candidate, match) for match in own]
     if not found:
-        raise nothing_found(tensors, families)
+        raise nothing_found(tensors, families, path)
     position = {name: index for index, name in enumerate(tensors)}
     found.sort(key=lambda pair: min(position[name] for name in pair[1].tensors.values()))
     return select_layers(found, layers)
@@ -140,19 +146,20 @@ def characteristic_names(family: Family) -> tuple[str, ...]:
 
 
 def nothing_found(
-    tensors: Mapping[str, TensorSpec], families: Sequence[Family]
+    tensors: Mapping[str, TensorSpec], families: Sequence[Family], path: str
 ) -> NoRecurrenceError:
     """What was looked for, and the tensor names that come nearest to it."""
-    looked_for = "; ".join(
-        f"{next(iter(characteristic_names(family)), family.title)} ({family.name})"
-        for family in families
-    )
+    if len(families) == 1:
+        looked_for = f"{families[0].name} is recognised by {families[0].recognised_by}"
+    else:
+        looked_for = f"looked for {len(families)} families, which memcurse families lists"
+    looked_for = sibling_shards(path) or looked_for
     roles = {name for family in families for name in characteristic_names(family)}
     nearest = ", ".join(printable(name, 80) for name in nearest_names(tensors, roles))
     return NoRecurrenceError(
         f"no recurrent layer is recognised among its {len(tensors)} tensors",
-        remedy=f"looked for {looked_for}"
-        + (f"; the nearest names are {nearest}" if nearest else ""),
+        where=path,
+        remedy=looked_for + (f"; the nearest names are {nearest}" if nearest else ""),
     )
 
 

@@ -234,3 +234,13 @@ def test_the_docstrings_of_the_api_run() -> None:
     import doctest
 
     assert doctest.testmod(memcurse_cli).failed == 0
+
+
+def test_one_shard_alone_says_that_there_are_others(tmp_path: Path) -> None:
+    path = tmp_path / "model-00001-of-00003.safetensors"
+    save_file(diagonal(0.9), path)
+    (note,) = inspect(path).checkpoint.notes
+    assert note == "it is one of 3 shards: give their directory for every layer"
+    assert (
+        inspect(path.rename(tmp_path / "model-00001-of-00001.safetensors")).checkpoint.notes == ()
+    )
