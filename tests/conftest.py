@@ -1,4 +1,4 @@
-"""Fixtures that every test may use."""
+"""Fixtures that every test may use, and how hypothesis draws."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from pathlib import Path
 
 import pytest
 import shared
+from hypothesis import settings
+
+# The same examples in every run, so that what passes here passes for everyone;
+# `pytest --hypothesis-profile=search` draws new ones.
+settings.register_profile("repeatable", derandomize=True, print_blob=True)
+settings.register_profile("search", print_blob=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
