@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH, printable
+from memcurse_cli.checkpoints.reparametrized import reparametrized
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import CheckpointError
 
@@ -58,6 +59,8 @@ class LazyStore:
     Names, metadata and notes are made printable here, once for every format.
 
     Attributes:
+        stored: the tensors as they stand in the file, before those that are a weight's parts
+            became the weight.
         transfer: what has been fetched, where the checkpoint is remote.
         contents: all that the file holds, optimiser state included: containers with `LazyTensor`
             as leaves, or a mapping from paths to them. None where that is the tensors alone.
@@ -84,12 +87,11 @@ class LazyStore:
         self.format = format
         self.bytes = bytes
         self.transfer: Transfer | None = None
-        self._bytes_read: dict[str, int] = {}
+        self._bytes_read: dict[tuple[str, int], int] = {}
         self.metadata = {
             printable(key): printable(value, MAX_METADATA_LENGTH, keep="\n\t")
             for key, value in (metadata or {}).items()
         }
-        self.notes = tuple(printable(note, 500) for note in notes)
         self.config: Mapping[str, Any] = {}
         self._resources = tuple(resources)
         self._entries: dict[str, LazyTensor] = {}
@@ -114,9 +116,14 @@ class LazyStore:
                     remedy="the file is corrupt or hostile: use another copy",
                 )
             self._entries[shown] = tensor
+        self.stored: Mapping[str, TensorSpec] = {
+            name: tensor.spec for name, tensor in self._entries.items()
+        }
+        self._entries, made = reparametrized(self._entries)
         self.tensors: Mapping[str, TensorSpec] = {
             name: tensor.spec for name, tensor in self._entries.items()
         }
+        self.notes = tuple(printable(note, 500) for note in (*notes, *made))
 
     @property
     def bytes_read(self) -> int:
@@ -154,7 +161,8 @@ class LazyStore:
                 where=f"{self.path}: {name}",
                 remedy="use a machine with more memory",
             ) from error
-        self._bytes_read[name] = tensor.spec.bytes
+        # A moment of the optimiser's has the name of its weight.
+        self._bytes_read[name, id(tensor)] = tensor.spec.bytes
         return array
 
     def entry(self, name: str) -> LazyTensor:

@@ -30,13 +30,13 @@ def optax_state(paths: Mapping[Path, LazyTensor], weights: LazyStore) -> AdamSta
     rate = number(paths[rates[0]]) if len(rates) == 1 else None
     found: dict[str, AdamSlot] = {}
     refused: dict[str, str] = {}
-    shapes = {tuple(name.split("/")): (name, spec.shape) for name, spec in weights.tensors.items()}
+    shapes = {tuple(name.split("/")): (name, spec.shape) for name, spec in weights.stored.items()}
     for above, tree in states.items():
         roots = _roots(tree, shapes)
         if len(roots) != 1:
             why = "no tree of weights has" if not roots else f"{len(roots)} trees of weights have"
             why += " the paths and shapes of the optimiser's state"
-            refused.update(dict.fromkeys(weights.tensors, why))
+            refused.update(dict.fromkeys(weights.stored, why))
             continue
         (root,) = roots
         step = number(paths[(*above, COUNT)])

@@ -52,7 +52,7 @@ def torch_state(contents: object, weights: LazyStore) -> AdamState | None:
         return AdamState(LIBRARY, reason=f"the optimiser's state has no exp_avg_sq: {keeps}")
     shapes = {
         name: spec.shape
-        for name, spec in weights.tensors.items()
+        for name, spec in weights.stored.items()
         if "float" in spec.dtype or "complex" in spec.dtype
     }
     if all(name is not None for name, _ in entries):
@@ -75,14 +75,14 @@ def by_name(library: str, named: Mapping[str, AdamSlot], weights: LazyStore) -> 
     found: dict[str, AdamSlot] = {}
     refused: dict[str, str] = {}
     called: dict[str, list[str]] = defaultdict(list)
-    for weight in weights.tensors:
+    for weight in weights.stored:
         called[weight.rpartition(".")[2]].append(weight)
     for name, slot in named.items():
         shape = slot.second_moment.spec.shape
         same = [
             weight
             for weight in called.get(name.rpartition(".")[2], [])
-            if weights.tensors[weight].shape == shape
+            if weights.stored[weight].shape == shape
             and (f".{weight}".endswith(f".{name}") or f".{name}".endswith(f".{weight}"))
         ]
         exact = [weight for weight in same if weight == name] or same

@@ -58,7 +58,7 @@ class ElmanRNN:
         Raises:
             TensorError: NaN or inf, or weights whose shapes do not fit together.
         """
-        tensor = match.tensors.get("weight_hh") or match.tensors["weight_hh_v"]
+        tensor = match.tensors["weight_hh"]
         shape = store.tensors[tensor].shape
         if shape[0] != shape[1]:
             raise TensorError(
@@ -78,15 +78,11 @@ class ElmanRNN:
             if readin.shape[1] != shape[0]:
                 raise TensorError(
                     f"its shape {shown_shape(readin.shape)} does not fit {shape[0]} hidden units",
-                    where=match.tensors.get("weight_ih") or match.tensors["weight_ih_v"],
+                    where=match.tensors["weight_ih"],
                     remedy="export the layer under torch's names and shapes",
                 )
             matrix, readin = matrix.T, readin.T
             assumptions.append("weights multiply from the right, as the input weight's shape says")
-        if tensor == match.tensors.get("weight_hh_v"):
-            assumptions.append(
-                "weight normalisation is applied; sensitivities are those of the product"
-            )
         return dense_recurrence(
             store,
             match,

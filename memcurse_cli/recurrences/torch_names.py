@@ -14,13 +14,10 @@ from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms
 from memcurse_cli.recurrences.reading import one_to_one, read_real
 from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup
 
-# encoder.weight_hh_l0_reverse of nn.LSTM, cell.weight_hh of nn.LSTMCell, enc_w_hh of a port;
-# the last part is weight normalisation, new style and old.
+# encoder.weight_hh_l0_reverse of nn.LSTM, cell.weight_hh of nn.LSTMCell, enc_w_hh of a port.
 _HIDDEN_WEIGHT = re.compile(
     r"(?P<module>(?:.*[./,_])?)(?P<stem>weight|[wW])_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"
-    r"(?P<norm>(?:[./,]original1|_v)?)"
 )
-_PARAMETRIZATIONS = re.compile(r"parametrizations[./,]$")
 _BIAS_STEMS: dict[str, tuple[str, ...]] = {
     "weight": ("bias",),
     "w": ("b", "bias"),
@@ -37,9 +34,8 @@ class HiddenWeight:
         rows: the number of rows: H, 3H or 4H.
         columns: the number of columns: H, or the projected size of an LSTM.
         projected: whether ``weight_hr`` projects the state.
-        tensors: the names of weight_hh (or its direction and norm weight_hh_v and weight_hh_g),
-            weight_ih (likewise), weight_hr, bias_ih, bias_hh, bias and bias_n, as far as they
-            are there.
+        tensors: the names of weight_hh, weight_ih, weight_hr, bias_ih, bias_hh, bias and bias_n,
+            as far as they are there.
     """
 
     layer: str
@@ -61,14 +57,12 @@ def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
         if parts is None:
             continue
         stem, suffix = parts["stem"], parts["suffix"]
-        module = _PARAMETRIZATIONS.sub("", parts["module"])
-        roles = _weight(tensors, module, f"{stem}_hh{suffix}", "weight_hh")
-        # Where a weight stands beside its own normalised parts, it counts once.
-        if name not in roles.values():
-            continue
-        for side in ("ih", "xh"):
-            roles |= _weight(tensors, module, f"{stem}_{side}{suffix}", "weight_ih")
-        beside: dict[str, tuple[str, ...]] = {"weight_hr": (f"{stem}_hr",)}
+        module = parts["module"]
+        roles = {"weight_hh": name}
+        beside: dict[str, tuple[str, ...]] = {
+            "weight_ih": (f"{stem}_ih", f"{stem}_xh"),
+            "weight_hr": (f"{stem}_hr",),
+        }
         for side in ("ih", "hh"):
             beside[f"bias_{side}"] = tuple(f"{bias}_{side}" for bias in _BIAS_STEMS[stem])
         for role, candidates in beside.items():
@@ -87,20 +81,6 @@ def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
     return found
 
 
-def _weight(tensors: Mapping[str, TensorSpec], module: str, name: str, role: str) -> dict[str, str]:
-    """The tensors of one weight: itself, or what weight normalisation makes of it."""
-    if f"{module}{name}" in tensors:
-        return {role: f"{module}{name}"}
-    pairs = [(f"{module}{name}_g", f"{module}{name}_v")]
-    for dot in "./,":
-        parametrized = f"{module}parametrizations{dot}{name}{dot}original"
-        pairs.append((f"{parametrized}0", f"{parametrized}1"))
-    for norm, direction in pairs:
-        if norm in tensors and direction in tensors:
-            return {f"{role}_g": norm, f"{role}_v": direction}
-    return {}
-
-
 def _layer(module: str, suffix: str) -> str:
     joint = module[-1:] if module[-1:] in (".", "/", ",") else "."
     return joint.join(part for part in (module.rstrip("./,_"), suffix.lstrip("_")) if part)
@@ -108,25 +88,18 @@ def _layer(module: str, suffix: str) -> str:
 
 def weight_rows(store: TensorStore, match: Match) -> int:
     """The number of rows of the hidden weight, which is not read."""
-    return store.tensors[match.tensors.get("weight_hh") or match.tensors["weight_hh_v"]].shape[0]
+    return store.tensors[match.tensors["weight_hh"]].shape[0]
 
 
 def read_weight(store: TensorStore, match: Match, role: str) -> Floats | None:
-    """A weight matrix, with weight normalisation ``g v / ‖v‖`` by rows applied; None if absent.
+    """A weight matrix; None if absent.
 
     Raises:
         TensorError: NaN or inf, or not a matrix.
     """
-    if role in match.tensors:
-        return read_real(store, match.tensors[role], (None, None))
-    if f"{role}_v" not in match.tensors:
+    if role not in match.tensors:
         return None
-    direction = read_real(store, match.tensors[f"{role}_v"], (None, None))
-    norm = read_real(store, match.tensors[f"{role}_g"], (direction.shape[0], 1))
-    length = np.linalg.norm(direction, axis=1, keepdims=True)
-    # A row of zeros stays zero, as it does in the limit of small rows with a zero gain.
-    unit: Floats = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
-    return norm * unit
+    return read_real(store, match.tensors[role], (None, None))
 
 
 def read_gate_weights(

@@ -76,7 +76,7 @@ def test_weight_normalisation_is_applied() -> None:
     recurrence = read_layer(arrays_of(module), ElmanRNN())
     assert recurrence.dense is not None
     assert_allclose(recurrence.dense.matrix, module.weight_hh_l0.detach().numpy(), rtol=1e-14)
-    assert recurrence.dense.tensor == "parametrizations.weight_hh_l0.original1"
+    assert recurrence.dense.tensor == "weight_hh_l0"
 
 
 def test_weights_that_multiply_from_the_right_are_transposed(random: np.random.Generator) -> None:
