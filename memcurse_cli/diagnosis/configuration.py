@@ -125,7 +125,7 @@ ENTRY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'
 
 
 def find_line(text: str, keys: KeyPath) -> int | None:
-    """The line, from 1, at which a key stands; else that of the innermost table around it.
+    """The line, from 1, at which a key or something in it stands; else the table around it.
 
     An integer in ``keys`` is the place in an array of tables. tomllib keeps no lines, so this reads
     headings and keys again; what it cannot follow (a key inside an inline table or a string of
@@ -136,7 +136,7 @@ def find_line(text: str, keys: KeyPath) -> int | None:
     best: tuple[int, int] | None = None
     for number, line in enumerate(text.split("\n"), 1):
         heading = TABLE.match(line)
-        here: KeyPath | None = None
+        here: KeyPath = ()
         if heading is not None:
             names = _split(heading["name"])
             if heading["array"]:
@@ -146,8 +146,9 @@ def find_line(text: str, keys: KeyPath) -> int | None:
             entry = ENTRY.match(line)
             if entry is not None:
                 here = (*table, *_split(entry["name"]))
-        if here and here == keys[: len(here)] and (best is None or len(here) > best[0]):
-            best = len(here), number
+        shared = min(len(here), len(keys))
+        if shared > (0 if best is None else best[0]) and here[:shared] == keys[:shared]:
+            best = shared, number
     return None if best is None else best[1]
 
 

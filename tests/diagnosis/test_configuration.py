@@ -149,6 +149,8 @@ def test_a_file_that_is_named_must_say_something(tmp_path: Path) -> None:
         (("list", 0, "x"), 7),
         (("list", 1, "x"), 10),
         (("list", 1), 9),
+        (("list",), 6),
+        ((), None),
         (("a", "inline", "within"), 4),
         (("nowhere",), None),
         (("quoted key", "x"), 12),
