@@ -19,6 +19,7 @@ from memcurse_cli.checkpoints.lazy import LazyTensor
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.pickle_machine import Constructor
 from memcurse_cli.checkpoints.pickle_values import Bytes, Global, PickleError
+from memcurse_cli.checkpoints.quantised import dequantised
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import CheckpointError
 
@@ -238,9 +239,11 @@ def _first(*arguments: object) -> object:
 
 
 def _quantised(
-    storage: object, offset: object, shape: object, stride: object, *_: object
+    storage: object, offset: object, shape: object, stride: object, *rest: object
 ) -> LazyTensor:
-    return LazyTensor(view(storage, offset, shape, stride).spec, Unreadable("a quantised tensor"))
+    stored = view(storage, offset, shape, stride)
+    read = dequantised(stored, rest[0] if rest else None)
+    return read or LazyTensor(stored.spec, Unreadable("a tensor quantised in another way"))
 
 
 def _without_storage(dtype: object, shape: object, *_: object) -> LazyTensor:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from memcurse_cli.checkpoints.lazy import LazyTensor
 from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.packed_weights import plainly_named, unpacked
 from memcurse_cli.checkpoints.pickle_machine import Constructor, Machine
 from memcurse_cli.checkpoints.pickle_values import Bytes, Global, PickleError, Record
 from memcurse_cli.checkpoints.pickled_arrays import PickledArray, numpy_constructors
 from memcurse_cli.checkpoints.pickled_containers import python_constructors
 from memcurse_cli.checkpoints.pickled_tensors import torch_constructors
+from memcurse_cli.checkpoints.quantised import quantisation_note
 from memcurse_cli.checkpoints.training_state import Path
 from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch
 
@@ -52,12 +54,13 @@ def tensors_of(root: object) -> tuple[dict[str, LazyTensor], list[str]]:
     """
     search = _Search()
     found = collect(root, search.leaf, search.expand)
-    found = {_merged(path): tensor for path, tensor in found.items()}
+    found = plainly_named({_merged(path): tensor for path, tensor in found.items()})
     if not found:
         raise ValueError(f"it holds {describe(root)} and no tensor")
     if () in found:
         found = {("tensor",): found[()]}
     weights, notes = (name_torch if search.any_torch else name_jax)(found)
+    notes += quantisation_note(weights.values())
     if search.module:
         kind = printable(search.module, 80)
         notes.insert(0, f"{kind} is a pickled module: its tensors are read, its code is not run")
@@ -94,6 +97,9 @@ class _Search:
     def expand(self, node: object) -> object:
         if not isinstance(node, Record):
             return node
+        packed = unpacked(node)
+        if packed is not None:
+            return packed
         children = _module_children(node)
         if children is None:
             return _attributes(node)
@@ -113,7 +119,14 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
         names = {name for name in skipped if isinstance(name, str)}
         buffers = parts[1] or {}
         kept = {key: child for key, child in buffers.items() if key not in names}
-        return [pair for part in (parts[0], kept, parts[2]) for pair in (part or {}).items()]
+        packed = {
+            key: child
+            for key, child in state.items()
+            if isinstance(child, Record) and unpacked(child) is not None
+        }
+        return [
+            pair for part in (parts[0], kept, packed, parts[2]) for pair in (part or {}).items()
+        ]
     if isinstance(node.function, Global) and node.function.module.startswith("__torch__"):
         # TorchScript's RNNs list their weights a second time.
         return [(key, child) for key, child in state.items() if key != "_flat_weights"]
