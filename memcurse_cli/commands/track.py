@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from memcurse_cli.tracking.series import Tracking
     from memcurse_cli.tracking.track import Tracker
 
-FORMATS = ("terminal", "json", "csv")
+FORMATS = ("terminal", "json", "csv", "html")
 
 
 def track(
@@ -159,6 +159,10 @@ def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None
         from memcurse_cli.reports import tracking_csv
 
         return tracking_csv.to_text(tracking, file=output)
+    if chosen == "html":
+        from memcurse_cli.reports.html.tracking import to_html
+
+        return to_html(tracking)
     from memcurse_cli.reports import tracking as tracking_text
 
     return tracking_text.to_text(tracking, every=every, file=output)

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from memcurse_cli.reports.json_report import decode, encode
-from memcurse_cli.tracking.series import SCHEMA, Snapshot, Tracking
+from memcurse_cli.tracking.series import SCHEMA, Snapshot, TrackedStep, Tracking
+
+
+def to_json(tracking: Tracking, *, layers: bool = True) -> dict[str, Any]:
+    """The object of a run: ``schema`` first, then the fields in their own order.
+
+    Without ``layers`` every snapshot has none, only its summary.
+    """
+    if not layers:
+        tracking = replace(tracking, steps=tuple(map(_without_layers, tracking.steps)))
+    return {"schema": SCHEMA, **encode(tracking)}
 
 
 def to_text(tracking: Tracking) -> str:
-    """The object of a run: ``schema`` first, then the fields in their own order."""
-    return json.dumps({"schema": SCHEMA, **encode(tracking)}, indent=2, allow_nan=False)
+    """The object of a run as text."""
+    return json.dumps(to_json(tracking), indent=2, allow_nan=False)
+
+
+def _without_layers(step: TrackedStep) -> TrackedStep:
+    return (
+        step if step.snapshot is None else replace(step, snapshot=replace(step.snapshot, layers=()))
+    )
 
 
 def snapshot_to_json(snapshot: Snapshot) -> Any:

@@ -41,6 +41,7 @@ CALLS: dict[str, list[tuple[str | Path, ...]]] = {
         (SAMPLES / "run", "--no-cache", "--jobs", "1"),
         (SAMPLES / "run", "--no-cache", "--jobs", "1", "--format", "csv"),
         (SAMPLES / "run", "--no-cache", "--jobs", "1", "--json"),
+        (SAMPLES / "run", "--no-cache", "--jobs", "1", "--format", "html"),
     ],
     "rule": [(), ("MC204",)],
     "autocorrelation": [(NOISE,)],

@@ -6,7 +6,7 @@ Chromium and its driver come from the system (Debian's chromium and chromium-dri
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
 CONTRAST = """
 const channel = (value) => {
@@ -51,13 +52,24 @@ return low;
 """
 
 
+LRU, DENSE = (SAMPLES / f"{name}.safetensors" for name in ("lru", "dense_linear_rnn"))
+CALLS: dict[str, tuple[str | Path, ...]] = {
+    "inspect": (LRU, DENSE),
+    "compare": (SAMPLES / "complex_diagonal_rnn.safetensors", LRU),
+    "track": (SAMPLES / "run", "--no-cache", "--jobs", "1"),
+}
+every_page = pytest.mark.parametrize("opened", CALLS, indirect=True)
+
+
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("html") / "report.html"
-    samples = (SAMPLES / f"{name}.safetensors" for name in ("lru", "dense_linear_rnn"))
-    done = memcurse("inspect", *samples, "--format", "html", "--output", target)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    return target
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("html")
+    made = {}
+    for command, arguments in CALLS.items():
+        made[command] = folder / f"{command}.html"
+        done = memcurse(command, *arguments, "--format", "html", "--output", made[command])
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +86,16 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def opened(browser: Any, page: Path) -> Iterator[Any]:
-    browser.get(page.as_uri())
+def opened(browser: Any, pages: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A page in the browser: of a report, unless a test asks for another command's."""
+    browser.get(pages[getattr(request, "param", "inspect")].as_uri())
     yield browser
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def wait_until(browser: Any, condition: Callable[[], bool]) -> None:
+    """A link is followed, and its layer drawn, some time after the click."""
+    WebDriverWait(browser, 20).until(lambda _: condition())
 
 
 def test_every_chart_is_drawn(opened: Any) -> None:
@@ -145,6 +163,63 @@ def test_a_head_sorts_its_table_both_ways_by_value_not_by_text(opened: Any) -> N
     assert head.get_attribute("aria-sort") == "descending"
 
 
+def run_charts(opened: Any) -> list[Any]:
+    return list(opened.find_elements(By.CSS_SELECTOR, "#run svg.chart"))
+
+
+@pytest.mark.parametrize("opened", ["track"], indirect=True)
+def test_the_curves_of_a_run_are_drawn_above_its_verdicts(opened: Any) -> None:
+    charts = run_charts(opened)
+    assert [chart.get_attribute("aria-label").partition(" of ")[0] for chart in charts] == [
+        "τ, steps",
+        "κ",
+        "usable learning rate",
+    ]
+    assert [len(one.find_elements(By.CSS_SELECTOR, "polyline")) for one in charts] == [2, 1, 1]
+    for chart in charts:
+        bands = chart.find_elements(By.CSS_SELECTOR, "rect.band")
+        verdicts = [band.get_attribute("class").split()[1] for band in bands]
+        assert verdicts == ["ok"] * 4 + ["watch"] * 7
+    heights = {float(band.get_attribute("height")) for band in bands}
+    assert len(heights) == 2  # told apart without colour
+
+
+@pytest.mark.parametrize("opened", ["track"], indirect=True)
+def test_arrow_keys_walk_through_the_steps(opened: Any) -> None:
+    opened.execute_script("arguments[0].focus()", run_charts(opened)[2])
+    said = []
+    for _ in range(11):
+        ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
+        said.append(opened.find_element(By.ID, "tip").text.splitlines())
+    assert [head for head, _ in said] == [
+        f"step {step}: {'ok' if step < 80 else 'watch'}" for step in range(0, 201, 20)
+    ]
+    rates = [float(line.removeprefix("usable lr = ")) for _, line in said]
+    assert rates[0] == pytest.approx(0.0238, rel=0.01)
+    assert rates[-1] == pytest.approx(0.0054, rel=0.01)
+
+
+@pytest.mark.parametrize("opened", ["track"], indirect=True)
+def test_a_layer_of_a_run_is_drawn_once_it_is_opened(opened: Any) -> None:
+    layer = opened.find_element(By.ID, "l1")
+    assert layer.find_elements(By.CSS_SELECTOR, "svg.chart") == []
+    opened.find_element(By.CSS_SELECTOR, "#layers a").click()
+    wait_until(opened, lambda: len(layer.find_elements(By.CSS_SELECTOR, "svg.chart")) == 3)
+
+
+@pytest.mark.parametrize("opened", ["compare"], indirect=True)
+def test_a_comparison_shows_where_each_eigenvalue_went(opened: Any) -> None:
+    moves = opened.find_elements(By.CSS_SELECTOR, "svg.chart line.move")
+    dots = opened.find_elements(By.CSS_SELECTOR, "svg.chart circle.dot")
+    rings = opened.find_elements(By.CSS_SELECTOR, "svg.chart circle.ring")
+    assert len(moves) == len(dots) == len(rings) == 64
+    ActionChains(opened).move_to_element(dots[0]).perform()
+    lines = opened.find_element(By.ID, "tip").text.splitlines()
+    assert [line.split(" = ")[0] for line in lines] == ["λ", "|λ|", "τ"]
+    assert all(" → " in line for line in lines)
+
+
+@every_page
 @pytest.mark.parametrize("width", [360, 1100])
 def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
     opened.execute_cdp_cmd(
@@ -157,6 +232,7 @@ def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
         opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@every_page
 def test_text_has_contrast_in_both_themes(opened: Any) -> None:
     opened.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     root = "return getComputedStyle(document.body).backgroundColor"
@@ -168,6 +244,7 @@ def test_text_has_contrast_in_both_themes(opened: Any) -> None:
     assert len(grounds) == 2
 
 
+@every_page
 def test_everything_that_can_be_used_is_reached_by_the_tab_key(opened: Any) -> None:
     wanted = opened.execute_script(
         "return [...document.querySelectorAll('button, a[href], summary, svg.chart, canvas')]"
@@ -185,4 +262,4 @@ def test_a_link_opens_the_layer_that_it_names(opened: Any) -> None:
     layer = opened.find_element(By.CSS_SELECTOR, "details.layer")
     opened.execute_script("arguments[0].open = false", layer)
     opened.find_element(By.CSS_SELECTOR, "table a").click()
-    assert layer.get_attribute("open") is not None
+    wait_until(opened, lambda: layer.get_attribute("open") is not None)

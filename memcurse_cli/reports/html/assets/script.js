@@ -194,6 +194,80 @@
     }));
   };
 
+  const keyed = (host, curves) => {
+    const said = host.lastElementChild.querySelector("figcaption");
+    curves.forEach((curve, index) => {
+      const item = document.createElement("span");
+      item.className = "key";
+      const sample = element("svg", { viewBox: "0 0 24 8", "aria-hidden": true });
+      element("line", { x1: 0, x2: 24, y1: 4, y2: 4, class: `curve c${index % 6}` }, sample);
+      item.append(sample, ` ${curve.name}`);
+      said.append(" ", item);
+    });
+  };
+
+  // Curves over the steps of a run, on a logarithmic scale, above a band of verdicts.
+  const drawPanel = (host, layer, panel, run) => {
+    const curves = panel.curves.filter((curve) => curve.values.some((value) => value !== null));
+    const known = curves.flatMap((curve) => curve.values).filter((value) => typeof value === "number");
+    if (!curves.length) return;
+    const log = Math.log10, low = Math.min(...known, 1e300), high = Math.max(...known, 0);
+    const [bottom, top] = high > 0
+      ? [log(low) - 0.05, Math.max(log(high) + 0.05, log(low) + 0.3)] : [0, 1];
+    const base = SIZE - MARGIN - 12, room = SIZE - MARGIN - 10;
+    const [first, last] = [run.steps[0], run.steps.at(-1)];
+    const across = (step) => MARGIN + room * (last > first ? (step - first) / (last - first) : 0.5);
+    const up = (value) => 18 + (base - 18) * (top - log(value)) / (top - bottom);
+    const svg = figure(
+      host,
+      `${panel.title} of ${layer.name} over the steps of the run. Arrow keys walk through them.`,
+      `${panel.title}${curves.length > 1 ? ": " : ""}`,
+    );
+    if (curves.length > 1) keyed(host, curves);
+    const decades = Math.floor(top) - Math.ceil(bottom) + 1;
+    const parts = decades >= 3 ? [1] : decades >= 2 ? [1, 3] : [1, 1.5, 2, 3, 5, 7];
+    const stride = Math.ceil(decades / 7) || 1;
+    for (let decade = Math.floor(bottom); decade <= top; decade += stride) {
+      for (const value of parts.map((part) => part * 10 ** decade)) {
+        if (log(value) < bottom || log(value) > top) continue;
+        element("line", { x1: MARGIN, x2: SIZE - 10, y1: up(value), y2: up(value), class: "grid" }, svg);
+        label(svg, MARGIN - 4, up(value) + 4, number(value), "end");
+      }
+    }
+    label(svg, across(first), SIZE - MARGIN + 14, first, last > first ? "start" : "middle");
+    if (last > first) label(svg, across(last), SIZE - MARGIN + 14, last, "end");
+    label(svg, MARGIN + room / 2, SIZE - 6, "step");
+    const edge = (index) => across((run.steps[index] + run.steps[index + 1]) / 2);
+    const heights = { ok: 3, watch: 6, cursed: 10, error: 0 };
+    run.verdicts.forEach((verdict, index) => {
+      const left = index ? edge(index - 1) : MARGIN;
+      const right = index + 1 < run.steps.length ? edge(index) : SIZE - 10;
+      const height = heights[verdict];
+      element("rect", { x: left, y: SIZE - MARGIN - height, width: right - left, height, class: `band ${verdict}` }, svg);
+    });
+    const points = curves.flatMap((curve, place) => {
+      let path = [];
+      const flush = () => {
+        if (path.length) element("polyline", { points: path.join(" "), class: `curve c${place % 6}` }, svg);
+        path = [];
+      };
+      const marks = [];
+      curve.values.forEach((value, index) => {
+        if (value === null) { flush(); return; }
+        const x = across(run.steps[index]), diverges = typeof value === "string";
+        const y = diverges ? 10 : up(value);
+        if (diverges) flush(); else path.push(`${x.toFixed(1)},${y.toFixed(1)}`);
+        if (diverges) element("path", { d: `M${x - 3},13 h6 l-3,-6 z`, class: "dot out" }, svg);
+        else if (run.steps.length <= 60) element("circle", { cx: x, cy: y, r: 2, class: `mark c${place % 6}` }, svg);
+        const said = diverges ? value : number(value);
+        marks.push({ x, y, text: `step ${run.steps[index]}: ${run.verdicts[index]}\n${curve.name} = ${said}` });
+      });
+      flush();
+      return marks;
+    });
+    interactive(svg, points);
+  };
+
   const drawHessian = (host, layer) => {
     const map = layer.hessian;
     if (!map) return;
@@ -245,6 +319,10 @@
     if (!place.open || host.childElementCount) return;
     const report = charts[Number(place.dataset.report)];
     const layer = report.layers[Number(place.dataset.layer)];
+    if (layer.panels) {
+      for (const panel of layer.panels) drawPanel(host, layer, panel, report);
+      return;
+    }
     if (layer.moves) {
       drawMoves(host, layer);
       return;
