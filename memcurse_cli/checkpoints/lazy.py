@@ -15,6 +15,7 @@ from memcurse_cli.checkpoints.reparametrized import reparametrized
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import CheckpointError
 
+OUTPUT = ":0"
 MAX_METADATA_LENGTH = 1_000_000
 MAX_ELEMENTS = 2**63 // 16
 
@@ -97,6 +98,9 @@ class LazyStore:
         self._entries: dict[str, LazyTensor] = {}
         for name, tensor in tensors.items():
             shown = printable(name, MAX_NAME_LENGTH)
+            # The output of TensorFlow's variable: rnn/lstm_cell/kernel:0.
+            if shown.endswith(OUTPUT) and name.removesuffix(OUTPUT) not in tensors:
+                shown = shown.removesuffix(OUTPUT)
             if len(name) > MAX_NAME_LENGTH or shown in self._entries:
                 fault = "stands twice in the file"
                 if len(name) > MAX_NAME_LENGTH:

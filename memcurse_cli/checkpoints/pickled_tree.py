@@ -138,8 +138,12 @@ def _attributes(node: Record) -> object:
     named = {key: child for part in parts if isinstance(part, dict) for key, child in part.items()}
     named.update(node.entries)
     named.update(enumerate(node.items))
-    # A named tuple or a dataclass that is made from its arguments has nothing else.
-    return named or node.arguments
+    if named:
+        return named
+    # A named tuple or a dataclass that is made from its arguments has nothing else; Haiku's
+    # FlatMapping is made from one dictionary.
+    (only,) = node.arguments if len(node.arguments) == 1 else (None,)
+    return only if isinstance(only, dict) else node.arguments
 
 
 def _text(key: object) -> str:

@@ -16,6 +16,7 @@ from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
 from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
+from memcurse_cli.recurrences.haiku_cells import HaikuGRU, HaikuLSTM, HaikuRNN, SonnetLSTM
 from memcurse_cli.recurrences.hgrn import HGRN
 from memcurse_cli.recurrences.ind_rnn import IndRNN
 from memcurse_cli.recurrences.kda import KDA
@@ -87,6 +88,10 @@ FAMILIES: tuple[Family, ...] = (
     FlaxGRU(),
     FlaxMGU(),
     FlaxSimpleCell(),
+    HaikuLSTM(),
+    SonnetLSTM(),
+    HaikuGRU(),
+    HaikuRNN(),
     AnnotatedS4(),
     AnnotatedS4D(),
     DSS(),

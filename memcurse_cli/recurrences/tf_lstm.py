@@ -1,4 +1,4 @@
-"""TensorFlow 1's LSTM cells, with and without peepholes."""
+"""LSTM cells that multiply [x, h] by one kernel: TensorFlow 1, Sonnet 1, ELMo and Haiku."""
 
 from __future__ import annotations
 
@@ -28,35 +28,59 @@ FORGET_BIAS = Assumption(
 GATES = ("input", "cell", "forget", "output")
 KERNEL, BIAS, PROJECTION = "kernel", "bias", "projection.kernel"
 DIAGONALS = {gate: f"w_{gate[0]}_diag" for gate in ("forget", "input", "output")}
+# What Sonnet 1 and the file of ELMo's weights call them.
+_OTHER_NAMES = (
+    {"w_gates": KERNEL, "b_gates": BIAS, "w_h_projection": PROJECTION},
+    {"W_0": KERNEL, "B": BIAS, "W_P_0": PROJECTION},
+)
 # A kernel and a bias alone are any dense layer's.
-_CELL = re.compile(r"(?:.*[./,])?\w*lstm_?cell\w*", re.IGNORECASE)
+_CELL = re.compile(r"(?:.*[./,])?\w*lstm_?(?:fused_?)?cell\w*", re.IGNORECASE)
+# Its forget_bias is 0, since cuDNN adds none.
+_CUDNN = re.compile(r"(?:.*[./,])?cudnn_compatible_lstm_cell\w*")
 
 
 class TensorFlowLSTM:
     """``c[t+1] = σ(f + forget_bias + w_f c[t]) c[t] + σ(i + w_i c[t]) tanh(j)``.
 
     One kernel multiplies [x, h] from the right; its columns are i, j, f, o. ``forget_bias`` is
-    added at run time and not stored. The peepholes w are ``w_f_diag``, ``w_i_diag``, ``w_o_diag``.
+    added at run time and not stored; cells that are compatible with cuDNN add none. The peepholes w
+    are ``w_f_diag``, ``w_i_diag``, ``w_o_diag``.
     """
 
     name = "tf_lstm"
-    title = "TensorFlow 1 LSTM cell, with peepholes"
+    title = "TensorFlow 1 LSTM cell, with peepholes (Sonnet 1, ELMo)"
     recognised_by = (
         "w_f_diag, w_i_diag, w_o_diag beside kernel (inputs + H, 4H); or lstm_cell/kernel beside "
-        "lstm_cell/bias (4H)"
+        "lstm_cell/bias (4H); w_gates and b_gates; W_0 and B"
     )
     equation = "λ = σ(b_f + forget_bias) + w_i σ'(b_i) tanh(b_j), γ = σ(b_i), columns i, j, f, o"
-    source = "tf.compat.v1.nn.rnn_cell.LSTMCell and BasicLSTMCell; Gers & Schmidhuber 2000"
+    source = (
+        "tf.compat.v1.nn.rnn_cell.LSTMCell, BasicLSTMCell and LSTMBlockCell; tf.contrib.cudnn_rnn; "
+        "sonnet 1; allennlp's ElmoLstm; Gers & Schmidhuber 2000"
+    )
     assumptions: tuple[Assumption, ...] = (FORGET_BIAS,)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with a kernel of [x, h] and its bias, and peepholes or an LSTM cell's name."""
         roles = (KERNEL, BIAS, "recurrent_kernel", PROJECTION, *DIAGONALS.values())
-        return [
+        found = [
             Match(module, names)
             for module, names in group_by_module(tensors, roles).items()
-            if _is_cell(module, {role: tensors[name].shape for role, name in names.items()})
+            if _is_cell(module, _shapes(tensors, names))
         ]
+        for renamed in _OTHER_NAMES:
+            own = (*renamed, *DIAGONALS.values())
+            for module, names in group_by_module(tensors, own).items():
+                named = {renamed.get(role, role): name for role, name in names.items()}
+                if names.keys() & renamed.keys() and _is_cell("lstm_cell", _shapes(tensors, named)):
+                    found.append(Match(module or self.name, named))
+        return found
+
+    def forget_bias(self, module: str, assumed: Assumed) -> float:
+        """What is added to the stored bias of forgetting."""
+        silent = bool(_CUDNN.fullmatch(module))
+        default = "0.0" if silent else None
+        return float(assumed.choose(FORGET_BIAS, default=default, silent=silent))
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the bias and the input gate's peephole; the kernel where spectra are asked for.
@@ -72,7 +96,7 @@ class TensorFlowLSTM:
             for gate, block in zip(GATES, blocks, strict=True)
         }
         assumed = Assumed(options)
-        shift = float(assumed.choose(FORGET_BIAS))
+        shift = self.forget_bias(match.layer, assumed)
         biases["forget"] = GateBias(biases["forget"].total + shift, biases["forget"].parts)
         peepholes = {
             gate: read_real(store, match.tensors[role], (size,))
@@ -95,6 +119,12 @@ class TensorFlowLSTM:
         held = match.tensors[role]
         seen = InputPeephole(role, held, peepholes["input"], dtypes[held])
         return with_input_peephole(recurrence, biases, seen, Sigmoid())
+
+
+def _shapes(
+    tensors: Mapping[str, TensorSpec], names: Mapping[str, str]
+) -> dict[str, tuple[int, ...]]:
+    return {role: tensors[name].shape for role, name in names.items()}
 
 
 def _is_cell(module: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:

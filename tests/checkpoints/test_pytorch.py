@@ -225,6 +225,24 @@ def test_only_the_bytes_of_what_is_read_are_touched(
     assert sum(touched) < 3_000_000 < large.nbytes
 
 
+class FlatMapping:
+    """As Haiku's: it is made from one dictionary, and has no state that is pickled."""
+
+    def __init__(self, mapping: dict[str, Any]) -> None:
+        self.mapping = mapping
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return FlatMapping, (self.mapping,)
+
+
+def test_an_object_that_is_made_from_one_dictionary_is_that_dictionary(tmp_path: Path) -> None:
+    tree = {"params": FlatMapping({"gru": FlatMapping({"b": np.arange(3.0)})}), "step": 1}
+    (tmp_path / "haiku.pkl").write_bytes(pickle.dumps(tree))
+    with open_checkpoint(tmp_path / "haiku.pkl") as store:
+        assert list(store.tensors) == ["params/gru/b"]
+        np.testing.assert_array_equal(store.read("params/gru/b"), np.arange(3.0))
+
+
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_plain_pickles_of_every_protocol_are_read(tmp_path: Path, protocol: int) -> None:
     jax_numpy = pytest.importorskip("jax.numpy")

@@ -12,6 +12,7 @@ from recurrences.oracles import assert_same_spectrum
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.tf_lstm import DIAGONALS, TensorFlowLSTM
 
 H, INPUTS, P = 4, 3, 2
@@ -115,3 +116,58 @@ def test_a_peephole_of_another_size_is_refused() -> None:
     arrays = cell("input") | {"rnn/lstm_cell/w_i_diag": np.zeros(5)}
     with pytest.raises(TensorError, match="w_i_diag"):
         read_layer(arrays, TensorFlowLSTM())
+
+
+OTHERS = {
+    "sonnet": ("lstm/", {"kernel": "w_gates", "bias": "b_gates", "projection": "w_h_projection"}),
+    "elmo": (
+        "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/",
+        {"kernel": "W_0", "bias": "B", "projection": "W_P_0"},
+    ),
+}
+
+
+@pytest.mark.parametrize("library", OTHERS)
+@pytest.mark.parametrize("projected", [True, False])
+def test_the_same_cell_under_other_names(library: str, projected: bool) -> None:
+    module, names = OTHERS[library]
+    arrays = cell(projected=projected)
+    renamed = {module + names[name.split("/")[2]]: array for name, array in arrays.items()}
+    expected = read(arrays)
+    (match,) = match_of(renamed, TensorFlowLSTM())
+    assert match.layer == module.rstrip("/")
+    found = read(renamed)
+    assert_allclose(found.log_eigenvalues, expected.log_eigenvalues, rtol=0)
+    assert found.hidden is not None
+    assert expected.hidden is not None
+    assert_allclose(found.hidden.jacobian, expected.hidden.jacobian, rtol=0)
+
+
+def read(arrays: dict[str, np.ndarray]) -> Recurrence:
+    store = MemoryStore(arrays)
+    family = TensorFlowLSTM()
+    (match,) = family.find(store.tensors)
+    return family.read(store, match, ReadOptions(spectra=True))
+
+
+def test_names_of_variables_with_their_output() -> None:
+    arrays = {f"{name}:0": array for name, array in cell().items()}
+    assert read_layer(arrays, TensorFlowLSTM()).name == "rnn/lstm_cell"
+
+
+@pytest.mark.parametrize(
+    ("module", "bias"),
+    [
+        ("rnn/cudnn_compatible_lstm_cell", 0.0),
+        ("rnn/lstm_fused_cell", 1.0),
+        ("rnn/multi_rnn_cell/cell_0/basic_lstm_cell", 1.0),
+    ],
+)
+def test_what_each_cell_adds_to_forgetting(module: str, bias: float) -> None:
+    arrays = {name.replace("rnn/lstm_cell", module): array for name, array in cell().items()}
+    recurrence = read_layer(arrays, TensorFlowLSTM())
+    stored = arrays[f"{module}/bias"][2 * H : 3 * H]
+    assert_allclose(np.exp(recurrence.log_eigenvalues.real), 1 / (1 + np.exp(-stored - bias)))
+    assert bool(recurrence.assumptions) == bool(bias)
+    other = read_layer(arrays, TensorFlowLSTM(), forget_bias="2")
+    assert_allclose(np.exp(other.log_eigenvalues.real), 1 / (1 + np.exp(-stored - 2)))
