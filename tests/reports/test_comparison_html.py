@@ -55,6 +55,18 @@ def test_the_page_holds_the_comparison_and_its_moves() -> None:
         assert np.allclose(np.log(before), np.e * np.log(after), atol=1e-6)
 
 
+def test_a_conjugate_is_drawn_where_its_partner_was() -> None:
+    before, after = (
+        {"A_re": np.array([re_]), "A_im": np.array([im])} for re_, im in ((0.5, 0.6), (0.4, -0.7))
+    )
+    comparison = made(before, after)
+    (layer,) = comparison.layers
+    assert layer.spectrum is not None
+    assert layer.spectrum.pairs == ((0.5, 0.6, pytest.approx(0.4), pytest.approx(-0.7)),)
+    (charts,) = json.loads(Reader(to_html(comparison)).scripts["memcurse-charts"])
+    assert charts["layers"][0]["moves"] == [[0.5, 0.6, 0.4, 0.7]]
+
+
 def test_without_the_eigenvalues_the_page_says_what_is_missing() -> None:
     before, after = (inspect(layers(1, 3), values=False) for _ in range(2))
     text = to_html(compare(before, after, values=True))

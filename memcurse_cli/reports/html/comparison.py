@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from memcurse_cli.reports.comparison import HOW, assumed_differently, figures, s
 from memcurse_cli.reports.comparison_json import to_json
 from memcurse_cli.reports.html.page import render
 from memcurse_cli.reports.html.tables import Cell
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent
 
 MOVES_PER_LAYER = 512
 MOVES_IN_ALL = 20_000
@@ -25,9 +26,9 @@ COLUMNS = (
     "τ max after",
     "outward",
     "inward",
-    "worst step before",
-    "worst step after",
-    "usable lr after",
+    "step before",
+    "step after",
+    "usable lr",
 )
 FIGURES = ("figure", "before", "after")
 
@@ -78,7 +79,7 @@ def _view(layer: LayerComparison, index: int) -> LayerView:
 def _row(layer: LayerComparison) -> tuple[Cell, ...]:
     before, after = (
         max(
-            (_value(change, after=after) for change in (g.step_effect for g in layer.parameters)),
+            (_value(group.step_effect, percent, after=after) for group in layer.parameters),
             key=lambda cell: cell.key,
             default=Cell(ABSENT, -math.inf),
         )
@@ -97,11 +98,11 @@ def _row(layer: LayerComparison) -> tuple[Cell, ...]:
     )
 
 
-def _value(change: Change, *, after: bool) -> Cell:
+def _value(change: Change, write: Callable[[float], str] = number, *, after: bool) -> Cell:
     value = change.after if after else change.before
     divergent = change.divergent_after if after else change.divergent_before
     if value is not None:
-        return Cell(number(value), value)
+        return Cell(write(value), value)
     return Cell(DIVERGENT, math.inf) if divergent else Cell(ABSENT, -math.inf)
 
 
@@ -113,10 +114,15 @@ def _moved(move: SpectrumMove | None, field: str) -> Cell:
 
 
 def _chart(layer: LayerComparison, most: int) -> dict[str, Any]:
-    """[re, im, re, im] of the pairs, or of an even sample of them by |λ| after."""
+    """[re, im, re, im] of the pairs, or of an even sample of them by |λ| after.
+
+    Conjugates were matched as the same eigenvalue, so the later one is drawn on the earlier's side.
+    """
     if layer.spectrum is None or layer.spectrum.pairs is None:
         return {"name": layer.name, "count": 0, "moves": []}
-    pairs = np.reshape(layer.spectrum.pairs, (-1, 4))
+    pairs = np.array(layer.spectrum.pairs, np.float64).reshape(-1, 4)
+    across = np.sign(pairs[:, 1]) * np.sign(pairs[:, 3]) < 0
+    pairs[across, 3] *= -1
     order = np.argsort(np.hypot(pairs[:, 2], pairs[:, 3]), kind="stable")
     if len(order) > most:
         order = order[np.round(np.linspace(0, len(order) - 1, most)).astype(np.intp)]

@@ -129,7 +129,7 @@
     const svg = figure(
       host,
       `How the eigenvalues of ${layer.name} moved. Arrow keys walk through them by memory.`,
-      `Eigenvalues from before (rings) to after (dots)${layer.count > moves.length
+      `Eigenvalues from before (rings) to after (dots), conjugates as one${layer.count > moves.length
         ? `, ${moves.length} of ${layer.count.toLocaleString("en")}` : ""}`,
     );
     element("line", { x1: 0, x2: SIZE, y1: middle, y2: middle, class: "grid" }, svg);
