@@ -62,7 +62,7 @@ def test_a_conjugate_is_drawn_where_its_partner_was() -> None:
     comparison = made(before, after)
     (layer,) = comparison.layers
     assert layer.spectrum is not None
-    assert layer.spectrum.pairs == ((0.5, 0.6, pytest.approx(0.4), pytest.approx(-0.7)),)
+    assert layer.spectrum.pairs == (pytest.approx((0.5, 0.6, 0.4, -0.7)),)
     (charts,) = json.loads(Reader(to_html(comparison)).scripts["memcurse-charts"])
     assert charts["layers"][0]["moves"] == [[0.5, 0.6, 0.4, 0.7]]
 
