@@ -17,11 +17,13 @@ from memcurse_cli.checkpoints.pytorch import PyTorch
 from memcurse_cli.checkpoints.pytorch_legacy import PyTorchLegacy
 from memcurse_cli.checkpoints.safetensors import Safetensors
 from memcurse_cli.checkpoints.shards import Shards
+from memcurse_cli.checkpoints.stable_baselines import StableBaselines
 
 FORMATS: tuple[CheckpointFormat, ...] = (
     Safetensors(),
     PyTorch(),
     PyTorchLegacy(),
+    StableBaselines(),
     Distributed(),
     PlainPickle(),
     Npz(),
