@@ -21,6 +21,7 @@ from memcurse_cli.recurrences.hgrn import HGRN
 from memcurse_cli.recurrences.ind_rnn import IndRNN
 from memcurse_cli.recurrences.kda import KDA
 from memcurse_cli.recurrences.keras_cells import KerasGRU, KerasLSTM, KerasSimpleRNN
+from memcurse_cli.recurrences.layer_norm_gru import LayerNormGRU
 from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
 from memcurse_cli.recurrences.lem import LEM
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
@@ -74,6 +75,7 @@ FAMILIES: tuple[Family, ...] = (
     LSTM(),
     GRU(),
     MGU(),
+    LayerNormGRU(),
     LEM(),
     UnICORNN(),
     IndRNN(),
