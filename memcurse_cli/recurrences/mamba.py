@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,23 +12,18 @@ from memcurse_cli.recurrences.assumptions import setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.mamba_names import BIAS, DIRECTIONS_BIAS, RATE, find_mixers
 from memcurse_cli.recurrences.projected_gates import low_rank_gate, repeated
-from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module, one_to_one, read_real
+from memcurse_cli.recurrences.reading import LARGEST_DECAY, one_to_one, read_real
 from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
 from memcurse_cli.recurrences.vectors import read_vector
 from memcurse_cli.theory.gate_laws import StepSize
-
-# The decay rates and the bias of the step size, forward and (Vision Mamba) backward in time.
-_DIRECTIONS = (
-    ("", ("A_log",), ("dt_proj.bias", "dt_proj_bias")),
-    (" (backward)", ("A_b_log", "A_log_b"), ("dt_proj_b.bias",)),
-)
-_ROLES = tuple(role for _, rates, biases in _DIRECTIONS for role in rates + biases)
 
 _NOMINAL = (
     "Δ = softplus(dt_proj.bias) is the step at a zero input; what the bias of the convolution adds"
     " to it through x_proj is left out"
 )
+_SHARED_STEP = "the backward direction has the step sizes of the forward one: its bias moves both"
 
 
 class Mamba:
@@ -35,27 +31,23 @@ class Mamba:
 
     ``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba_simple.py, `Mamba.step`. A_log is
     (channels, state), or (heads, head dimension, state) in Zamba; one bias moves the whole state
-    of its channel, and Δ is the gain as well. B and C depend on the input.
+    of its channel, and Δ is the gain as well. B and C depend on the input. Each direction of a
+    Vision Mamba is a layer; VMamba stores all of them as one, A_logs (directions × channels,
+    state) beside dt_projs_bias (directions, channels).
     """
 
     name = "mamba"
     title = "Mamba (S6)"
-    recognised_by = "A_log (channels, state) beside dt_proj.bias (channels)"
+    recognised_by = (
+        "A_log (channels, state) beside dt_proj.bias (channels), or A_logs beside dt_projs_bias"
+    )
     equation = "λ = exp(-Δ e^A_log), Δ = softplus(dt_proj.bias)"
     source = "mamba_ssm and transformers; Gu & Dao 2023, arXiv 2312.00752"
     assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Every ``A_log`` of two or more dimensions that has a step-size bias beside it."""
-        matches = []
-        for module, names in group_by_module(tensors, _ROLES).items():
-            for direction, rates, biases in _DIRECTIONS:
-                rate = next((names[role] for role in rates if role in names), None)
-                bias = next((names[role] for role in biases if role in names), None)
-                if rate is not None and bias is not None and len(tensors[rate].shape) >= 2:
-                    roles = {"A_log": rate, "dt_proj.bias": bias}
-                    matches.append(Match((module or self.name) + direction, roles))
-        return matches
+        return find_mixers(tensors, self.name)
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read A_log and the bias.
@@ -63,25 +55,31 @@ class Mamba:
         Raises:
             TensorError: NaN or inf, or a bias that has not one entry per channel.
         """
-        rate_name, bias_name = match.tensors["A_log"], match.tensors["dt_proj.bias"]
+        rate_name, bias_name = match.tensors[RATE], match.tensors[BIAS]
         rate_spec, bias_spec = store.tensors[rate_name], store.tensors[bias_name]
-        bias = read_real(store, bias_name, rate_spec.shape[:-1]).ravel()
         log_rate = read_real(store, rate_name, rate_spec.shape)
-        state = log_rate.shape[-1]
+        # One rate for each head, as Mamba-2 has it, in the m0 form of VMamba.
+        by_head = rate_spec.shape == bias_spec.shape
+        state = 1 if by_head else log_rate.shape[-1]
+        if bias_name.endswith(DIRECTIONS_BIAS):
+            bias = read_vector(store, bias_name, log_rate.size // state)
+        else:
+            bias = read_real(store, bias_name, rate_spec.shape[:-1]).ravel()
 
+        shared = match.layer.endswith("(backward)") and not bias_name.endswith("_b.bias")
         step = apply_transform(bias, "softplus")
         rate = apply_transform(log_rate.reshape(-1, state), "exp").value
         decay = step.value[:, None] * rate
         eigenvalue = np.exp(-decay)
         by_rate = one_to_one(
-            "A_log",
+            RATE,
             rate_name,
             log_rate.ravel(),
             rate_spec.dtype,
             -(eigenvalue * decay).ravel(),
         )
         by_bias = ParameterGroup(
-            name="dt_proj.bias",
+            name=BIAS,
             tensor=bias_name,
             values=bias,
             dtype=bias_spec.dtype,
@@ -99,18 +97,32 @@ class Mamba:
             log_eigenvalues=-np.minimum(decay, LARGEST_DECAY).ravel().astype(np.complex128),
             log_gain=np.repeat(step.log, state),
             parameters=(by_rate, by_bias),
+            multiplicity=_head_size(store, match.tensors) if by_head else 1,
             input_dependent=True,
             stable_by_construction=True,
-            assumptions=(_NOMINAL,),
+            assumptions=(_NOMINAL, *([_SHARED_STEP] if shared else [])),
             gate=_drive(store, bias_name, bias, rate) if options.gates else None,
         )
+
+
+def _head_size(store: TensorStore, names: Mapping[str, str]) -> int:
+    """Head dimension × state of a head, from Ds (K, heads, dimension) and the rows of x_proj.
+
+    x_proj_weight (K, heads + 2 state, inputs) makes Δ, B and C.
+    """
+    if "Ds" not in names or "x_proj_weight" not in names:
+        return 1
+    direct, projection = (store.tensors[names[role]].shape for role in ("Ds", "x_proj_weight"))
+    if len(direct) != 3 or len(projection) != 3:
+        return 1
+    return max(direct[2] * ((projection[1] - direct[1]) // 2), 1)
 
 
 def _drive(store: TensorStore, bias_name: str, bias: Floats, rate: Floats) -> GateDrive | None:
     """The step's projection beside its bias: dt_proj (x_proj u), with Jamba's norm between."""
     outer = f"{bias_name[:-4]}weight"
-    inner = outer.replace("dt_proj", "x_proj")
-    norm = outer.replace("dt_proj.weight", "dt_layernorm.weight")
+    inner = outer.replace("dt_projs", "dt_proj").replace("dt_proj", "x_proj")
+    norm = re.sub(r"dt_proj(\.\d+)?\.weight$", "dt_layernorm.weight", outer)
     normalised = None
     if norm != outer and norm in store.tensors:
         normalised = read_vector(store, norm)
