@@ -1,4 +1,7 @@
-"""Plain pickles (pickle.dump) of a state_dict or of a tree of NumPy or JAX arrays."""
+"""Plain pickles (pickle.dump) of a state_dict or of a tree of NumPy or JAX arrays.
+
+PaddlePaddle's paddle.save writes one of NumPy arrays.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ class PlainPickle:
     """One file of pickle.dump, protocol 2 or later."""
 
     name = "pickle"
-    extensions = (".pkl", ".pickle")
+    extensions = (".pkl", ".pickle", ".pdparams")
     recognised_by = "a pickle's protocol mark (2 to 5); run as data, never as code"
 
     def recognises(self, head: bytes, file: File) -> bool:

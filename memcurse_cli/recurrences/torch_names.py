@@ -18,6 +18,10 @@ from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup
 _HIDDEN_WEIGHT = re.compile(
     r"(?P<module>(?:.*[./,_])?)(?P<stem>weight|[wW])_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"
 )
+# PaddlePaddle saves the cells of a network under its own names as well.
+_PADDLE_CELL = re.compile(
+    r"(?P<network>(?:.*\.)?)(?P<index>\d{1,6})\.cell(?P<direction>|_fw|_bw)\."
+)
 _BIAS_STEMS: dict[str, tuple[str, ...]] = {
     "weight": ("bias",),
     "w": ("b", "bias"),
@@ -58,6 +62,8 @@ def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
             continue
         stem, suffix = parts["stem"], parts["suffix"]
         module = parts["module"]
+        if _is_alias(tensors, module, spec):
+            continue
         roles = {"weight_hh": name}
         beside: dict[str, tuple[str, ...]] = {
             "weight_ih": (f"{stem}_ih", f"{stem}_xh"),
@@ -79,6 +85,15 @@ def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
             HiddenWeight(_layer(module, suffix), rows, columns, "weight_hr" in roles, roles)
         )
     return found
+
+
+def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) -> bool:
+    """Whether a cell's weight stands in the file again, as its network's."""
+    cell = _PADDLE_CELL.fullmatch(module)
+    if cell is None:
+        return False
+    end = "_reverse" if cell["direction"] == "_bw" else ""
+    return tensors.get(f"{cell['network']}weight_hh_l{cell['index']}{end}") == spec
 
 
 def _layer(module: str, suffix: str) -> str:

@@ -14,8 +14,10 @@ from recurrences.oracles import assert_sorted_moduli, read_layers
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import ReadOptions
 from memcurse_cli.recurrences.lstm import LSTM
+from memcurse_cli.recurrences.torch_names import hidden_weights
 
 H = 5
 
@@ -137,3 +139,28 @@ def test_silero(trained: Path, file: str, layer: str, oracle_layer: str) -> None
     oracle = json.loads((folder / "oracle.json").read_text())["layers"][oracle_layer]
     recurrence = read_layers(folder / file)[layer]
     assert_sorted_moduli(recurrence, oracle["nominal_forget"]["lambda_sorted"])
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_the_second_names_of_paddle_s_cells_are_no_second_layers(
+    kind: type[torch.nn.RNNBase], both: bool
+) -> None:
+    """paddle.nn.LSTM holds its weights once as a network's and once as its cells'."""
+    torch.manual_seed(0)
+    plain = {
+        f"neck.lstm.{name}": tensor.numpy()
+        for name, tensor in kind(3, H, 2, bidirectional=both).state_dict().items()
+    }
+    arrays = dict(plain)
+    for name, array in plain.items():
+        stem, _, index = name.removesuffix("_reverse").rpartition("_l")
+        module, _, what = stem.rpartition(".")
+        cell = f"cell_{'bw' if name.endswith('_reverse') else 'fw'}" if both else "cell"
+        arrays[f"{module}.{index}.{cell}.{what}"] = array
+    store = MemoryStore(arrays)
+    found = [match.layer for _, match in detect(store.tensors)]
+    assert found == [match.layer for _, match in detect(MemoryStore(plain).tensors)]
+    # A cell that stands alone is a layer.
+    (match,) = hidden_weights(MemoryStore({"net.0.cell.weight_hh": np.ones((4, 1))}).tensors)
+    assert match.layer == "net.0.cell"
