@@ -174,6 +174,28 @@ def read_diagonal(
     return Diagonal(values, tuple(components), tensors, transform != "none")
 
 
+def read_pair_diagonal(store: TensorStore, tensor: str) -> Diagonal:
+    """w of version 2, stored as pairs: both parts of an entry are scalars of one tensor.
+
+    Raises:
+        TensorError: NaN or inf, or no matrix of pairs.
+    """
+    values = read_pairs(store, tensor, (None, None))
+    scalar = 2 * np.arange(values.size).reshape(values.shape)
+    ones = np.ones(values.shape, dtype=np.complex128)
+    return Diagonal(
+        values,
+        (Component("w", scalar, ones), Component("w", scalar + 1, 1j * ones)),
+        {"w": as_scalars(values)},
+        stable=False,
+    )
+
+
+def as_scalars(values: Complexes) -> Floats:
+    """The real and imaginary parts in the order of a last axis of pairs."""
+    return np.stack([values.real, values.imag], axis=-1).ravel()
+
+
 def read_step(
     store: TensorStore, tensor: str, version: Version, modes: int, assumed: Assumed
 ) -> Step:

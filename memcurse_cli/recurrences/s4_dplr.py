@@ -32,11 +32,11 @@ from memcurse_cli.recurrences.s4 import (
     REAL_TRANSFORM,
     STEP_RESCALE,
     STEP_TRANSFORM,
-    Component,
-    Diagonal,
     Step,
     Version,
+    as_scalars,
     read_diagonal,
+    read_pair_diagonal,
     read_pairs,
     read_step,
     system_of_channel,
@@ -117,7 +117,7 @@ class S4DPLR:
         assumed = Assumed(options)
         method = assumed.choose(DISCRETIZATION)
         if version is VERSION_2:
-            diagonal = _read_pair_diagonal(store, names["w"])
+            diagonal = read_pair_diagonal(store, names["w"])
         else:
             diagonal = read_diagonal(store, names, version, assumed)
         systems, modes = diagonal.values.shape
@@ -154,10 +154,10 @@ class S4DPLR:
                 )
                 for role, stored in diagonal.stored.items()
             },
-            "P": (_as_scalars(p), [layout.spread_low_rank(p, spectrum.along_p())]),
+            "P": (as_scalars(p), [layout.spread_low_rank(p, spectrum.along_p())]),
         }
         if q is not None:
-            groups["Q"] = (_as_scalars(q), [layout.spread_low_rank(q, spectrum.along_q())])
+            groups["Q"] = (as_scalars(q), [layout.spread_low_rank(q, spectrum.along_q())])
         return Recurrence(
             name=match.layer,
             family=self.name,
@@ -290,24 +290,6 @@ def _versions(names: Mapping[str, str]) -> list[Version]:
         for version in _VERSIONS
         if all(role in names for role in (version.step, version.real, version.imag))
     ]
-
-
-def _read_pair_diagonal(store: TensorStore, tensor: str) -> Diagonal:
-    """w of version 2, stored as pairs: both parts of an entry are scalars of one tensor."""
-    values = read_pairs(store, tensor, (None, None))
-    scalar = 2 * np.arange(values.size).reshape(values.shape)
-    ones = np.ones(values.shape, dtype=np.complex128)
-    return Diagonal(
-        values,
-        (Component("w", scalar, ones), Component("w", scalar + 1, 1j * ones)),
-        {"w": _as_scalars(values)},
-        stable=False,
-    )
-
-
-def _as_scalars(values: Complexes) -> Floats:
-    """The real and imaginary parts in the order of a last axis of pairs."""
-    return np.stack([values.real, values.imag], axis=-1).ravel()
 
 
 def _read_readin(

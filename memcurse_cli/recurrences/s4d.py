@@ -46,6 +46,7 @@ from memcurse_cli.recurrences.s4 import (
     Version,
     read_diagonal,
     read_matrices,
+    read_pair_diagonal,
     read_step,
     reads_both_directions,
     system_of_channel,
@@ -55,7 +56,8 @@ DISCRETIZATION = Assumption(
     key="discretization",
     default=ZERO_ORDER_HOLD,
     choices=(*METHODS, "dss"),
-    meaning="from continuous time to steps; S4D's default is zoh, but bilinear in version 3",
+    meaning="from continuous time to steps; S4D's default is zoh, but bilinear in version 3 and"
+    " dss where w is stored",
 )
 BAND_LIMIT = Assumption(
     key="bandlimit",
@@ -65,16 +67,20 @@ BAND_LIMIT = Assumption(
 )
 
 MINIMAL = Version("log_dt", "log_A_real", "A_imag", +1)
+# Version 2 stores the diagonal as w where its kernel is that of DSS.
+VERSION_2 = Version("log_dt", "log_w_real", "w_imag", +1)
+VERSION_2_DSS = Version("log_dt", "w", "w", +1)
 VERSION_3 = Version("log_dt", "inv_A_real", "A_imag", +1, (REAL_TRANSFORM,))
 VERSION_4 = Version(
     "inv_dt", "A_real", "A_imag", -1, (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
 )
-_VERSIONS = (MINIMAL, VERSION_3, VERSION_4)
+_VERSIONS = (MINIMAL, VERSION_2, VERSION_2_DSS, VERSION_3, VERSION_4)
+_DEFAULTS = {VERSION_2_DSS: "dss", VERSION_3: BILINEAR}
 _ROLES = tuple(
     dict.fromkeys(
         (
-            *(role for version in _VERSIONS for role in (version.step, version.real)),
-            *("A_imag", "B", "C", "P"),
+            *(role for each in _VERSIONS for role in (each.step, each.real, each.imag)),
+            *("B", "C", "P"),
         )
     )
 )
@@ -90,9 +96,12 @@ class S4D:
 
     name = "s4d"
     title = "S4D (diagonal S4)"
-    recognised_by = "A_real with inv_dt, or log_A_real or inv_A_real with A_imag and log_dt; no P"
+    recognised_by = (
+        "A_real with inv_dt, or log_A_real or inv_A_real with A_imag and log_dt, or log_w_real and"
+        " w_imag or w with log_dt; no P"
+    )
     equation = "λ = exp(Δ A) or (1 + Δ A/2)/(1 - Δ A/2), A = -f(A_real) ± i A_imag, Δ = g(inv_dt)"
-    source = "state-spaces/s4, versions 3 and 4 and minimal; Gu et al. 2022, arXiv 2206.11893"
+    source = "state-spaces/s4, versions 2 to 4 and minimal; Gu et al. 2022, arXiv 2206.11893"
     assumptions = (
         DISCRETIZATION,
         REAL_TRANSFORM,
@@ -124,10 +133,13 @@ class S4D:
         assumed = Assumed(options)
         method = assumed.choose(
             DISCRETIZATION,
-            default=BILINEAR if version is VERSION_3 else ZERO_ORDER_HOLD,
+            default=_DEFAULTS.get(version, ZERO_ORDER_HOLD),
             silent=version is MINIMAL,
         )
-        diagonal = read_diagonal(store, names, version, assumed)
+        if version is VERSION_2_DSS:
+            diagonal = read_pair_diagonal(store, names["w"])
+        else:
+            diagonal = read_diagonal(store, names, version, assumed)
         systems, modes = diagonal.values.shape
         step = read_step(store, names[version.step], version, modes, assumed)
         system = system_of_channel(systems, step.channels, names[version.real])
@@ -177,6 +189,8 @@ def _versions(names: Mapping[str, str]) -> list[Version]:
         if version.real in names
         and version.step in names
         and (version.imag in names or version is VERSION_4)
+        # w alone is the name of many things.
+        and (version is not VERSION_2_DSS or "C" in names)
     ]
 
 
@@ -275,16 +289,20 @@ def _diagonal_groups(
     discrete: DiscreteModes,
 ) -> list[ParameterGroup]:
     """One entry of A moves a mode of every channel that uses its row."""
-    return [
-        group_through_z(
-            component.role,
-            names[component.role],
-            diagonal.stored[component.role],
-            store.tensors[names[component.role]].dtype,
-            discrete,
-            scalar=component.scalar[system].ravel(),
-            eigenvalue=np.arange(system.size * diagonal.values.shape[1]),
-            z_slope=(step.parameter.value * component.slope[system]).ravel(),
+    groups = []
+    for role, stored in diagonal.stored.items():
+        moved_by = [each for each in diagonal.components if each.role == role]
+        slopes = [step.parameter.value * each.slope[system] for each in moved_by]
+        groups.append(
+            group_through_z(
+                role,
+                names[role],
+                stored,
+                store.tensors[names[role]].dtype,
+                discrete,
+                scalar=np.concatenate([each.scalar[system].ravel() for each in moved_by]),
+                eigenvalue=np.tile(np.arange(slopes[0].size), len(moved_by)),
+                z_slope=np.concatenate([slope.ravel() for slope in slopes]),
+            )
         )
-        for component in diagonal.components
-    ]
+    return groups

@@ -107,6 +107,54 @@ def test_the_minimal_layer_is_held_at_zero_order() -> None:
     assert recurrence.stable_by_construction
 
 
+def version_2(rng: np.random.Generator) -> dict[str, NDArray]:
+    return {
+        "kernel.log_dt": rng.uniform(-3, -1, H),
+        "kernel.C": pairs(rng, 2, H, N),
+        "kernel.w": np.stack([rng.uniform(-2, 0.2, (1, N)), rng.uniform(-4, 4, (1, N))], axis=-1),
+    }
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh"])
+def test_version_2(method: str) -> None:
+    layer = version_2(np.random.default_rng(3))
+    real, imag = np.moveaxis(layer.pop("kernel.w"), -1, 0)
+    layer |= {"kernel.log_w_real": real, "kernel.w_imag": imag}
+    given = {} if method == "zoh" else {"discretization": method}
+    recurrence = read_layer(layer, S4D(), **given)
+    expected = expected_response(
+        np.exp(layer["kernel.log_dt"])[:, None],
+        -np.exp(real) + 1j * imag,
+        np.ones((1, N), dtype=complex),
+        as_complex(layer["kernel.C"]),
+        method,
+    )
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    check_derivatives(layer, S4D(), **given)
+
+
+def test_version_2_with_the_kernel_of_dss() -> None:
+    """`SSKernelDiag.forward` with disc="dss", whose w has either sign."""
+    layer = version_2(np.random.default_rng(4))
+    layer["kernel.w"][0, 0, 0] = 0.15
+    assert np.ptp(np.sign(layer["kernel.w"][..., 0])) == 2
+    recurrence = read_layer(layer, S4D(), **{"kernel-length": str(STEPS)})
+    w = as_complex(layer["kernel.w"])
+    along = w * np.exp(layer["kernel.log_dt"])[:, None]
+    powers = along[..., None] * np.arange(STEPS)
+    growing = w.real > 0
+    states = np.exp(powers - (along * growing * (STEPS - 1))[..., None])
+    falling = along * (1 - 2 * growing)
+    gain = (np.exp(falling) - 1) / ((np.exp(falling * STEPS) - 1) * w)
+    expected = np.einsum("chn,hnl->chl", as_complex(layer["kernel.C"]) * gain, states).real
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-11)
+    assert not recurrence.stable_by_construction
+    # A short kernel, whose gain is smooth over the differences' step.
+    check_derivatives(layer, S4D(), **{"kernel-length": "2"})
+    del layer["kernel.C"]
+    assert match_of(layer, S4D()) == []
+
+
 @pytest.mark.parametrize("method", ["bilinear", "zoh"])
 def test_version_3(method: str) -> None:
     layer = version_3()
