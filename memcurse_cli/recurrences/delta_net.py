@@ -20,6 +20,7 @@ _REQUIRED = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "b_proj.weight",
 _GATED = (
     "A_log",
     "dt_bias",
+    "forget_gate.A_log",
     "a_proj.weight",
     "gk_proj.weight",
     "gk_proj.1.bias",

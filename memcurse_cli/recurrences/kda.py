@@ -38,10 +38,13 @@ _BOUNDS = {
     "kda_lower_bound": "kda_safe_gate",
     "lower_bound": "safe_gate",
     "linear_lower_bound": "safe_gate",
+    "linear_attn_config.gate_lower_bound": "linear_attn_config.safe_gate",
 }
 _DECAY = ("A_log", "dt_bias")
 _REQUIRED = (*_DECAY, "b_proj.weight")
 _SHAPES = ("v_proj.weight",)
+# transformers keeps both in a module of their own, which only its `save_pretrained` undoes.
+_NESTED = {f"forget_gate.{role}": role for role in _DECAY}
 
 
 class KDA:
@@ -62,7 +65,9 @@ class KDA:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with a decay rate per head, a step bias per key channel and a write strength."""
         matches = []
-        for module, names in group_by_module(tensors, _REQUIRED + _SHAPES + OTHER_RULES).items():
+        roles = (*_REQUIRED, *_SHAPES, *OTHER_RULES, *_NESTED)
+        for module, found in group_by_module(tensors, roles).items():
+            names = {_NESTED.get(role, role): name for role, name in found.items()}
             if names.keys() >= set(_REQUIRED) and not names.keys() & set(OTHER_RULES):
                 heads, channels = (element_count(tensors[names[role]]) for role in _DECAY)
                 if heads and channels > heads and channels % heads == 0:

@@ -15,6 +15,7 @@ from transformers.models.bailing_hybrid.modeling_bailing_hybrid import BailingHy
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
 
 from memcurse_cli.errors import UsageError
+from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
 from memcurse_cli.recurrences.kda import KDA
 
@@ -41,6 +42,7 @@ def test_derivatives(bound: str) -> None:
         ({"kda_safe_gate": False, "kda_lower_bound": -4.0}, "0"),
         ({"safe_gate": False, "lower_bound": None}, "0"),
         ({"linear_lower_bound": -5}, "-5"),
+        ({"text_config": {"linear_attn_config": {"gate_lower_bound": -5.0}}}, "-5"),
         ({"linear_lower_bound": 5}, "0"),
         ({"linear_lower_bound": "-5"}, "0"),
     ],
@@ -82,9 +84,14 @@ def test_the_state_decays_as_kimi_linear_lets_it() -> None:
     with torch.no_grad():
         layer.forget_gate.A_log.copy_(torch.linspace(-1, 1, heads).view(1, 1, heads, 1))
         layer.forget_gate.dt_bias.copy_(torch.linspace(-4, 0, heads * keys))
-    # The library saves the gate's tensors as the layer's own.
-    arrays = {n.replace("forget_gate.", ""): a for n, a in layer.state_dict().items()}
+    # `save_pretrained` writes the gate's tensors as the layer's own, `state_dict` does not.
+    nested = dict(layer.state_dict())
+    arrays = {n.replace("forget_gate.", ""): a for n, a in nested.items()}
+    assert match_of(nested, DeltaNet()) == match_of(arrays, DeltaNet()) == []
     recurrence = read_layer(arrays, KDA())
+    in_memory = read_layer(nested, KDA())
+    assert_allclose(in_memory.log_eigenvalues, recurrence.log_eigenvalues, rtol=0)
+    assert in_memory.multiplicity == recurrence.multiplicity
     ratio = decay_of_the_state(layer, config, 3)
     expected = np.exp(3 * recurrence.log_eigenvalues.real).reshape(heads, keys, 1)
     # The library accumulates in float32.
