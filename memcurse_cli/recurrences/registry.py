@@ -26,6 +26,7 @@ from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
 from memcurse_cli.recurrences.lem import LEM
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
 from memcurse_cli.recurrences.linoss import LinOSS
+from memcurse_cli.recurrences.liquid import LTC, LiquidLSTM
 from memcurse_cli.recurrences.lmu import LMU
 from memcurse_cli.recurrences.low_rank_rnn import LowRankRNN
 from memcurse_cli.recurrences.lru import LRU
@@ -77,6 +78,8 @@ FAMILIES: tuple[Family, ...] = (
     MGU(),
     LayerNormGRU(),
     LEM(),
+    LTC(),
+    LiquidLSTM(),
     UnICORNN(),
     IndRNN(),
     KerasLSTM(),
