@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 COMMANDS = {
     "inspect": "Report on every recurrent layer of a checkpoint.",
     "predict": "The theory alone: what memory costs under a parametrisation, no checkpoint needed.",
+    "landscape": "How narrow the loss is around an eigenvalue, and how parametrisations widen it.",
     "check": "Hold checkpoints or reports to limits; exit with 1 where one is broken.",
     "compare": "Compare two checkpoints layer by layer: what moved towards the unit circle.",
     "track": "Follow a training run: spectrum, sensitivity and verdict, checkpoint by checkpoint.",

@@ -74,6 +74,13 @@ DOCUMENTS = (
         "What the theory says of some eigenvalues.",
     ),
     Document(
+        "landscape",
+        "memcurse.landscape/1",
+        "memcurse_cli.diagnosis.landscape:LandscapeReport",
+        "memcurse landscape --json",
+        "The loss around one eigenvalue under several parametrisations.",
+    ),
+    Document(
         "hessian",
         "memcurse.hessian/1",
         "memcurse_cli.diagnosis.hessian_report:HessianReport",

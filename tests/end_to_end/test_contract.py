@@ -43,6 +43,7 @@ CALLS: dict[str, list[tuple[str | Path, ...]]] = {
         (SAMPLES / "run", "--no-cache", "--jobs", "1", "--json"),
         (SAMPLES / "run", "--no-cache", "--jobs", "1", "--format", "html"),
     ],
+    "landscape": [(), ("--json",)],
     "rule": [(), ("MC204",)],
     "autocorrelation": [(NOISE,)],
     "hessian": [(SAMPLE,), (SAMPLE, "--json")],

@@ -43,6 +43,10 @@ COMMANDS: dict[str, list[tuple[str | Path, ...]]] = {
         ("predict", "--rho", "0.5", "--parametrization", "s4"),
         ("predict", "--autocorrelation", "0.5:0,0.5:0.9", "--modulus", "1", "--horizon", "9"),
     ],
+    "landscape": [
+        ("landscape",),
+        ("landscape", "--modulus", "1.01", "--horizon", "50", "--parametrization", "polar"),
+    ],
     "hessian": [("hessian", LRU), ("hessian", GRU)],
     "autocorrelation": [("autocorrelation", "noise.npy")],
     "families": [("families",)],

@@ -1,0 +1,108 @@
+"""`memcurse landscape`: how narrow the loss is around one eigenvalue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memcurse_cli.commands.options import (
+    AutocorrelationOption,
+    HorizonOption,
+    JsonOption,
+    LearningRateOption,
+    OneRhoOption,
+    OutputOption,
+    ReadoutOption,
+    emit,
+    write_file,
+)
+
+
+def landscape(
+    modulus: Annotated[
+        float | None,
+        typer.Option("--modulus", metavar="|λ|", help="The target's modulus; 0.99 by default."),
+    ] = None,
+    time_constant: Annotated[
+        float | None,
+        typer.Option(
+            "--time-constant", metavar="τ", help="Its time constant -1/log|λ| in steps instead."
+        ),
+    ] = None,
+    angle: Annotated[
+        float, typer.Option("--angle", metavar="θ", help="Its angle in radians, in [0, π].")
+    ] = 0.0,
+    rho: OneRhoOption = None,
+    autocorrelation: AutocorrelationOption = None,
+    horizon: HorizonOption = None,
+    readout: ReadoutOption = None,
+    parametrization: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parametrization",
+            metavar="NAME",
+            help="real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default.",
+        ),
+    ] = None,
+    normalization: Annotated[
+        str | None,
+        typer.Option(
+            "--normalization",
+            metavar="none|own|coupled",
+            help="γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default "
+            "what is usual for each parametrisation.",
+        ),
+    ] = None,
+    step_size: Annotated[
+        float, typer.Option("--step-size", metavar="Δ", help="The step size of s4.")
+    ] = 0.01,
+    learning_rate: LearningRateOption = 1e-3,
+    level: Annotated[
+        float,
+        typer.Option(
+            "--level", metavar="SHARE", help="The loss at which a basin ends; 1 is that of silence."
+        ),
+    ] = 0.1,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Draw the losses into a .svg, .png or .pdf too."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """How narrow the loss is around an eigenvalue, and how parametrisations widen it.
+
+    Example: memcurse landscape --modulus 0.999 --angle 0.3
+    """
+    from memcurse_cli.diagnosis.landscape import landscape as take_landscape
+
+    figure_format = ""
+    if plot is not None:
+        from memcurse_cli.reports.figures import check_figure
+
+        figure_format = check_figure(plot)
+    report = take_landscape(
+        modulus=modulus,
+        time_constant=time_constant,
+        angle=angle,
+        rho=rho,
+        autocorrelation=autocorrelation,
+        horizon=horizon,
+        readout=readout,
+        parametrizations=parametrization or (),
+        normalization=normalization,
+        step_size=step_size,
+        learning_rate=learning_rate,
+        level=level,
+    )
+    if plot is not None:
+        from memcurse_cli.reports.landscape_figure import landscape_figure
+
+        write_file(plot, landscape_figure(report, figure_format))
+    from memcurse_cli.reports.landscape import to_json_text, to_text
+
+    emit(to_json_text(report) if as_json else to_text(report, file=output), output)

@@ -1,0 +1,265 @@
+"""How narrow the loss of one eigenvalue is in the parameters of several parametrisations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from memcurse_cli.diagnosis.inspection import choose_autocorrelation
+from memcurse_cli.diagnosis.report import InputAssumption
+from memcurse_cli.diagnosis.settings import Settings, check_readout
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.coordinates import PARAMETRIZATIONS
+from memcurse_cli.theory.landscape import Landscape
+from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, parametrize
+from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
+
+SCHEMA = "memcurse.landscape/1"
+
+Gain = Literal["none", "own", "coupled"]
+
+NORMALIZATIONS: dict[str, str] = {"none": "none", "own": "lru", "coupled": "coupled"}
+COMPARED: tuple[tuple[str, Gain], ...] = (
+    ("real-imaginary", "none"),
+    ("polar", "none"),
+    ("s4", "none"),
+    ("lru", "own"),
+    ("optimal", "coupled"),
+)
+OFFSETS = tuple(10 ** (exponent / 8) for exponent in range(-48, 9))
+"""From 1e-6 to 10, eight per decade."""
+
+
+@dataclass(frozen=True)
+class LandscapeParameter:
+    """The loss along one parameter, the others at their optimum.
+
+    Attributes:
+        name: of the parameter.
+        value: what it is at the optimum.
+        sensitivity: E|dh/dω|², which is the loss's second derivative there, for an input of unit
+            variance.
+        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|²; near the optimum the loss is κ δ².
+        max_stable_lr: 2 / E|dh/dω|², the largest stable step of gradient descent; null where the
+            loss does not depend on the parameter.
+        basin: how far it may be off, to the nearer side, before the loss reaches the level; null
+            where it never does.
+        steps_across: basin / lr: how many steps of Adam lead out of the basin.
+        loss: the loss at each of the offsets, the larger of both sides; null where it diverges.
+    """
+
+    name: str
+    value: float
+    sensitivity: float
+    relative_sensitivity: float
+    max_stable_lr: float | None
+    basin: float | None
+    steps_across: float | None
+    loss: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class LandscapeView:
+    """One parametrisation.
+
+    Attributes:
+        parametrization: of λ, by its name in `memcurse predict`.
+        gain: ``none`` for γ = 1, ``own`` for a γ = √(1-|λ|²) with a parameter of its own,
+            ``coupled`` for one that is computed from λ.
+        parameters: in the order of the parametrisation.
+    """
+
+    parametrization: str
+    gain: Gain
+    parameters: tuple[LandscapeParameter, ...]
+
+
+@dataclass(frozen=True)
+class LandscapeReport:
+    """The loss around one eigenvalue, ½ E|h - h*|² over that of a silent student, ½ E|h*|².
+
+    Attributes:
+        modulus: |λ*|.
+        time_constant: -1/log|λ*| in steps; null where |λ*| ≥ 1.
+        angle: arg λ* in radians.
+        step_size: Δ of ``s4``; null where that is not among the parametrisations.
+        level: the loss at which a basin ends.
+        input: what was assumed of the input and of the optimizer.
+        offsets: the distances from the optimum at which the losses were taken.
+        views: the parametrisations.
+    """
+
+    modulus: float
+    time_constant: float | None
+    angle: float
+    step_size: float | None
+    level: float
+    input: InputAssumption
+    offsets: tuple[float, ...]
+    views: tuple[LandscapeView, ...]
+
+
+def landscape(
+    *,
+    modulus: float | None = None,
+    time_constant: float | None = None,
+    angle: float = 0.0,
+    rho: float | None = None,
+    autocorrelation: Autocorrelation | str | None = None,
+    horizon: int | None = None,
+    readout: str | None = None,
+    parametrizations: Sequence[str] = (),
+    normalization: str | None = None,
+    step_size: float = DEFAULT_STEP_SIZE,
+    learning_rate: float = 1e-3,
+    level: float = 0.1,
+) -> LandscapeReport:
+    """The loss of a student that is off by one parameter, under several parametrisations.
+
+    Args:
+        modulus: |λ*|; 0.99 by default.
+        time_constant: -1/log|λ*| in steps instead.
+        angle: arg λ* in [0, π].
+        rho: the input's autocorrelation is ρ^|Δ|; white noise by default.
+        autocorrelation: a mixture instead, or the path of an estimate's JSON.
+        horizon: the number of steps T; None for an infinite sequence.
+        readout: ``last``, as by default, or ``every`` step of the horizon.
+        parametrizations: of `theory.coordinates.PARAMETRIZATIONS`; `COMPARED` if empty.
+        normalization: ``none``, ``own`` or ``coupled`` for all of them.
+        step_size: Δ of ``s4``.
+        learning_rate: what one step of Adam moves a parameter by.
+        level: the loss at which a basin ends, over that of a silent student; in (0, 1).
+
+    Raises:
+        UsageError: a value outside its domain, an unknown name, or an eigenvalue that a
+            parametrisation cannot reach.
+    """
+    settings = Settings(
+        autocorrelation=choose_autocorrelation(rho, autocorrelation),
+        horizon=horizon,
+        horizon_source=None if horizon is None else "option",
+        readout=check_readout(readout),
+        learning_rate=learning_rate,
+    )
+    settings.check_readout_has_horizon()
+    if not 0 < level < 1:
+        raise UsageError(
+            f"a level of {level:g} is not between 0 and 1",
+            where="--level",
+            remedy="0 is a perfect fit and 1 the loss of a student that is silent",
+        )
+    target = _target(modulus, time_constant, angle, endless=horizon is None)
+    chosen = _chosen(parametrizations, normalization)
+    return LandscapeReport(
+        modulus=math.exp(target.real),
+        time_constant=-1 / target.real if target.real < 0 else None,
+        angle=angle,
+        step_size=step_size if any(name == "s4" for name, _ in chosen) else None,
+        level=level,
+        input=InputAssumption(
+            autocorrelation=tuple(settings.autocorrelation),
+            horizon=horizon,
+            horizon_source=settings.horizon_source,
+            readout=settings.readout,
+            learning_rate=learning_rate,
+        ),
+        offsets=OFFSETS,
+        views=tuple(_view(name, gain, target, settings, step_size, level) for name, gain in chosen),
+    )
+
+
+def _view(
+    name: str, gain: Gain, target: complex, settings: Settings, step_size: float, level: float
+) -> LandscapeView:
+    logs = np.array([target])
+    found = parametrize(logs, name, NORMALIZATIONS[gain], step_size)
+    given = settings.autocorrelation, settings.horizon, settings.state_readout
+    moment = moments(logs, *given)
+    around = Landscape(target, name, gain, *given, step_size)
+    parameters = []
+    for parameter, moved in found.derivatives.items():
+        derivatives = moved.eigenvalue, moved.log_gain
+        sensitivity = float(parameter_sensitivity(moment, found.log_gain, *derivatives)[0])
+        basin = around.basin(parameter, level) if sensitivity > 0 else None
+        offsets = np.array(OFFSETS)
+        losses = np.maximum(around.along(parameter, offsets), around.along(parameter, -offsets))
+        parameters.append(
+            LandscapeParameter(
+                name=parameter,
+                value=around.centre[parameter],
+                sensitivity=sensitivity,
+                relative_sensitivity=float(relative_sensitivity(moment, *derivatives)[0]),
+                max_stable_lr=2 / sensitivity if sensitivity > 0 else None,
+                basin=basin,
+                steps_across=None if basin is None else basin / settings.learning_rate,
+                loss=tuple(float(one) if math.isfinite(one) else None for one in losses),
+            )
+        )
+    return LandscapeView(name, gain, tuple(parameters))
+
+
+def _target(
+    modulus: float | None, time_constant: float | None, angle: float, *, endless: bool
+) -> complex:
+    """log λ*."""
+    if modulus is not None and time_constant is not None:
+        raise UsageError(
+            "given beside a modulus", where="--time-constant", remedy="give one of the two"
+        )
+    if not 0 <= angle <= math.pi:
+        raise UsageError(
+            f"an angle of {angle:g} is not in [0, π]",
+            where="--angle",
+            remedy="give that of the eigenvalue with Im λ >= 0; its conjugate has the same loss",
+        )
+    if time_constant is not None:
+        if not 0 < time_constant < math.inf:
+            raise UsageError(
+                f"{time_constant:g} is not a positive number of steps",
+                where="--time-constant",
+                remedy="give -1/log|λ|, for example 100",
+            )
+        return complex(-1 / time_constant, angle)
+    modulus = 0.99 if modulus is None else modulus
+    if not 0 < modulus < math.inf or (endless and modulus >= 1):
+        limit = "between 0 and 1" if endless else "positive and finite"
+        raise UsageError(
+            f"a modulus of {modulus:g} is not {limit}",
+            where="--modulus",
+            remedy="the loss of |λ| ≥ 1 needs a --horizon" if endless else "give |λ|",
+        )
+    return complex(math.log(modulus), angle)
+
+
+def _chosen(names: Sequence[str], normalization: str | None) -> list[tuple[str, Gain]]:
+    if normalization is not None and normalization not in NORMALIZATIONS:
+        raise UsageError(
+            f"'{normalization}' is not known",
+            where="--normalization",
+            remedy=f"choose one of {', '.join(NORMALIZATIONS)}",
+        )
+    for name in names:
+        if name not in PARAMETRIZATIONS:
+            raise UsageError(
+                f"'{name}' is not known",
+                where="--parametrization",
+                remedy=f"choose one of {', '.join(PARAMETRIZATIONS)}",
+            )
+    usual = dict(COMPARED)
+    chosen = [(name, usual[name]) for name in names] or list(COMPARED)
+    if normalization is None:
+        return chosen
+    if normalization == "own" and any(name == "optimal" for name, _ in chosen):
+        raise UsageError(
+            "γ of optimal is tied to omega_nu",
+            where="--normalization",
+            remedy="give coupled, or other parametrizations",
+        )
+    gain = next(one for one in get_args(Gain) if one == normalization)
+    return [(name, gain) for name, _ in chosen]

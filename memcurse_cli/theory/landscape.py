@@ -1,0 +1,203 @@
+"""The loss of one eigenvalue against another, along each parameter.
+
+A student ``h = λ h + γ x`` learns a teacher λ*, γ* of the same form by squared error,
+
+    L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
+
+(Zucchet & Orvieto 2024, section 4.1 and appendix B.2), with f of `theory.moments.bilinear`. Its
+curvature at λ = λ* along a parameter ω is E|dh/dω|².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.coordinates import coordinates
+from memcurse_cli.theory.moments import Readout
+from memcurse_cli.theory.pair_moments import finite_pairs, stationary_pairs
+from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, normalizing_log_gain
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+
+GAINS = ("none", "own", "coupled")
+GRID = 24 * 12 + 1  # a dozen distances per decade, from 1e-18 on
+BISECTIONS = 60
+FARTHEST = 1e6
+"""A parameter that is moved farther than this does not raise the loss to the level."""
+
+
+def loss(
+    log_eigenvalues: Complexes,
+    log_gains: Complexes,
+    target: complex,
+    target_log_gain: complex,
+    autocorrelation: Autocorrelation = WHITE,
+    horizon: int | None = None,
+    readout: Readout = "last",
+) -> Floats:
+    """(n,) L over that of a silent student, ½ |γ*|² E|h*|² at γ = 1.
+
+    It is 0 at the target, 1 at λ of no use, and inf where |λ| ≥ 1 diverges.
+
+    Args:
+        log_eigenvalues: (n,) log λ.
+        log_gains: (n,) log γ.
+        target: log λ*, with |λ*| < 1 on an infinite sequence.
+        target_log_gain: log γ*.
+        autocorrelation: R(Δ) of the input.
+        horizon: the number of steps T; None for an infinite sequence.
+        readout: at the last step, or the mean over every one.
+    """
+    diverges = (log_eigenvalues.real >= 0) & (horizon is None)
+    diverges |= ~np.isfinite(log_eigenvalues.imag) | np.isnan(log_eigenvalues.real)
+    pairs = np.stack(
+        [np.where(diverges, target, log_eigenvalues), np.full(log_eigenvalues.shape, target)],
+        axis=-1,
+    )
+    with np.errstate(all="ignore"):  # where a number leaves its range, the loss is inf
+        if horizon is None:
+            table = stationary_pairs(pairs, autocorrelation, conjugate=True).hh
+        else:
+            table = finite_pairs(pairs, autocorrelation, horizon, readout)[1].hh
+        gain = np.exp(log_gains - target_log_gain)  # γ / γ*
+        own, silent = table[:, 0, 0].real, table[:, 1, 1].real
+        mixed = (gain * table[:, 0, 1]).real
+        relative = (np.abs(gain) ** 2 * own + silent - 2 * mixed) / silent
+    # What is left of the difference at the target itself is rounding, of either sign.
+    return np.where(diverges | ~np.isfinite(relative), np.inf, np.maximum(relative, 0.0))
+
+
+class Landscape:
+    """The losses around one target, in the parameters of one parametrisation.
+
+    Args:
+        target: log λ*, its angle in [0, π].
+        parametrization: one of `theory.coordinates.PARAMETRIZATIONS`.
+        gain: ``none`` for γ = 1, ``own`` for γ = √(1-|λ*|²) that is a parameter of its own, and
+            ``coupled`` for γ = √(1-|λ|²).
+        autocorrelation: R(Δ) of the input.
+        horizon: the number of steps T; None for an infinite sequence.
+        readout: at the last step, or the mean over every one.
+        step_size: Δ, which only ``s4`` asks for.
+
+    Attributes:
+        centre: the parameters at the target, by name.
+    """
+
+    def __init__(
+        self,
+        target: complex,
+        parametrization: str,
+        gain: str = "none",
+        autocorrelation: Autocorrelation = WHITE,
+        horizon: int | None = None,
+        readout: Readout = "last",
+        step_size: float = DEFAULT_STEP_SIZE,
+    ) -> None:
+        self._target, self._gain = target, gain
+        self._map = _EIGENVALUES[parametrization]
+        self._input = autocorrelation, horizon, readout
+        logs = np.array([target])
+        self.centre: dict[str, float] = {
+            name: float(value[0])
+            for name, value in coordinates(logs, parametrization, step_size).items()
+        }
+        self._target_log_gain = 0j
+        if gain != "none":
+            self._target_log_gain = complex(normalizing_log_gain(logs)[0])
+        if gain == "own":
+            self.centre["gamma_log"] = self._target_log_gain.real
+
+    def along(self, name: str, offsets: Floats) -> Floats:
+        """(n,) the loss with one parameter off by so much, over that of a silent student."""
+        values = {other: np.full(offsets.shape, value) for other, value in self.centre.items()}
+        values[name] = values[name] + offsets
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            logs = self._map(values)
+            gains = np.full(offsets.shape, self._target_log_gain)
+            if self._gain == "own":
+                gains = values["gamma_log"].astype(np.complex128)
+            elif self._gain == "coupled":
+                inside = np.where(logs.real < 0, logs, -1.0)
+                gains = np.where(logs.real < 0, normalizing_log_gain(inside), -np.inf + 0j)
+        return loss(logs, gains, self._target, self._target_log_gain, *self._input)
+
+    def basin(self, name: str, level: float) -> float | None:
+        """How far a parameter may be off, to the nearer side, before the loss reaches a level.
+
+        Args:
+            name: the parameter.
+            level: the loss over that of a silent student, in (0, 1).
+
+        Returns:
+            The distance; None where no distance up to `FARTHEST` raises the loss so far.
+        """
+        reached = [self._reach(name, sign, level) for sign in (-1.0, 1.0)]
+        return min((distance for distance in reached if distance is not None), default=None)
+
+    def _reach(self, name: str, sign: float, level: float) -> float | None:
+        distances = np.logspace(-18, np.log10(FARTHEST), GRID)
+        beyond = np.flatnonzero(self.along(name, sign * distances) >= level)
+        if not beyond.size:
+            return None
+        outer = beyond[0]
+        low, high = (distances[outer - 1] if outer else 0.0), distances[outer]
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            if self.along(name, np.array([sign * middle]))[0] >= level:
+                high = middle
+            else:
+                low = middle
+        return float(high)
+
+
+Values = Mapping[str, Floats]
+
+
+def _from_real_imaginary(values: Values) -> Complexes:
+    logs: Complexes = np.log(values["lambda_re"] + 1j * values["lambda_im"])
+    return logs
+
+
+def _from_polar(values: Values) -> Complexes:
+    """λ = ν e^{iθ}; a negative ν is the opposite angle."""
+    nu = values["nu"]
+    logs: Complexes = np.log(np.abs(nu)) + 1j * (values["theta"] + np.pi * (nu < 0))
+    return logs
+
+
+def _from_lru(values: Values) -> Complexes:
+    logs: Complexes = -np.exp(values["nu_log"]) + 1j * np.exp(values["theta_log"])
+    return logs
+
+
+def _from_optimal(values: Values) -> Complexes:
+    """log ν of ν = tanh ω without 1 - ν; θ = ω_θ (1-ν²) / (ν √(1+ν²))."""
+    omega = np.abs(values["omega_nu"])
+    decay = np.exp(-2 * omega)
+    log_modulus = np.log1p(-decay) - np.log1p(decay)
+    modulus = np.exp(log_modulus)
+    remaining = -np.expm1(2 * log_modulus)
+    angle = values["omega_theta"] * remaining / (modulus * np.sqrt(1 + modulus**2))
+    logs: Complexes = log_modulus + 1j * (angle + np.pi * (values["omega_nu"] < 0))
+    return logs
+
+
+def _from_s4(values: Values) -> Complexes:
+    step_size = np.exp(values["log_dt"])
+    logs: Complexes = step_size * (-np.exp(values["log_A_real"]) + 1j * values["A_imag"])
+    return logs
+
+
+_EIGENVALUES: dict[str, Callable[[Values], Complexes]] = {
+    "real-imaginary": _from_real_imaginary,
+    "polar": _from_polar,
+    "lru": _from_lru,
+    "optimal": _from_optimal,
+    "s4": _from_s4,
+}

@@ -1,0 +1,158 @@
+"""The loss around one eigenvalue: explicit sums, autodiff, the authors' own numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.landscape import Landscape, loss
+from memcurse_cli.theory.moments import bilinear, moments
+from memcurse_cli.theory.parametrization import normalizing_log_gain, parametrize
+from memcurse_cli.theory.sensitivity import relative_sensitivity
+
+TARGET = complex(np.log(0.95), 0.4)
+NAMES = {"none": "none", "own": "lru", "coupled": "coupled"}
+VIEWS = [
+    ("real-imaginary", "none"),
+    ("polar", "none"),
+    ("polar", "coupled"),
+    ("s4", "none"),
+    ("lru", "own"),
+    ("lru", "coupled"),
+    ("optimal", "coupled"),
+]
+MIXTURE = Autocorrelation((0.4, 0.6), (0.0, 0.9))
+
+
+def explicit(
+    log: complex, gain: complex, autocorrelation: Autocorrelation, steps: int
+) -> tuple[float, float]:
+    """½ E|h - h*|² and ½ E|h*|² at the last of so many steps, from all pairs of lags."""
+    lags = np.arange(steps)
+    ours, theirs = gain * np.exp(log * lags), np.exp(TARGET * lags)
+    covariance = autocorrelation.at(np.abs(lags[:, None] - lags).astype(np.float64))
+    left = ours - theirs
+    return (
+        0.5 * float((left.conj() @ covariance @ left).real),
+        0.5 * float((theirs.conj() @ covariance @ theirs).real),
+    )
+
+
+@pytest.mark.parametrize("autocorrelation", [WHITE, MIXTURE, Autocorrelation.from_rho(1.0)])
+@pytest.mark.parametrize("horizon", [None, 7, 60])
+@pytest.mark.parametrize("log", [complex(np.log(0.9), 0.1), complex(np.log(0.95), 0.41), TARGET])
+def test_the_loss_is_the_explicit_sum(
+    log: complex, horizon: int | None, autocorrelation: Autocorrelation
+) -> None:
+    for gain in (1.0, 0.7 * np.exp(0.3j)):
+        found = loss(
+            np.array([log]), np.log(np.array([gain + 0j])), TARGET, 0j, autocorrelation, horizon
+        )
+        ours, silent = explicit(log, gain, autocorrelation, horizon or 900)
+        assert found[0] == pytest.approx(ours / silent, rel=1e-10, abs=1e-13)
+
+
+def test_the_mean_over_every_step() -> None:
+    logs = np.array([complex(np.log(0.9), 0.1)])
+    found = loss(logs, np.zeros(1, np.complex128), TARGET, 0j, MIXTURE, 20, "every")
+    steps = [explicit(logs[0], 1.0, MIXTURE, step) for step in range(1, 21)]
+    ours, silent = np.sum(steps, axis=0)
+    assert found[0] == pytest.approx(ours / silent, rel=1e-11)
+
+
+@pytest.mark.parametrize(("parametrization", "gain"), VIEWS)
+@pytest.mark.parametrize("autocorrelation", [WHITE, MIXTURE])
+def test_the_curvature_at_the_optimum_is_twice_kappa(
+    parametrization: str, gain: str, autocorrelation: Autocorrelation
+) -> None:
+    around = Landscape(TARGET, parametrization, gain, autocorrelation)
+    logs = np.array([TARGET])
+    found = parametrize(logs, parametrization, NAMES[gain])
+    assert list(around.centre) == list(found.derivatives)
+    for name, moved in found.derivatives.items():
+        kappa = relative_sensitivity(
+            moments(logs, autocorrelation), moved.eigenvalue, moved.log_gain
+        )[0]
+        step = 3e-4 / np.sqrt(kappa)
+        lower, upper = around.along(name, np.array([-step, step]))
+        assert 0.5 * (lower + upper) / step**2 == pytest.approx(kappa, rel=1e-5)
+        assert around.along(name, np.zeros(1))[0] < 1e-13
+
+
+def test_autodiff_of_the_loss_has_the_same_hessian() -> None:
+    """Of λ = exp(-exp(ν) + i exp(θ)) with γ = √(1-|λ|²), from JAX on the printed formula."""
+
+    def of(w: jax.Array) -> jax.Array:
+        logs = jnp.stack([-jnp.exp(w[0]) + 1j * jnp.exp(w[1]), jnp.asarray(TARGET)])
+        gains = jnp.sqrt(1 - jnp.exp(2 * logs.real))
+        f = bilinear(logs[:, None], logs.conj()[None, :], 0.0).value * gains[:, None] * gains
+        return (f[0, 0] + f[1, 1] - 2 * f[0, 1]).real / f[1, 1].real
+
+    around = Landscape(TARGET, "lru", "coupled")
+    point = np.array([around.centre["nu_log"], around.centre["theta_log"]])
+    with jax.enable_x64(True):
+        curvature = np.diag(np.asarray(jax.hessian(of)(jnp.array(point))))
+        far = float(of(jnp.array(point + np.array([0.3, 0.0]))))
+    found = parametrize(np.array([TARGET]), "lru", "coupled")
+    for wanted, moved in zip(curvature, found.derivatives.values(), strict=True):
+        kappa = relative_sensitivity(moments(np.array([TARGET])), moved.eigenvalue, moved.log_gain)[
+            0
+        ]
+        assert 2 * kappa == pytest.approx(wanted, rel=1e-9)
+    assert around.along("nu_log", np.array([0.3]))[0] == pytest.approx(far, rel=1e-10)
+
+
+@settings(max_examples=20)
+@given(
+    view=st.sampled_from(VIEWS),
+    decay=st.floats(1e-6, 2),
+    angle=st.floats(0.05, 3),
+    level=st.floats(0.01, 0.9),
+)
+def test_a_basin_ends_where_the_loss_reaches_the_level(
+    view: tuple[str, str], decay: float, angle: float, level: float
+) -> None:
+    around = Landscape(complex(-decay, angle), *view)
+    for name in around.centre:
+        basin = around.basin(name, level)
+        if basin is None:
+            continue
+        ends = around.along(name, np.array([-basin, basin]))
+        assert ends.max() >= level * (1 - 1e-9)
+        inside = basin * np.linspace(-0.999, 0.999, 41)
+        assert around.along(name, inside).max() < level
+
+
+def test_where_the_state_diverges_the_loss_does() -> None:
+    around = Landscape(TARGET, "polar")
+    losses = around.along("nu", np.array([0.049, 0.05, 0.06]))
+    assert np.isfinite(losses[0])
+    assert np.all(np.isinf(losses[1:]))
+    bounded = Landscape(TARGET, "polar", horizon=50).along("nu", np.array([0.05, 0.06]))
+    assert np.all(np.isfinite(bounded))
+
+
+def test_the_gain_keeps_a_state_of_unit_variance() -> None:
+    """γ = √(1-|λ|²): a student on the other side of the circle has the loss of two unrelated."""
+    logs = np.array([complex(np.log(0.999), np.pi)])
+    target = complex(np.log(0.999), 0.0)
+    gains = normalizing_log_gain(np.append(logs, target))
+    found = loss(logs, gains[:1], target, complex(gains[1]))
+    assert found[0] == pytest.approx(2, abs=0.01)
+
+
+def test_the_authors_losses_over_the_angle(paper: Path) -> None:
+    numbers = json.loads((paper / "one_dimensional.json").read_text())
+    for modulus, angle, expected in numbers["loss_theta"]:
+        target = complex(np.log(modulus))
+        silent = 0.5 / (1 - modulus**2)
+        found = Landscape(target, "polar").along("theta", np.array([angle]))[0]
+        assert silent * found == pytest.approx(expected, rel=1e-11)
