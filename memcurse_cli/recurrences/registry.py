@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcurse_cli.recurrences.allennlp_lstm import AllenNLPLSTM
 from memcurse_cli.recurrences.annotated_s4 import AnnotatedS4, AnnotatedS4D
 from memcurse_cli.recurrences.block_diagonal import BlockDiagonalRNN
 from memcurse_cli.recurrences.co_rnn import CoRNN
@@ -51,6 +52,7 @@ from memcurse_cli.recurrences.s4d import S4D
 from memcurse_cli.recurrences.s5 import S5
 from memcurse_cli.recurrences.slstm import SLSTM
 from memcurse_cli.recurrences.sru import SRU
+from memcurse_cli.recurrences.tf_cells import TensorFlowGRU, TensorFlowRNN
 from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
 from memcurse_cli.recurrences.unicornn import UnICORNN
 
@@ -75,6 +77,7 @@ FAMILIES: tuple[Family, ...] = (
     MultiplicativeLSTM(),
     LSTM(),
     GRU(),
+    AllenNLPLSTM(),
     MGU(),
     LayerNormGRU(),
     LEM(),
@@ -86,6 +89,8 @@ FAMILIES: tuple[Family, ...] = (
     KerasGRU(),
     KerasSimpleRNN(),
     TensorFlowLSTM(),
+    TensorFlowGRU(),
+    TensorFlowRNN(),
     OnnxLSTM(),
     OnnxGRU(),
     OnnxRNN(),
