@@ -97,7 +97,7 @@ def test_options_that_fit_no_checkpoint_are_an_error() -> None:
 
 def test_what_cannot_be_read_ends_with_two_after_the_rest(tmp_path: Path) -> None:
     write_run(tmp_path)[1].write_bytes(b"x")
-    for options in ((), ("--json",), ("--format", "csv")):
+    for options in ((), ("--json",), ("--format", "csv"), ("--format", "html")):
         done = memcurse("track", tmp_path, *HERE, *options)
         assert done.returncode == 2
         assert "1 of 5 checkpoints could not be read" in done.stderr
@@ -122,10 +122,20 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         ((RUN, "--format", "html5"), "'html5' is not known"),
         ((RUN, "--until", "5"), "--watch"),
         ((RUN, "--watch", "--json"), "--output"),
+        ((RUN, "--watch", "--format", "html"), "html cannot grow on standard output"),
         ((RUN, "--executor", "spark://x:1"), "dask://HOST:PORT"),
     ):
         jobs = () if "--executor" in arguments else ("--jobs", "1")
         assert_refused(memcurse("track", *arguments, "--no-cache", *jobs), words)
+
+
+def test_the_page_of_a_watched_run_is_in_its_file(tmp_path: Path) -> None:
+    target = tmp_path / "run.html"
+    watched = ("--watch", "--until", "200", "--format", "html", "--output", target)
+    done = memcurse("track", RUN, *HERE, *watched)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert target.read_text() == memcurse("track", RUN, *HERE, "--format", "html").stdout
+    assert list(tmp_path.glob("*.html")) == [target]
 
 
 def test_csv_is_for_machines() -> None:

@@ -171,7 +171,7 @@ def run_charts(opened: Any) -> list[Any]:
 def test_the_curves_of_a_run_are_drawn_above_its_verdicts(opened: Any) -> None:
     charts = run_charts(opened)
     assert [chart.get_attribute("aria-label").partition(" of ")[0] for chart in charts] == [
-        "τ, steps",
+        "time constant τ in steps",
         "κ",
         "usable learning rate",
     ]
@@ -197,6 +197,29 @@ def test_arrow_keys_walk_through_the_steps(opened: Any) -> None:
     rates = [float(line.removeprefix("usable lr = ")) for _, line in said]
     assert rates[0] == pytest.approx(0.0238, rel=0.01)
     assert rates[-1] == pytest.approx(0.0054, rel=0.01)
+
+
+@pytest.mark.parametrize("opened", ["track"], indirect=True)
+def test_a_pointer_anywhere_over_a_chart_tells_all_curves_of_the_nearest_step(opened: Any) -> None:
+    chart = run_charts(opened)[0]
+    beside = chart.size["width"] // 20
+    ActionChains(opened).move_to_element_with_offset(chart, beside, 0).perform()
+    head, *curves = opened.find_element(By.ID, "tip").text.splitlines()
+    assert head == "step 100: watch"
+    assert [line.split(" = ")[0] for line in curves] == ["max", "median"]
+    assert len(chart.find_elements(By.CSS_SELECTOR, "circle.chosen")) == 2
+    opened.execute_script("arguments[0].focus()", chart)
+    for key, step in (
+        (Keys.END, 200),
+        (Keys.ARROW_RIGHT, 0),
+        (Keys.ARROW_LEFT, 200),
+        (Keys.HOME, 0),
+    ):
+        ActionChains(opened).send_keys(key).perform()
+        assert opened.find_element(By.ID, "tip").text.startswith(f"step {step}: ")
+    ActionChains(opened).send_keys(Keys.ESCAPE).perform()
+    assert not opened.find_element(By.ID, "tip").is_displayed()
+    assert chart.find_elements(By.CSS_SELECTOR, "circle.chosen") == []
 
 
 @pytest.mark.parametrize("opened", ["track"], indirect=True)

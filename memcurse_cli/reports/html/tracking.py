@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
 
 from memcurse_cli.diagnosis.verdicts import ORDER
 from memcurse_cli.reports.html.page import render
 from memcurse_cli.reports.html.tables import Cell
+from memcurse_cli.reports.html.tracking_curves import layer_chart, run_chart
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, effect, number, setting
 from memcurse_cli.reports.terminal import describe_horizon, describe_input
 from memcurse_cli.reports.tracking import choose
@@ -18,17 +18,16 @@ from memcurse_cli.tracking.changes import modulus_text
 from memcurse_cli.tracking.series import (
     Snapshot,
     Spread,
-    Summary,
     TrackedLayer,
     TrackedStep,
     Tracking,
 )
 
 STEPS_DRAWN = 200
+STRETCHES_SHOWN = 40
 FIGURES_OF_LAYERS = 8_000
 """More layers times steps than this, and the JSON in the page is without its layers."""
 
-LEVELS = {"max": "max", "90 %": "p90", "median": "p50", "10 %": "p10"}
 STEP_COLUMNS = (
     "step",
     "verdict",
@@ -53,9 +52,6 @@ LAYER_COLUMNS = (
     "usable lr",
 )
 
-Mark = float | str | None
-"""A point of a curve: a number, `DIVERGENT`, or None where nothing is known."""
-
 
 @dataclass(frozen=True)
 class LayerView:
@@ -68,19 +64,37 @@ class LayerView:
     row: tuple[Cell, ...]
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring checkpoints of one verdict."""
+
+    verdict: str
+    first: int
+    last: int
+    count: int
+
+
 def to_html(tracking: Tracking) -> str:
     """The page of a run."""
     read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
     drawn = choose(tracking.steps, STEPS_DRAWN)
     names = list(dict.fromkeys(layer.name for snapshot in read for layer in snapshot.layers))
     whole = len(names) * len(read) <= FIGURES_OF_LAYERS
+    stretches = list(_stretches(tracking.steps))
+    folder = common_folder([one.path for one in tracking.steps])
     return render(
         "tracking.html",
         tracking=tracking,
         verdict=read[-1].verdict if read else "",
-        facts=tuple(_facts(tracking, read)),
+        stretches=tuple(stretches[:STRETCHES_SHOWN]),
+        more_stretches=max(len(stretches) - STRETCHES_SHOWN, 0),
+        facts=tuple(_facts(tracking, read, folder)),
         step_columns=STEP_COLUMNS,
-        steps=tuple({"cells": _step(one), "href": ""} for one in tracking.steps),
+        steps=tuple(
+            {"cells": _step(one, folder, alone=len(names) == 1), "href": ""}
+            for one in tracking.steps
+        ),
+        unread=tuple(_unread(tracking.steps, folder)),
         layer_columns=LAYER_COLUMNS,
         layers=tuple(_layer(name, index + 1, read) for index, name in enumerate(names)),
         drawn=len(drawn),
@@ -88,21 +102,54 @@ def to_html(tracking: Tracking) -> str:
         charts=[
             {
                 "steps": [one.step for one in drawn],
-                "verdicts": [
-                    "error" if one.snapshot is None else one.snapshot.verdict for one in drawn
-                ],
-                "layers": [_run_chart(drawn), *(_layer_chart(name, drawn) for name in names)],
+                "verdicts": [_verdict(one) for one in drawn],
+                "layers": [run_chart(drawn), *(layer_chart(name, drawn) for name in names)],
             }
         ],
         document=to_json(tracking, layers=whole),
     )
 
 
-def _facts(tracking: Tracking, read: Sequence[Snapshot]) -> Iterator[tuple[str, str]]:
+def common_folder(paths: Sequence[str]) -> str:
+    """What all paths begin with, up to and with a slash; empty where they share no folder."""
+    low, high = min(paths, default=""), max(paths, default="")
+    same = next(
+        (index for index, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low)
+    )
+    return low[: low.rfind("/", 0, same) + 1]
+
+
+def _verdict(step: TrackedStep) -> str:
+    return "error" if step.snapshot is None else step.snapshot.verdict
+
+
+def _stretches(steps: Sequence[TrackedStep]) -> Iterator[Stretch]:
+    for verdict, group in groupby(steps, _verdict):
+        members = list(group)
+        yield Stretch(verdict, members[0].step, members[-1].step, len(members))
+
+
+def _unread(steps: Sequence[TrackedStep], folder: str) -> Iterator[tuple[str, str, str]]:
+    """(steps, what, why) of each checkpoint, and of each layer, that could not be read."""
+    skipped: dict[tuple[str, str], list[int]] = {}
+    for one in steps:
+        if one.snapshot is None:
+            yield str(one.step), one.path.removeprefix(folder), one.error or ""
+            continue
+        for layer in one.snapshot.skipped:
+            skipped.setdefault((layer.name, layer.reason), []).append(one.step)
+    for (name, reason), where in skipped.items():
+        span = str(where[0]) if len(where) == 1 else f"{where[0]} to {where[-1]}"
+        yield span, f"layer {name}", reason
+
+
+def _facts(tracking: Tracking, read: Sequence[Snapshot], folder: str) -> Iterator[tuple[str, str]]:
     steps = tracking.steps
     if steps:
         failed = f", {tracking.failed} not read" if tracking.failed else ""
         yield "checkpoints", f"{len(steps)}, step {steps[0].step} to {steps[-1].step}{failed}"
+    if folder:
+        yield "folder", folder
     if read:
         yield "input", describe_input(read[0].input)
         yield "horizon", describe_horizon(read[0].input)
@@ -113,14 +160,22 @@ def _facts(tracking: Tracking, read: Sequence[Snapshot]) -> Iterator[tuple[str, 
     yield "memcurse", tracking.version
 
 
-def _step(step: TrackedStep) -> tuple[Cell, ...]:
+def _step(step: TrackedStep, folder: str, *, alone: bool) -> tuple[Cell, ...]:
+    """A checkpoint's row; where one layer is all there is, groups stand without its name."""
+    file = Cell(step.path.removeprefix(folder), step.path)
     if step.snapshot is None:
-        blank = [Cell(ABSENT, -1.0) for _ in STEP_COLUMNS[2:-2]]
-        error = step.error or ""
-        file = Cell(step.path, step.path)
-        return (Cell(str(step.step), step.step), Cell("error", "3"), *blank, Cell(error, ""), file)
+        blank = [Cell(ABSENT, -1.0) for _ in STEP_COLUMNS[2:-3]]
+        return (
+            Cell(str(step.step), step.step),
+            Cell("error", "3"),
+            *blank,
+            Cell(ABSENT, ""),
+            _rate(None),
+            file,
+        )
     summary = step.snapshot.summary
     worst = summary.worst
+    group = "" if worst is None else worst.name if alone else f"{worst.layer}: {worst.name}"
     return (
         Cell(str(step.step), step.step),
         Cell(step.snapshot.verdict, str(ORDER.index(step.snapshot.verdict))),
@@ -129,9 +184,9 @@ def _step(step: TrackedStep) -> tuple[Cell, ...]:
         _cell(summary.time_constant_median),
         _cell(summary.time_constant),
         Cell(ABSENT, -1.0) if worst is None else _cell(worst.relative_sensitivity),
-        Cell(ABSENT, "") if worst is None else Cell(f"{worst.layer}: {worst.name}", worst.name),
+        Cell(ABSENT, "") if worst is None else Cell(group, group),
         _rate(summary.usable_rate),
-        Cell(step.path, step.path),
+        file,
     )
 
 
@@ -178,104 +233,3 @@ def _quantile(spread: Spread, write: Callable[[float], str] = number) -> Cell:
     if spread.max is not None:
         return Cell(write(spread.max), spread.max)
     return Cell(DIVERGENT, 1e308) if spread.divergent else Cell(ABSENT, -1.0)
-
-
-def _run_chart(steps: Sequence[TrackedStep]) -> dict[str, Any]:
-    """The curves of all layers together."""
-
-    def curve(figure: Callable[[Summary], Mark]) -> list[Mark]:
-        return [None if one.snapshot is None else figure(one.snapshot.summary) for one in steps]
-
-    return {
-        "name": "all layers",
-        "panels": [
-            _panel(
-                "τ, steps",
-                {
-                    "max": curve(lambda summary: _mark(summary.time_constant)),
-                    "median": curve(lambda summary: _mark(summary.time_constant_median)),
-                },
-            ),
-            _panel(
-                "κ of the worst group",
-                {
-                    "worst": curve(
-                        lambda summary: (
-                            None
-                            if summary.worst is None
-                            else _mark(summary.worst.relative_sensitivity)
-                        )
-                    )
-                },
-            ),
-            _panel(
-                "usable learning rate",
-                {"usable lr": curve(lambda summary: summary.usable_rate)},
-            ),
-            _panel("eigenvalues with |λ| ≥ 1", {"|λ| ≥ 1": curve(lambda one: one.unstable)}),
-        ],
-    }
-
-
-def _layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
-    """The curves of one layer; it may be missing at some of the steps."""
-    states = [
-        next((layer for layer in one.snapshot.layers if layer.name == name), None)
-        if one.snapshot is not None
-        else None
-        for one in steps
-    ]
-    groups = dict.fromkeys(group.name for state in states if state for group in state.groups)
-    time_constants = {
-        said: [None if state is None else _level(state.time_constant, level) for state in states]
-        for said, level in LEVELS.items()
-    }
-    rates: list[Mark] = [
-        None if state is None or state.usable_rate is None else state.usable_rate.rate
-        for state in states
-    ]
-    return {
-        "name": name,
-        "panels": [
-            _panel("τ, steps", time_constants),
-            _panel("κ p99", {group: _sensitivities(states, group) for group in groups}),
-            _panel("usable learning rate", {"usable lr": rates}),
-        ],
-    }
-
-
-def _sensitivities(states: Sequence[TrackedLayer | None], name: str) -> list[Mark]:
-    marks: list[Mark] = []
-    for state in states:
-        group = next((one for one in state.groups if one.name == name), None) if state else None
-        marks.append(None if group is None else _level(group.relative_sensitivity, "p99"))
-    return marks
-
-
-def _level(quantiles: Any, level: str) -> Mark:
-    value: float | None = getattr(quantiles, level)
-    if value is None:
-        return DIVERGENT if quantiles.divergent else None
-    return value
-
-
-def _mark(value: float | None) -> Mark:
-    return DIVERGENT if value is None else value
-
-
-def _panel(title: str, curves: dict[str, list[Mark]]) -> dict[str, Any]:
-    """One chart on a logarithmic scale, whose curves have four digits and no zeros."""
-    return {
-        "title": title,
-        "curves": [
-            {"name": name, "values": [_rounded(mark) for mark in marks]}
-            for name, marks in curves.items()
-        ],
-    }
-
-
-def _rounded(mark: Mark) -> Mark:
-    if isinstance(mark, str) or mark is None:
-        return mark
-    rounded = float(f"{mark:.4g}")
-    return rounded if 0 < rounded < math.inf else None

@@ -85,6 +85,46 @@
     });
   };
 
+  // The nearest step answers to the pointer with all of its curves; arrow keys walk the steps.
+  const stepwise = (svg, stops, top, base) => {
+    const cursor = element("line", { y1: top, y2: base, class: "cursor", visibility: "hidden" }, svg);
+    let rings = [], chosen = -1;
+    const clear = () => { for (const ring of rings) ring.remove(); rings = []; };
+    const leave = () => { clear(); cursor.setAttribute("visibility", "hidden"); hide(); };
+    const choose = (index, x, y) => {
+      chosen = index;
+      const stop = stops[index];
+      clear();
+      rings = stop.heights.map((cy) => element("circle", { cx: stop.x, cy, r: 5, class: "chosen" }, svg));
+      cursor.setAttribute("x1", stop.x);
+      cursor.setAttribute("x2", stop.x);
+      cursor.setAttribute("visibility", "visible");
+      if (x === undefined) {
+        const box = svg.getBoundingClientRect(), scale = box.width / SIZE;
+        [x, y] = [box.left + stop.x * scale, box.top + (stop.heights[0] ?? top) * scale];
+      }
+      show(stop.text, x, y);
+    };
+    svg.addEventListener("pointermove", (event) => {
+      const box = svg.getBoundingClientRect(), x = (event.clientX - box.left) * SIZE / box.width;
+      let best = 0;
+      stops.forEach((stop, index) => { if (Math.abs(stop.x - x) < Math.abs(stops[best].x - x)) best = index; });
+      choose(best, event.clientX, event.clientY);
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("blur", leave);
+    svg.addEventListener("keydown", (event) => {
+      const end = stops.length - 1;
+      const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+      if (event.key === "Escape") leave();
+      const to = event.key === "Home" ? 0 : event.key === "End" ? end
+        : step ? (chosen < 0 && step < 0 ? end : (chosen + step + stops.length) % stops.length) : -1;
+      if (to < 0) return;
+      event.preventDefault();
+      choose(to);
+    });
+  };
+
   const figure = (host, label, caption) => {
     const made = document.createElement("figure");
     const said = document.createElement("figcaption");
@@ -245,27 +285,28 @@
       const height = heights[verdict];
       element("rect", { x: left, y: SIZE - MARGIN - height, width: right - left, height, class: `band ${verdict}` }, svg);
     });
-    const points = curves.flatMap((curve, place) => {
+    const stops = run.steps.map((step, index) => (
+      { x: across(step), heights: [], text: `step ${step}: ${run.verdicts[index]}` }
+    ));
+    curves.forEach((curve, place) => {
       let path = [];
       const flush = () => {
         if (path.length) element("polyline", { points: path.join(" "), class: `curve c${place % 6}` }, svg);
         path = [];
       };
-      const marks = [];
       curve.values.forEach((value, index) => {
         if (value === null) { flush(); return; }
-        const x = across(run.steps[index]), diverges = typeof value === "string";
+        const stop = stops[index], x = stop.x, diverges = typeof value === "string";
         const y = diverges ? 10 : up(value);
         if (diverges) flush(); else path.push(`${x.toFixed(1)},${y.toFixed(1)}`);
         if (diverges) element("path", { d: `M${x - 3},13 h6 l-3,-6 z`, class: "dot out" }, svg);
         else if (run.steps.length <= 60) element("circle", { cx: x, cy: y, r: 2, class: `mark c${place % 6}` }, svg);
-        const said = diverges ? value : number(value);
-        marks.push({ x, y, text: `step ${run.steps[index]}: ${run.verdicts[index]}\n${curve.name} = ${said}` });
+        stop.heights.push(y);
+        stop.text += `\n${curve.name} = ${diverges ? value : number(value)}`;
       });
       flush();
-      return marks;
     });
-    interactive(svg, points);
+    stepwise(svg, stops, 10, SIZE - MARGIN);
   };
 
   const drawHessian = (host, layer) => {
