@@ -18,6 +18,7 @@ from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
 from memcurse_cli.recurrences.haiku_cells import HaikuGRU, HaikuLSTM, HaikuRNN, SonnetLSTM
+from memcurse_cli.recurrences.haste import HasteGRU, HasteLSTM
 from memcurse_cli.recurrences.hgrn import HGRN
 from memcurse_cli.recurrences.ind_rnn import IndRNN
 from memcurse_cli.recurrences.kda import KDA
@@ -85,6 +86,9 @@ FAMILIES: tuple[Family, ...] = (
     LiquidLSTM(),
     UnICORNN(),
     IndRNN(),
+    # They have Keras's names.
+    HasteLSTM(),
+    HasteGRU(),
     KerasLSTM(),
     KerasGRU(),
     KerasSimpleRNN(),
