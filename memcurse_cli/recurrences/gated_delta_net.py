@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.assumptions import Assumed, setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive
@@ -31,6 +31,7 @@ _IN_PROJ_B = "in_proj_b.weight"
 _STRENGTH = {"b_proj.weight": 1, _IN_PROJ_B: 1, "in_proj_ba.weight": 2}
 _SHAPES = ("k_proj.weight", "v_proj.weight", "conv1d.weight", "norm.weight", "a_proj.weight")
 
+LARGEST_KEY_WIDTH = 10**6
 _KEY_WIDTH = "keys are taken to be as wide as values, since the number of key heads is not stored"
 
 
@@ -139,5 +140,8 @@ def _multiplicity(
             rows_per(store, names.get(role), heads) for role in ("k_proj.weight", "v_proj.weight")
         )
         return keys * values, ()
-    width = rows_per(store, names.get("norm.weight"), 1)
-    return width**2, (_KEY_WIDTH,)
+    values = rows_per(store, names.get("norm.weight"), 1)
+    keys = setting(store.config, "linear_key_head_dim")
+    if isinstance(keys, int) and 0 < keys <= LARGEST_KEY_WIDTH:
+        return keys * values, ()
+    return values**2, (_KEY_WIDTH,)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
 
+from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive
-from memcurse_cli.recurrences.mamba2_config import GROUPS_KEYS, bias_scale, clamp_sentence
+from memcurse_cli.recurrences.mamba2_config import bias_scale, clamp_sentence, configured_groups
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
@@ -29,9 +31,8 @@ from memcurse_cli.theory.gate_laws import StepSize
 GROUPS = Assumption(
     key="groups",
     default="1",
-    choices=("1", "2", "4", "8", "16", "32", "64"),
+    choices=(),
     meaning="how many groups of heads share B and C (n_groups); the size of the state rests on it",
-    config_keys=GROUPS_KEYS,
 )
 
 # A gated delta net has A_log and dt_bias too, but no D, and other names for its projections.
@@ -76,10 +77,18 @@ class Mamba2:
 
         Raises:
             TensorError: NaN or inf, or shapes that do not make a Mamba-2 mixer.
+            UsageError: the number of groups is none.
         """
         names = match.tensors
         assumed = Assumed(options, store.config)
-        multiplicity = _multiplicity(store, names, int(assumed.choose(GROUPS)))
+        groups = assumed.choose(GROUPS, configured=configured_groups(store.config))
+        if not re.fullmatch(r"0*[1-9]\d{0,8}", groups):
+            raise UsageError(
+                f"{printable(groups, 60)} is not a value of {GROUPS.key}",
+                where="--assume",
+                remedy="give the number of groups, 1 or more",
+            )
+        multiplicity = _multiplicity(store, names, int(groups))
         log_rate = read_real(store, names["A_log"], (None,))
         heads = log_rate.size
         biases = {"dt_bias": read_real(store, names["dt_bias"], (heads,))}

@@ -9,18 +9,28 @@ from typing import Any
 from memcurse_cli.recurrences.assumptions import setting
 from memcurse_cli.recurrences.recurrence import Floats
 
-GROUPS_KEYS = ("n_groups", "mamba_n_groups", "mamba_ngroups", "ssm_cfg.ngroups")
+_GROUPS = ("n_groups", "mamba_n_groups", "mamba_ngroups", "ssm_cfg.ngroups")
 
 # Their mixers clamp at the smallest step of the initialisation, whatever time_step_limit says.
 _CLAMPED_AT_THE_SMALLEST = ("nemotron_h", "zamba2")
 _LIMITS = ("time_step_limit", "ssm_cfg.dt_limit")
 
 LARGEST_FACTOR = 1e6
+LARGEST_COUNT = 10**6
 
 UNCLAMPED = (
     "Δ is not clamped: the limits of time_step_limit are in the configuration, not in the"
     " checkpoint, and act on whole sequences only"
 )
+
+
+def configured_groups(config: Mapping[str, Any]) -> str | None:
+    """How many groups of heads share B and C; None where that is not said or is no count."""
+    for key in _GROUPS:
+        value = setting(config, key)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < LARGEST_COUNT:
+            return str(value)
+    return None
 
 
 def clamp_sentence(config: Mapping[str, Any], step: Floats) -> tuple[str, ...]:

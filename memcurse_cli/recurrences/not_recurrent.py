@@ -10,6 +10,7 @@ from memcurse_cli.recurrences.reading import split_name
 # The projections by which an attention layer is known, as the libraries spell them.
 _SPELLINGS = (
     {"q_proj", "k_proj", "v_proj"},
+    {"linear_q", "linear_k", "linear_v"},
     {"query", "key", "value"},
     {"to_q", "to_k", "to_v"},
     {"wq", "wk", "wv"},
@@ -18,6 +19,7 @@ _SPELLINGS = (
     {"qkv_proj"},
     {"query_key_value"},
     {"c_attn"},
+    {"att_proj"},
     {"in_proj_weight"},  # torch.nn.MultiheadAttention
 )
 # What else such a layer may hold. Anything more, and it may be a linear attention whose state
@@ -27,9 +29,12 @@ _BESIDE = {
     *("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm", "rotary_emb"),
     *("linear_q_adapter_list", "linear_k_adapter_list", "linear_v_adapter_list"),  # Zamba2
     *("sinks", "bias", "masked_bias"),
+    # Relative positions, of Conformers and of the image encoder of SAM.
+    *("relative_k_proj", "bias_u", "bias_v", "linear_out", "linear_pos", "pos_bias_u"),
+    *("pos_bias_v", "rel_pos_h", "rel_pos_w"),
 }
 # Multi-head latent attention is known by the matrix that expands its cache, whatever is beside it.
-_LATENT = {"kv_b_proj", "o_proj"}
+_LATENT = {"kv_a_proj_with_mqa", "kv_b_proj"}
 # mamba_ssm calls the projections of its attention as those of its mixers, and both a mixer.
 _MIXER = "mixer"
 _KNOWN = (*_SPELLINGS, {"in_proj"}, {"in_proj", "conv1d"})

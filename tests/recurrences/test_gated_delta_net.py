@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.cached_state import decay_of_the_state
-from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.derivatives import check_derivatives, match_of, read_configured, read_layer
 from transformers import OlmoHybridConfig, Qwen3_5TextConfig, Qwen3NextConfig
 from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
@@ -83,6 +83,18 @@ def test_flash_linear_attention() -> None:
     negative = read_layer(SEPARATE, GatedDeltaNet(), negative_eigenvalues="true")
     assert_allclose(negative.log_gain, 0)
     assert negative.rank_one == delta_rule(negative=True)
+
+
+def test_the_configuration_gives_the_width_of_the_keys() -> None:
+    layer = Qwen3NextGatedDeltaNet(Qwen3NextConfig(**SHAPE, linear_num_key_heads=2), layer_idx=0)
+    arrays = {name: tensor.detach().numpy() for name, tensor in layer.state_dict().items()}
+    for config in ({"linear_key_head_dim": 4}, {"text_config": {"linear_key_head_dim": 4}}):
+        recurrence = read_configured(arrays, GatedDeltaNet(), config)
+        assert recurrence.multiplicity == 4 * 6
+        assert len(recurrence.assumptions) == 1
+    for width in (-4, 0, "4", 10**50, 4.0):
+        recurrence = read_configured(arrays, GatedDeltaNet(), {"linear_key_head_dim": width})
+        assert recurrence.multiplicity == 6 * 6
 
 
 @pytest.mark.parametrize("negative", [False, True])

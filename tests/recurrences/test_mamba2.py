@@ -14,7 +14,7 @@ from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_fi
 from transformers import DynamicCache, Mamba2Config
 from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.mamba2 import Mamba2
 from memcurse_cli.recurrences.mamba2_config import UNCLAMPED
 from memcurse_cli.recurrences.recurrence import Recurrence
@@ -140,13 +140,26 @@ def test_the_configuration_gives_the_number_of_groups(config: dict[str, Any]) ->
     assert f"groups={GROUPS} (from config.json)" in recurrence.assumptions[0]
 
 
+def test_any_number_of_groups_is_understood() -> None:
+    recurrence = configured({"n_groups": 3})
+    assert recurrence.multiplicity == HEAD_DIMENSION * STATE * GROUPS // 3
+    assert "groups=3 (from config.json)" in recurrence.assumptions[0]
+    assert read_layer(layer(), Mamba2(), groups="3").multiplicity == recurrence.multiplicity
+
+
+@pytest.mark.parametrize("groups", ["0", "-1", "2.5", "nan", "1e400"])
+def test_no_number_of_groups(groups: str) -> None:
+    with pytest.raises(UsageError, match="is not a value of groups"):
+        read_layer(layer(), Mamba2(), groups=groups)
+
+
 def test_the_user_knows_better_than_the_configuration() -> None:
     recurrence = configured({"n_groups": GROUPS}, groups="1")
     assert recurrence.multiplicity == HEAD_DIMENSION * STATE * GROUPS
     assert "groups=1 (as given)" in recurrence.assumptions[0]
 
 
-@pytest.mark.parametrize("value", [True, "2", 2.5, 3, 10**50, [2], {"n": 2}, None, -1, 0])
+@pytest.mark.parametrize("value", [True, "2", 2.5, 10**50, [2], {"n": 2}, None, -1, 0])
 def test_a_number_of_groups_that_is_none_is_passed_over(value: Any) -> None:
     recurrence = configured({"n_groups": value, "time_step_limit": value, "ssm_cfg": value})
     assert "groups=1 (the library's default)" in recurrence.assumptions[0]

@@ -31,6 +31,10 @@ def weights(module: str, *parts: str) -> dict[str, TensorSpec]:
         ("qkv_proj", "o_proj"),
         ("query_key_value", "dense"),
         ("query", "key", "value"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "relative_k_proj"),
+        ("linear_q", "linear_k", "linear_v", "linear_out", "linear_pos"),
+        ("att_proj", "out_proj"),
+        ("q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "dense", "g_proj"),
         ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"),
     ],
 )
