@@ -19,6 +19,7 @@ from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
 from memcurse_cli.recurrences.haiku_cells import HaikuGRU, HaikuLSTM, HaikuRNN, SonnetLSTM
 from memcurse_cli.recurrences.haste import HasteGRU, HasteLSTM
+from memcurse_cli.recurrences.hawk import Hawk
 from memcurse_cli.recurrences.hgrn import HGRN
 from memcurse_cli.recurrences.ind_rnn import IndRNN
 from memcurse_cli.recurrences.kda import KDA
@@ -60,6 +61,7 @@ from memcurse_cli.recurrences.unicornn import UnICORNN
 FAMILIES: tuple[Family, ...] = (
     LRU(),
     RGLRU(),
+    Hawk(),
     RWKV(),
     RWKV7(),
     MLSTM(),
