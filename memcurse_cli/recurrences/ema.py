@@ -146,7 +146,7 @@ def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
     projection = (channels, modes, 2) if "theta" in shapes else (channels, modes)
     return (
         shapes["delta"] in (alpha, (channels, 1, 1))
-        and shapes.get("beta", alpha) == alpha
+        and shapes.get("beta", alpha) in (alpha, alpha[:2])
         and shapes.get("theta", (channels, 1, 1)) == (channels, 1, 1)
         and shapes["gamma"] == projection
     )
@@ -186,7 +186,10 @@ def _read_projections(
     groups: list[ProjectionGroup] = []
     readin = np.ones((size, 1), dtype=np.complex128)
     if "beta" in names:
-        readin = read_real(store, names["beta"], (*shape, 1)).reshape(size, 1).astype(np.complex128)
+        # The Mega block of state-spaces/s4 drops the last axis of one.
+        last = store.tensors[names["beta"]].shape[2:]
+        expansion = read_real(store, names["beta"], (*shape, *last))
+        readin = expansion.reshape(size, 1).astype(np.complex128)
         groups += stored_parts(store, names["beta"], "B", readin.shape)
     pairs = "theta" in names
     if pairs:

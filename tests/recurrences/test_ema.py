@@ -58,6 +58,16 @@ def mega_kernel(layer: dict[str, NDArray]) -> NDArray:
     return np.einsum("dnl,dn->dl", kernel, part(layer, "gamma") * math.sqrt(1 / N))
 
 
+def test_the_mega_block_of_s4_has_no_last_axis_in_its_expansion() -> None:
+    layer = mega_layer()
+    beta = "layers.0.mega_layer.move.beta"
+    block = {**layer, beta: layer[beta][..., 0]}
+    response = impulse_response(read_layer(block, EMA()), STEPS)
+    assert_allclose(response[0], mega_kernel(layer), rtol=0, atol=1e-12)
+    check_derivatives(block, EMA())
+    assert match_of({**layer, beta: np.ones((N, D))}, EMA()) == []
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_mega(tied: bool) -> None:
     layer = mega_layer(tied=tied)
