@@ -37,7 +37,11 @@ GROUPS = Assumption(
 
 # A gated delta net has A_log and dt_bias too, but no D, and other names for its projections.
 _REQUIRED = ("A_log", "dt_bias", "D", "in_proj.weight", "conv1d.weight")
-_OPTIONAL = ("in_proj.bias", "norm.weight")
+# Hydra's mixer runs in both directions of time, and only it has fc_D.
+_BOTH_DIRECTIONS = "fc_D.weight"
+_OPTIONAL = ("in_proj.bias", "norm.weight", _BOTH_DIRECTIONS)
+_BACKWARD = " (backward)"
+_SHARED = "A_log and dt_bias are those of both directions: each of them moves two layers"
 # Nemotron-H keeps what needs single precision in a module of its own inside the mixer.
 _SINGLE_PRECISION = "_fp32_params"
 
@@ -48,7 +52,8 @@ class Mamba2:
     One eigenvalue per head, which drives (head dimension × state) scalar states:
     ``h[t] = λ h[t-1] + Δ B x[t]``, mamba_ssm/modules/mamba2.py, `Mamba2.step`. The rows of in_proj
     are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ; a
-    Falcon-H1 multiplies them with a factor from its configuration.
+    Falcon-H1 multiplies them with a factor from its configuration. Hydra's two directions are two
+    layers, whose Δ have rows and biases of their own.
     """
 
     name = "mamba2"
@@ -69,7 +74,8 @@ class Mamba2:
             mixer = parent if last == _SINGLE_PRECISION else module
             roles = modules.get(mixer, {}) | names
             if all(role in roles for role in _REQUIRED):
-                matches.append(Match(mixer or self.name, roles))
+                directions = ("", _BACKWARD) if _BOTH_DIRECTIONS in roles else ("",)
+                matches += [Match((mixer or self.name) + each, roles) for each in directions]
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
@@ -91,10 +97,13 @@ class Mamba2:
         multiplicity = _multiplicity(store, names, int(groups))
         log_rate = read_real(store, names["A_log"], (None,))
         heads = log_rate.size
+        both = _BOTH_DIRECTIONS in names
+        forward = both and not match.layer.endswith(_BACKWARD)
+        rows = slice(-2 * heads, -heads) if forward else slice(-heads, None)
         biases = {"dt_bias": read_real(store, names["dt_bias"], (heads,))}
         scales = {"dt_bias": 1.0, "in_proj.bias": bias_scale(store.config)}
         if "in_proj.bias" in names:
-            biases["in_proj.bias"] = read_real(store, names["in_proj.bias"], (None,))[-heads:]
+            biases["in_proj.bias"] = read_real(store, names["in_proj.bias"], (None,))[rows]
 
         total = np.sum([scales[role] * bias for role, bias in biases.items()], axis=0)
         step = apply_transform(total, "softplus")
@@ -123,11 +132,16 @@ class Mamba2:
             log_eigenvalues=-np.minimum(decay, LARGEST_DECAY).astype(np.complex128),
             log_gain=step.log,
             parameters=(by_rate, *by_biases),
-            multiplicity=multiplicity,
+            # The B and C of the other direction are among the convolved channels too.
+            multiplicity=multiplicity // 2 if both else multiplicity,
             input_dependent=True,
             stable_by_construction=True,
-            assumptions=(*assumed.sentences, *clamp_sentence(store.config, step.value)),
-            gate=_drive(store, names, total, rate, scales) if options.gates else None,
+            assumptions=(
+                *assumed.sentences,
+                *clamp_sentence(store.config, step.value),
+                *([_SHARED] if both else []),
+            ),
+            gate=_drive(store, names, total, rate, scales, rows) if options.gates else None,
         )
 
 
@@ -137,13 +151,14 @@ def _drive(
     bias: Floats,
     rate: Floats,
     scales: Mapping[str, float],
+    rows: slice,
 ) -> GateDrive | None:
     """The last rows of in_proj, which make Δ."""
     gate = projected_gate(
         store,
         bias,
         names["in_proj.weight"],
-        rows=slice(-bias.size, None),
+        rows=rows,
         factor=scales["in_proj.bias"],
     )
     if gate is None:
