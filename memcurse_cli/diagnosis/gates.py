@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,7 @@ from memcurse_cli.diagnosis.report_gates import (
     GateSummary,
 )
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, NoDrive
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gate_laws import LOGISTIC, GateLaw
@@ -42,6 +44,8 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
     drive = recurrence.gate
     if drive is None:
         return GateSummary(settings.input_scale, reason=UNKNOWN)
+    if isinstance(drive, NoDrive):
+        return GateSummary(settings.input_scale, reason=drive.reason)
     scale = settings.input_scale**2
     held = None if drive.state is None else hidden_second_moment(drive, settings)
     gate = _preactivation(drive.gate, scale, held)
@@ -108,7 +112,7 @@ def _shown(drive: GateDrive, settings: Settings, held: float) -> float:
     varied, constant = (
         gated_moments(drive.law, gate, of, drive.write, write).second_moment
         for of in (
-            Autocorrelation(parts, settings.autocorrelation.rhos),
+            replace(settings.autocorrelation, weights=parts),
             Autocorrelation.from_rho(1.0),
         )
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.recurrences.bottleneck import Bottleneck
 from memcurse_cli.theory.gate_laws import GateLaw, Write
 
 Floats = NDArray[np.float64]
@@ -39,17 +40,28 @@ class GateInput:
         norms: those of W and U.
         fixed: (n,) a variance that does not depend on the scale of the input, since a norm stands
             between; None for none.
+        products: (n,) Σ of the squared weights of products of a projection of the input and one of
+            the state, times the squared norms of both (multiplicative LSTM); None for none.
+        bottleneck: a further part of z, behind a low-rank layer that is not linear; None for none.
     """
 
     bias: Floats
     norms: RowNorms
     fixed: Floats | None = None
+    products: Floats | None = None
+    bottleneck: Bottleneck | None = None
 
     def variance(self, input_second_moment: float, hidden_second_moment: float | Floats) -> Floats:
-        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h²."""
+        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h², and what else z has."""
         norms = self.norms
         variance: Floats = norms.inputs * input_second_moment + norms.hidden * hidden_second_moment
-        return variance if self.fixed is None else variance + self.fixed
+        if self.fixed is not None:
+            variance = variance + self.fixed
+        if self.products is not None:
+            variance = variance + self.products * input_second_moment * hidden_second_moment
+        if self.bottleneck is not None:
+            variance = variance + self.bottleneck.variance(input_second_moment)
+        return variance
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,17 @@ class GateDrive:
     state: HiddenState | None = None
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
     sees: str = "the layer's input"
+
+
+@dataclass(frozen=True)
+class NoDrive:
+    """A layer whose gates have no figures.
+
+    Attributes:
+        reason: why, as a clause.
+    """
+
+    reason: str
 
 
 def squared_rows(matrix: NDArray[Any]) -> Floats:

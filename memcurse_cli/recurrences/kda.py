@@ -12,7 +12,7 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed, setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, RowNorms
 from memcurse_cli.recurrences.projected_gates import low_rank_gate, projected_gate, repeated
 from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
@@ -24,6 +24,7 @@ from memcurse_cli.recurrences.vectors import (
     read_vector,
     rows_per,
 )
+from memcurse_cli.theory.decay_laws import OpenedDecay
 from memcurse_cli.theory.gate_laws import StepSize, Write
 
 LOWER_BOUND = Assumption(
@@ -133,36 +134,63 @@ class KDA:
             assumptions=tuple(assumed.sentences),
             rank_one=delta_rule(negative=negative),
             gate=(
-                _drive(store, names, bias, rate, negative=negative)
-                if options.gates and lower_bound == 0
+                _drive(store, names, bias, rate, lower_bound, negative=negative)
+                if options.gates
                 else None
             ),
         )
 
 
 def _drive(
-    store: TensorStore, names: Mapping[str, str], bias: Floats, rate: Floats, *, negative: bool
+    store: TensorStore,
+    names: Mapping[str, str],
+    bias: Floats,
+    rate: Floats,
+    lower_bound: float,
+    *,
+    negative: bool,
 ) -> GateDrive | None:
-    """The two layers of the gate, the first of low rank, and the projection of β of each head."""
+    """The projection of the gate, or its two layers of low rank, and that of β of each head.
+
+    A safe gate opens with ``e^A_log`` times what the projection and dt_bias add up to.
+    """
     heads = element_count(store.tensors[names["A_log"]])
     write = projected_gate(store, np.zeros(heads), names["b_proj.weight"])
+    gate = _gate(store, names["A_log"], bias)
+    if gate is None or write is None:
+        return None
+    safe = lower_bound < 0
+    return GateDrive(
+        law=(
+            OpenedDecay(-lower_bound, "dt_bias", "A_log") if safe else StepSize(rate, writes=False)
+        ),
+        gate=_scaled(gate, rate) if safe else gate,
+        write=Write(parameter="strength", factor=2.0 if negative else 1.0),
+        write_gate=repeated(write, bias.size // heads),
+        motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", rate if safe else 1.0)},
+    )
+
+
+def _gate(store: TensorStore, log_rate: str, bias: Floats) -> GateInput | None:
+    """What the decay sees; transformers keeps the projections beside A_log too."""
+    whole = projected_gate(store, bias, beside(store, log_rate, "f_proj.weight"))
+    if whole is not None:
+        return whole
     for outer, inner in (
         ("f_proj.1.weight", "f_proj.0.weight"),
         ("f_b_proj.weight", "f_a_proj.weight"),
     ):
-        layers = beside(store, names["A_log"], outer), beside(store, names["A_log"], inner)
-        if layers[0] is None or layers[1] is None:
-            continue
-        gate = low_rank_gate(store, bias, layers[0], layers[1])
-        if gate is not None and write is not None:
-            return GateDrive(
-                law=StepSize(rate, writes=False),
-                gate=gate,
-                write=Write(parameter="strength", factor=2.0 if negative else 1.0),
-                write_gate=repeated(write, bias.size // heads),
-                motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", 1.0)},
-            )
+        layers = beside(store, log_rate, outer), beside(store, log_rate, inner)
+        if layers[0] is not None and layers[1] is not None:
+            gate = low_rank_gate(store, bias, layers[0], layers[1])
+            if gate is not None:
+                return gate
     return None
+
+
+def _scaled(gate: GateInput, factor: Floats) -> GateInput:
+    norms = RowNorms(gate.norms.inputs * factor**2, gate.norms.hidden)
+    return GateInput(gate.bias * factor, norms)
 
 
 def _configured_bound(config: Mapping[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.gated_network import GatedNetwork
 
@@ -185,8 +185,9 @@ class Recurrence:
         rank_one: the rank-one term of the transition that λ leaves out, or None.
         projections: what the stored parts of B, C and D move; empty where the family does not
             say, and without a Hessian.
-        gate: what drives λ and γ beside their biases, where that was asked for; None where the
-            family does not say, or the weights are not in the checkpoint.
+        gate: what drives λ and γ beside their biases, or why there are no figures of it, where
+            that was asked for; None where the family does not say, or the weights are not in the
+            checkpoint.
     """
 
     name: str
@@ -209,7 +210,7 @@ class Recurrence:
     rank_one: RankOneCorrection | None = None
     unitary: bool = False
     projections: tuple[ProjectionGroup, ...] = ()
-    gate: GateDrive | None = None
+    gate: GateDrive | NoDrive | None = None
 
     @cached_property
     def eigenbasis(self) -> Eigenbasis:

@@ -28,7 +28,7 @@ def drive_of(arrays: dict[str, np.ndarray], family: Family) -> GateDrive:
     recurrence = family.read(MemoryStore(arrays), match, ReadOptions(gates=True))
     without = family.read(MemoryStore(arrays), match, ReadOptions())
     assert without.gate is None
-    assert recurrence.gate is not None
+    assert isinstance(recurrence.gate, GateDrive)
     assert recurrence.gate.motions.keys() == {group.name for group in recurrence.parameters}
     # The law at the bias is the layer that the family reports.
     values = recurrence.gate.law(recurrence.gate.gate.bias)

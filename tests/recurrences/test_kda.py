@@ -10,10 +10,12 @@ import torch
 from numpy.testing import assert_allclose
 from recurrences.cached_state import decay_of_the_state
 from recurrences.derivatives import check_derivatives, match_of, read_configured, read_layer
+from recurrences.simulated_gates import check_bands, drive_of, gates_of
 from transformers import BailingHybridConfig, KimiLinearConfig
 from transformers.models.bailing_hybrid.modeling_bailing_hybrid import BailingHybridForgetGate
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
@@ -111,6 +113,32 @@ def test_the_gate_of_bailing(safe: bool) -> None:
         decay = gate(torch.zeros(1, 1, WIDTH, dtype=torch.float64)).ravel().numpy()
     recurrence = read_layer(ARRAYS, KDA(), kda_lower_bound="-5" if safe else "0")
     assert_allclose(recurrence.log_eigenvalues.real, decay, rtol=1e-6)
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_the_bands_are_those_of_the_gate_of_bailing(safe: bool) -> None:
+    heads, keys, width = 4, 16, 32
+    config = BailingHybridConfig(
+        vocab_size=8, hidden_size=width, linear_num_heads=heads, linear_head_dim=keys,
+        kda_safe_gate=safe, kda_lower_bound=-5.0, pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(5)
+    gate = BailingHybridForgetGate(config).double()
+    with torch.no_grad():
+        gate.A_log.normal_(0.0, 0.3)
+        gate.dt_bias.normal_(-2.0, 0.5)
+        gate.f_proj.weight.normal_(0.0, 0.2)
+        seen = gate(torch.randn(1, 20_000, width, dtype=torch.float64)).exp().numpy()
+    arrays = {name: tensor.numpy() for name, tensor in gate.state_dict().items()}
+    arrays |= {
+        "b_proj.weight": RANDOM.normal(size=(heads, width)),
+        "v_proj.weight": np.zeros((heads * 4, width)),
+    }
+    store = MemoryStore(arrays)
+    store.config = {"kda_safe_gate": safe, "kda_lower_bound": -5.0}
+    drive_of(store, KDA())
+    assume = {"kda_lower_bound": -5 if safe else 0}
+    check_bands(gates_of(arrays, assume=assume), seen.reshape(20_000, heads * keys), 0.01)
 
 
 def test_a_positive_lower_bound_is_refused() -> None:

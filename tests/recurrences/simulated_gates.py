@@ -1,0 +1,57 @@
+"""Bands of λ that `inspect` gives, against the quantiles of gates run on random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis.report_gates import GateSummary
+from memcurse_cli.recurrences.family import Family, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
+
+
+def gates_of(arrays: Mapping[str, NDArray[Any]], **arguments: Any) -> GateSummary:
+    """The gates of the only layer of some arrays."""
+    (layer,) = inspect(dict(arrays), gates=True, **arguments).layers
+    assert layer.gates is not None
+    return layer.gates
+
+
+def check_bands(gates: GateSummary, eigenvalues: NDArray[Any], tolerance: float = 0.03) -> None:
+    """The bands of |λ| of the median unit against its quantiles over steps (steps, units)."""
+    assert gates.reason is None
+    assert len(gates.bands) == 4
+    for band in gates.bands:
+        seen = np.median(np.quantile(eigenvalues, band.share, axis=0))
+        assert_allclose(band.modulus.p50, seen, atol=tolerance * float(np.ptp(eigenvalues)))
+    widths = [np.quantile(eigenvalues, band.share, axis=0) for band in gates.bands]
+    assert np.median(widths[-1] - widths[0]) > 0.05  # a band that is no point
+
+
+def drive_of(store: Any, family: Family) -> GateDrive:
+    """The drive of the only layer, whose law at the bias is the layer that the family reports."""
+    (match,) = family.find(store.tensors)
+    recurrence = family.read(store, match, ReadOptions(gates=True))
+    assert family.read(store, match, ReadOptions()).gate is None
+    drive = recurrence.gate
+    assert isinstance(drive, GateDrive)
+    assert drive.motions.keys() == {group.name for group in recurrence.parameters}
+    values = drive.law(drive.gate.bias)
+    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
+    assert_allclose(values.complement, -np.expm1(recurrence.log_eigenvalues.real), rtol=1e-12)
+    for group in recurrence.parameters:
+        parameter, factor = drive.motions[group.name]
+        if parameter in values.motions:
+            moved = np.zeros(values.eigenvalue.shape)
+            moved[group.eigenvalue] = (factor * values.motions[parameter].eigenvalue)[
+                group.eigenvalue
+            ]
+            stated = np.zeros(values.eigenvalue.shape)
+            stated[group.eigenvalue] = group.eigenvalue_derivative.real
+            assert_allclose(moved, stated, rtol=1e-10, atol=1e-300)
+    return drive
