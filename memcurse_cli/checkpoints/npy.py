@@ -93,6 +93,22 @@ class _Array:
         )
 
 
+def header_and_length(content: bytes) -> tuple[tuple[int, ...], int]:
+    """The shape of the array that starts here, and how many bytes it takes with its header.
+
+    Raises:
+        ValueError: with the fault as a clause; there is no valid header.
+    """
+    stream = io.BytesIO(content)
+    try:
+        shape, _, dtype = _read_header(stream)
+    except Exception as error:
+        raise ValueError(f"has no valid header ({printable(str(error), 80)})") from error
+    if dtype.hasobject or any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError("is an array of Python objects, or has no valid shape")
+    return shape, stream.tell() + element_count(shape) * dtype.itemsize
+
+
 def _read_header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = npy.read_magic(stream)
     with warnings.catch_warnings():

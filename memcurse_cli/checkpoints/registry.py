@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcurse_cli.checkpoints.distributed import Distributed
+from memcurse_cli.checkpoints.equinox import EquinoxLeaves
 from memcurse_cli.checkpoints.flax_msgpack import FlaxMsgpack
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.gguf import Gguf
@@ -27,6 +28,8 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     Distributed(),
     PlainPickle(),
     Npz(),
+    # Its first array alone would be NumPy's.
+    EquinoxLeaves(),
     NpyFiles(),
     KerasArchive(),
     KerasHdf5(),

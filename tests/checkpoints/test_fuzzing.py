@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
+import zipfile
 from functools import cache
 from pathlib import Path
 
@@ -56,6 +57,21 @@ def valid(kind: str) -> bytes:
         np.savez(buffer, **arrays)
     elif kind == "compressed npz":
         np.savez_compressed(buffer, **arrays)
+    elif kind == "equinox":
+        buffer.write(b'{"size": 20}\n')
+        for array in arrays.values():
+            np.save(buffer, array)
+    elif kind == "agent":
+        with zipfile.ZipFile(buffer, "w") as archive:
+            policy = io.BytesIO()
+            torch.save(state, policy)
+            archive.writestr("data", "{}")
+            archive.writestr("policy.pth", policy.getvalue())
+    elif kind == "quantised":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            network = torch.nn.Sequential(torch.nn.LSTM(2, 2))
+            torch.save(torch.ao.quantization.quantize_dynamic(network).state_dict(), buffer)
     elif kind == "pickle":
         pickle.dump({"params": {"lstm": {"kernel": np.ones((20, 20))}}, "sd": state}, buffer)
     elif kind == "index":
@@ -73,6 +89,9 @@ KINDS = (
     "torchscript",
     "npz",
     "compressed npz",
+    "equinox",
+    "agent",
+    "quantised",
     "pickle",
     "index",
 )
