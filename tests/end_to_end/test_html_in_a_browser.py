@@ -232,14 +232,26 @@ def test_a_layer_of_a_run_is_drawn_once_it_is_opened(opened: Any) -> None:
 
 @pytest.mark.parametrize("opened", ["compare"], indirect=True)
 def test_a_comparison_shows_where_each_eigenvalue_went(opened: Any) -> None:
-    moves = opened.find_elements(By.CSS_SELECTOR, "svg.chart line.move")
-    dots = opened.find_elements(By.CSS_SELECTOR, "svg.chart circle.dot")
-    rings = opened.find_elements(By.CSS_SELECTOR, "svg.chart circle.ring")
+    disk, memories = opened.find_elements(By.CSS_SELECTOR, "svg.chart")
+    moves = disk.find_elements(By.CSS_SELECTOR, "line.move")
+    dots = disk.find_elements(By.CSS_SELECTOR, "circle.dot")
+    rings = disk.find_elements(By.CSS_SELECTOR, "circle.ring")
     assert len(moves) == len(dots) == len(rings) == 64
     ActionChains(opened).move_to_element(dots[0]).perform()
     lines = opened.find_element(By.ID, "tip").text.splitlines()
     assert [line.split(" = ")[0] for line in lines] == ["λ", "|λ|", "τ"]
     assert all(" → " in line for line in lines)
+    said = memories.find_element(By.XPATH, "../figcaption").text
+    assert "3 with |λ| ≥ 1 or λ = 0 not drawn" in said
+    assert len(memories.find_elements(By.CSS_SELECTOR, "circle.dot")) == 61
+    opened.execute_script("arguments[0].focus()", memories)
+    after = []
+    for _ in range(3):
+        ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
+        tau = opened.find_element(By.ID, "tip").text.splitlines()[2]
+        assert tau.startswith("τ = ")
+        after.append(float(tau.split(" → ")[1].removesuffix(" steps")))
+    assert after == sorted(after)
 
 
 @every_page

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,31 @@ def test_a_conjugate_is_drawn_where_its_partner_was() -> None:
     assert layer.spectrum.pairs == (pytest.approx((0.5, 0.6, 0.4, -0.7)),)
     (charts,) = json.loads(Reader(to_html(comparison)).scripts["memcurse-charts"])
     assert charts["layers"][0]["moves"] == [[0.5, 0.6, 0.4, 0.7]]
+
+
+def test_the_page_tells_what_both_reports_assumed_and_what_only_one_did() -> None:
+    state = layers(1, 3)
+    before, after = (
+        inspect(state, values=True, learning_rate=rate, horizon=50) for rate in (0.01, 0.02)
+    )
+    text = to_html(compare(before, after, values=True))
+    assert "<dt>horizon</dt><dd>50 steps" in text
+    assert "<dt>learning rate</dt>" not in text
+    assert "The learning rate assumed differs: 0.01 before, 0.02 after." in text
+
+
+def test_layers_are_sorted_by_how_bad_their_verdict_is() -> None:
+    comparison = made(layers(3, 2), layers(3, 2))
+    verdicts = ("cursed", "ok", "watch")
+    mixed = replace(
+        comparison,
+        layers=tuple(
+            replace(layer, verdict_after=verdict)
+            for layer, verdict in zip(comparison.layers, verdicts, strict=True)
+        ),
+    )
+    cells = re.findall(r'data-key="(\w+)"[^>]*><span class="badge (\w+)">', to_html(mixed))
+    assert [verdict for _, verdict in sorted(cells)] == ["ok", "watch", "cursed"]
 
 
 def test_without_the_eigenvalues_the_page_says_what_is_missing() -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from memcurse_cli.diagnosis.comparison import Change, Comparison, LayerComparison, SpectrumMove
-from memcurse_cli.reports.comparison import HOW, assumed_differently, figures, spectrum_words
+from memcurse_cli.diagnosis.verdicts import ORDER
+from memcurse_cli.reports.comparison import (
+    ASSUMED,
+    HOW,
+    assumed_differently,
+    figures,
+    spectrum_words,
+)
 from memcurse_cli.reports.comparison_json import to_json
 from memcurse_cli.reports.html.page import render
 from memcurse_cli.reports.html.tables import Cell
@@ -40,7 +47,7 @@ class LayerView:
     made: LayerComparison
     index: int
     words: str
-    figures: tuple[dict[str, Any], ...]
+    figures: tuple[tuple[str, str, str], ...]
 
 
 def to_html(comparison: Comparison) -> str:
@@ -52,6 +59,7 @@ def to_html(comparison: Comparison) -> str:
         "comparison.html",
         made=comparison,
         assumed=tuple(assumed_differently(comparison.input, comparison.input_after)),
+        facts=tuple(_facts(comparison)),
         columns=COLUMNS,
         rows=tuple(
             {"cells": _row(layer), "href": f"l{index}"} for index, layer in enumerate(layers)
@@ -64,16 +72,22 @@ def to_html(comparison: Comparison) -> str:
     )
 
 
+def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """What both reports assumed; `assumed_differently` tells the rest."""
+    for word, describe in ASSUMED.items():
+        ours = describe(comparison.input)
+        if ours == describe(comparison.input_after) != "none":
+            yield word, ours
+    yield "memcurse", comparison.version
+
+
 def _view(layer: LayerComparison, index: int) -> LayerView:
     words = [f"Matched with {layer.name_after}: {HOW[layer.matched_by]}."]
     if layer.spectrum is None:
         words.append(f"How eigenvalues moved is not known: {layer.spectrum_reason}.")
     else:
         words.extend(spectrum_words(layer.spectrum))
-    rows = tuple(
-        {"cells": tuple(Cell(text, text) for text in row), "href": ""} for row in figures(layer)
-    )
-    return LayerView(layer, index, " ".join(words), rows)
+    return LayerView(layer, index, " ".join(words), tuple(figures(layer)))
 
 
 def _row(layer: LayerComparison) -> tuple[Cell, ...]:
@@ -87,7 +101,7 @@ def _row(layer: LayerComparison) -> tuple[Cell, ...]:
     )
     return (
         Cell(layer.name, layer.name),
-        Cell(layer.verdict_after, layer.verdict_after),
+        Cell(layer.verdict_after, str(ORDER.index(layer.verdict_after))),
         _value(layer.time_constant, after=False),
         _value(layer.time_constant, after=True),
         _moved(layer.spectrum, "outward"),

@@ -159,30 +159,71 @@
     }));
   };
 
-  const drawMoves = (host, layer) => {
-    const moves = layer.moves.map(([re, im, reAfter, imAfter]) => (
-      { before: described([re, im]), after: described([reAfter, imAfter]) }
-    ));
+  // A matched pair of eigenvalues, and what a tooltip says of it.
+  const moved = ([re, im, reAfter, imAfter]) => {
+    const [before, after] = [described([re, im]), described([reAfter, imAfter])];
+    const [rows, rowsAfter] = [before, after].map((point) => point.text.split("\n").slice(0, 3));
+    return { before, after, text: rows.map((row, i) => `${row} → ${rowsAfter[i].split(" = ")[1]}`).join("\n") };
+  };
+  const partOf = (shown, count) => shown < count ? `, ${shown} of ${count.toLocaleString("en")}` : "";
+
+  const drawMoves = (host, layer, moves) => {
     const moduli = moves.flatMap(({ before, after }) => [before.modulus, after.modulus]);
     const reach = 1.08 * Math.max(1, ...moduli);
     const scale = (SIZE / 2 - 8) / reach, middle = SIZE / 2;
     const svg = figure(
       host,
       `How the eigenvalues of ${layer.name} moved. Arrow keys walk through them by memory.`,
-      `Eigenvalues from before (rings) to after (dots), conjugates as one${layer.count > moves.length
-        ? `, ${moves.length} of ${layer.count.toLocaleString("en")}` : ""}`,
+      `Eigenvalues from before (rings) to after (dots), conjugates as one${partOf(moves.length, layer.count)}`,
     );
     element("line", { x1: 0, x2: SIZE, y1: middle, y2: middle, class: "grid" }, svg);
     element("line", { x1: middle, x2: middle, y1: 0, y2: SIZE, class: "grid" }, svg);
     element("circle", { cx: middle, cy: middle, r: scale, class: "axis" }, svg);
     const place = ({ re, im }) => [middle + scale * re, middle - scale * im];
-    interactive(svg, moves.map(({ before, after }) => {
+    interactive(svg, moves.map(({ before, after, text }) => {
       const [x1, y1] = place(before), [x, y] = place(after);
       element("line", { x1, y1, x2: x, y2: y, class: "move" }, svg);
       element("circle", { cx: x1, cy: y1, r: 3, class: "ring" }, svg);
       element("circle", { cx: x, cy: y, r: 3, class: after.modulus < 1 ? "dot" : "dot out" }, svg);
-      const rows = before.text.split("\n").slice(0, 3), rowsAfter = after.text.split("\n");
-      return { x, y, text: rows.map((row, i) => `${row} → ${rowsAfter[i].split(" = ")[1]}`).join("\n") };
+      return { x, y, text };
+    }));
+  };
+
+  // Near the unit circle moves are too short to see; there the time constants tell them apart.
+  const drawMemories = (host, layer, moves) => {
+    const shown = moves.filter(({ before, after }) => before.constant > 0 && after.constant > 0);
+    if (!shown.length) return;
+    const log = Math.log10;
+    const logs = shown.flatMap(({ before, after }) => [log(before.constant), log(after.constant)]);
+    const [low, high] = [Math.min(...logs) - 0.1, Math.max(...logs) + 0.1];
+    const room = SIZE - MARGIN - 10, base = SIZE - MARGIN;
+    const across = (value) => MARGIN + room * (log(value) - low) / (high - low);
+    const up = (value) => base - room * (log(value) - low) / (high - low);
+    const svg = figure(
+      host,
+      `Time constants in ${layer.name} before and after. Arrow keys walk through them by memory.`,
+      `Time constant τ in steps, before and after: those above the dashed line moved outward` +
+        (shown.length < moves.length ? `; ${moves.length - shown.length} with |λ| ≥ 1 or λ = 0 not drawn` : ""),
+    );
+    const decades = Math.floor(high) - Math.ceil(low) + 1, stride = Math.ceil(decades / 7) || 1;
+    const parts = decades >= 3 ? [1] : decades >= 2 ? [1, 3] : [1, 2, 3, 5, 7];
+    for (let decade = Math.floor(low); decade <= high; decade += stride) {
+      for (const value of parts.map((part) => part * 10 ** decade)) {
+        if (log(value) < low || log(value) > high) continue;
+        const [x, y] = [across(value), up(value)];
+        element("line", { x1: x, x2: x, y1: 10, y2: base, class: "grid" }, svg);
+        element("line", { x1: MARGIN, x2: SIZE - 10, y1: y, y2: y, class: "grid" }, svg);
+        label(svg, x, base + 14, number(value));
+        label(svg, MARGIN - 4, y + 4, number(value), "end");
+      }
+    }
+    label(svg, MARGIN + room / 2, SIZE - 6, "τ before");
+    label(svg, 4, 12, "τ after", "start");
+    element("line", { x1: MARGIN, y1: base, x2: SIZE - 10, y2: 10, class: "curve endless" }, svg);
+    interactive(svg, shown.map(({ before, after, text }) => {
+      const [x, y] = [across(before.constant), up(after.constant)];
+      element("circle", { cx: x, cy: y, r: 3, class: "dot" }, svg);
+      return { x, y, text };
     }));
   };
 
@@ -365,7 +406,10 @@
       return;
     }
     if (layer.moves) {
-      drawMoves(host, layer);
+      const moves = layer.moves.map(moved);
+      if (!moves.length) return;
+      drawMoves(host, layer, moves);
+      drawMemories(host, layer, moves);
       return;
     }
     const points = layer.points.map(described);
