@@ -189,8 +189,9 @@ def _versions(names: Mapping[str, str]) -> list[Version]:
         if version.real in names
         and version.step in names
         and (version.imag in names or version is VERSION_4)
-        # w alone is the name of many things.
-        and (version is not VERSION_2_DSS or "C" in names)
+        # w alone is the name of many things; beside a B it is that of the first S4, whose low-rank
+        # part is in B and C.
+        and (version is not VERSION_2_DSS or ("C" in names and "B" not in names))
     ]
 
 
