@@ -147,17 +147,34 @@ def test_a_name_stays_text(name: str, sample: Tracking) -> None:
     assert "\x1b" not in text
 
 
-def test_sixty_four_layers_over_many_steps_stay_under_three_megabytes(sample: Tracking) -> None:
-    first = sample.steps[-1].snapshot
-    assert first is not None
-    layers = tuple(replace(first.layers[0], name=f"layers.{k}.lru") for k in range(64))
-    snapshot = replace(first, layers=layers)
-    steps = tuple(replace(sample.steps[0], step=10 * k, snapshot=snapshot) for k in range(250))
-    text = to_html(replace(sample, steps=steps))
+def long_run(sample: Tracking, layers: int, steps: int) -> Tracking:
+    """As many layers, over as many checkpoints, every figure with all its digits."""
+    state = sample.steps[-1].snapshot
+    assert state is not None
+    names = [f"backbone.layers.{k}.mixer.lru" for k in range(layers)]
+    state = replace(state, layers=tuple(replace(state.layers[0], name=name) for name in names))
+    made = (replace(sample.steps[0], step=10 * k, snapshot=state) for k in range(steps))
+    return replace(sample, steps=tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("layers", "steps", "drawn"), [(64, 250, STEPS_DRAWN), (64, 90, 90), (64, 12, 12)]
+)
+def test_sixty_four_layers_stay_under_three_megabytes(
+    sample: Tracking, layers: int, steps: int, drawn: int
+) -> None:
+    text = to_html(long_run(sample, layers, steps))
     assert len(text.encode()) < 3_000_000
-    assert len(charts_of(text)["steps"]) == STEPS_DRAWN  # type: ignore[arg-type]  # a list
-    assert "200 of 250 checkpoints" in text
-    assert "memcurse track --json writes them" in text
+    assert len(charts_of(text)["steps"]) == drawn  # type: ignore[arg-type]  # a list
+    assert (f"{drawn} of {steps} checkpoints" in text) == (drawn < steps)
     document = json.loads(Reader(text).scripts["memcurse-report"])
-    assert len(document["steps"]) == 250
-    assert {len(step["snapshot"]["layers"]) for step in document["steps"]} == {0}
+    assert len(document["steps"]) == steps
+    left_out = {len(step["snapshot"]["layers"]) for step in document["steps"]} == {0}
+    assert left_out == (steps > 12)
+    assert ("memcurse track --json writes them" in text) == left_out
+
+
+def test_of_more_layers_fewer_steps_are_drawn(sample: Tracking) -> None:
+    text = to_html(long_run(sample, 400, 100))
+    assert len(charts_of(text)["steps"]) == 160_000 // (400 * 7)  # type: ignore[arg-type]  # a list
+    assert len(text.encode()) < 3_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,11 +10,11 @@ from itertools import groupby
 from memcurse_cli.diagnosis.verdicts import ORDER
 from memcurse_cli.reports.html.page import render
 from memcurse_cli.reports.html.tables import Cell
-from memcurse_cli.reports.html.tracking_curves import layer_chart, run_chart
+from memcurse_cli.reports.html.tracking_curves import CURVES, layer_chart, run_chart
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, effect, number, setting
 from memcurse_cli.reports.terminal import describe_horizon, describe_input
 from memcurse_cli.reports.tracking import choose
-from memcurse_cli.reports.tracking_json import to_json
+from memcurse_cli.reports.tracking_json import snapshot_to_json, to_json
 from memcurse_cli.tracking.changes import modulus_text
 from memcurse_cli.tracking.series import (
     Snapshot,
@@ -25,8 +26,11 @@ from memcurse_cli.tracking.series import (
 
 STEPS_DRAWN = 200
 STRETCHES_SHOWN = 40
-FIGURES_OF_LAYERS = 8_000
-"""More layers times steps than this, and the JSON in the page is without its layers."""
+MARKS_DRAWN = 160_000
+"""Of all curves of all layers together, some seven bytes each."""
+FEWEST_STEPS = 20
+LAYERS_BYTES = 1_500_000
+"""More JSON of layers than this, and the page holds that of their summaries alone."""
 
 STEP_COLUMNS = (
     "step",
@@ -77,9 +81,11 @@ class Stretch:
 def to_html(tracking: Tracking) -> str:
     """The page of a run."""
     read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
-    drawn = choose(tracking.steps, STEPS_DRAWN)
+    curves = sum(CURVES + len(layer.groups) for layer in read[-1].layers) if read else 0
+    most = min(STEPS_DRAWN, MARKS_DRAWN // max(curves, 1))
+    drawn = choose(tracking.steps, max(most, FEWEST_STEPS))
     names = list(dict.fromkeys(layer.name for snapshot in read for layer in snapshot.layers))
-    whole = len(names) * len(read) <= FIGURES_OF_LAYERS
+    whole = _layers_bytes(read) <= LAYERS_BYTES
     stretches = list(_stretches(tracking.steps))
     folder = common_folder([one.path for one in tracking.steps])
     return render(
@@ -108,6 +114,14 @@ def to_html(tracking: Tracking) -> str:
         ],
         document=to_json(tracking, layers=whole),
     )
+
+
+def _layers_bytes(read: Sequence[Snapshot]) -> int:
+    """What the JSON of all layers takes, if all checkpoints are like the last."""
+    if not read:
+        return 0
+    last = json.dumps(snapshot_to_json(read[-1])["layers"], separators=(",", ":"))
+    return len(read) * len(last)
 
 
 def common_folder(paths: Sequence[str]) -> str:

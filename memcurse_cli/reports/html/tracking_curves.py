@@ -10,6 +10,8 @@ from memcurse_cli.reports.numbers import DIVERGENT
 from memcurse_cli.tracking.series import Summary, TrackedLayer, TrackedStep
 
 LEVELS = {"max": "max", "90 %": "p90", "median": "p50", "10 %": "p10"}
+CURVES = len(LEVELS) + 1
+"""Of a layer, beside one for each of its parameter groups."""
 
 Mark = float | str | None
 """A point of a curve: a number, `DIVERGENT`, or None where nothing is known."""
