@@ -8,8 +8,10 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.recurrences.rwkv_gates import rwkv6_gate
 from memcurse_cli.recurrences.vectors import (
     element_count,
     exponential_decay,
@@ -17,6 +19,7 @@ from memcurse_cli.recurrences.vectors import (
     read_vector,
     rows_per,
 )
+from memcurse_cli.theory.decay_laws import ExponentialDecay
 
 # The authors' names and transformers', flash-linear-attention's, llama.cpp's.
 _DECAY = ("time_decay", "w_proj.linear.lora.2.bias", "time_mix_decay.weight")
@@ -82,7 +85,15 @@ class RWKV:
             input_dependent=selective,
             stable_by_construction=True,
             assumptions=(_NOMINAL,) if selective else (),
+            gate=_drive(store, role, tensor, log_rate) if selective and options.gates else None,
         )
+
+
+def _drive(store: TensorStore, role: str, tensor: str, base: Floats) -> GateDrive | NoDrive:
+    gate = rwkv6_gate(store, role, tensor, base)
+    if isinstance(gate, NoDrive):
+        return gate
+    return GateDrive(law=ExponentialDecay("base"), gate=gate, motions={role: ("base", 1.0)})
 
 
 def _multiplicity(store: TensorStore, names: Mapping[str, str], size: int) -> int:

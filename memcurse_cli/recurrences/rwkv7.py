@@ -8,10 +8,13 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive
 from memcurse_cli.recurrences.rank_one import REMOVAL
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, sigmoid
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.recurrences.rwkv_gates import rwkv7_gate
 from memcurse_cli.recurrences.vectors import first_name, read_vector, rows_per
+from memcurse_cli.theory.decay_laws import OpenedDecay
 
 FASTEST_DECAY = np.exp(-0.5)
 """-log λ of a gate that is fully open: λ is never below 0.545."""
@@ -85,4 +88,14 @@ class RWKV7:
             stable_by_construction=True,
             assumptions=(_NOMINAL,),
             rank_one=REMOVAL,
+            gate=_drive(store, role, tensor, base) if options.gates else None,
         )
+
+
+def _drive(store: TensorStore, role: str, tensor: str, base: Floats) -> GateDrive | NoDrive:
+    gate = rwkv7_gate(store, role, tensor, base)
+    if isinstance(gate, NoDrive):
+        return gate
+    return GateDrive(
+        law=OpenedDecay(float(FASTEST_DECAY), "base"), gate=gate, motions={role: ("base", 1.0)}
+    )
