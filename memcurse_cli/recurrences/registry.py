@@ -30,6 +30,7 @@ from memcurse_cli.recurrences.lem import LEM
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
 from memcurse_cli.recurrences.linoss import LinOSS
 from memcurse_cli.recurrences.liquid import LTC, LiquidLSTM
+from memcurse_cli.recurrences.liquid_cfc import CfC
 from memcurse_cli.recurrences.lmu import LMU
 from memcurse_cli.recurrences.low_rank_rnn import LowRankRNN
 from memcurse_cli.recurrences.lru import LRU
@@ -85,6 +86,7 @@ FAMILIES: tuple[Family, ...] = (
     LayerNormGRU(),
     LEM(),
     LTC(),
+    CfC(),
     LiquidLSTM(),
     UnICORNN(),
     IndRNN(),
