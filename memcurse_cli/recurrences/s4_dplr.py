@@ -41,6 +41,7 @@ from memcurse_cli.recurrences.s4 import (
     read_step,
     system_of_channel,
 )
+from memcurse_cli.recurrences.s4_first import is_first_version, read_rows, shared_diagonal
 
 DISCRETIZATION = Assumption(
     key="discretization",
@@ -51,6 +52,7 @@ DISCRETIZATION = Assumption(
 
 # Version 2 either stores the diagonal as w and unties Q from P, or keeps it stable (hurwitz).
 VERSION_2 = Version("log_dt", "w", "w", +1)
+# Version 1 has the names of the former, without P and Q: they are rows of B and C.
 VERSION_2_STABLE = Version("log_dt", "log_w_real", "w_imag", +1)
 VERSION_3 = Version("log_dt", "inv_w_real", "w_imag", +1, (REAL_TRANSFORM,), relu_offset=0.0)
 VERSION_4 = Version(
@@ -61,7 +63,7 @@ _ROLES = tuple(
     dict.fromkeys(
         (
             *(role for each in _VERSIONS for role in (each.step, each.real, each.imag)),
-            *("P", "Q", "B"),
+            *("P", "Q", "B", "C"),
         )
     )
 )
@@ -79,15 +81,19 @@ class S4DPLR:
     Per channel, with ``x = [s, s̄]``: ``Ā = (1 - ΔA/2)⁻¹ (1 + ΔA/2)`` has A's eigenvectors, so that
     ``λ = (1 + z/2)/(1 - z/2)`` and ``γ = Δ/(1 - z/2)`` with ``z = Δ a`` for each eigenvalue a of A:
     `SSMKernelDPLR._setup_state` (models/s4/s4.py) in state-spaces/s4. Q is P's conjugate but in
-    version 2. The readin is in the basis of the eigenvectors; the stored C is
-    ``C (1 - Ā^L)``, L being the kernel's length.
+    version 2, and in version 1, where P is ``B[:, 1:]`` and Q the conjugate of ``C[:, 1:]``
+    (`SSKernelNPLR`, src/models/sequence/ss/kernel.py). The readin is in the basis of the
+    eigenvectors; the stored C is ``C (1 - Ā^L)``, L being the kernel's length.
     """
 
     name = "s4_dplr"
     title = "S4 (diagonal plus low rank)"
-    recognised_by = "P beside A_real, inv_w_real, log_w_real or w, their imag, inv_dt or log_dt"
+    recognised_by = (
+        "P beside A_real, inv_w_real, log_w_real or w, their imag, inv_dt or log_dt; or w, B and C"
+        " (H, 1 + rank, N/2, 2) beside log_dt"
+    )
     equation = "λ = eigenvalues of (1 + ΔA/2)/(1 - ΔA/2), A = diag(w) - P Q*, conjugates included"
-    source = "state-spaces/s4, versions 2, 3 and 4; Gu et al. 2022, arXiv 2111.00396"
+    source = "state-spaces/s4, versions 1 to 4; Gu et al. 2022, arXiv 2111.00396"
     assumptions = (
         DISCRETIZATION,
         REAL_TRANSFORM,
@@ -98,12 +104,18 @@ class S4DPLR:
     )
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every diagonal beside a step size and a P."""
-        return [
-            Match(module or self.name, names)
-            for module, names in group_by_module(tensors, _ROLES).items()
-            if "P" in names and _versions(names)
-        ]
+        """Every diagonal beside a step size and a P, or a B and a C with more rows than one."""
+        matches = []
+        for module, names in group_by_module(tensors, _ROLES).items():
+            if not _versions(names):
+                continue
+            if "P" in names:
+                kept = {role: name for role, name in names.items() if role != "C"}
+                matches.append(Match(module or self.name, kept))
+            elif is_first_version({role: tensors[name].shape for role, name in names.items()}):
+                first = {role: names[role] for role in ("log_dt", "w", "B", "C")}
+                matches.append(Match(module or self.name, first))
+        return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read Δ, w, P, Q and B, and decompose A.
@@ -112,25 +124,35 @@ class S4DPLR:
             TensorError: NaN or inf, shapes that do not fit together, or an A that has no basis of
                 eigenvectors.
         """
-        names = match.tensors
+        names = dict(match.tensors)
+        first = "P" not in names
+        if first:
+            names |= {"P": names["B"], "Q": names.pop("C")}
         version = _versions(names)[0]
         assumed = Assumed(options)
         method = assumed.choose(DISCRETIZATION)
-        if version is VERSION_2:
+        if first:
+            channels = store.tensors[names["log_dt"]].shape[0]
+            diagonal = shared_diagonal(read_pair_diagonal(store, names["w"]), channels, names["w"])
+        elif version is VERSION_2:
             diagonal = read_pair_diagonal(store, names["w"])
         else:
             diagonal = read_diagonal(store, names, version, assumed)
         systems, modes = diagonal.values.shape
         step = read_step(store, names[version.step], version, modes, assumed)
         system = system_of_channel(systems, step.channels, names["P"])
-        p = read_pairs(store, names["P"], (None, systems, modes))
-        q = read_pairs(store, names["Q"], p.shape) if "Q" in names else None
+        q: Complexes | None
+        if first:
+            p, q = (read_rows(store, names[role], systems, modes)[1:] for role in ("P", "Q"))
+        else:
+            p = read_pairs(store, names["P"], (None, systems, modes))
+            q = read_pairs(store, names["Q"], p.shape) if "Q" in names else None
 
         layout = _Layout.of(step, system, systems, modes)
         spectrum = decompose(
             diagonal.values[layout.source],
-            p[:, layout.source],
-            None if q is None else q[:, layout.source],
+            p[:, layout.source % p.shape[1]],
+            None if q is None else (q.conj() if first else q)[:, layout.source],
             layout.weight,
             options.device,
             names["P"],
@@ -157,23 +179,26 @@ class S4DPLR:
             "P": (as_scalars(p), [layout.spread_low_rank(p, spectrum.along_p())]),
         }
         if q is not None:
-            groups["Q"] = (as_scalars(q), [layout.spread_low_rank(q, spectrum.along_q())])
+            along_q = spectrum.along_q()
+            if first:
+                along_q[..., 1] *= -1  # of the conjugate
+            groups["Q"] = (as_scalars(q), [layout.spread_low_rank(q, along_q)])
         return Recurrence(
             name=match.layer,
             family=self.name,
-            tensors=tuple(names.values()),
+            tensors=tuple(match.tensors.values()),
             log_eigenvalues=discrete.log_eigenvalue,
             log_gain=discrete.log_gain + log_step,
             parameters=tuple(
                 _group(store, names, role, stored, discrete, entries)
                 for role, (stored, entries) in groups.items()
             ),
-            readin=_read_readin(store, names, spectrum, layout, systems),
+            readin=_read_readin(store, names, spectrum, layout, systems, first=first),
             channel=np.repeat(np.arange(step.channels), 2 * modes),
             stable_by_construction=diagonal.stable and step.positive and q is None,
             assumptions=(
                 *assumed.sentences,
-                *([_TRAINABLE] if version in (VERSION_2, VERSION_2_STABLE) else []),
+                *([_TRAINABLE] if version in (VERSION_2, VERSION_2_STABLE) and not first else []),
                 _EIGENVALUES_ONLY,
             ),
         )
@@ -239,7 +264,8 @@ class _Layout:
     def spread_low_rank(self, stored: Complexes, slope: Complexes) -> _Entries:
         """Entries from P (rank, systems, modes) and (rank, rows, 2 modes, modes, 2) da/dω."""
         z_slope = self.scale[..., None, None] * slope[:, self.row]
-        scalar = np.arange(2 * stored.size).reshape(*stored.shape, 2)[:, self.system][:, :, None]
+        scalar = np.arange(2 * stored.size).reshape(*stored.shape, 2)
+        scalar = scalar[:, self.system % stored.shape[1]][:, :, None]
         return _Entries(
             np.broadcast_to(scalar, z_slope.shape).ravel(),
             np.broadcast_to(self.eigenvalue()[..., None], z_slope.shape).ravel(),
@@ -298,9 +324,15 @@ def _read_readin(
     spectrum: LowRankSpectrum,
     layout: _Layout,
     systems: int,
+    *,
+    first: bool,
 ) -> Complexes | None:
     """B on the eigenvectors, (n, 1)."""
     if "B" not in names:
         return None
-    readin = read_pairs(store, names["B"], (1, systems, layout.modes))[0]
+    if first:
+        readin = read_rows(store, names["B"], systems, layout.modes)[0]
+        readin = np.broadcast_to(readin, (systems, layout.modes))
+    else:
+        readin = read_pairs(store, names["B"], (1, systems, layout.modes))[0]
     return spectrum.project(readin[layout.source])[layout.row].reshape(-1, 1)

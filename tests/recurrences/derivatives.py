@@ -39,7 +39,7 @@ def check_derivatives(
     arrays: Mapping[str, NDArray],
     family: Family,
     *,
-    elements: Mapping[str, slice] | None = None,
+    elements: Mapping[str, slice | NDArray] | None = None,
     imaginary: tuple[str, ...] = (),
     tolerance: float = 1e-9,
     layer: int = 0,

@@ -21,8 +21,10 @@ from recurrences.oracles import (
     zoo_files,
 )
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.low_rank import decompose
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.s4_dplr import S4DPLR
@@ -126,6 +128,78 @@ def test_the_driven_state_has_the_dense_matrix_s_moments(name: str) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_derivatives(name: str) -> None:
     check_derivatives(LAYERS[name], S4DPLR(), tolerance=1e-9)
+
+
+def first_layer(
+    *, rank: int = 1, shared: bool = False, untied_w: bool = False
+) -> dict[str, NDArray]:
+    """`SSKernelNPLR.__init__` of the first release: P and Q are rows of B and C."""
+    rng = np.random.default_rng(14)
+    w = np.stack([-rng.uniform(0.4, 1, (H, N)), np.array([[2.0, 6.0, 12.0]] * H)], axis=-1)
+    rows = rng.normal(scale=0.3, size=(H, 1 + rank, N, 2))
+    layer = {
+        "log_dt": rng.uniform(-1.8, -1.6, H),
+        "w": w if untied_w else w[0],
+        "B": rows[0] if shared else rows,
+        "C": rng.normal(scale=0.3, size=(H, 1 + rank, N, 2)),
+        "z": rng.normal(size=(9, 2)),
+        "nodes": rng.normal(size=(9, 2)),
+    }
+    return {f"layer.kernel.krylov.{role}": values for role, values in layer.items()}
+
+
+FIRST = {
+    "default": first_layer(),
+    "rank 2": first_layer(rank=2),
+    "B not trained": first_layer(shared=True),
+    "w for each channel": first_layer(untied_w=True),
+}
+
+
+def first_continuous(layer: dict[str, NDArray], channel: int) -> tuple[NDArray, NDArray, NDArray]:
+    """``(diag(Δ), A, B)`` as the slow kernel builds A: diag(w) - Σ_r p_r q̄_r over both halves."""
+    log_dt, w, b, c = (layer[f"layer.kernel.krylov.{role}"] for role in ("log_dt", "w", "B", "C"))
+    w = as_complex(w if w.ndim == 2 else w[channel])
+    b = as_complex(b if b.ndim == 3 else b[channel])
+    c = as_complex(c[channel])
+    w, b, c = (np.concatenate([half, half.conj()], axis=-1) for half in (w, b, c))
+    matrix = np.diag(w) - np.einsum("rp,rq->pq", b[1:], c[1:].conj())
+    return np.exp(log_dt[channel]) * np.eye(2 * N), matrix, b[0]
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_version_keeps_its_low_rank_part_in_b_and_c(name: str) -> None:
+    layer = FIRST[name]
+    ((family, match),) = detect(MemoryStore(layer).tensors)
+    assert (family.name, match.layer) == ("s4_dplr", "layer.kernel.krylov")
+    recurrence = read_layer(layer, S4DPLR())
+    eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(H, 2 * N)
+    driven = (np.exp(recurrence.log_gain) * recurrence.readin[:, 0]).reshape(H, 2 * N)
+    for channel in range(H):
+        discrete, readin = bilinear(*first_continuous(layer, channel))
+        values, vectors = np.linalg.eig(discrete)
+        assert_same_spectrum(eigenvalues[channel], values, 1e-12)
+        share = np.abs(np.linalg.solve(vectors, readin))
+        nearest = np.abs(eigenvalues[channel][:, None] - values).argmin(axis=1)
+        assert_allclose(np.abs(driven[channel]), share[nearest], rtol=1e-11)
+    assert not recurrence.stable_by_construction
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_derivatives_of_the_first_version(name: str) -> None:
+    elements = {}
+    for role, tensor in {"P": "B", "Q": "C"}.items():
+        shape = FIRST[name][f"layer.kernel.krylov.{tensor}"].shape
+        index = np.arange(np.prod(shape)).reshape(-1, *shape[-3:])
+        elements[role] = np.swapaxes(index[:, 1:], 0, 1).ravel()
+    check_derivatives(FIRST[name], S4DPLR(), tolerance=1e-9, elements=elements)
+
+
+def test_w_beside_other_matrices_is_not_the_first_version() -> None:
+    layer = FIRST["default"]
+    for role, shape in {"C": (H, 1, N, 2), "B": (H, 2, N), "w": (N + 1, 2)}.items():
+        other = {**layer, f"layer.kernel.krylov.{role}": np.ones(shape)}
+        assert match_of(other, S4DPLR()) == []
 
 
 def test_derivatives_under_other_assumptions() -> None:
