@@ -9,9 +9,14 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.projected_gates import projected_gate
+from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.reading import group_by_module, log_sigmoid, one_to_one, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.vectors import element_count, read_vector, rows_per
+from memcurse_cli.theory.gate_laws import LOGISTIC, Keep, Write
+from memcurse_cli.theory.soft_cap import CappedLogistic, Exponential
 
 GATE_SOFT_CAP = Assumption(
     key="gate_soft_cap",
@@ -101,7 +106,35 @@ class MLSTM:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=tuple(assumed.sentences),
+            gate=(
+                _drive(store, (role, tensor, forget), (input_role, input_tensor, opened), cap)
+                if options.gates
+                else None
+            ),
         )
+
+
+def _drive(store: TensorStore, forget: _Gate, opened: _Gate, cap: float | None) -> GateDrive | None:
+    """The projections of both gates: of the input, or of queries, keys and values (block stack)."""
+    block = forget[0] in _BLOCK
+    gates = []
+    for role, tensor, bias in (forget, opened):
+        stored = role.split("[")[0]
+        weight = beside(store, tensor, stored.replace("bias", "weight"), above=1)
+        first = bias.size if role == f"{_FUSED}[forget]" else 0
+        rows = slice(first, first + bias.size) if stored == _FUSED else None
+        gates.append(projected_gate(store, bias, weight, rows=rows))
+    if gates[0] is None or gates[1] is None:
+        return None
+    limit = cap if cap is not None and 0 < cap < np.inf else None
+    return GateDrive(
+        law=Keep(LOGISTIC if limit is None else CappedLogistic(limit)),
+        gate=gates[0],
+        write=Write(Exponential(limit)),
+        write_gate=gates[1],
+        motions={forget[0]: ("forget", 1.0), opened[0]: ("input", 1.0)},
+        sees="the queries, keys and values" if block else "the layer's input",
+    )
 
 
 def _read_gates(store: TensorStore, match: Match) -> tuple[_Gate, _Gate]:

@@ -7,9 +7,11 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.simulated_gates import check_bands, drive_of, gates_of
 from transformers import xLSTMConfig
 from transformers.models.xlstm.modeling_xlstm import xLSTMLayer
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.mlstm import MLSTM
 
@@ -109,3 +111,46 @@ def test_gates_of_other_layers_are_not_it() -> None:
 def test_a_fused_bias_of_odd_length_is_refused() -> None:
     with pytest.raises(TensorError, match=r"ifgate_preact.bias: its shape \(5\)"):
         read_layer({"ifgate_preact.bias": np.zeros(5)}, MLSTM())
+
+
+@pytest.mark.parametrize("weight_mode", ["single", "fused"])
+def test_the_bands_are_those_of_the_gates_of_the_library(weight_mode: str) -> None:
+    torch.manual_seed(3)
+    width, heads, steps = 32, 16, 10_000
+    config = xLSTMConfig(
+        vocab_size=8, hidden_size=width, num_heads=heads, num_hidden_layers=1, mode="inference",
+        qk_dim_factor=0.5, weight_mode=weight_mode, chunk_size=16, gate_soft_cap=3.0,
+    )  # fmt: skip
+    layer = xLSTMLayer(config).double()
+    x = 2 * torch.randn(steps, width, dtype=torch.float64)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if "gate_preact" in name and name.split(".")[0] != "ogate_preact":
+                parameter.normal_(0.0, 0.3)
+        gates = layer.fgate_preact if weight_mode == "single" else layer.ifgate_preact
+        z = gates(x)[:, -heads:]
+    arrays = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
+    store = MemoryStore(arrays)
+    store.config = {"gate_soft_cap": 3.0}
+    drive = drive_of(store, MLSTM())
+    bands = gates_of(arrays, assume={"gate_soft_cap": 3.0}, input_scale=2.0)
+    check_bands(bands, sigmoid(capped(z.numpy(), 3.0)), 0.02)
+    # γ of the nominal layer, and its derivative by the input gate's bias.
+    assert drive.write is not None
+    assert drive.write_gate is not None
+    recurrence = read_layer(arrays, MLSTM(), gate_soft_cap="3")
+    opened = drive.write(drive.write_gate.bias)
+    assert_allclose(opened.value, np.exp(recurrence.log_gain.real), rtol=1e-12)
+    slope = recurrence.parameters[1].log_gain_derivative.real * opened.value
+    assert_allclose(opened.slope, slope, rtol=1e-12)
+
+
+def test_the_gates_of_a_block_see_queries_keys_and_values() -> None:
+    weight = RANDOM.normal(size=(HEADS, 3 * WIDTH))
+    arrays = BLOCK | {"igate.weight": weight, "fgate.weight": 0.1 * weight}
+    arrays |= {"fgate.bias": FORGET / 5, "igate.bias": INPUT / 5}
+    drive = drive_of(MemoryStore(arrays), MLSTM())
+    assert drive.sees == "the queries, keys and values"
+    assert_allclose(drive.gate.variance(4.0, 0.0), 0.04 * (weight**2).sum(1))
+    z = RANDOM.normal(size=(20_000, 3 * WIDTH)) @ arrays["fgate.weight"].T + FORGET / 5
+    check_bands(gates_of(arrays), sigmoid(z), 0.02)
