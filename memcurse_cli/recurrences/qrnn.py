@@ -10,6 +10,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import group_by_module, split_name
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
@@ -89,6 +90,11 @@ class QRNN:
             bias=bias,
             keeps=False,
             assumptions=tuple(assumed.sentences),
+            inputs=(
+                projected_gate(store, forget, weight, rows=slice(size, 2 * size))
+                if options.gates
+                else None
+            ),
         )
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.simulated_gates import check_bands, drive_of, gates_of
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.qrnn import QRNN
 
 H, INPUTS = 4, 3
@@ -100,3 +102,14 @@ def test_what_else_has_a_linear_in_a_list_is_not_taken() -> None:
         "rnn.layers.0.cell.weight_hh": np.zeros((H, H))
     }
     assert match_of(beside, QRNN()) == []
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_the_bands_are_those_of_the_gate_that_writes(window: int) -> None:
+    arrays = named("qrnn.layers.0.linear.{}", linear(window * INPUTS))
+    drive_of(MemoryStore(arrays), QRNN())
+    x = np.random.default_rng(1).standard_normal((20_001, INPUTS))
+    source = np.concatenate([x[1:], x[:-1]], axis=1) if window == 2 else x
+    weight, bias = (arrays[f"qrnn.layers.0.linear.{name}"] for name in ("weight", "bias"))
+    z = source @ weight[H : 2 * H].T + bias[H : 2 * H]
+    check_bands(gates_of(arrays), 1 - sigmoid(z), 0.02)
