@@ -21,6 +21,7 @@ from memcurse_cli.recurrences.reading import (
     read_real,
     require_finite,
     shown_shape,
+    split_name,
 )
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
 from memcurse_cli.recurrences.stacked import member_of, split_stack
@@ -30,6 +31,12 @@ NORMALISATION = Assumption(
     default="none",
     choices=("none", "lru"),
     meaning="the gain of an LRU without gamma_log: 1, or √(1-|λ|²) computed from λ",
+)
+EXPONENTIAL = Assumption(
+    key="lru-exponential",
+    default="true",
+    choices=("true", "false"),
+    meaning="whether an LRU's nu and theta beside gamma_log are logarithms (exp_param)",
 )
 LOGARITHMS = ("nu_log", "theta_log", "gamma_log")
 STACKED = "params_log"
@@ -56,15 +63,16 @@ class LRU:
 
     ``log λ = -e^{nu_log} + i e^{theta_log}``, so dλ/dnu_log = -e^{nu_log} λ and
     dλ/dtheta_log = i e^{theta_log} λ; ``γ = e^{gamma_log}`` is a parameter of its own. Only the
-    names nu and theta beside gamma_log mean logarithms too. No conjugate partners are implied.
+    names nu and theta beside gamma_log mean logarithms too, unless ``exp_param`` was false, where
+    ``log λ = -nu + i theta``. No conjugate partners are implied.
     """
 
     name = "lru"
     title = "LRU"
     recognised_by = "nu_log and theta_log, with gamma_log; or params_log (3, n) or (n, 3)"
     equation = "λ = exp(-e^nu_log + i e^theta_log), γ = e^gamma_log"
-    source = "minimal-LRU, LRURec; Orvieto et al. 2023, arXiv 2303.06349"
-    assumptions: tuple[Assumption, ...] = (NORMALISATION,)
+    source = "minimal-LRU, online LRU, LRURec; Orvieto et al. 2023, arXiv 2303.06349"
+    assumptions: tuple[Assumption, ...] = (NORMALISATION, EXPONENTIAL)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with nu_log and theta_log, or with all of them stacked in params_log."""
@@ -110,10 +118,16 @@ class LRU:
             exponents.theta,
         )
         size = nu.size
-        with np.errstate(over="ignore"):
-            decay = np.minimum(np.exp(nu), LARGEST_DECAY)
-            angle = np.exp(theta)
-        require_finite(angle, theta_tensor, "the angle e^theta_log")
+        plain = split_name(nu_tensor)[1] == "nu"
+        direct = plain and options.choose(EXPONENTIAL)[0] == "false"
+        if direct:
+            decay, angle = np.clip(nu, -LARGEST_DECAY, LARGEST_DECAY), theta
+            decay_slope, angle_slope = np.ones(size), np.ones(size)
+        else:
+            with np.errstate(over="ignore"):
+                decay = decay_slope = np.minimum(np.exp(nu), LARGEST_DECAY)
+                angle = angle_slope = np.exp(theta)
+            require_finite(angle, theta_tensor, "the angle e^theta_log")
         log_eigenvalues = -decay + 1j * angle
         eigenvalues = np.exp(log_eigenvalues)
         log_gain, gain_derivative, gamma, assumptions = _gain(exponents, decay, options)
@@ -127,15 +141,26 @@ class LRU:
             log_gain=log_gain.astype(np.complex128),
             parameters=(
                 one_to_one(
-                    "nu_log", nu_tensor, nu, nu_dtype, -decay * eigenvalues, gain_derivative
+                    "nu" if direct else "nu_log",
+                    nu_tensor,
+                    nu,
+                    nu_dtype,
+                    -decay_slope * eigenvalues,
+                    gain_derivative,
                 ),
-                one_to_one("theta_log", theta_tensor, theta, theta_dtype, 1j * angle * eigenvalues),
+                one_to_one(
+                    "theta" if direct else "theta_log",
+                    theta_tensor,
+                    theta,
+                    theta_dtype,
+                    1j * angle_slope * eigenvalues,
+                ),
                 *gamma,
             ),
             readin=readin,
             readout=readout,
             projections=layer_projections(store, match.tensors, readin, readout),
-            stable_by_construction=True,
+            stable_by_construction=not direct,
             assumptions=assumptions + sentence,
         )
 

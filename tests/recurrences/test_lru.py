@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.impulse import impulse_response
 from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
 
 from memcurse_cli.errors import TensorError
@@ -71,6 +72,26 @@ def test_derivatives(port: str) -> None:
             rows = slice(index * N, (index + 1) * N)
             elements[name] = rows if by_rows else slice(index, None, 3)
     check_derivatives(PORTS[port], LRU(), elements=elements)
+
+
+def test_nu_and_theta_may_be_what_they_are_called() -> None:
+    """`LRU.get_diag_lambda` of online LRU: both are exponentiated only with exp_param."""
+    port = PORTS["names without log"] | {"nu": np.exp(NU) - 0.4, "theta": np.exp(THETA)}
+    assume = {"lru-exponential": "false"}
+    recurrence = read_layer(port, LRU(), **assume)
+    state = np.exp(GAMMA) * B[:, 0]
+    expected = []
+    for _ in range(8):
+        expected.append((C @ state).real)
+        state = np.exp(-port["nu"] + 1j * port["theta"]) * state
+    response = impulse_response(recurrence, 8)[:, 0].T
+    assert_allclose(response, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+    assert (recurrence.log_eigenvalues.real > 0).any()
+    assert not recurrence.stable_by_construction
+    check_derivatives(port, LRU(), **assume)
+    # The names of the logarithms say what they are.
+    minimal = read_layer(MINIMAL, LRU(), **assume)
+    assert_allclose(np.exp(minimal.log_eigenvalues), EIGENVALUES, rtol=1e-14)
 
 
 def test_without_gamma_the_gain_is_assumed() -> None:
