@@ -25,10 +25,13 @@ class RowNorms:
     Attributes:
         inputs: (n,) ‖W_i‖².
         hidden: (n,) ‖U_i‖²; zeros where the gate does not see the state.
+        products: (n,) the sum over products of a projection of the input and one of the state that
+            the gate sees, of the squared weight times both squared norms; None for none.
     """
 
     inputs: Floats
     hidden: Floats
+    products: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,12 @@ class GateInput:
         norms: those of W and U.
         fixed: (n,) a variance that does not depend on the scale of the input, since a norm stands
             between; None for none.
-        products: (n,) Σ of the squared weights of products of a projection of the input and one of
-            the state, times the squared norms of both (multiplicative LSTM); None for none.
         bottleneck: a further part of z, behind a low-rank layer that is not linear; None for none.
     """
 
     bias: Floats
     norms: RowNorms
     fixed: Floats | None = None
-    products: Floats | None = None
     bottleneck: Bottleneck | None = None
 
     def variance(self, input_second_moment: float, hidden_second_moment: float | Floats) -> Floats:
@@ -57,8 +57,8 @@ class GateInput:
         variance: Floats = norms.inputs * input_second_moment + norms.hidden * hidden_second_moment
         if self.fixed is not None:
             variance = variance + self.fixed
-        if self.products is not None:
-            variance = variance + self.products * input_second_moment * hidden_second_moment
+        if norms.products is not None:
+            variance = variance + norms.products * input_second_moment * hidden_second_moment
         if self.bottleneck is not None:
             variance = variance + self.bottleneck.variance(input_second_moment)
         return variance

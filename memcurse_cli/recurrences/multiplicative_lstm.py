@@ -12,10 +12,11 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import RowNorms, squared_rows
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_layer import lstm_recurrence
-from memcurse_cli.recurrences.reading import read_real, sigmoid
-from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.reading import read_finite, read_real, sigmoid
+from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
 
 GATES = ("input", "forget", "output", "cell")
@@ -79,5 +80,47 @@ class MultiplicativeLSTM:
             jacobian = np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128)
             hidden = HiddenSpectra({}, jacobian)
         return lstm_recurrence(
-            match, family=self.name, biases=biases, function=Sigmoid(), hidden=hidden
+            match,
+            family=self.name,
+            biases=biases,
+            function=Sigmoid(),
+            hidden=hidden,
+            norms=_norms(store, match.tensors) if options.gates else None,
         )
+
+
+def _norms(store: TensorStore, names: Mapping[str, str]) -> dict[str, RowNorms] | None:
+    """Those of what the gates see of x, and of ``m = (W_mx x) ∘ (W_mh h)``, of independent entries.
+
+    None where a weight is not whole in one tensor, and where their shapes do not fit.
+    """
+    weights = {role: _weight(store, names[role], role) for role in WEIGHTS}
+    if any(weight is None for weight in weights.values()):
+        return None
+    wx, wh, wmx, wmh = (weight for weight in weights.values() if weight is not None)
+    units = len(wmh)
+    if wx.shape[0] != 4 * units or wh.shape != (4 * units, units) or len(wmx) != units:
+        return None
+    product = squared_rows(wmx) * squared_rows(wmh)
+    return {
+        gate: RowNorms(squared_rows(wx[rows]), np.zeros(units), np.square(wh[rows]) @ product)
+        for gate, rows in (
+            (gate, slice(i * units, (i + 1) * units)) for i, gate in enumerate(GATES)
+        )
+    }
+
+
+def _weight(store: TensorStore, tensor: str, role: str) -> Floats | None:
+    """(outputs, inputs), with the length of its rows where TensorFlow's names keep it apart."""
+    if ".weight" in tensor:
+        if not tensor.endswith(".weight"):
+            return None
+        stored: Floats = read_finite(store, tensor)
+        return stored
+    weight: Floats = read_finite(store, tensor).T
+    start = tensor.rindex(role)
+    length = f"{tensor[:start]}g{role[1:]}{tensor[start + len(role) :]}"
+    if length in store.tensors:
+        rows = np.sqrt(np.maximum(squared_rows(weight), np.finfo(np.float64).tiny))
+        weight = weight * (read_real(store, length, (len(weight),)) / rows)[:, None]
+    return weight

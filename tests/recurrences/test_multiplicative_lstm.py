@@ -8,6 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
 from recurrences.oracles import assert_same_spectrum
+from recurrences.simulated_gates import check_bands, drive_of, gates_of
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.family import ReadOptions
@@ -79,3 +80,50 @@ def test_derivatives() -> None:
 def test_a_matrix_lstm_is_another_family() -> None:
     arrays = {name: array for name, array in weights().items() if name != "wmx"}
     assert match_of(arrays, MultiplicativeLSTM()) == []
+
+
+def simulated(w: dict[str, np.ndarray], steps: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
+    """The forget gates (steps, units) and h² of encoder.mlstm under standard normal inputs."""
+    x = np.random.default_rng(8).standard_normal((steps, len(w["wmx"])))
+    units = len(w["wmh"])
+    h, c = np.zeros(units), np.zeros(units)
+    gates, squares = np.empty((steps, units)), np.empty((steps, units))
+    for step, (driven, product) in enumerate(zip(x @ w["wx"] + w["b"], x @ w["wmx"], strict=True)):
+        i, f, o, u = np.split(driven + (product * (h @ w["wmh"])) @ w["wh"], 4)
+        gates[step] = 1 / (1 + np.exp(-f))
+        c = gates[step] * c + np.tanh(u) / (1 + np.exp(-i))
+        h = np.tanh(c) / (1 + np.exp(-o))
+        squares[step] = h**2
+    return gates[100:], squares[100:]
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["whole", "lengths apart"])
+def test_the_bands_are_those_of_the_gates_that_see_the_product(apart: bool) -> None:
+    generator = np.random.default_rng(5)
+    units, inputs = 32, 8
+    shapes = {"wx": (inputs, 4 * units), "wh": (units, 4 * units), "wmx": (inputs, units)}
+    arrays = {n: generator.normal(size=s) / np.sqrt(s[0]) for n, s in shapes.items()}
+    arrays["wmh"] = generator.normal(size=(units, units)) / np.sqrt(units) * 1.5
+    arrays["wh"] *= 1.5
+    whole = arrays | {"b": 0.3 * generator.normal(size=4 * units)}
+    stored = dict(whole)
+    if apart:
+        for name, weight in arrays.items():
+            stored[f"g{name[1:]}"] = np.linalg.norm(weight, axis=0)
+            stored[name] = weight * generator.uniform(0.5, 2.0, weight.shape[1])
+    stored = {f"model/rnn/{name}": array for name, array in stored.items()}
+    drive_of(MemoryStore(stored), MultiplicativeLSTM())
+    gates, squares = simulated(whole)
+    bands = gates_of(stored)
+    check_bands(bands, gates, 0.02)
+    assert bands.spread is not None
+    logits = np.log(gates / (1 - gates))
+    assert_allclose(bands.spread.p50, np.median(logits.std(axis=0)), rtol=0.05)
+    assert_allclose(bands.hidden_second_moment, squares.mean(), rtol=0.1)
+
+
+@pytest.mark.parametrize("naming", ["tape", "norm"])
+def test_weights_in_parts_have_no_figures(naming: str) -> None:
+    store = MemoryStore(NAMINGS[naming][0])
+    (match,) = MultiplicativeLSTM().find(store.tensors)
+    assert MultiplicativeLSTM().read(store, match, ReadOptions(gates=True)).gate is None
