@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from memcurse_cli.checkpoints.deepspeed import OPTIMIZER_SUFFIX, deepspeed_files
@@ -21,6 +22,8 @@ CONVENTIONAL_NAMES = (
     "manifest.ocdbt",
     ".metadata",
 )
+# Where HF Trainer keeps each of its checkpoints.
+_TRAINER_FOLDER = re.compile(r"checkpoint-\d{1,12}")
 # Files that a trainer writes beside the weights.
 TRAINER_FILES = (
     "optimizer.",
@@ -47,6 +50,13 @@ def choose_file(directory: Directory, formats: Sequence[CheckpointFormat]) -> st
     if len(found) == 1:
         return found[0]
     if not found:
+        saved = [name for name in directory.names if _TRAINER_FOLDER.fullmatch(name)]
+        if saved:
+            raise CheckpointError(
+                "the directory has no checkpoint of its own",
+                where=directory.path,
+                remedy=f"name one of its folders, as {max(saved, key=_step)}",
+            )
         extensions = sorted({extension for format in formats for extension in format.extensions})
         raise CheckpointError(
             "the directory has no checkpoint",
@@ -60,6 +70,10 @@ def choose_file(directory: Directory, formats: Sequence[CheckpointFormat]) -> st
         where=directory.path,
         remedy="name the one to read",
     )
+
+
+def _step(folder: str) -> int:
+    return int(folder.rpartition("-")[2])
 
 
 def candidates(directory: Directory, formats: Sequence[CheckpointFormat]) -> list[str]:

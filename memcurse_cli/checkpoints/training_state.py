@@ -7,7 +7,7 @@ weights, so that they would be reported as layers. This is the one place that te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from typing import TypeVar
 
 from memcurse_cli.checkpoints.names import printable
@@ -17,6 +17,10 @@ Path = tuple[str, ...]
 
 OPTIMIZER_CONTAINERS = frozenset(
     {
+        "acc_grads",
+        "grads",
+        "gradients",
+        "inner_opt_state",
         "optim",
         "optim_state",
         "optim_state_dict",
@@ -53,6 +57,7 @@ TENSORFLOW_SLOT = re.compile(
 )
 AVERAGED_COPIES = frozenset(
     {
+        "average_model_state",
         "averaged_model",
         "averaged_params",
         "ema_model",
@@ -73,6 +78,10 @@ AVERAGED_COPIES = frozenset(
         "swa_state_dict",
     }
 )
+# `net_ema` beside `net`.
+_CALLED_EMA = re.compile(r"(?i:ema)_(?P<after>.+)|(?P<before>.+)_(?i:ema)")
+# Lightning's WeightAveraging puts the average where the weights were, and these here.
+_WEIGHTS_BESIDE_AVERAGE = "current_model_state"
 _SEPARATORS = re.compile(r"[./\\,]")
 
 
@@ -106,25 +115,51 @@ def select(tensors: Mapping[Path, Leaf]) -> tuple[dict[Path, Leaf], list[str]]:
     return {path: tensor for path, tensor in tensors.items() if path not in left_out}, notes
 
 
-def is_optimizer_state(parts: Path, known: Iterable[Path]) -> bool:
+def is_optimizer_state(parts: Path, known: Set[Path]) -> bool:
     """Whether the tensor with these parts of its name is an optimiser's, given all the others."""
-    if any(part in OPTIMIZER_CONTAINERS for part in parts[:-1]) or parts[-1] in OPTIMIZER_SLOTS:
+    if any(part in OPTIMIZER_CONTAINERS for part in parts[:-1]):
+        return True
+    if not OPTIMIZER_SLOTS.isdisjoint(parts) or _is_optax_moment(parts, known):
         return True
     return bool(TENSORFLOW_SLOT.fullmatch(parts[-1])) and parts[:-1] in known
+
+
+def _is_optax_moment(parts: Path, known: Set[Path]) -> bool:
+    """Whether this is in a ``mu`` or ``nu`` of optax, which a ``count`` stands beside."""
+    return any(
+        part in ("mu", "nu") and (*parts[:index], "count") in known
+        for index, part in enumerate(parts[:-1])
+    )
 
 
 def _averaged(parts: Mapping[Path, Path]) -> set[Path]:
     marked = {
         path
         for path, name in parts.items()
-        if any(part in AVERAGED_COPIES for part in (*name[:2], name[-1]))
+        if any(part in AVERAGED_COPIES for part in (*name[:3], name[-1]))
     }
+    known = set(parts.values())
+    marked |= {path for path, name in parts.items() if _repeats_without_ema(name, known)}
+    if any(name[0] == _WEIGHTS_BESIDE_AVERAGE for name in known):
+        marked |= {path for path, name in parts.items() if name[0] == "state_dict"}
     # A layer may be called ema as well (Mega has one); a copy repeats the names of the weights.
     called_ema = {path for path, name in parts.items() if "ema" in name[:2]} - marked
     others = {name[-1] for path, name in parts.items() if path not in marked | called_ema}
     if not others or all(parts[path][-1] in others for path in called_ema):
         marked |= called_ema
     return marked
+
+
+def _repeats_without_ema(name: Path, known: Set[Path]) -> bool:
+    """Whether one of the outer parts is called EMA, and the same name without that is there."""
+    for index, part in enumerate(name[:2]):
+        called = _CALLED_EMA.fullmatch(part)
+        if (
+            called
+            and (*name[:index], called["after"] or called["before"], *name[index + 1 :]) in known
+        ):
+            return True
+    return False
 
 
 def _counted(paths: set[Path], what: str, verdict: str) -> list[str]:

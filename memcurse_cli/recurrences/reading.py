@@ -19,6 +19,8 @@ LARGEST_DECAY = 700.0
 LARGEST_VALUE = 1e75
 """Beyond it products of a few values overflow; the largest float32 is 3e38."""
 
+_EIGHT_BITS = ("int8", "uint8")
+
 _LAST_SEPARATOR = re.compile(r"[./,](?=[^./,]*$)")
 
 
@@ -69,7 +71,8 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     """The tensor as float64 or complex128.
 
     Raises:
-        TensorError: it is empty, or holds NaN, inf or a value beyond `LARGEST_VALUE`.
+        TensorError: it is empty, or holds NaN, inf or a value beyond `LARGEST_VALUE`, or integers
+            of eight bits without their scale.
     """
     if 0 in store.tensors[tensor].shape:
         raise TensorError("the tensor is empty", where=tensor, remedy="use another checkpoint")
@@ -85,6 +88,14 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
             f"it holds values beyond {LARGEST_VALUE:g}",
             where=tensor,
             remedy="the run had diverged: use an earlier checkpoint",
+        )
+    # A store scales what it knows to be quantised; 0 and ±1 may be what someone wrote by hand.
+    eight_bits = store.tensors[tensor].dtype in _EIGHT_BITS and np.abs(values).max() > 1
+    if eight_bits and (values == np.rint(values)).all():
+        raise TensorError(
+            "it holds whole numbers of eight bits, quantised weights without their scale",
+            where=tensor,
+            remedy="name the checkpoint from before the weights were quantised",
         )
     return values
 

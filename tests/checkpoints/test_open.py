@@ -82,6 +82,14 @@ def test_a_truncated_file_is_named_wherever_it_ends(tmp_path: Path, kind: str) -
             open_checkpoint(path)
 
 
+def test_a_run_of_a_trainer_is_sent_to_its_last_checkpoint(tmp_path: Path) -> None:
+    for step in (500, 1000, 1500):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    (tmp_path / "checkpoint-best").mkdir()
+    with pytest.raises(CheckpointError, match="name one of its folders, as checkpoint-1500"):
+        open_checkpoint(tmp_path)
+
+
 def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     for path, expected in (
         (tmp_path / "missing.pt", "no such file or directory; check the path"),

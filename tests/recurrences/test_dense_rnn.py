@@ -141,6 +141,15 @@ def test_values_whose_products_overflow_are_refused() -> None:
         read_layer({"A": np.full((2, 2), 1e200), "B": np.ones(2)}, DenseLinearRNN())
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_quantised_weights_without_their_scale_are_refused(dtype: type) -> None:
+    with pytest.raises(TensorError, match="whole numbers of eight bits"):
+        read_layer({"rnn.weight_hh_l0": np.array([[90, 2], [3, 40]], dtype)}, ElmanRNN())
+    # What someone wrote by hand is no code of a quantised value.
+    recurrence = read_layer({"rnn.weight_hh_l0": np.array([[0, 1], [0, 0]], dtype)}, ElmanRNN())
+    assert recurrence.size == 2
+
+
 def test_psychrnn(trained: Path) -> None:
     folder = trained / "psychrnn_npz"
     oracle = json.loads((folder / "oracle.json").read_text())["layers"]
