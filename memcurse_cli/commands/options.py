@@ -26,9 +26,9 @@ AutocorrelationOption = Annotated[
     str | None,
     typer.Option(
         "--autocorrelation",
-        metavar="W:RHO,…|FILE",
-        help="A mixture R(Δ) = Σ w ρ^|Δ|, as '0.332:0,0.044:0.997' or as the JSON that memcurse "
-        "autocorrelation wrote.",
+        metavar="W:RHO[:OMEGA],…|FILE",
+        help="A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
+        "memcurse autocorrelation wrote; ω is in radians per step, and 0 where it is left out.",
     ),
 ]
 HorizonOption = Annotated[

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation, Component
 from memcurse_cli.theory.decay_mixture import fit_decays, simplify
 from memcurse_cli.theory.empirical_autocorrelation import (
     EmpiricalAutocorrelation,
@@ -42,7 +42,7 @@ ROUNDING = 1e-12  # of the mean square: what is left of a constant after centrin
 
 @dataclass(frozen=True)
 class AutocorrelationEstimate:
-    """R̂(Δ) of some sequences and the mixture of decays that follows it.
+    """R̂(Δ) of some sequences and the mixture of decays and damped cosines that follows it.
 
     Attributes:
         source: the file, or what the data were called.
@@ -54,7 +54,7 @@ class AutocorrelationEstimate:
         centred: whether each feature's mean was taken away.
         centring_bias: what that takes from every lag in the mean, the variance of the estimated
             mean; 0 where nothing was taken away.
-        components: (weight, ρ) pairs of the mixture.
+        components: (weight, ρ) of each part of the mixture, (weight, ρ, ω) of a cosine.
         values: R̂(0..K) by the estimator.
         fitted: what the estimator would give for the mixture, in the mean.
         standard_errors: of each R̂(Δ).
@@ -73,7 +73,7 @@ class AutocorrelationEstimate:
     estimator: Estimator
     centred: bool
     centring_bias: float
-    components: tuple[tuple[float, float], ...]
+    components: tuple[Component, ...]
     values: tuple[float, ...]
     fitted: tuple[float, ...]
     standard_errors: tuple[float, ...]
@@ -85,8 +85,12 @@ class AutocorrelationEstimate:
     @property
     def autocorrelation(self) -> Autocorrelation:
         """The mixture, as the theory takes it."""
-        weights, rhos = zip(*self.components, strict=True)
-        return Autocorrelation(weights, rhos)
+        return Autocorrelation.from_components(self.components)
+
+    @property
+    def oscillates(self) -> bool:
+        """Whether there is a cosine in the mixture."""
+        return any(part.frequency > 0 for part in self.autocorrelation.parts)
 
 
 def estimate_autocorrelation(
@@ -161,7 +165,7 @@ def check_estimator(name: str) -> Estimator:
 def read_autocorrelation(
     given: Autocorrelation | str | os.PathLike[str],
 ) -> Autocorrelation:
-    """What ``--autocorrelation`` means: ``"w:ρ,…"``, or a file that the command of that name wrote.
+    """What ``--autocorrelation`` means: ``"w:ρ,w:ρ:ω,…"``, or what the command of that name wrote.
 
     Raises:
         UsageError: neither pairs nor such a file, or values outside their domain.
@@ -203,13 +207,18 @@ def _from_file(path: str) -> Autocorrelation:
     if schema != SCHEMA:
         raise _no_estimate(file.path, f"its schema is {str(schema)[:40]!r}, not {SCHEMA!r}")
     try:
-        pairs = [(part["weight"], part["rho"]) for part in document["components"]]
-        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in pairs for v in p):
+        parts = [
+            (part["weight"], part["rho"], part.get("frequency", 0.0))
+            for part in document["components"]
+        ]
+        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in parts for v in p):
             raise TypeError
-        weights, rhos = (tuple(map(float, column)) for column in zip(*pairs, strict=True))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        components = [tuple(map(float, part)) for part in parts]
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise _no_estimate(file.path, 'its "components" are not weights and rhos') from error
-    return Autocorrelation(weights, rhos)
+    if not components:
+        raise _no_estimate(file.path, 'its "components" are empty')
+    return Autocorrelation.from_components(components)
 
 
 def _no_estimate(where: str, what: str) -> UsageError:

@@ -250,13 +250,14 @@ class HessianInput:
     """What the input and the loss were assumed to be.
 
     Attributes:
-        autocorrelation: (weight, ρ) pairs of R(Δ) = Σ weight ρ^|Δ| of each input.
+        autocorrelation: (weight, ρ) of each part of each input's R(Δ) = Σ weight ρ^|Δ| cos(ωΔ),
+            and (weight, ρ, ω) of a part with a frequency.
         horizon: the number of steps T, or None for an infinite sequence.
         horizon_source: ``option``, ``checkpoint`` or None.
         readout: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
     """
 
-    autocorrelation: tuple[tuple[float, float], ...]
+    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...]
     horizon: int | None
     horizon_source: str | None
     readout: Literal["last", "every"]

@@ -81,7 +81,8 @@ class Prediction:
         step_size: Δ; None where the parametrisation has none.
         horizon: T in steps, or None for an infinite sequence.
         readout: ``last`` or ``every`` step of it; None is the last.
-        autocorrelation: (weight, ρ) pairs of the input where it is a mixture, else None.
+        autocorrelation: (weight, ρ) or (weight, ρ, ω) of each part of the input's where it is not
+            a single ρ^|Δ|, else None.
         rows: one per input, angle and eigenvalue.
     """
 
@@ -90,7 +91,7 @@ class Prediction:
     step_size: float | None
     horizon: int | None
     readout: Readout | None
-    autocorrelation: tuple[tuple[float, float], ...] | None
+    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...] | None
     rows: tuple[PredictionRow, ...]
 
 
@@ -215,7 +216,8 @@ def _inputs(
 
 
 def _single_rho(source: Autocorrelation) -> float | None:
-    return source.rhos[0] if source.weights == (1.0,) else None
+    alone = source.weights == (1.0,) and source.frequencies == (0.0,)
+    return source.rhos[0] if alone else None
 
 
 def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) -> list[_Magnitude]:

@@ -206,7 +206,8 @@ class InputAssumption:
     """What was assumed of the input and of the optimizer.
 
     Attributes:
-        autocorrelation: (weight, ρ) pairs of R(Δ) = Σ weight ρ^|Δ|.
+        autocorrelation: (weight, ρ) of each part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ), and
+            (weight, ρ, ω) of a part with a frequency.
         horizon: the number of steps T, or None for an infinite sequence.
         horizon_source: ``option``, ``checkpoint`` or None.
         learning_rate: the rate that step effects are taken at.
@@ -216,7 +217,7 @@ class InputAssumption:
             their bias.
     """
 
-    autocorrelation: tuple[tuple[float, float], ...]
+    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...]
     horizon: int | None
     horizon_source: str | None
     learning_rate: float

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from memcurse_cli.diagnosis.autocorrelation import SCHEMA, AutocorrelationEstimate
 from memcurse_cli.reports.blocks import Block, lines
+from memcurse_cli.reports.components import component_objects
 from memcurse_cli.reports.console import LABEL, TITLE, Screen, text_for, text_for_file
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.line_plot import Axis, Curve, Point, plot
-from memcurse_cli.reports.numbers import count, number, percent
+from memcurse_cli.reports.numbers import ABSENT, count, number, percent
 
 LEAST_SHOWN = 1e-3
 """The plot leaves out what is below this share of R(0)."""
@@ -39,7 +40,7 @@ def to_json(estimate: AutocorrelationEstimate) -> dict[str, Any]:
         "estimator": estimate.estimator,
         "centred": estimate.centred,
         "centring_bias": estimate.centring_bias,
-        "components": [{"weight": weight, "rho": rho} for weight, rho in estimate.components],
+        "components": component_objects(estimate.components),
         "fit": {name: fields[name] for name in ("relative_rms", "relative_max", "worst_lag")},
         "empirical": {
             "lags": list(range(len(estimate.values))),
@@ -76,7 +77,8 @@ class Page:
         yield Text()
         yield from plot(screen, AXIS, _curves(estimate))
         yield Text()
-        yield Text(screen.clean("R(Δ) = Σ weight·ρ^|Δ|"), TITLE)
+        cosine = "·cos(ωΔ)" if estimate.oscillates else ""
+        yield Text(screen.clean(f"R(Δ) = Σ weight·ρ^|Δ|{cosine}"), TITLE)
         yield from lines(screen, [_table(estimate)], [])
         yield Text()
         for label, said in _meaning(estimate):
@@ -108,22 +110,26 @@ def _facts(estimate: AutocorrelationEstimate) -> dict[str, str]:
 
 
 def _table(estimate: AutocorrelationEstimate) -> Block:
-    pairs = estimate.components
-    total = math.fsum(weight for weight, _ in pairs)
-    return Block(
-        "",
-        {
-            "weight": [number(weight) for weight, _ in pairs],
-            "ρ": [f"{rho:.6g}" for _, rho in pairs],
-            "τ": [_time_constant(rho) for _, rho in pairs],
-            "share": [percent(weight / total) for weight, _ in pairs],
-        },
-    )
+    parts = list(estimate.autocorrelation.parts)
+    total = math.fsum(part.weight for part in parts)
+    columns = {
+        "weight": [number(part.weight) for part in parts],
+        "ρ": [f"{part.rho:.6g}" for part in parts],
+        "τ": [_time_constant(part.rho, part.frequency) for part in parts],
+    }
+    if estimate.oscillates:
+        columns["ω"] = [f"{part.frequency:.6g}" if part.frequency else ABSENT for part in parts]
+        columns["period"] = [
+            number(2 * math.pi / part.frequency) if part.frequency else ABSENT for part in parts
+        ]
+    return Block("", {**columns, "share": [percent(part.weight / total) for part in parts]})
 
 
-def _time_constant(rho: float) -> str:
-    if rho in (0, 1):
-        return "white" if rho == 0 else "constant"
+def _time_constant(rho: float, frequency: float) -> str:
+    if rho == 0:
+        return "white"
+    if rho == 1:
+        return "undamped" if frequency else "constant"
     return number(-1 / math.log(rho))
 
 

@@ -10,15 +10,17 @@ from memcurse_cli.diagnosis.prediction import PredictionRow
 
 @dataclass(frozen=True)
 class Component:
-    """One decay of R(Δ) = Σ weight ρ^|Δ|.
+    """One part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ).
 
     Attributes:
         weight: w ≥ 0, in units of the input's variance.
-        rho: ρ in [0, 1] per step; 0 is white noise, 1 a constant.
+        rho: ρ in [0, 1] per step; 0 is white noise, 1 a constant or an undamped cosine.
+        frequency: ω in radians per step, up to π; absent where it is 0.
     """
 
     weight: float
     rho: float
+    frequency: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,14 +113,14 @@ class EmpiricalDocument:
 
 @dataclass(frozen=True)
 class AutocorrelationDocument:
-    """R̂(Δ) of some sequences and the mixture of decays that follows it.
+    """R̂(Δ) of some sequences and the mixture of decays and damped cosines that follows it.
 
     Attributes:
         data: where it comes from.
         estimator: ``unbiased`` divides by the number of products, ``biased`` by that of samples.
         centred: whether each feature's mean was taken away.
         centring_bias: what that takes from every lag in the mean; 0 where nothing was.
-        components: the mixture R(Δ) = Σ weight ρ^|Δ|.
+        components: the mixture R(Δ) = Σ weight ρ^|Δ| cos(ωΔ).
         fit: how well it follows the estimate.
         empirical: the estimate.
     """

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from memcurse_cli.diagnosis.report import SCHEMA, InputAssumption, LayerReport, Report
 from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.reports.components import component_objects
 
 Part = TypeVar("Part")
 
@@ -104,9 +105,7 @@ def encode(value: Any) -> Any:
             field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)
         }
         if isinstance(value, InputAssumption):
-            fields["autocorrelation"] = [
-                {"weight": weight, "rho": rho} for weight, rho in value.autocorrelation
-            ]
+            fields["autocorrelation"] = component_objects(value.autocorrelation)
         for name in ONLY_IF_ASKED_FOR.get(type(value).__name__, ()):
             if fields[name] is None:
                 del fields[name]
@@ -179,9 +178,13 @@ def _decoder(kind: Any) -> Decoder:
 def _object_decoder(kind: Any) -> Decoder:
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
-    decoders = {field.name: _decoder(hints[field.name]) for field in fields}
-    if kind is InputAssumption:
-        decoders["autocorrelation"] = _array_decoder(_component)
+    of_input = kind is InputAssumption
+    decoders = {
+        field.name: _array_decoder(_component)
+        if of_input and field.name == "autocorrelation"
+        else _decoder(hints[field.name])
+        for field in fields
+    }
 
     def decode(value: Any, place: _Place) -> Any:
         if not isinstance(value, Mapping):
@@ -231,11 +234,14 @@ def _choice_decoder(choices: Sequence[Any]) -> Decoder:
     return decode
 
 
-def _component(value: Any, place: _Place) -> tuple[float, float]:
-    """One ``{"weight", "rho"}`` of an autocorrelation."""
+def _component(value: Any, place: _Place) -> tuple[float, float] | tuple[float, float, float]:
+    """One ``{"weight", "rho"}`` of an autocorrelation, and its frequency where it has one."""
     if not isinstance(value, Mapping) or not {"weight", "rho"} <= value.keys():
         raise place.wrong('is not an object with "weight" and "rho"')
-    return _number(value["weight"], place / "weight"), _number(value["rho"], place / "rho")
+    weight, rho = _number(value["weight"], place / "weight"), _number(value["rho"], place / "rho")
+    if "frequency" not in value:
+        return weight, rho
+    return weight, rho, _number(value["frequency"], place / "frequency")
 
 
 def _number(value: Any, place: _Place) -> float:

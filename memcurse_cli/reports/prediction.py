@@ -15,6 +15,7 @@ from rich.text import Text
 from memcurse_cli.diagnosis.chrono import chrono_biases
 from memcurse_cli.diagnosis.prediction import SCHEMA, Prediction, PredictionRow
 from memcurse_cli.reports.blocks import GAP, Block, lines, pack, width
+from memcurse_cli.reports.components import component_objects, decay_words
 from memcurse_cli.reports.console import (
     LABEL,
     NAME,
@@ -70,9 +71,7 @@ def to_json(prediction: Prediction) -> dict[str, Any]:
     settings = asdict(prediction)
     rows = settings.pop("rows")
     if prediction.autocorrelation is not None:
-        settings["autocorrelation"] = [
-            {"weight": weight, "rho": rho} for weight, rho in prediction.autocorrelation
-        ]
+        settings["autocorrelation"] = component_objects(prediction.autocorrelation)
     return {"schema": SCHEMA, "settings": settings, "rows": list(rows)}
 
 
@@ -158,15 +157,12 @@ def _header(screen: Screen, prediction: Prediction) -> Iterator[Text]:
 
 def _describe_input(prediction: Prediction, rho: float | None) -> str:
     if rho is None:
-        parts = [f"{setting(w)}·{_decay(r)}" for w, r in prediction.autocorrelation or ()]
+        components = prediction.autocorrelation or ()
+        parts = [f"{setting(weight)}·{decay_words(*of)}" for weight, *of in components]
         return f"R(Δ) = {' + '.join(parts)}"
     if rho in (0, 1):
-        return f"{'constant' if rho else 'white noise'}, R(Δ) = {_decay(rho)}"
-    return f"R(Δ) = {_decay(rho)}"
-
-
-def _decay(rho: float) -> str:
-    return "δ(Δ)" if rho == 0 else "1" if rho == 1 else f"{setting(rho)}^|Δ|"
+        return f"{'constant' if rho else 'white noise'}, R(Δ) = {decay_words(rho)}"
+    return f"R(Δ) = {decay_words(rho)}"
 
 
 def _groups(prediction: Prediction) -> list[Group]:

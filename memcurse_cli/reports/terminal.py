@@ -15,6 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.report import InputAssumption, Report
+from memcurse_cli.reports.components import decay_words
 from memcurse_cli.reports.console import (
     LABEL,
     TITLE,
@@ -173,9 +174,9 @@ def describe_input(assumed: InputAssumption) -> str:
     return f"R(Δ) = {shown or '0'}{more}"
 
 
-def _component(weight: float, rho: float) -> str:
-    decay = "δ(Δ)" if rho == 0 else "" if rho == 1 else f"{setting(rho)}^|Δ|"
-    if not decay:
+def _component(weight: float, rho: float, frequency: float = 0.0) -> str:
+    decay = decay_words(rho, frequency)
+    if decay == "1":
         return setting(weight)
     return decay if weight == 1 else f"{setting(weight)}·{decay}"
 

@@ -1,39 +1,108 @@
-"""The autocorrelation of the input, R(Δ) = E[x(t+Δ) x̄(t)], as a mixture of exponentials."""
+"""The autocorrelation of the input, R(Δ) = E[x(t+Δ) x̄(t)], as a mixture of damped cosines."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
 
-_EXAMPLE = "write WEIGHT:RHO pairs such as '0.332:0,0.044:0.997'"
+Floats = NDArray[np.float64]
+
+_EXAMPLE = "write WEIGHT:RHO pairs such as '0.332:0,0.044:0.997', or WEIGHT:RHO:FREQUENCY"
+GRAIN = 2.0**22
+"""Angles in whole 1/GRAIN keep every digit when they are multiplied by a number of steps."""
+
+
+Component = tuple[float, float] | tuple[float, float, float]
+"""(weight, ρ) of what only decays, (weight, ρ, ω) of a cosine."""
+
+
+class Decay(NamedTuple):
+    """One part of R(Δ), w ρ^|Δ| cos(ω Δ).
+
+    A state with the eigenvalue λ answers it as the mean of two that are driven by ρ^|Δ|, one with
+    the eigenvalue λ e^(iω) and one with λ e^(-iω): a process with R(Δ) = ρ^|Δ| e^(iωΔ) is one
+    without a frequency that turns by ω each step, and the frame can turn with it.
+
+    Attributes:
+        weight: w.
+        rho: ρ.
+        frequency: ω in radians per step.
+    """
+
+    weight: float
+    rho: float
+    frequency: float
+
+    @property
+    def pole(self) -> complex:
+        """ρ e^(iω), whose powers have the real part ρ^Δ cos(ωΔ); real where ω = 0."""
+        if self.frequency == 0:
+            return self.rho
+        return self.rho * complex(math.cos(self.frequency), math.sin(self.frequency))
+
+    def powers(self, lags: Floats) -> NDArray[np.complex128]:
+        """The pole to powers Δ ≥ 0, whose angles are not rounded at large ones."""
+        coarse = round(self.frequency * GRAIN) / GRAIN
+        turned = np.exp(1j * (coarse * lags)) * np.exp(1j * ((self.frequency - coarse) * lags))
+        return np.asarray(np.power(self.rho, lags) * turned)
+
+    def quadratures(self, lags: Floats) -> list[Floats]:
+        """ρ^k cos(ωk), and ρ^k sin(ωk) where it is not zero.
+
+        What an innovation k steps ago has left in the input. The input is the sum of both, each
+        with innovations of its own, as cos(ωk) cos(ωl) + sin(ωk) sin(ωl) = cos(ω(k-l)).
+        """
+        if self.frequency == 0 or self.rho == 0:
+            return [np.power(self.rho, lags)]
+        powers = self.powers(lags)
+        return [powers.real, powers.imag]
 
 
 @dataclass(frozen=True)
 class Autocorrelation:
-    """R(Δ) = Σ_k w_k ρ_k^|Δ| of a wide-sense stationary input.
+    """R(Δ) = Σ_k w_k ρ_k^|Δ| cos(ω_k Δ) of a wide-sense stationary input.
 
-    ρ = 0 is white noise and ρ = 1 a constant input. Every moment is linear in R, so it is
-    evaluated for each ρ_k and summed with the weights.
+    ρ = 0 is white noise and ρ = 1 a constant input, or a sinusoid of random phase where it has a
+    frequency. Every moment is linear in R, so it is evaluated for each part and summed with the
+    weights.
 
     Attributes:
         weights: w_k ≥ 0, the variance that each part carries.
         rhos: ρ_k in [0, 1].
+        frequencies: ω_k in [0, π], in radians per step; none stands for 0 throughout.
 
     Raises:
-        UsageError: a weight or ρ outside its domain, or an input without variance.
+        UsageError: a weight, ρ or ω outside its domain, or an input without variance.
     """
 
     weights: tuple[float, ...]
     rhos: tuple[float, ...]
+    frequencies: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.frequencies:
+            object.__setattr__(self, "frequencies", (0.0,) * len(self.rhos))
+        if len(self.frequencies) != len(self.rhos):
+            raise UsageError(
+                f"{len(self.frequencies)} frequencies for {len(self.rhos)} values of rho",
+                where="autocorrelation",
+                remedy="give one frequency for each rho, 0 where it only decays, or none",
+            )
+        for frequency in self.frequencies:
+            if not 0 <= frequency <= math.pi:
+                raise UsageError(
+                    f"the frequency {frequency:g} is outside [0, π]",
+                    where="autocorrelation",
+                    remedy="give radians per step: 2π over the period, and 0 for a plain decay",
+                )
         if len(self.weights) != len(self.rhos) or not self.weights:
             raise UsageError(
                 f"{len(self.weights)} weights for {len(self.rhos)} values of rho",
@@ -73,35 +142,53 @@ class Autocorrelation:
 
     @classmethod
     def parse(cls, text: str) -> Autocorrelation:
-        """Read ``"0.332:0,0.044:0.997"``: pairs of weight and ρ.
+        """Read ``"0.332:0,0.044:0.997"``: weight and ρ of each part, and its ω where it has one.
 
         Raises:
-            UsageError: the text is not a list of such pairs, or a value is outside its domain.
+            UsageError: the text is not a list of such parts, or a value is outside its domain.
         """
-        weights, rhos = [], []
-        for pair in text.split(","):
-            weight, separator, rho = pair.partition(":")
+        components: list[tuple[float, ...]] = []
+        for part in text.split(","):
             try:
-                if not separator:
-                    raise ValueError("no colon")
-                weights.append(float(weight))
-                rhos.append(float(rho))
+                component = tuple(map(float, part.split(":")))
+                if len(component) not in (2, 3):
+                    raise ValueError("not two or three numbers")
             except ValueError as error:
                 raise UsageError(
-                    f"'{pair.strip()}' is not a weight and a rho",
+                    f"'{part.strip()}' is not a weight and a rho",
                     where="autocorrelation",
                     remedy=_EXAMPLE,
                 ) from error
-        return cls(tuple(weights), tuple(rhos))
+            components.append(component)
+        return cls.from_components(components)
 
-    def __iter__(self) -> Iterator[tuple[float, float]]:
-        """The pairs (weight, ρ)."""
-        return iter(zip(self.weights, self.rhos, strict=True))
+    @classmethod
+    def from_components(cls, components: Iterable[tuple[float, ...]]) -> Autocorrelation:
+        """The mixture of (weight, ρ) and (weight, ρ, ω), as iteration gives them.
 
-    def at(self, lags: NDArray[np.float64]) -> NDArray[np.float64]:
+        Raises:
+            UsageError: a value outside its domain.
+        """
+        whole = [(*component, 0.0)[:3] for component in components]
+        weights, rhos, frequencies = zip(*whole, strict=True) if whole else ((), (), ())
+        return cls(weights, rhos, frequencies)
+
+    def __iter__(self) -> Iterator[Component]:
+        """(weight, ρ) of each part that only decays, and (weight, ρ, ω) of each cosine."""
+        for weight, rho, frequency in self.parts:
+            yield (weight, rho, frequency) if frequency > 0 else (weight, rho)
+
+    @property
+    def parts(self) -> Iterator[Decay]:
+        """Every part."""
+        return map(Decay, self.weights, self.rhos, self.frequencies)
+
+    def at(self, lags: Floats) -> Floats:
         """R(Δ) for lags Δ ≥ 0."""
-        decays = np.power(np.array(self.rhos)[:, None], lags)
-        return np.asarray(np.array(self.weights) @ decays)
+        total = np.zeros(np.shape(lags))
+        for part in self.parts:
+            total += part.weight * part.quadratures(lags)[0]
+        return total
 
     @property
     def variance(self) -> float:
@@ -114,7 +201,18 @@ class Autocorrelation:
     @property
     def is_white(self) -> bool:
         """Whether R is zero at every lag but 0."""
-        return all(rho == 0 or weight == 0 for weight, rho in self)
+        return all(part.rho == 0 or part.weight == 0 for part in self.parts)
+
+
+def echoes(autocorrelation: Autocorrelation, lags: Floats) -> Iterator[tuple[float, float, Floats]]:
+    """(weight, ρ, e) of independent inputs whose sum has this R(Δ).
+
+    Each is driven by a first innovation of variance 1 and later ones of variance 1-ρ², of which
+    e_k is left after k steps.
+    """
+    for part in autocorrelation.parts:
+        for echo in part.quadratures(lags):
+            yield part.weight, part.rho, echo
 
 
 WHITE = Autocorrelation((1.0,), (0.0,))

@@ -170,15 +170,16 @@ class HorizonHessian:
         weight = self._weight.reshape(-1, *[1] * (response.ndim - 1))
         weighted = weight * response
         result = np.zeros_like(response)
-        for share, rho in self._autocorrelation:
-            if rho == 0:
-                result += share * weighted
+        for part in self._autocorrelation.parts:
+            if part.rho == 0:
+                result += part.weight * weighted
                 continue
             from scipy.signal import lfilter
 
-            before = lfilter([1.0], [1.0, -rho], response, axis=0)
-            after = lfilter([1.0], [1.0, -rho], weighted[::-1], axis=0)[::-1]
-            result += share * (weight * before + after - weighted)
+            recursion = [1.0, -part.pole]
+            before = lfilter([1.0], recursion, response, axis=0).real
+            after = lfilter([1.0], recursion, weighted[::-1], axis=0)[::-1].real
+            result += part.weight * (weight * before + after - weighted)
         return result
 
 

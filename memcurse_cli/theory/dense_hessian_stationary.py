@@ -7,12 +7,14 @@ A change X of A moves the state by s, ``s[t+1] = A s[t] + X h[t]``. With ``W = A
     S = A S Aᵀ + X Σ Aᵀ + ρ (ρ A V + X N) Bᵀ = E[s hᵀ],    V = (I - ρA)⁻¹ X N
     Y = AᵀYA + AᵀW X
 
-two Stein equations. The terms with ρ are linear in R(Δ) and are summed over its parts.
+two Stein equations. The terms with ρ are linear in R(Δ) and are summed over its parts, those of
+a damped cosine being the real parts at ``ρ e^(iω)``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +33,15 @@ class _Coloured:
 
     Attributes:
         weight: its share of R(0).
-        rho: ρ.
+        rho: ρ, or ρ e^(iω).
         resolvent: (n, n) (I - ρA)⁻¹.
         answer: (n, inputs) N.
     """
 
     weight: float
-    rho: float
-    resolvent: Floats
-    answer: Floats
+    rho: complex
+    resolvent: NDArray[Any]
+    answer: NDArray[Any]
 
 
 class StationaryHessian:
@@ -69,20 +71,22 @@ class StationaryHessian:
         self._coloured: list[_Coloured] = []
         identity = np.eye(len(matrix))
         drive = np.zeros_like(matrix)
-        for weight, rho in autocorrelation:
+        for part in autocorrelation.parts:
+            weight, rho = part.weight, part.pole
             drive += weight * (readin @ readin.T)
-            if rho > 0 and weight > 0:
+            if part.rho > 0 and weight > 0:
                 resolvent = np.asarray(np.linalg.inv(identity - rho * matrix))
                 answer = resolvent @ readin
                 self._coloured.append(_Coloured(weight, rho, resolvent, answer))
-                crossed = weight * rho * (matrix @ answer) @ readin.T
+                crossed = (weight * rho * (matrix @ answer) @ readin.T).real
                 drive += crossed + crossed.T
         self._weight = self._stein.adjoint(readout.T @ readout)
         self._covariance = self._stein.forward(drive)
         self._carried = matrix @ self._covariance
         self._source = self._carried.copy()
-        for part in self._coloured:
-            self._source += part.weight * part.rho * readin @ part.answer.T
+        for coloured in self._coloured:
+            lagged = coloured.weight * coloured.rho * readin @ coloured.answer.T
+            self._source += lagged.real
         #: E|y|², the outputs summed.
         self.output_second_moment = float(np.sum((readout @ self._covariance) * readout))
 
@@ -94,9 +98,9 @@ class StationaryHessian:
         result = np.zeros_like(change)
         for part in self._coloured:
             moved = self._matrix @ (part.resolvent @ (change @ part.answer))
-            source += part.weight * part.rho**2 * moved @ self._readin.T
+            source += (part.weight * part.rho**2 * moved @ self._readin.T).real
             returned = part.resolvent.T @ (self._matrix.T @ (back @ self._readin))
-            result += part.weight * part.rho**2 * returned @ part.answer.T
+            result += (part.weight * part.rho**2 * returned @ part.answer.T).real
         joint = self._stein.forward(source)
         result += back @ self._source
         result += self._weight @ (self._matrix @ joint) + weighted @ self._covariance

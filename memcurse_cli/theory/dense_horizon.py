@@ -9,7 +9,8 @@ step s before the last sees what the last one sees, s steps earlier. Of an outpu
 of h, ``A^aᵀ CᵀC A^b`` stands for ``A^aᵀA^b``.
 
 The input starts stationary: a first innovation of variance 1, then innovations of variance
-1-ρ², each answered by ``Z_k = Σ_{l<=k} ρ^l A^(k-l) B``, so that C is a sum of products of Z.
+1-ρ², each answered by ``Z_k = Σ_{l<=k} ρ^l A^(k-l) B``, so that C is a sum of products of Z. A
+damped cosine is two such inputs, with ρ^l cos(ωl) and ρ^l sin(ωl) in the place of ρ^l.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation, echoes
 from memcurse_cli.theory.dense_result import DenseSensitivity
 from memcurse_cli.theory.eigenbasis import Eigenbasis, PairTables
 from memcurse_cli.theory.moments import Readout
@@ -116,8 +117,9 @@ def entries_within_horizon(
     identity = np.eye(matrix.shape[0])
     second_moment = np.zeros(matrix.shape[0])
     states = []
-    for weight, rho in autocorrelation:
-        answers = _answers(matrix, identity if readin is None else readin, rho, horizon)
+    lags = np.arange(horizon, dtype=np.float64)
+    for weight, rho, echo in echoes(autocorrelation, lags):
+        answers = _answers(matrix, identity if readin is None else readin, echo)
         second_moment += weight * np.einsum(
             "k,kjm,kjm->j", _innovations(horizon, rho, read_at), answers, answers
         )
@@ -137,14 +139,15 @@ def _powers_by_unit(matrix: Floats, seen: Floats, horizon: int) -> Iterator[tupl
     """
     size, outputs = seen.shape
     if outputs < size:
-        answers = _answers(matrix.T, seen, 0.0, horizon)
+        answers = _answers(matrix.T, seen, _once(horizon))
         yield slice(0, size), np.ascontiguousarray(answers.transpose(1, 0, 2))
         return
     step = max(1, int(ENTRY_ELEMENTS // (horizon * size)))
     for start in range(0, size, step):
         units = slice(start, min(start + step, size))
         # Column i of A^k is A^k e_i: no other column is needed for it.
-        columns = _answers(matrix, np.ascontiguousarray(np.eye(size)[:, units]), 0.0, horizon)
+        unit = np.ascontiguousarray(np.eye(size)[:, units])
+        columns = _answers(matrix, unit, _once(horizon))
         yield units, np.ascontiguousarray((seen.T @ columns).transpose(2, 0, 1))
 
 
@@ -156,12 +159,12 @@ def _total(
     read_at: Readout,
 ) -> DenseSensitivity:
     """The total alone, in the eigenbasis, where every power is a power of λ."""
-    powers = _modal_answers(basis.logs, 0.0, horizon)
+    powers = _modal_answers(basis.logs, _once(horizon))
     vectors, drive = basis.vector_products(), basis.row_products(readin)
     second_moment = np.zeros(basis.vectors.shape[0])
     states = []
-    for weight, rho in autocorrelation:
-        answers = _modal_answers(basis.logs, rho, horizon)
+    for weight, rho, echo in echoes(autocorrelation, np.arange(horizon, dtype=np.float64)):
+        answers = _modal_answers(basis.logs, echo)
         shared = answers * _innovations(horizon, rho, read_at)[:, None]
         covariance = PairTables(
             (shared.T @ answers.conj()) * drive.conjugated, (shared.T @ answers) * drive.plain
@@ -225,14 +228,19 @@ def _sum_over_times(
     return total / horizon if read_at == "every" else total
 
 
-def _answers(matrix: Floats, drive: Floats, rho: float, horizon: int) -> Floats:
-    """(T, n, inputs) Z_k, the answer to an innovation k steps ago."""
-    answers = np.empty((horizon, *drive.shape))
-    answers[0] = drive
-    for lag in range(1, horizon):
+def _once(horizon: int) -> Floats:
+    """(T,) what an innovation leaves in white noise: itself."""
+    return np.asarray(np.arange(horizon) == 0, np.float64)
+
+
+def _answers(matrix: Floats, drive: Floats, echo: Floats) -> Floats:
+    """(T, n, inputs) Z_k, the answer to an innovation k steps ago of which the input holds e_k."""
+    answers = np.empty((echo.size, *drive.shape))
+    answers[0] = echo[0] * drive
+    for lag in range(1, echo.size):
         answers[lag] = matrix @ answers[lag - 1]
-        if rho > 0:
-            answers[lag] += rho**lag * drive
+        if echo[lag] != 0:
+            answers[lag] += echo[lag] * drive
     return answers
 
 
@@ -249,12 +257,12 @@ def _innovations(horizon: int, rho: float, read_at: Readout) -> Floats:
     return variance
 
 
-def _modal_answers(logs: Complexes, rho: float, horizon: int) -> Complexes:
-    """(T, h) Σ_{l<=k} ρ^l λ^(k-l)."""
+def _modal_answers(logs: Complexes, echo: Floats) -> Complexes:
+    """(T, h) Σ_{l<=k} e_l λ^(k-l)."""
     eigenvalues = np.exp(logs)
-    answers = np.ones((horizon, logs.size), np.complex128)
-    for lag in range(1, horizon):
-        answers[lag] = eigenvalues * answers[lag - 1] + rho**lag
+    answers = np.full((echo.size, logs.size), echo[0], np.complex128)
+    for lag in range(1, echo.size):
+        answers[lag] = eigenvalues * answers[lag - 1] + echo[lag]
     return answers
 
 

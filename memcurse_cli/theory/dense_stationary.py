@@ -7,12 +7,14 @@ lag d,
     E‖dh/dA_ij‖² = G_ii Σ_jj + 2 Σ_{d>=1} (G A^d)_ii R(d)_jj
 
 summed over i and j at ρ = 0 to ``tr G tr Σ + 2 Σ_d tr(G A^d) tr(A^d Σ)``. Of an output ``y = C h``
-in place of h, CᵀC stands for I in G, and the entries are the diagonal of the Hessian.
+in place of h, CᵀC stands for I in G, and the entries are the diagonal of the Hessian. A damped
+cosine has the real parts at ``ρ e^(iω)`` of Y and R(d), which are linear in its R(Δ).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,16 +53,29 @@ def sensitivity_by_eigenbasis(
     )
     drive = basis.row_products(readin)
     factor = PairTables(np.zeros_like(rest.conjugated), np.zeros_like(rest.plain))
-    coloured: list[tuple[Complexes, Complexes]] = []
-    for share, rho in autocorrelation:
-        p = (1 - rho) + rho * one_minus_exp(logs)  # 1 - ρλ without cancellation
+    coloured: list[tuple[Complexes, Complexes, Complexes | None]] = []
+    for share, rho, frequency in autocorrelation.parts:
         innovation = (1 - rho) * (1 + rho)
-        for table, u, q in zip(factor, rest, (p.conj(), p), strict=True):
-            table += share * (innovation / u + rho**2) / np.outer(p, q)
-        if rho > 0:
-            lagged = PairTables(drive.conjugated / p.conj(), drive.plain / p)
-            carried = basis.columns.T * basis.combine_vectors(lagged)
-            coloured.append((share * rho * eigenvalues / p, carried))
+        # 1 - ρλ without cancellation, of λ turned by ω and by -ω.
+        forth = (1 - rho) + rho * one_minus_exp(logs + 1j * frequency)
+        back = (1 - rho) + rho * one_minus_exp(logs - 1j * frequency)
+        for table, u, p, q in zip(
+            factor, rest, (forth.conj(), back), (back.conj(), forth), strict=True
+        ):
+            # The second of a pair turns the other way, so that the product of both stays.
+            turned = 1 / np.outer(forth, p) + 1 / np.outer(back, q)
+            table += (0.5 * share) * (innovation / u + rho**2) * turned
+        if rho == 0:
+            continue
+        carried = _carried(basis, drive, forth, back)
+        scale = share * rho * eigenvalues
+        if frequency == 0:
+            coloured.append((scale / forth, carried, None))
+            continue
+        mirrored = _carried(basis, drive, back, forth)
+        turn = 0.5 * complex(math.cos(frequency), math.sin(frequency))
+        coloured.append((scale * turn / forth, carried, mirrored))
+        coloured.append((scale * turn.conjugate() / back, mirrored, carried))
     covariance = PairTables(factor.conjugated * drive.conjugated, factor.plain * drive.plain)
     right = basis.columns.T * basis.combine_vectors(covariance)  # (h, n) Cᵀ
     second_moment = basis.weight @ right.real
@@ -76,12 +91,30 @@ def sensitivity_by_eigenbasis(
         np.outer(eigenvalues, eigenvalues) / rest.plain,
     )
     answered = _apply(kernel, weight * right)
-    for powers, carried in coloured:
+    for powers, lagged, at_conjugate in coloured:
         kernel = PairTables(powers[:, None] / rest.conjugated, powers[:, None] / rest.plain)
-        answered += _apply(kernel, weight * carried)
+        if at_conjugate is None:
+            answered += _apply(kernel, weight * lagged)
+        else:
+            answered += _apply_turned(kernel, weight * lagged, weight * at_conjugate)
     entries = np.outer(observability, second_moment)
     entries += _stacked(weight * left).T @ answered
     return DenseSensitivity.of_entries(second_moment, entries)
+
+
+def _carried(
+    basis: Eigenbasis, drive: PairTables, turned: Complexes, mirrored: Complexes
+) -> Complexes:
+    """(h, n) the modes of ``Q (I - ρAᵀ)⁻¹`` at a complex ρ.
+
+    Args:
+        basis: of A.
+        drive: Q in its modes.
+        turned: (h,) 1 - ρλ.
+        mirrored: (h,) 1 - ρ̄λ, the conjugate of 1 - ρλ̄.
+    """
+    tables = PairTables(drive.conjugated / mirrored.conj(), drive.plain / turned)
+    return basis.columns.T * basis.combine_vectors(tables)
 
 
 def _apply(kernel: PairTables, right: Complexes) -> Floats:
@@ -94,6 +127,12 @@ def _apply(kernel: PairTables, right: Complexes) -> Floats:
         ]
     )
     return np.asarray(stacked @ _stacked(right))
+
+
+def _apply_turned(kernel: PairTables, right: Complexes, mirrored: Complexes) -> Floats:
+    """(2h, n) X with ``Re Lᵀ (K C + K̃ M̄) = [Re L, Im L]ᵀ X``: M is C at the conjugate of ρ."""
+    answer = kernel.plain @ right + kernel.conjugated @ mirrored.conj()
+    return np.vstack([answer.real, -answer.imag])
 
 
 def _stacked(array: Complexes) -> Floats:
@@ -120,13 +159,14 @@ def sensitivity_by_lags(
     identity = np.eye(size)
     drive = identity if readin is None else readin @ readin.T
     covariance = np.zeros((size, size))
-    carried: list[tuple[float, Floats]] = []
+    carried: list[tuple[complex, NDArray[Any]]] = []
     with np.errstate(over="ignore", invalid="ignore"):
-        for share, rho in autocorrelation:
+        for part in autocorrelation.parts:
+            share, rho = part.weight, part.pole
             answer = np.asarray(np.linalg.solve(identity - rho * matrix, drive))  # Yᵀ
-            source = rho * (matrix @ answer)
+            source = (rho * (matrix @ answer)).real
             covariance += share * _summed_powers(matrix, drive + source + source.T)
-            if rho > 0:
+            if part.rho > 0:
                 carried.append((rho, share * answer.T))
         if math.isinf(lags):
             reason = "its eigenvectors are too ill-conditioned and its memory is too long"
@@ -139,9 +179,13 @@ def sensitivity_by_lags(
 
 
 def _summed_products(
-    matrix: Floats, left: Floats, right: Floats, carried: list[tuple[float, Floats]], lags: int
+    matrix: Floats,
+    left: Floats,
+    right: Floats,
+    carried: list[tuple[complex, NDArray[Any]]],
+    lags: int,
 ) -> Floats:
-    """(n, n) ``Σ_{d < lags} (L A^d)_ii (A^d R + Σ_{k=1..d} ρ^k A^(d-k) Y)_jj``.
+    """(n, n) ``Σ_{d < lags} (L A^d)_ii Re(A^d R + Σ_{k=1..d} ρ^k A^(d-k) Y)_jj``.
 
     A diagonal of a product of two matrices costs n², not n³: with s powers of A at hand, every
     s-th product alone is formed.
@@ -155,7 +199,7 @@ def _summed_products(
     rows = np.ascontiguousarray(powers.transpose(1, 0, 2))  # (i, step, k) of (A^step)_ik
     columns = np.ascontiguousarray(powers.transpose(2, 0, 1))  # (i, step, k) of (A^step)_ki
     answers = [answer for _, answer in carried]
-    echoes = [np.zeros(size) for _ in carried]
+    echoes = [np.zeros(size, answer.dtype) for answer in answers]
     total = np.zeros((size, size))
     for start in range(0, lags, stride):
         count = min(stride, lags - start)
@@ -164,7 +208,7 @@ def _summed_products(
         for index, (rho, _) in enumerate(carried):
             driven = (rows[:, :count] @ answers[index].T[:, :, None])[..., 0]
             for step in range(count):
-                state[:, step] += echoes[index]
+                state[:, step] += echoes[index].real
                 echoes[index] = rho * (echoes[index] + driven[:, step])
             answers[index] = leap @ answers[index]
         total += seen @ state.T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation, Decay
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
@@ -119,21 +120,16 @@ def gaussian_standard_error(
         Var R̂(Δ) = Σ_{|k|<m} (1-|k|/m) [ R(k)² + R(k+Δ) R(k-Δ) + 4μ² R(k) ] / (m · series)
 
     which is Isserlis' theorem; Bartlett's formula is its limit for large m. A part with ρ = 1 is
-    taken as the square μ² of a mean that is the same in every series. At no more than 48 lags the
-    sum is taken, and other lags lie on straight lines between them.
+    taken as the square μ² of a mean that is the same in every series, and a cosine that outlasts
+    the series as a sinusoid of one amplitude, whose power takes the place of μ² with a factor
+    cos²(ωΔ) cos(ωk). At no more than 48 lags the sum is taken, and other lags lie on straight
+    lines between them.
     """
-    varying = (
-        Autocorrelation(
-            (*(w for w, rho in autocorrelation if rho < 1), 0.0),
-            (*(rho for _, rho in autocorrelation if rho < 1), 0.0),
-        )
-        if any(rho < 1 and weight > 0 for weight, rho in autocorrelation)
-        else None
-    )
-    if varying is None:
+    lines = [part for part in autocorrelation.parts if _is_line(part, steps)]
+    varying = [part for part in autocorrelation.parts if part.weight and part not in lines]
+    if not varying:
         return np.zeros(lags + 1)
-    mean_squared = autocorrelation.variance - varying.variance
-    curve = varying.at(np.arange(steps + lags + 1.0))
+    curve = Autocorrelation.from_components(varying).at(np.arange(steps + lags + 1.0))
     some = np.arange(lags + 1)
     if some.size > EVALUATED_LAGS:
         some = np.unique(np.geomspace(1, lags + 1, EVALUATED_LAGS).round().astype(np.intp) - 1)
@@ -144,9 +140,18 @@ def gaussian_standard_error(
         share = np.where(k == 0, 1.0, 2.0) * (1 - k / products)
         at_k = curve[:products]
         summed = at_k**2 + curve[lag : lag + products] * curve[np.abs(k - lag)]
-        summed += 4 * mean_squared * at_k
+        for line in lines:
+            power = line.weight * np.cos(line.frequency * lag) ** 2
+            summed += 4 * power * np.cos(line.frequency * k) * at_k
         variances.append(float(share @ summed) / (products * series))
     return np.interp(np.arange(lags + 1), some, np.sqrt(np.maximum(variances, 0.0)))
+
+
+def _is_line(part: Decay, steps: int) -> bool:
+    """Whether a part is a mean or a sinusoid as far as a series of these steps can tell."""
+    if part.frequency == 0:
+        return part.rho == 1
+    return part.rho > 0 and -steps * math.log(part.rho) <= 1
 
 
 def padded_steps(block: Shaped[NDArray[Any], "n steps features"], value: float) -> Booleans:

@@ -116,8 +116,9 @@ def gated_moments(
         E hs = (E[λd] E h² + E[λe] a + E[γλ] y + E[γd] a + E[γe]) / (1 - m₂)
         E s² = (E d² E h² + E e² + 2 E[λd] E hs + 2 E[λe] y + 2 E[de] a) / (1 - m₂)
 
-    and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ, which is
-    that of Zucchet & Orvieto 2024, appendix D.2.
+    and a mixture sums them with its weights. A damped cosine has ``ρ e^(iω)`` for ρ and the real
+    parts of a and y, as all else is linear in them. At σ = 0 it is the theory of a constant λ,
+    which is that of Zucchet & Orvieto 2024, appendix D.2.
 
     Args:
         law: λ and γ as functions of z.
@@ -283,15 +284,17 @@ def _moments(of: _Expectations, autocorrelation: Autocorrelation) -> GatedMoment
     held: Array = 0.0
     mixed: dict[str, Array] = dict.fromkeys(of.parameters, 0.0)
     moved: dict[str, Array] = dict.fromkeys(of.parameters, 0.0)
-    for weight, rho in autocorrelation:
+    for part in autocorrelation.parts:
+        weight, rho = part.weight, part.pole
         if weight == 0:
             continue
         past = xp.where(stable, (1 - rho) + rho * of.complement, 1.0)  # 1 - ρ m₁
-        a = rho * of.gain / past
+        correlation = rho * of.gain / past
+        a = xp.real(correlation)
         second = (of.squared_gain + 2 * of.eigenvalue_gain * a) / below
         held = held + weight * second
         for name, p in of.parameters.items():
-            y = rho * (p.d * a + p.e) / past
+            y = xp.real(rho * (p.d * correlation + p.e) / past)
             cross = (
                 p.eigenvalue_d * second
                 + (p.eigenvalue_e + p.gain_d) * a

@@ -20,15 +20,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcurse_cli.theory.autocorrelation import GRAIN
 from memcurse_cli.theory.namespace import array_namespace
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Inexact
 
 Array = Any
-
-GRAIN = 2.0**22
-"""Angles in whole 1/GRAIN keep every digit when they are multiplied by a number of steps."""
 
 
 class _Sums(NamedTuple):

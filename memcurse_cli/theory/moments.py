@@ -8,6 +8,8 @@ JAX arrays alike.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -40,7 +42,7 @@ class Moments(NamedTuple):
 
 
 class Bilinear(NamedTuple):
-    """f(α, β) = Σ_nm α^n β^m ρ^|n-m| and its derivatives.
+    """f(α, β) = Σ_nm α^n β^m R(n-m) and its derivatives.
 
     Attributes:
         value: f.
@@ -69,9 +71,12 @@ def one_minus_exp(z: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
 
 
 def bilinear(
-    log_alpha: Inexact[Array, "*shape"], log_beta: Inexact[Array, "*shape"], rho: float
+    log_alpha: Inexact[Array, "*shape"],
+    log_beta: Inexact[Array, "*shape"],
+    rho: float,
+    frequency: float = 0.0,
 ) -> Bilinear:
-    """f(α, β) = Σ_nm α^n β^m ρ^|n-m|, its derivatives and its mixed derivative.
+    """f(α, β) = Σ_nm α^n β^m ρ^|n-m| cos(ω(n-m)), its derivatives and its mixed derivative.
 
     With ``s = αβ, u = 1 - s, N = 1 - ρ² s, p = 1 - ρα, q = 1 - ρβ``:
 
@@ -80,30 +85,51 @@ def bilinear(
         ∂α∂β f  = f (g_α g_β + V),    V = (1-ρ) (1+ρs) (N+ρu) / (u N)²
 
     which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected. Numerators are built from u and
-    1 - ρ, so nothing cancels near the unit circle.
+    1 - ρ, so nothing cancels near the unit circle. With a frequency it is the mean of the two with
+    ``α e^(±iω)`` and ``β e^(∓iω)`` in the places of α and β.
 
     Args:
         log_alpha: log α, |α| < 1; -inf for α = 0. Broadcasts against ``log_beta``.
         log_beta: log β, |β| < 1.
-        rho: autocorrelation of the input at one step, in [0, 1].
+        rho: autocorrelation of the input at one step, in [0, 1], or how far its cosine decays.
+        frequency: ω.
 
     Returns:
-        Four arrays of the broadcast shape, real where both logarithms are real.
+        Four arrays of the broadcast shape, real where both logarithms are real and ω is 0.
     """
+    if frequency == 0:
+        return _turned_bilinear(log_alpha, log_beta, rho, None)
+    forth = _turned_bilinear(log_alpha, log_beta, rho, frequency)
+    back = _turned_bilinear(log_alpha, log_beta, rho, -frequency)
+    return Bilinear(*(0.5 * (one + other) for one, other in zip(forth, back, strict=True)))
+
+
+def _turned_bilinear(
+    log_alpha: Array, log_beta: Array, rho: float, angle: float | None
+) -> Bilinear:
+    """Σ_nm α^n β^m ρ^|n-m| e^(iφ(n-m)), of which αβ has no part in φ."""
     white = 1 - rho  # exact for rho ≥ 1/2
     coloured = white * (1 + rho)
     u = one_minus_exp(log_alpha + log_beta)
     xp = array_namespace(u)
     numerator = coloured + rho**2 * u
-    p = white + rho * one_minus_exp(log_alpha)
-    q = white + rho * one_minus_exp(log_beta)
+    turn_alpha: complex = 1.0
+    turn_beta: complex = 1.0
+    if angle is None:
+        p = white + rho * one_minus_exp(log_alpha)
+        q = white + rho * one_minus_exp(log_beta)
+    else:
+        turn_alpha = complex(math.cos(angle), math.sin(angle))
+        turn_beta = turn_alpha.conjugate()
+        p = white + rho * one_minus_exp(log_alpha + 1j * angle)
+        q = white + rho * one_minus_exp(log_beta - 1j * angle)
     value = numerator / (u * (p * q))
     if rho == 1:
-        rate_alpha, rate_beta, variance = 1 / p, 1 / q, 0.0
+        rate_alpha, rate_beta, variance = turn_alpha / p, turn_beta / q, 0.0
     else:
         inverse = 1 / (u * numerator)
-        rate_alpha = (coloured * xp.exp(log_beta)) * inverse + rho / p
-        rate_beta = (coloured * xp.exp(log_alpha)) * inverse + rho / q
+        rate_alpha = (coloured * xp.exp(log_beta)) * inverse + (rho * turn_alpha) / p
+        rate_beta = (coloured * xp.exp(log_alpha)) * inverse + (rho * turn_beta) / q
         variance = white * ((1 + rho) - rho * u) * (numerator + rho * u) * inverse**2
     return Bilinear(
         value, value * rate_alpha, value * rate_beta, value * (rate_alpha * rate_beta + variance)
@@ -129,6 +155,7 @@ def moments(
     Returns:
         Moments of the state. With an infinite horizon they are `bilinear` at
         α = λ, β = λ̄, in forms that are sums of non-negative terms.
+        A damped cosine stays one: it is the mean of two decays on λ turned by ±ω.
     """
     xp = array_namespace(log_eigenvalues)
     log_modulus, angle = _polar(log_eigenvalues)
@@ -139,14 +166,17 @@ def moments(
 
     second_moment = cross_moment = sensitivity = 0.0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        for weight, rho in autocorrelation:
-            if weight == 0:
-                continue
+        for weight, rho, turn in _turned_parts(autocorrelation):
+            turned = angle
+            if turn != 0:
+                turned = turn + (xp.zeros_like(log_modulus) if angle is None else angle)
             if horizon is None:
-                f, c, s = _stationary_moments(log_modulus, angle, rho)
+                f, c, s = _stationary_moments(log_modulus, turned, rho)
             else:
                 finite = last_moments if readout == "last" else mean_moments
-                f, c, s = finite(log_modulus, angle, rho, horizon)
+                f, c, s = finite(log_modulus, turned, rho, horizon)
+            if turn != 0:
+                c = c * complex(math.cos(turn), math.sin(turn))
             second_moment = second_moment + weight * f
             cross_moment = cross_moment + weight * c
             sensitivity = sensitivity + weight * s
@@ -157,6 +187,21 @@ def moments(
             cross_moment = cross_moment * rotation
         cross_moment = xp.where(xp.isfinite(sensitivity), cross_moment + 0j, 0j)
     return Moments(second_moment, cross_moment, sensitivity)
+
+
+def _turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, float, float]]:
+    """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R.
+
+    The derivative by λ is the one by λ e^(iφ) times e^(iφ).
+    """
+    for part in autocorrelation.parts:
+        if part.weight == 0:
+            continue
+        if part.frequency == 0 or part.rho == 0:
+            yield part.weight, part.rho, 0.0
+        else:
+            yield part.weight / 2, part.rho, part.frequency
+            yield part.weight / 2, part.rho, -part.frequency
 
 
 def _polar(log_eigenvalues: Array) -> tuple[Array, Array | None]:

@@ -6,12 +6,13 @@ A block is a set of m eigenvalues; ``z = (h, s)`` with ``h[t+1] = λ h[t] + x[t+
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation, Decay
 from memcurse_cli.theory.moments import Readout, bilinear
 
 Complexes = NDArray[np.complex128]
@@ -59,8 +60,8 @@ def stationary_pairs(
         log_beta = log_beta.conj()
     shape = np.broadcast_shapes(log_alpha.shape, log_beta.shape)
     tables = PairMoments(*(np.zeros(shape, np.complex128) for _ in range(4)))
-    for weight, rho in autocorrelation:
-        pair = bilinear(log_alpha, log_beta, rho)
+    for weight, rho, frequency in autocorrelation.parts:
+        pair = bilinear(log_alpha, log_beta, rho, frequency)
         for table, part in zip(
             tables,
             (pair.mixed_derivative, pair.derivative_alpha, pair.derivative_beta, pair.value),
@@ -72,7 +73,7 @@ def stationary_pairs(
 
 def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int) -> int:
     """About how many lags `finite_pairs` sums: at most T, fewer where every response dies out."""
-    longest = max(rho for weight, rho in autocorrelation if weight > 0)
+    longest = max(part.rho for part in autocorrelation.parts if part.weight > 0)
     slowest = float(np.max(log_eigenvalues.real, initial=-np.inf))
     slowest = max(slowest, np.log(longest) if longest > 0 else -np.inf)
     if slowest >= 0:
@@ -97,7 +98,8 @@ def finite_pairs(
 
         Σ_k z_i(k) z_j(k) [ (1-ρ²)(T-1-k) + 1 ] / T
 
-    with z(k) the responses to an innovation, through the input's AR(1) filter.
+    with z(k) the responses to an innovation, through the input's AR(1) filter; a damped cosine has
+    two such filters.
 
     Args:
         log_eigenvalues: (..., m) log λ.
@@ -117,15 +119,17 @@ def finite_pairs(
     products = np.zeros((*batch, 4 * size, 4 * width))
     eigenvalue = np.exp(log_eigenvalues)
     chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
-    for weight, rho in autocorrelation:
+    for part, of in _innovations(autocorrelation):
+        weight, rho = part.weight, part.rho
         state = np.zeros_like(eigenvalue)
         derivative = np.zeros_like(eigenvalue)
         for start in range(0, horizon, chunk):
             lags = np.arange(start, min(start + chunk, horizon))
             response = np.empty((lags.size, *batch, 4 * size))
-            for place, lag in enumerate(lags.tolist()):
+            echo = part.quadratures(lags.astype(np.float64))[of]
+            for place in range(lags.size):
                 derivative = eigenvalue * derivative + state
-                state = eigenvalue * state + rho**lag
+                state = eigenvalue * state + echo[place]
                 response[place] = np.concatenate(
                     [derivative.real, state.real, derivative.imag, state.imag], axis=-1
                 )
@@ -145,6 +149,13 @@ def finite_pairs(
         _split((both - turned) + 1j * (mixed + across), size, width),
         _split((both + turned) + 1j * (across - mixed), size, width),
     )
+
+
+def _innovations(autocorrelation: Autocorrelation) -> Iterator[tuple[Decay, int]]:
+    """Every part, and which of its quadratures: one for each process of innovations."""
+    for part in autocorrelation.parts:
+        for of in range(len(part.quadratures(np.zeros(1)))):
+            yield part, of
 
 
 def _split(table: Complexes, size: int, width: int) -> PairMoments:

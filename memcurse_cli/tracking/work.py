@@ -24,7 +24,7 @@ class Reading:
     """How every checkpoint of a run is read: the options of `inspect` that its figures hang on.
 
     Attributes:
-        autocorrelation: (weight, ρ) pairs of the input.
+        autocorrelation: (weight, ρ) or (weight, ρ, ω) of each part of the input's.
         horizon: T in steps, or None.
         readout: ``last``, ``every`` or None.
         learning_rate: the rate that step effects are taken at.
@@ -36,7 +36,7 @@ class Reading:
         device: for eigendecompositions.
     """
 
-    autocorrelation: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
+    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...] = ((1.0, 0.0),)
     horizon: int | None = None
     readout: str | None = None
     learning_rate: float = 1e-3
@@ -101,11 +101,10 @@ def read_checkpoint(path: str, reading: Reading) -> Outcome:
     """Report on one checkpoint. It never raises, since an error must not end the others' work."""
     from memcurse_cli.theory.autocorrelation import Autocorrelation
 
-    weights, rhos = zip(*reading.autocorrelation, strict=True)
     try:
         report = inspect(
             path,
-            autocorrelation=Autocorrelation(weights, rhos),
+            autocorrelation=Autocorrelation.from_components(reading.autocorrelation),
             horizon=reading.horizon,
             readout=reading.readout,
             learning_rate=reading.learning_rate,

@@ -16,13 +16,16 @@ SCALARS = {float: FLOATS, int: COUNTS, bool: st.booleans(), str: NAMES}
 
 
 def instances(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a type: a dataclass of the schema, a scalar, an optional, a tuple, a literal."""
+    """Values of a type: a dataclass of the schema, a scalar, a union, a tuple, a literal."""
     arguments = typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return st.builds(kind, **{name: instances(hint) for name, hint in hints.items()})
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return st.none() | instances(arguments[0])
+        return st.one_of(
+            st.none() if argument is types.NoneType else instances(argument)
+            for argument in arguments
+        )
     if typing.get_origin(kind) is Literal:
         return st.sampled_from(arguments)
     if typing.get_origin(kind) is tuple:

@@ -50,7 +50,7 @@ def test_refuses_lists_that_do_not_pair_up() -> None:
         Autocorrelation((), ())
 
 
-@pytest.mark.parametrize("text", ["", "0.5", "1:0,", "a:b", "1:0:1", "1;0"])
+@pytest.mark.parametrize("text", ["", "0.5", "1:0,", "a:b", "1:0:1:1", "1;0"])
 def test_refuses_text_that_is_not_pairs(text: str) -> None:
     with pytest.raises(UsageError, match="write WEIGHT:RHO pairs"):
         Autocorrelation.parse(text)

@@ -52,6 +52,7 @@ MIXTURES = {
     "half": Autocorrelation.from_rho(0.5),
     "constant": Autocorrelation.from_rho(1.0),
     "text": Autocorrelation((0.332, 0.044), (0.0, 0.997)),
+    "cosine": Autocorrelation((0.3, 0.7), (0.0, 0.97), (0.0, 0.4)),
 }
 
 

@@ -1,0 +1,328 @@
+"""Inputs with R(Δ) = ρ^|Δ| cos(ωΔ): against long sums, mpmath, SciPy, autodiff and simulation."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.signal
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory import dense_horizon
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.dense import dense_sensitivity
+from memcurse_cli.theory.dense_hessian import dense_hessian
+from memcurse_cli.theory.dense_stationary import remembered_lags, sensitivity_by_lags
+from memcurse_cli.theory.eigenbasis import Eigenbasis
+from memcurse_cli.theory.gate_laws import Mix
+from memcurse_cli.theory.gated_moments import Preactivation, gated_moments
+from memcurse_cli.theory.horizon import last_moments
+from memcurse_cli.theory.moments import Readout, bilinear, moments
+from memcurse_cli.theory.pair_moments import finite_pairs, stationary_pairs
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+
+MIXED = Autocorrelation((0.7, 0.3, 0.2), (0.9, 0.0, 0.6), (0.4, 0.0, 0.0))
+SWUNG = Autocorrelation((0.7, 0.5), (0.8, 0.95), (2.1, math.pi))
+INPUTS = [MIXED, SWUNG]
+
+LOGS = np.log(np.array([0.8 * np.exp(0.5j), -0.7 + 0j, 0.6, 0.9 * np.exp(-2.1j)]))
+
+weights = st.floats(0.01, 10)
+rhos = st.floats(0, 0.999)
+frequencies = st.floats(0, math.pi)
+eigenvalues = st.builds(
+    lambda decay, angle: complex(-decay, angle), st.floats(1e-3, 3), st.floats(-math.pi, math.pi)
+)
+
+
+def covariance(source: Autocorrelation, steps: int) -> Floats:
+    """(T, T) R(t - t'), from SciPy."""
+    return np.asarray(scipy.linalg.toeplitz(source.at(np.arange(steps, dtype=np.float64))))
+
+
+def summed(eigenvalue: complex, source: Autocorrelation, steps: int) -> Floats:
+    """E|h|², E[s h̄] and E|s|² after T steps, by their definition."""
+    n = np.arange(steps)
+    h = eigenvalue**n
+    s = np.concatenate([[0], n[1:] * eigenvalue ** (n[1:] - 1)])
+    seen = covariance(source, steps)
+    return np.array([h @ seen @ h.conj(), s @ seen @ h.conj(), s @ seen @ s.conj()])
+
+
+@pytest.mark.parametrize("source", INPUTS)
+@pytest.mark.parametrize("readout", ["last", "every"])
+def test_moments_are_the_sums_over_the_sequence(source: Autocorrelation, readout: Readout) -> None:
+    endless, finite = moments(LOGS, source), moments(LOGS, source, 30, readout)
+    for index, eigenvalue in enumerate(np.exp(LOGS).tolist()):
+        limit = [moment[index] for moment in endless]
+        np.testing.assert_allclose(limit, summed(eigenvalue, source, 500), rtol=1e-12, atol=1e-13)
+        steps = range(1, 31) if readout == "every" else [30]
+        expected = np.mean([summed(eigenvalue, source, step) for step in steps], axis=0)
+        found = [moment[index] for moment in finite]
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("decay", [1e-2, 1e-6, 1e-10])
+@pytest.mark.parametrize("damping", [1e-1, 1e-6, 1e-12, 0.0])
+@pytest.mark.parametrize("detuning", [0.0, 1e-9, 1e-3, 1.0])
+def test_nothing_cancels_near_the_circle(decay: float, damping: float, detuning: float) -> None:
+    """With mpmath, on and off resonance: the closed form at a complex ρ loses its digits there."""
+    angle, rho = 1.25, 1 - damping
+    frequency = angle + detuning
+    found = moments(
+        np.array([complex(-decay, angle)]), Autocorrelation((1.0,), (rho,), (frequency,))
+    )
+    with mpmath.workdps(80):
+        rate = mpmath.mpf(0)
+        cosine = mpmath.mpf(0)
+        pole = mpmath.mpf(rho) * mpmath.expjpi(mpmath.mpf(frequency) / mpmath.pi)
+        log = mpmath.mpc(-decay, angle)
+
+        def f(alpha: mpmath.mpc, beta: mpmath.mpc, of: mpmath.mpc) -> mpmath.mpc:
+            return (1 - of**2 * alpha * beta) / (
+                (1 - alpha * beta) * (1 - of * alpha) * (1 - of * beta)
+            )
+
+        alpha, beta = mpmath.exp(log), mpmath.exp(mpmath.conj(log))
+        cosine = mpmath.re((f(alpha, beta, pole) + f(alpha, beta, mpmath.conj(pole))) / 2)
+        for of in (pole, mpmath.conj(pole)):
+            s, u = alpha * beta, 1 - alpha * beta
+            p, q, square = 1 - of * alpha, 1 - of * beta, of**2
+            top = (1 - square) * (u * (1 - square * s**2) + 2 * s * p * q) + square * u**3
+            rate += mpmath.re(top / (u**3 * p**2 * q**2)) / 2
+        assert float(abs(found.second_moment[0] / cosine - 1)) < 1e-13
+        assert float(abs(found.sensitivity[0] / rate - 1)) < 1e-13
+
+
+@given(eigenvalues, rhos, weights)
+def test_no_frequency_is_a_plain_decay(log: complex, rho: float, weight: float) -> None:
+    logs = np.array([log])
+    plain = moments(logs, Autocorrelation((weight,), (rho,)))
+    turned = moments(logs, Autocorrelation((weight,), (rho,), (1e-12,)))
+    for one, other in zip(plain, turned, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-6)
+    assert plain == moments(logs, Autocorrelation((weight,), (rho,), (0.0,)))
+
+
+@given(eigenvalues, rhos, frequencies)
+def test_moments_are_those_of_a_covariance(log: complex, rho: float, frequency: float) -> None:
+    """Positive, with |E s h̄|² <= E|s|² E|h|², the same at λ̄, and what a long horizon tends to."""
+    source = Autocorrelation((1.0,), (rho,), (frequency,))
+    logs = np.array([log, log.conjugate()])
+    found = moments(logs, source)
+    assert np.all(found.second_moment > 0)
+    assert np.all(found.sensitivity > 0)
+    bound = found.second_moment * found.sensitivity * (1 + 1e-12)
+    assert np.all(np.abs(found.cross_moment) ** 2 <= bound)
+    np.testing.assert_allclose(found.second_moment[1], found.second_moment[0], rtol=1e-12)
+    np.testing.assert_allclose(found.sensitivity[1], found.sensitivity[0], rtol=1e-12)
+    finite = moments(logs, source, 2**20)
+    for one, other in zip(found, finite, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9 * np.abs(one).max())
+
+
+@given(eigenvalues, eigenvalues, rhos, frequencies)
+def test_pairs_are_symmetric_and_even(
+    first: complex, second: complex, rho: float, frequency: float
+) -> None:
+    a, b = np.array(first), np.array(second)
+    one, other = bilinear(a, b, rho, frequency), bilinear(b, a, rho, frequency)
+    np.testing.assert_allclose(one.value, other.value, rtol=1e-12)
+    np.testing.assert_allclose(one.derivative_alpha, other.derivative_beta, rtol=1e-12)
+    back = bilinear(a, b, rho, -frequency)
+    np.testing.assert_allclose(one.mixed_derivative, back.mixed_derivative, rtol=1e-12)
+
+
+@pytest.mark.parametrize("source", INPUTS)
+def test_autodiff_of_the_second_moment_is_the_cross_moment(source: Autocorrelation) -> None:
+    """d E|h|²/d a = 2 Re E[s h̄] for λ = a + ib, and for b 2 Re(i E[s h̄])."""
+    with jax.enable_x64(True):
+
+        def held(point: jax.Array) -> jax.Array:
+            log = jnp.log(point[:1] + 1j * point[1:])
+            return moments(log, source).second_moment[0]
+
+        for log in LOGS:
+            eigenvalue = np.exp(log)
+            gradient = jax.grad(held)(jnp.array([eigenvalue.real, eigenvalue.imag]))
+            cross = moments(np.array([log]), source).cross_moment[0]
+            expected = [2 * cross.real, 2 * (1j * cross).real]
+            np.testing.assert_allclose(gradient, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("source", INPUTS)
+@pytest.mark.parametrize("conjugate", [False, True])
+def test_pairs_by_closed_form_and_by_responses_agree(
+    source: Autocorrelation, conjugate: bool
+) -> None:
+    endless = stationary_pairs(LOGS, source, conjugate=conjugate)
+    finite = finite_pairs(LOGS, source, 800, "last")[conjugate]
+    for one, other in zip(endless, finite, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
+
+
+def test_a_simulated_sinusoid_in_noise() -> None:
+    """SciPy's filters on AR(1) noise whose phase turns: E h² of four sequences of 200 000 steps."""
+    rho, frequency, eigenvalue = 0.95, 0.4, 0.9 * np.exp(0.35j)
+    random = np.random.default_rng(5)
+    noise = random.standard_normal((4, 200_000)) + 1j * random.standard_normal((4, 200_000))
+    turning = scipy.signal.lfilter(
+        [math.sqrt(1 - rho**2)], [1, -rho * np.exp(1j * frequency)], noise, axis=1
+    )
+    h = scipy.signal.lfilter([1.0], [1, -eigenvalue], turning.real, axis=1)
+    delayed = np.concatenate([np.zeros((4, 1)), h[:, :-1]], axis=1)
+    s = scipy.signal.lfilter([1.0], [1, -eigenvalue], delayed, axis=1)
+    source = Autocorrelation((1.0,), (rho,), (frequency,))
+    exact = moments(np.log(np.array([eigenvalue])), source)
+    assert np.mean(np.abs(h[:, 1000:]) ** 2) == pytest.approx(exact.second_moment[0], rel=0.03)
+    assert np.mean(np.abs(s[:, 1000:]) ** 2) == pytest.approx(exact.sensitivity[0], rel=0.05)
+
+
+def dense() -> tuple[Floats, Eigenbasis, Floats, Floats]:
+    random = np.random.default_rng(1)
+    matrix = random.standard_normal((5, 5))
+    matrix *= 0.7 / np.max(np.abs(np.linalg.eigvals(matrix)))
+    values, vectors = np.linalg.eig(matrix)
+    basis = Eigenbasis(np.log(values.astype(complex)), vectors.astype(complex))
+    return matrix, basis, random.standard_normal((5, 2)), random.standard_normal((3, 5))
+
+
+def dense_sum(
+    matrix: Floats, readin: Floats, readout: Floats, source: Autocorrelation, steps: int
+) -> Floats:
+    """(n², n²) E[J Jᵀ] of y[T] from every impulse response."""
+    powers = [np.linalg.matrix_power(matrix, k) for k in range(steps)]
+    size = len(matrix)
+    jacobian = np.zeros((size, size, steps, len(readout), readin.shape[1]))
+    for lag in range(1, steps):
+        for m in range(lag):
+            jacobian[:, :, lag] += np.einsum(
+                "oi,jb->ijob", readout @ powers[m], powers[lag - 1 - m] @ readin
+            )
+    seen = np.einsum("ac,klcob->klaob", covariance(source, steps), jacobian)
+    whole = np.tensordot(jacobian, seen, axes=([2, 3, 4], [2, 3, 4]))
+    return np.asarray(whole.reshape(size**2, size**2))
+
+
+@pytest.mark.parametrize("source", INPUTS)
+def test_dense_sensitivities_are_the_sums(source: Autocorrelation) -> None:
+    matrix, basis, readin, _ = dense()
+    expected = np.diag(dense_sum(matrix, readin, np.eye(5), source, 80)).reshape(5, 5)
+    by_modes = dense_sensitivity(matrix, basis, readin, source)
+    by_lags = sensitivity_by_lags(matrix, readin, source, remembered_lags(matrix))
+    for found in (by_modes, by_lags):
+        assert found.per_entry is not None
+        np.testing.assert_allclose(found.per_entry, expected, rtol=1e-9)
+    steps = [np.diag(dense_sum(matrix, readin, np.eye(5), source, t)) for t in range(1, 13)]
+    last = dense_sensitivity(matrix, basis, readin, source, 12)
+    every = dense_sensitivity(matrix, basis, readin, source, 12, "every")
+    assert last.per_entry is not None
+    assert every.per_entry is not None
+    np.testing.assert_allclose(last.per_entry.ravel(), steps[-1], rtol=1e-12)
+    np.testing.assert_allclose(every.per_entry.ravel(), np.mean(steps, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("source", INPUTS)
+def test_the_total_in_the_eigenbasis_is_that_of_the_entries(
+    source: Autocorrelation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix, basis, readin, _ = dense()
+    expected = dense_sensitivity(matrix, basis, readin, source, 12, "every").total
+    monkeypatch.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+    found = dense_sensitivity(matrix, basis, readin, source, 12, "every")
+    assert found.per_entry is None
+    assert found.total == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("source", INPUTS)
+@pytest.mark.parametrize("steps", [None, 12])
+def test_the_dense_hessian_is_the_sum(source: Autocorrelation, steps: int | None) -> None:
+    matrix, basis, readin, readout = dense()
+    expected = dense_sum(matrix, readin, readout, source, steps or 80)
+    found = dense_hessian(
+        matrix, basis, readin, readout, autocorrelation=source, horizon=steps, read_at="last"
+    )
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found.to_matrix(), expected, rtol=0, atol=1e-10 * scale)
+    np.testing.assert_allclose(found.diagonal.ravel(), np.diag(expected), rtol=1e-9)
+
+
+@pytest.mark.parametrize("source", INPUTS)
+def test_a_gate_that_does_not_move_is_a_constant_eigenvalue(source: Autocorrelation) -> None:
+    bias = np.array([-1.0, 0.5, 4.0])
+    found = gated_moments(Mix(), Preactivation(bias, np.zeros(3)), source)
+    still = gated_moments(Mix(), Preactivation(bias, np.full(3, 1e-6)), source)
+    np.testing.assert_allclose(found.second_moment, still.second_moment, rtol=1e-9)
+    opened = 1 / (1 + np.exp(-bias))
+    plain = moments(np.log(opened), source).second_moment * (1 - opened) ** 2
+    np.testing.assert_allclose(found.second_moment, plain, rtol=1e-12)
+
+
+def test_a_moving_gate_is_what_it_does_in_a_simulation() -> None:
+    rho, frequency, bias, spread = 0.95, 0.6, 1.5, 0.8
+    random = np.random.default_rng(3)
+    sequences, steps = 400, 3000
+    noise = random.standard_normal((steps, 2, sequences)) * math.sqrt(1 - rho**2)
+    drive = random.standard_normal((2, sequences))
+    turn = rho * np.array(
+        [[math.cos(frequency), -math.sin(frequency)], [math.sin(frequency), math.cos(frequency)]]
+    )
+    h, total = np.zeros(sequences), []
+    for step in range(steps):
+        drive = turn @ drive + noise[step]
+        opened = 1 / (1 + np.exp(-bias - spread * random.standard_normal(sequences)))
+        h = opened * h + (1 - opened) * drive[0]
+        if step >= 200:
+            total.append(np.mean(h**2))
+    source = Autocorrelation((1.0,), (rho,), (frequency,))
+    gate = Preactivation(np.array([bias]), np.array([spread]))
+    exact = gated_moments(Mix(), gate, source).second_moment[0]
+    assert np.mean(total) == pytest.approx(exact, rel=0.01)
+
+
+def test_quadratures_keep_their_digits_at_long_lags() -> None:
+    """1e6 steps of 3 rad: the product alone would be off by 1e-10."""
+    found = Autocorrelation((1.0,), (1.0,), (3.0001,)).at(np.array([1_000_003.0]))
+    with mpmath.workdps(40):
+        exact = float(mpmath.cos(mpmath.mpf(3.0001) * 1_000_003))
+    assert found[0] == pytest.approx(exact, abs=1e-14)
+
+
+def test_reads_and_gives_back_a_frequency() -> None:
+    found = Autocorrelation.parse("0.3:0,0.7:0.99:0.2")
+    assert found == Autocorrelation((0.3, 0.7), (0.0, 0.99), (0.0, 0.2))
+    assert list(found) == [(0.3, 0.0), (0.7, 0.99, 0.2)]
+    assert Autocorrelation.from_components(found) == found
+    np.testing.assert_allclose(
+        found.at(np.array([0.0, 7.0])), [1, 0.7 * 0.99**7 * math.cos(1.4)], rtol=1e-14
+    )
+
+
+@pytest.mark.parametrize("frequency", [-0.1, 3.15, math.nan, math.inf])
+def test_refuses_a_frequency_outside_its_domain(frequency: float) -> None:
+    with pytest.raises(UsageError, match="frequency"):
+        Autocorrelation((1.0,), (0.5,), (frequency,))
+    with pytest.raises(UsageError, match="2 frequencies for 1"):
+        Autocorrelation((1.0,), (0.5,), (0.1, 0.2))
+
+
+def test_the_horizon_of_a_turned_decay_is_its_own() -> None:
+    """The frame that turns by ω is exact for |λ| > 1 too."""
+    source = Autocorrelation((1.0,), (0.9,), (0.7,))
+    eigenvalue = 1.05 * np.exp(0.6j)
+    found = moments(np.log(np.array([eigenvalue])), source, 25)
+    expected = summed(eigenvalue, source, 25)
+    np.testing.assert_allclose([moment[0] for moment in found], expected, rtol=1e-12)
+    log_modulus, angle = np.array([math.log(1.05)]), np.array([0.6 + 0.7])
+    alone = last_moments(log_modulus, angle, 0.9, 25)[0]
+    assert alone[0] < 2 * found.second_moment[0]
