@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from memcurse_cli.recurrences.family import Match
-from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState, NoDrive
 from memcurse_cli.recurrences.reading import log_sigmoid, sigmoid
 from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS, GateBias
@@ -22,7 +22,7 @@ def coupled_recurrence(
     hidden_feedback: bool = False,
     hidden: HiddenSpectra | None = None,
     assumptions: tuple[str, ...] = (),
-    inputs: GateInput | None = None,
+    inputs: GateInput | NoDrive | None = None,
     state: HiddenState | None = None,
 ) -> Recurrence:
     """``h[t+1] = λ h[t] + (1-λ) u`` with λ = σ(b), or 1 - σ(b), and γ = 1 - λ.
@@ -38,7 +38,7 @@ def coupled_recurrence(
         hidden_feedback: a gate or the candidate sees the state through a dense matrix.
         hidden: the spectra of the hidden weights, where they were asked for.
         assumptions: what was assumed, one sentence each.
-        inputs: what the gate sees, where that was asked for.
+        inputs: what the gate sees, or why that is not known, where that was asked for.
         state: how large the state is that it sees, likewise.
     """
     sign = 1.0 if keeps else -1.0
@@ -63,7 +63,7 @@ def coupled_recurrence(
                 state=state,
                 motions={group.name: ("update", 1.0) for group in groups},
             )
-            if inputs is not None
-            else None
+            if isinstance(inputs, GateInput)
+            else inputs
         ),
     )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.reading import group_by_module, read_real
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.gate_drive import GateInput, NoDrive, RowNorms, squared_rows
+from memcurse_cli.recurrences.reading import group_by_module, read_finite, read_real
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
 
 ROLES = ("bias", "weight_c", "weight", "weight_proj", "scale_x", "layer_norm.weight")
@@ -18,6 +21,14 @@ _LISTED = re.compile(r"(?:.*[./,])?rnn_lst[./,]\d+")
 
 _NOMINAL = "weight_c multiplies the cell's state in the gates, which stands at zero"
 _NORMALISED = "what the layer normalisation puts out at zero input is taken as zero"
+
+_OWN_STATE = NoDrive(
+    "weight_c lets its gate see its own unit's state, which stays from step to step, where the"
+    " theory has gates drawn anew"
+)
+_ATTENDED = NoDrive("its gate sees an attention over the sequence, not a projection of the input")
+_BEHIND_A_NORM = NoDrive("its gate sees a layer normalisation that has a mean of its own")
+_UNFIT = NoDrive("its weight is not three or four matrices of the size of its bias")
 
 
 class SRU:
@@ -63,7 +74,25 @@ class SRU:
             bias=GateBias(forget, (("bias", tensor, forget, store.tensors[tensor].dtype),)),
             keeps=True,
             assumptions=tuple(sentences),
+            inputs=_gate(store, match.tensors, forget) if options.gates else None,
         )
+
+
+def _gate(store: TensorStore, names: Mapping[str, str], bias: Floats) -> GateInput | NoDrive:
+    """``z = W_f x + b_f``, with W_f the second of the matrices that ``weight`` holds by unit."""
+    if "weight" not in names:
+        return _ATTENDED
+    if "layer_norm.weight" in names:
+        return _BEHIND_A_NORM
+    if "weight_c" in names and np.any(read_finite(store, names["weight_c"])[: bias.size]):
+        return _OWN_STATE
+    weight = read_finite(store, names["weight"])
+    if weight.ndim != 2 or weight.shape[1] not in (3 * bias.size, 4 * bias.size):
+        return _UNFIT
+    forget = weight.reshape(len(weight), bias.size, -1)[:, :, 1]
+    if "weight_proj" in names:
+        forget = read_finite(store, names["weight_proj"]) @ forget
+    return GateInput(bias, RowNorms(squared_rows(forget.T), np.zeros(bias.size)))
 
 
 def _is_layer(module: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:

@@ -7,7 +7,9 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.simulated_gates import check_bands, drive_of, gates_of
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.sru import SRU
 
 N, INPUTS = 3, 4
@@ -93,3 +95,33 @@ def test_sru_plus_plus_changes_the_projection_only() -> None:
     recurrence = read_layer(plus, SRU())
     assert_allclose(np.exp(recurrence.log_eigenvalues), 1 / (1 + np.exp(-arrays["bias"][:N])))
     assert "layer normalisation" in recurrence.assumptions[1]
+
+
+@pytest.mark.parametrize("projected", [False, True])
+def test_the_bands_of_gates_that_see_the_input_alone(projected: bool) -> None:
+    """The library's first version, `v1`, whose weight_c is zero."""
+    arrays = layer() | {"weight_c": np.zeros(2 * N)}
+    if projected:
+        arrays["weight_proj"] = np.random.default_rng(3).normal(size=(6, INPUTS)) / 2
+    arrays = {f"rnn_lst.0.{name}": array for name, array in arrays.items()}
+    drive_of(MemoryStore(arrays), SRU())
+    x = np.random.default_rng(2).standard_normal((20_000, 6 if projected else INPUTS))
+    x = x @ arrays["rnn_lst.0.weight_proj"] if projected else x
+    z = (x @ arrays["rnn_lst.0.weight"]).reshape(len(x), N, -1)[:, :, 1]
+    check_bands(gates_of(arrays), 1 / (1 + np.exp(-z - arrays["rnn_lst.0.bias"][:N])), 0.02)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, "its own unit's state"),
+        ({"layer_norm.weight": np.ones(INPUTS)}, "layer normalisation"),
+        ({"weight": np.ones((INPUTS, 5 * N))}, "three or four"),
+        ({"weight": None}, "attention"),
+    ],
+)
+def test_gates_that_see_more_have_a_reason(change: dict[str, np.ndarray], reason: str) -> None:
+    arrays = layer() | {"weight_c": np.ones(2 * N) if not change else np.zeros(2 * N)} | change
+    gates = gates_of({f"rnn_lst.0.{n}": a for n, a in arrays.items() if a is not None})
+    assert gates.spread is None
+    assert reason in (gates.reason or "")
