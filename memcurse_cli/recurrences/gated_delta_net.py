@@ -10,12 +10,12 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed, setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, NoDrive
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, split_name
-from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Integers, Recurrence
 from memcurse_cli.recurrences.vectors import (
     element_count,
     exponential_decay,
@@ -28,10 +28,15 @@ _DECAY = ("A_log", "dt_bias")
 # The write strength β and its rows per head: flash-linear-attention and OLMo-Hybrid; Qwen3.5;
 # Qwen3-Next, beside the step. Gated DeltaProduct has several β per head.
 _IN_PROJ_B = "in_proj_b.weight"
-_STRENGTH = {"b_proj.weight": 1, _IN_PROJ_B: 1, "in_proj_ba.weight": 2}
+_MIXED_ROLE = "in_proj_ba.weight"
+_STRENGTH = {"b_proj.weight": 1, _IN_PROJ_B: 1, _MIXED_ROLE: 2}
 _SHAPES = ("k_proj.weight", "v_proj.weight", "conv1d.weight", "norm.weight", "a_proj.weight")
 
 LARGEST_KEY_WIDTH = 10**6
+_MIXED = NoDrive(
+    "in_proj_ba orders step and strength by key heads, whose number is in the configuration alone"
+    " (linear_num_key_heads)"
+)
 _KEY_WIDTH = "keys are taken to be as wide as values, since the number of key heads is not stored"
 
 
@@ -114,21 +119,46 @@ class GatedDeltaNet:
 
 def _drive(
     store: TensorStore, names: Mapping[str, str], bias: Floats, rate: Floats, *, negative: bool
-) -> GateDrive | None:
-    """The projections of the step and of β; one that mixes them by key heads is not taken apart."""
+) -> GateDrive | NoDrive | None:
+    """The projections of the step and of β, apart or mixed by key heads."""
+
+    def drive(gate: GateInput, write: GateInput) -> GateDrive:
+        return GateDrive(
+            law=StepSize(rate, writes=False),
+            gate=gate,
+            write=Write(parameter="strength", factor=2.0 if negative else 1.0),
+            write_gate=write,
+            motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", 1.0)},
+        )
+
+    if _MIXED_ROLE in names:
+        rows = _mixed_rows(store, bias.size)
+        if rows is None:
+            return _MIXED
+        write, gate = (
+            projected_gate(store, of, names[_MIXED_ROLE], rows=part)
+            for of, part in zip((np.zeros_like(bias), bias), rows, strict=True)
+        )
+        return None if gate is None or write is None else drive(gate, write)
     for step, strength in (("a_proj.weight", "b_proj.weight"), ("in_proj_a.weight", _IN_PROJ_B)):
         tensor = beside(store, names["A_log"], step)
         gate = projected_gate(store, bias, tensor)
         write = projected_gate(store, np.zeros_like(bias), names.get(strength))
         if gate is not None and write is not None:
-            return GateDrive(
-                law=StepSize(rate, writes=False),
-                gate=gate,
-                write=Write(parameter="strength", factor=2.0 if negative else 1.0),
-                write_gate=write,
-                motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", 1.0)},
-            )
+            return drive(gate, write)
     return None
+
+
+def _mixed_rows(store: TensorStore, heads: int) -> tuple[Integers, Integers] | None:
+    """Which rows of in_proj_ba are β and which the step: for every key head, those of its values.
+
+    None where the number of key heads is not known.
+    """
+    keys = setting(store.config, "linear_num_key_heads")
+    if not isinstance(keys, int) or isinstance(keys, bool) or keys < 1 or heads % keys:
+        return None
+    rows = np.arange(2 * heads, dtype=np.intp).reshape(keys, 2, heads // keys)
+    return rows[:, 0].ravel(), rows[:, 1].ravel()
 
 
 def _multiplicity(

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.recurrences.gate_drive import GateInput, RowNorms, squared_rows
 from memcurse_cli.recurrences.reading import read_finite
+from memcurse_cli.recurrences.recurrence import Integers
 
 Floats = NDArray[np.float64]
 
@@ -17,7 +18,7 @@ def projected_gate(
     bias: Floats,
     tensor: str | None,
     *,
-    rows: slice | None = None,
+    rows: slice | Integers | None = None,
     factor: float = 1.0,
 ) -> GateInput | None:
     """``z = W x + b`` with W, or some of its rows, in one tensor; None where it is not there.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.cached_state import decay_of_the_state
 from recurrences.derivatives import check_derivatives, match_of, read_configured, read_layer
+from recurrences.simulated_gates import check_bands, drive_of, gates_of
+from safetensors.torch import save_file
 from transformers import OlmoHybridConfig, Qwen3_5TextConfig, Qwen3NextConfig
 from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
+from memcurse_cli import inspect
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
 from memcurse_cli.recurrences.kda import KDA
 from memcurse_cli.recurrences.mamba2 import Mamba2
@@ -126,3 +132,36 @@ def test_the_range_that_the_delta_rule_is_said_to_reach(negative: bool) -> None:
 )
 def test_other_rules_are_not_it(change: dict[str, np.ndarray]) -> None:
     assert match_of(SEPARATE | change, GatedDeltaNet()) == []
+
+
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+def test_step_and_strength_are_ordered_by_key_heads(key_heads: int, tmp_path: Path) -> None:
+    config = Qwen3NextConfig(**SHAPE, linear_num_key_heads=key_heads)
+    torch.manual_seed(4)
+    layer = Qwen3NextGatedDeltaNet(config, layer_idx=0).double()
+    x = torch.randn(1, 10_000, WIDTH, dtype=torch.float64)
+    with torch.no_grad():
+        layer.A_log.copy_(torch.from_numpy(RATE))
+        layer.dt_bias.copy_(torch.from_numpy(BIAS + 2))
+        layer.in_proj_ba.weight.normal_()
+        layer.in_proj_ba.weight *= torch.linspace(0.1, 0.6, 2 * HEADS)[:, None]
+        *_, b, a = layer.fix_query_key_value_ordering(layer.in_proj_qkvz(x), layer.in_proj_ba(x))
+        decay = layer.A_log.exp() * torch.nn.functional.softplus(a + layer.dt_bias)
+    arrays = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
+    store = MemoryStore(arrays)
+    store.config = {"linear_num_key_heads": key_heads}
+    drive = drive_of(store, GatedDeltaNet())
+    assert drive.write_gate is not None
+    assert_allclose(np.sqrt(drive.gate.variance(1.0, 0.0)), a[0].std(0), rtol=0.05)
+    assert_allclose(np.sqrt(drive.write_gate.variance(1.0, 0.0)), b[0].std(0), rtol=0.05)
+    save_file(
+        {f"linear_attn.{n}": t for n, t in layer.state_dict().items()},
+        tmp_path / "model.safetensors",
+    )
+    (tmp_path / "config.json").write_text(config.to_json_string())
+    (found,) = inspect(tmp_path, gates=True).layers
+    assert found.gates is not None
+    check_bands(found.gates, np.exp(-decay[0].numpy()), 0.02)
+    without = gates_of(arrays)
+    assert without.spread is None
+    assert "linear_num_key_heads" in (without.reason or "")
