@@ -55,6 +55,7 @@ from memcurse_cli.recurrences.s4d import S4D
 from memcurse_cli.recurrences.s5 import S5
 from memcurse_cli.recurrences.slstm import SLSTM
 from memcurse_cli.recurrences.sru import SRU
+from memcurse_cli.recurrences.striped_hyena import StripedHyena
 from memcurse_cli.recurrences.tf_cells import TensorFlowGRU, TensorFlowRNN
 from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
 from memcurse_cli.recurrences.unicornn import UnICORNN
@@ -119,6 +120,7 @@ FAMILIES: tuple[Family, ...] = (
     S4DPLR(),
     S4D(),
     S5(),
+    StripedHyena(),
     Mamba(),
     Mamba2(),
     Mamba3(),
