@@ -19,6 +19,11 @@ from memcurse_cli.recurrences.registry import FAMILIES
 SHOWN_NAMES = 5
 SHOWN_LAYERS = 10
 COMPARED_NAMES = 200
+ALIKE = 0.6
+"""The similarity from which difflib calls a match a close one."""
+
+# What every kind of layer has says nothing of recurrence.
+_COMMON = frozenset({"weight", "bias", "kernel", "scale"})
 
 
 def detect(
@@ -164,7 +169,7 @@ def nothing_found(
 
 
 def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
-    """The names whose last part is most like one of the roles, the most alike first.
+    """The names whose last part is much like one of the roles, the most alike first.
 
     Only the first name of each last part counts. Letter triples choose whom difflib compares, so
     that 10⁵ names take a fraction of a second.
@@ -173,7 +178,9 @@ def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
     triples = set().union(*map(_triples, roles)) if roles else set()
     first: dict[str, str] = {}
     for name in names:
-        first.setdefault(re.sub(r"\d+", "0", split_name(name)[1])[:80], name)
+        last = re.sub(r"\d+", "0", split_name(name)[1])[:80]
+        if last not in _COMMON:
+            first.setdefault(last, name)
     candidates = heapq.nlargest(
         COMPARED_NAMES, first, key=lambda last: len(_triples(last) & triples)
     )
@@ -181,7 +188,9 @@ def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
     def likeness(last: str) -> float:
         return max((SequenceMatcher(None, last, role).ratio() for role in roles), default=0.0)
 
-    return [first[last] for last in heapq.nlargest(SHOWN_NAMES, candidates, key=likeness)]
+    alike = {last: likeness(last) for last in candidates}
+    nearest = heapq.nlargest(SHOWN_NAMES, candidates, key=alike.__getitem__)
+    return [first[last] for last in nearest if alike[last] >= ALIKE]
 
 
 def _triples(text: str) -> set[str]:

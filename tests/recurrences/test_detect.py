@@ -121,7 +121,14 @@ def test_nothing_found_says_what_was_looked_for_and_what_is_near() -> None:
     assert "among its 4 tensors" in message
     assert f"looked for {len(FAMILIES)} families, which memcurse families lists" in message
     nearest = message.partition("nearest names are ")[2].split(", ")
-    assert set(nearest[:2]) == {"my_weights_hh_l0", "gama_log"}
+    assert set(nearest) == {"my_weights_hh_l0", "gama_log"}
+
+
+def test_names_that_are_not_near_are_not_called_so() -> None:
+    tensors = specs(**{"conv.weight": (3, 3), "conv.bias": (3,), "freqs_cis": (3,)})
+    with pytest.raises(NoRecurrenceError) as error:
+        detect(tensors)
+    assert str(error.value).endswith("memcurse families lists")
 
 
 def test_one_family_says_what_it_is_recognised_by() -> None:
