@@ -10,6 +10,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, delta_rule
 from memcurse_cli.recurrences.reading import group_by_module
 from memcurse_cli.recurrences.recurrence import Recurrence
@@ -28,6 +29,12 @@ _GATED = (
     "f_proj.0.weight",
     "f_a_proj.weight",
     "k_k",
+)
+
+
+_STILL = NoDrive(
+    "λ is 1 whatever the input is, and β moves the eigenvalue along the key alone, which the"
+    " rank-one term has"
 )
 
 
@@ -83,4 +90,5 @@ class DeltaNet:
             input_dependent=True,
             assumptions=tuple(assumed.sentences),
             rank_one=delta_rule(negative=negative),
+            gate=_STILL if options.gates else None,
         )

@@ -11,6 +11,7 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
@@ -36,6 +37,10 @@ _REQUIRED = ("dt_bias", "B_bias", "C_bias", "in_proj.weight", "out_proj.weight")
 _NOMINAL = (
     "the trapezoid puts half of an input's gain on its own step, the rest on the next; λ does not"
     " turn at a zero input, where the rotation of B and C stands still"
+)
+
+_TWO_GATES = NoDrive(
+    "its λ is moved by two projections, those of the step and of the rate, not by one gate"
 )
 
 
@@ -96,6 +101,7 @@ class Mamba3:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(*assumed.sentences, _NOMINAL),
+            gate=_TWO_GATES if options.gates else None,
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
@@ -25,6 +26,11 @@ GATES = ("input", "forget", "cell", "output")
 BIAS, KERNEL = "_bias_", "_recurrent_kernel_"
 
 _NOMINAL = "the gates stand at zero input and zero state, where only their biases are left"
+
+_SEES_A_RATIO = NoDrive(
+    "its gates see c/n, a ratio of two states that the same exponential gates drive, whose size the"
+    " theory does not have"
+)
 
 
 class SLSTM:
@@ -95,6 +101,7 @@ class SLSTM:
             assumptions=(_NOMINAL,),
             hidden_feedback=True,
             hidden=_spectra(store, kernel, by_gate, options.device) if options.spectra else None,
+            gate=_SEES_A_RATIO if options.gates else None,
         )
 
 

@@ -1,0 +1,58 @@
+"""Layers whose gates have no figures say why, in the report too, and only where it was asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from recurrences.simulated_gates import gates_of
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.recurrences.delta_net import DeltaNet
+from memcurse_cli.recurrences.family import Family, ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.mamba3 import Mamba3
+from memcurse_cli.recurrences.slstm import SLSTM
+
+LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
+    "DeltaNet": (
+        DeltaNet(),
+        {
+            "q_proj.weight": (6, 8),
+            "k_proj.weight": (6, 8),
+            "v_proj.weight": (8, 8),
+            "b_proj.weight": (2, 8),
+            "o_norm.weight": (4,),
+        },
+        "λ is 1 whatever the input is",
+    ),
+    "sLSTM": (
+        SLSTM(),
+        {"_bias_": (24,), "_recurrent_kernel_": (2, 12, 3)},
+        "its gates see c/n",
+    ),
+    "Mamba-3": (
+        Mamba3(),
+        {
+            "dt_bias": (4,),
+            "B_bias": (4, 1, 3),
+            "C_bias": (4, 1, 3),
+            "in_proj.weight": (40, 8),
+            "out_proj.weight": (8, 8),
+        },
+        "two projections",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_reason_is_given(name: str) -> None:
+    family, shapes, reason = LAYERS[name]
+    arrays = {f"any.{role}": np.ones(shape) for role, shape in shapes.items()}
+    store = MemoryStore(arrays)
+    (match,) = family.find(store.tensors)
+    assert isinstance(family.read(store, match, ReadOptions(gates=True)).gate, NoDrive)
+    assert family.read(store, match, ReadOptions()).gate is None
+    gates = gates_of(arrays)
+    assert gates.spread is None
+    assert gates.bands == ()
+    assert reason in (gates.reason or "")
