@@ -9,6 +9,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
@@ -25,6 +26,11 @@ _SEPARATE = ("linear_f", "linear_i")
 _CANDIDATE = "linear_h"
 # A layer with any of these is another LSTM.
 _STRANGERS = tuple(f"linear_{gate}.weight" for gate in "ozrc")
+
+_TWO_GATES = NoDrive(
+    "its λ is moved by two projections, of the forget and the input gate, whose log ratio is not"
+    " Gaussian"
+)
 
 _Gate = tuple[str, str, Floats]
 
@@ -94,6 +100,7 @@ class MinLSTM:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=() if gates else (WITHOUT_BIAS,),
+            gate=_TWO_GATES if options.gates else None,
         )
 
 

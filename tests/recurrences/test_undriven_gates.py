@@ -1,4 +1,4 @@
-"""Layers whose gates have no figures say why, in the report too, and only where it was asked for."""
+"""Layers whose gates have no figures say why, in the report too, where it was asked for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.family import Family, ReadOptions
 from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.mamba3 import Mamba3
+from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.slstm import SLSTM
 
 LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
@@ -29,6 +30,11 @@ LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
         SLSTM(),
         {"_bias_": (24,), "_recurrent_kernel_": (2, 12, 3)},
         "its gates see c/n",
+    ),
+    "minLSTM": (
+        MinLSTM(),
+        {"to_hidden_and_f_i_gate.weight": (9, 2), "to_hidden_and_f_i_gate.bias": (9,)},
+        "log ratio is not Gaussian",
     ),
     "Mamba-3": (
         Mamba3(),
