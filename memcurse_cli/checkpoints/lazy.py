@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 
 from numpy.typing import NDArray
 
+from memcurse_cli.checkpoints.adapters import unwrapped
 from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.reparametrized import reparametrized
 from memcurse_cli.checkpoints.store import TensorSpec
@@ -123,11 +124,12 @@ class LazyStore:
         self.stored: Mapping[str, TensorSpec] = {
             name: tensor.spec for name, tensor in self._entries.items()
         }
+        self._entries, adapted = unwrapped(self._entries)
         self._entries, made = reparametrized(self._entries)
         self.tensors: Mapping[str, TensorSpec] = {
             name: tensor.spec for name, tensor in self._entries.items()
         }
-        self.notes = tuple(printable(note, 500) for note in (*notes, *made))
+        self.notes = tuple(printable(note, 500) for note in (*notes, *adapted, *made))
 
     @property
     def bytes_read(self) -> int:

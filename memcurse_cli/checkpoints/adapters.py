@@ -1,0 +1,48 @@
+"""Weights that PEFT has wrapped, under the names that they had before.
+
+A layer with an adapter keeps its own weight as ``base_layer.weight``, beside ``lora_A`` and
+``lora_B``. The update is ``s B A`` with a scale s from the adapter's configuration, which is not
+among the tensors (peft/tuners/lora/layer.py), so that the weight alone can be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from memcurse_cli.checkpoints.names import printable
+
+if TYPE_CHECKING:
+    from memcurse_cli.checkpoints.lazy import LazyTensor
+
+_LAST = re.compile(r"[./]")
+_WRAPPED = re.compile(r"(?P<module>.+[./])base_layer[./](?P<weight>[^./]+)")
+
+
+def unwrapped(
+    entries: Mapping[str, LazyTensor],
+) -> tuple[dict[str, LazyTensor], tuple[str, ...]]:
+    """The entries with every wrapped weight under its own name, and a note if there is one.
+
+    Args:
+        entries: by name, as they are stored.
+    """
+    names = {
+        name: f"{found['module']}{found['weight']}"
+        for name in entries
+        if (found := _WRAPPED.fullmatch(name))
+    }
+    names = {name: bare for name, bare in names.items() if bare not in entries}
+    if not names:
+        return dict(entries), ()
+    # A bias has no update.
+    updated = [bare for bare in names.values() if "bias" not in _LAST.split(bare)[-1]]
+    notes: tuple[str, ...] = ()
+    if updated:
+        more = f" and {len(updated) - 1} more" if updated[1:] else ""
+        notes = (
+            f"an adapter's update is not added to {printable(updated[0], 80)}{more}, since its"
+            " scale is not in the file: PEFT's merge_and_unload() adds it",
+        )
+    return {names.get(name, name): entry for name, entry in entries.items()}, notes
