@@ -36,14 +36,14 @@ def unwrapped(
     names = {name: bare for name, bare in names.items() if bare not in entries}
     if not names:
         return dict(entries), ()
-    found = {names.get(name, name): entry for name, entry in entries.items()}
+    bare_entries = {names.get(name, name): entry for name, entry in entries.items()}
     # A bias has no update.
     updated = [bare for bare in names.values() if "bias" not in _LAST.split(bare)[-1]]
     if not updated:
-        return found, ()
+        return bare_entries, ()
     more = f" and {len(updated) - 1} more" if updated[1:] else ""
     note = (
         f"an adapter's update is not added to {printable(updated[0], 80)}{more}, since its scale"
         " is not in the file: PEFT's merge_and_unload() adds it"
     )
-    return found, (note,)
+    return bare_entries, (note,)
