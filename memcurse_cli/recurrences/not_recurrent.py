@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from memcurse_cli.checkpoints.store import TensorSpec
@@ -12,6 +13,7 @@ _SPELLINGS = (
     {"q_proj", "k_proj", "v_proj"},
     {"linear_q", "linear_k", "linear_v"},
     {"query", "key", "value"},
+    {"query_dense", "key_dense", "value_dense"},  # Keras
     {"to_q", "to_k", "to_v"},
     {"wq", "wk", "wv"},
     {"Wqkv"},
@@ -29,6 +31,7 @@ _BESIDE = {
     *("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm", "rotary_emb"),
     *("linear_q_adapter_list", "linear_k_adapter_list", "linear_v_adapter_list"),  # Zamba2
     *("sinks", "bias", "masked_bias"),
+    *("output_dense", "attention_output"),
     # Relative positions, of Conformers and of the image encoder of SAM.
     *("relative_k_proj", "bias_u", "bias_v", "linear_out", "linear_pos", "pos_bias_u"),
     *("pos_bias_v", "rel_pos_h", "rel_pos_w"),
@@ -37,6 +40,8 @@ _BESIDE = {
 _LATENT = {"kv_a_proj_with_mqa", "kv_b_proj"}
 # mamba_ssm calls the projections of its attention as those of its mixers, and both a mixer.
 _MIXER = "mixer"
+# A layer of a Keras archive keeps its tensors in a folder of their own, by number.
+_KERAS_VARIABLES = re.compile(r"/vars/(?=\d+$)")
 _KNOWN = (*_SPELLINGS, {"in_proj"}, {"in_proj", "conv1d"})
 
 
@@ -52,14 +57,15 @@ def attention_layers(tensors: Mapping[str, TensorSpec], claimed: Iterable[str]) 
             is not attention.
     """
     parts: dict[str, set[str]] = {}
-    for name in tensors:
+    names = [_KERAS_VARIABLES.sub("/", name) for name in tensors]
+    for name in names:
         module, last = split_name(name)
         parent, child = split_name(module)
         parts.setdefault(module, set()).add(last)
         parts.setdefault(parent, set()).add(child)
     found = {module: own for module, own in parts.items() if _projects(own, module, tensors)}
     # Now with what lies deeper in them.
-    for name in tensors:
+    for name in names:
         module, part = split_name(name)
         while module:
             if module in found:

@@ -73,6 +73,15 @@ def test_the_attention_of_torch_and_flax() -> None:
     assert attention_layers(flax, ()) == ("block/attn",)
 
 
+def test_the_attention_of_keras() -> None:
+    archive = ("query_dense", "key_dense", "value_dense", "output_dense")
+    numbered = specs(*(f"block/mha/{part}/vars/{index}" for part in archive for index in (0, 1)))
+    assert attention_layers(numbered, ()) == ("block/mha",)
+    older = ("query", "key", "value", "attention_output")
+    named = specs(*(f"mha/{part}/{kind}" for part in older for kind in ("kernel", "bias")))
+    assert attention_layers(named, ()) == ("mha",)
+
+
 def test_a_gated_mlp_named_as_a_mixer_is_not_attention() -> None:
     projected = {"mixer.in_proj.weight": TensorSpec((4, 4), "float32", 64)}
     out = {"mixer.out_proj.weight": TensorSpec((4, 4), "float32", 64)}
