@@ -12,6 +12,12 @@ from memcurse_cli.theory.namespace import array_namespace
 Array = Any
 
 
+def soft_cap(z: Array, cap: float) -> tuple[Array, Array]:
+    """``c tanh(z/c)`` and its slope ``4σ(2z/c)σ(-2z/c)``, exact in both tails."""
+    xp = array_namespace(z)
+    return cap * xp.tanh(z / cap), 4 * LOGISTIC(2 * z / cap).slope
+
+
 @dataclass(frozen=True)
 class CappedLogistic:
     """σ(c tanh(z/c)): xLSTM's forget gate.
@@ -29,9 +35,9 @@ class CappedLogistic:
 
     def __call__(self, z: Array) -> Openness:
         """The gate, and its slope with the cap's own, 1/cosh²(z/c)."""
-        bent = array_namespace(z).tanh(z / self.cap)
-        opened = LOGISTIC(self.cap * bent)
-        return Openness(opened.value, opened.complement, opened.slope * (1 - bent**2))
+        capped, slope = soft_cap(z, self.cap)
+        opened = LOGISTIC(capped)
+        return Openness(opened.value, opened.complement, opened.slope * slope)
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,6 @@ class Exponential:
     def __call__(self, z: Array) -> Openness:
         """The gate; 1 - e^z, which is negative for most, and the slope."""
         xp = array_namespace(z)
-        bent = 0 * z if self.cap is None else xp.tanh(z / self.cap)
-        capped = z if self.cap is None else self.cap * bent
+        capped, slope = (z, 1.0) if self.cap is None else soft_cap(z, self.cap)
         value = xp.exp(capped)
-        return Openness(value, -xp.expm1(capped), value * (1 - bent**2))
+        return Openness(value, -xp.expm1(capped), value * slope)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.decay_laws import OpenedDecay
 from memcurse_cli.theory.gate_laws import (
     LOGISTIC,
     Bounded,
@@ -33,6 +34,7 @@ from memcurse_cli.theory.gated_moments import (
 )
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
+from memcurse_cli.theory.soft_cap import CappedLogistic
 
 MEANS = np.array([-3.0, -0.5, 0.1, 1.2, 4.0])
 RATES = np.array([0.01, 0.1, 0.5, 1.0, 8.0])
@@ -45,6 +47,9 @@ LAWS: dict[str, GateLaw] = {
     "root": Root(1 / 16),
     "bounded": Bounded(np.array([0.05, 0.3, 0.5, 0.9, 1.0])),
     "exponent": Exponent(RATES, np.array([0.9, 0.5, 0.4, 0.2, 0.1])),
+    "opened decay": OpenedDecay(5.0),
+    "capped": Keep(CappedLogistic(15.0)),
+    "narrow cap": Keep(CappedLogistic(0.5)),
 }
 BIASED = [name for name in LAWS if name != "bounded"]  # whose gate has no bias of its own
 MIXTURES = {
