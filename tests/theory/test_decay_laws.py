@@ -61,10 +61,8 @@ def test_the_moments_of_an_exponential_decay(spread: float) -> None:
     # E hs and E s² of a white drive.
     slope = -decay * np.exp(-decay)
     held = 1 / lost
-    cross = (weights @ (np.exp(-decay) * slope)) * held / lost
-    squared = (
-        (weights @ slope**2) * held + 2 * (weights @ (np.exp(-decay) * slope)) * cross
-    ) / lost
+    mixed = weights @ (np.exp(-decay) * slope)  # E[λ d]
+    squared = ((weights @ slope**2) * held + 2 * mixed * (mixed * held / lost)) / lost
     assert_allclose(found.sensitivities["bias"], squared, rtol=1e-11)
 
 
