@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Component
+from memcurse_cli.theory.cosine_mixture import add_cosines, simplify_cosines
 from memcurse_cli.theory.decay_mixture import fit_decays, simplify
 from memcurse_cli.theory.empirical_autocorrelation import (
     EmpiricalAutocorrelation,
@@ -37,6 +38,7 @@ DEFAULT_LAGS = 4096
 MOST_LAGS = 100_000
 MOST_FILE_BYTES = 2**28
 CHANCE = 2.0  # standard errors that a simpler mixture may move a lag by
+COSINE_CHANCE = 4.0  # the same for one with a cosine less
 ROUNDING = 1e-12  # of the mean square: what is left of a constant after centring
 
 
@@ -330,15 +332,33 @@ def _fit(
     found: EmpiricalAutocorrelation, shape: tuple[int, ...]
 ) -> tuple[Autocorrelation, NDArray[np.float64], Literal["sequences", "gaussian"]]:
     """The mixture, the standard errors, and where these come from."""
-    sequences, steps, features = shape
-    full = fit_decays(found.values, found.pairs)
-    errors = found.standard_errors
-    method: Literal["sequences", "gaussian"] = "sequences"
-    if errors is None:
-        method = "gaussian"
-        errors = gaussian_standard_error(full, steps, sequences * features, found.values.size - 1)
-    tolerance = np.maximum(CHANCE * errors, ROUNDING * found.values[0])
-    return simplify(full, found.values, found.pairs, tolerance), errors, method
+    _, steps, _ = shape
+    found_errors = found.standard_errors
+    method: Literal["sequences", "gaussian"] = "sequences" if shape[0] > 1 else "gaussian"
+
+    def errors_by(mixture: Autocorrelation) -> NDArray[np.float64]:
+        if found_errors is not None:
+            return found_errors
+        series = shape[0] * shape[2]
+        return gaussian_standard_error(mixture, steps, series, found.values.size - 1)
+
+    decays = fit_decays(found.values, found.pairs)
+    errors = errors_by(decays)
+    rounding = ROUNDING * found.values[0]
+    full = add_cosines(decays, found.values, found.pairs, _cosine_tolerance(errors) + rounding)
+    if full == decays:
+        tolerance = np.maximum(CHANCE * errors, rounding)
+        return simplify(full, found.values, found.pairs, tolerance), errors, method
+    errors = errors_by(full)
+    tolerance = np.maximum(CHANCE * errors, rounding)
+    limits = tolerance, _cosine_tolerance(errors) + rounding
+    return simplify_cosines(full, found.values, found.pairs, *limits), errors, method
+
+
+def _cosine_tolerance(errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a cosine must move some lag by: its frequency could follow chance at many of them."""
+    typical = float(np.sqrt(np.mean(errors**2)))
+    return COSINE_CHANCE * np.maximum(errors, typical)
 
 
 def _variance_of_mean(mixture: Autocorrelation, shape: tuple[int, ...]) -> float:

@@ -148,23 +148,30 @@ def _meaning(estimate: AutocorrelationEstimate) -> Iterator[tuple[str, str]]:
     chance = (
         f"the standard error of R is {percent(errors[0] / values[0], 2)} of R(0) at lag 0 and "
         f"{percent(errors[last] / values[0], 2)} at lag {last}, {source}; decays that move no lag "
-        "by more than two of them are left out"
+        "by more than two of them are left out, and cosines that move none by four"
     )
     yield "chance", chance
     below = [lag for lag, value in enumerate(values) if value < -3 * errors[lag]]
-    if below:
+    if below and not estimate.oscillates:
         note = (
             f"R is negative beyond chance at {count(len(below), 'lag')}, first at {below[0]}: it "
-            "oscillates or was centred over short sequences, and no mixture of decays is negative"
+            "oscillates too little to tell a frequency, or was centred over short sequences, and "
+            "no mixture of decays is negative"
         )
         yield "note", note
     yield "use", "write it with --json --output FILE, then give --autocorrelation FILE"
 
 
 def _curves(estimate: AutocorrelationEstimate) -> list[Curve]:
+    values, fitted = estimate.values, estimate.fitted
+    names = "empirical R(Δ)", "the mixture"
+    if estimate.oscillates:  # either side of zero on one logarithmic axis
+        values, fitted = tuple(map(abs, values)), tuple(map(abs, fitted))
+        names = "empirical |R(Δ)|", "|the mixture|"
+    variance = estimate.values[0]
     return [
-        Curve("empirical R(Δ)", _points(estimate.values, estimate.values[0])),
-        Curve("the mixture", _points(estimate.fitted, estimate.values[0])),
+        Curve(names[0], _points(values, variance)),
+        Curve(names[1], _points(fitted, variance)),
     ]
 
 

@@ -39,10 +39,22 @@ def test_the_page_shows_the_mixture_and_its_error(
 def test_the_page_says_what_no_mixture_can_follow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    path = tmp_path / "walks.npy"
+    walks = np.random.default_rng(0).standard_normal((200, 20)).cumsum(axis=1)
+    np.save(path, (walks - walks.mean(axis=1, keepdims=True))[:, :, None])
+    assert run(["autocorrelation", str(path)]) == 0
+    assert "no mixture of decays is negative" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_page_shows_a_cosine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "wave.csv"
     path.write_text("\n".join(map(str, np.cos(0.3 * np.arange(400)).tolist())))
     assert run(["autocorrelation", str(path)]) == 0
-    assert "no mixture of decays is negative" in " ".join(capsys.readouterr().out.split())
+    words = " ".join(capsys.readouterr().out.split())
+    assert "R(Δ) = Σ weight·ρ^|Δ|·cos(ωΔ)" in words
+    assert "ω period share" in words
+    assert "0.300" in words
+    assert "no mixture of decays is negative" not in words
 
 
 def test_json_goes_into_the_other_commands(
