@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from numpy.testing import assert_allclose
-from recurrences.derivatives import match_of, read_layer
+from recurrences.derivatives import match_of, read_configured, read_layer
 from transformers import MiniMaxConfig
 from transformers.models.minimax.modeling_minimax import MiniMaxCache, MiniMaxLightningAttention
 
+from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
 
 HEADS, WIDTH = 4, 16
@@ -38,6 +40,31 @@ def test_the_state_decays_as_the_library_lets_it() -> None:
     assert recurrence.multiplicity == 3 * 3
     assert recurrence.stable_by_construction
     assert recurrence.parameters == ()
+
+
+def test_a_rate_that_is_not_stored_is_the_librarys() -> None:
+    for number in range(3):
+        config = MiniMaxConfig(
+            vocab_size=8, hidden_size=WIDTH, num_hidden_layers=3, num_attention_heads=HEADS,
+            head_dim=3, block_size=16,
+        )  # fmt: skip
+        layer = MiniMaxLightningAttention(config, layer_idx=number)
+        prefix = f"model.layers.{number}.self_attn."
+        stored = {f"{prefix}{n}": a.detach().numpy() for n, a in layer.state_dict().items()}
+        weights = {name: array for name, array in stored.items() if name.endswith(".weight")}
+        sizes = {"num_attention_heads": HEADS, "num_hidden_layers": 3}
+        computed = read_configured(weights, LightningAttention(), sizes)
+        expected = read_layer(stored, LightningAttention())
+        # The buffer is in single precision.
+        assert_allclose(computed.log_eigenvalues, expected.log_eigenvalues, rtol=2e-6)
+        assert computed.multiplicity == expected.multiplicity
+        for short in (
+            {},
+            sizes | {"num_hidden_layers": number},
+            sizes | {"num_attention_heads": 0},
+        ):
+            with pytest.raises(TensorError, match="slope_rate beside it is not stored"):
+                read_configured(weights, LightningAttention(), short)
 
 
 def test_a_rate_without_the_projection_is_not_it() -> None:
