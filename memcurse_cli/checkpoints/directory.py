@@ -9,6 +9,7 @@ from memcurse_cli.checkpoints.deepspeed import OPTIMIZER_SUFFIX, deepspeed_files
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.source import Directory, LocalDirectory
+from memcurse_cli.checkpoints.tensorflow_folder import latest, saved_model
 from memcurse_cli.errors import CheckpointError
 
 # In the order in which transformers looks for them; then what Orbax and DCP write.
@@ -82,7 +83,7 @@ def candidates(directory: Directory, formats: Sequence[CheckpointFormat]) -> lis
     for name in CONVENTIONAL_NAMES:
         if name in names or (name.startswith(".") and name in directory.names):
             return [name]
-    split = deepspeed_files(directory)
+    split = deepspeed_files(directory) or saved_model(directory)
     if split:
         return split
     names = [name for name in names if not name.endswith(OPTIMIZER_SUFFIX)]
@@ -90,6 +91,8 @@ def candidates(directory: Directory, formats: Sequence[CheckpointFormat]) -> lis
     found = [name for name in names if name.endswith(INDEX_SUFFIXES)] or [
         name for name in names if name.lower().endswith(extensions)
     ]
+    if len(found) > 1:
+        found = latest(directory, found)
     return found or _steps(directory)
 
 

@@ -13,6 +13,7 @@ from memcurse_cli.checkpoints.npy_files import array_names, open_arrays
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.remote import RemoteDirectory, is_url, open_remote
 from memcurse_cli.checkpoints.source import HEAD_BYTES, File, LocalDirectory, LocalFile, unreadable
+from memcurse_cli.checkpoints.tensorflow_folder import chosen_note
 from memcurse_cli.checkpoints.unknown import unknown_file
 from memcurse_cli.errors import CheckpointError
 
@@ -37,14 +38,20 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
     try:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
     except (OSError, ValueError) as error:
+        # TensorFlow calls a checkpoint by what its files' names have in common.
+        index = f"{os.fspath(path)}.index"
+        if isinstance(error, FileNotFoundError) and os.path.isfile(index):
+            return open_file(LocalFile(index))
         raise unreadable(shown, error) from error
     if not is_directory:
         return open_file(LocalFile(path))
     directory = LocalDirectory(path)
     if array_names(directory) and not candidates(directory, FORMATS):
         return _with_weights(open_arrays(directory))
-    store = open_file(directory.open(choose_file(directory, FORMATS)))
+    name = choose_file(directory, FORMATS)
+    store = open_file(directory.open(name))
     store.path = shown
+    store.notes += chosen_note(directory, name)
     return store
 
 

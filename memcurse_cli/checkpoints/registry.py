@@ -19,6 +19,7 @@ from memcurse_cli.checkpoints.pytorch_legacy import PyTorchLegacy
 from memcurse_cli.checkpoints.safetensors import Safetensors
 from memcurse_cli.checkpoints.shards import Shards
 from memcurse_cli.checkpoints.stable_baselines import StableBaselines
+from memcurse_cli.checkpoints.tensor_bundle import TensorBundle
 
 FORMATS: tuple[CheckpointFormat, ...] = (
     Safetensors(),
@@ -38,5 +39,6 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     FlaxMsgpack(),
     Orbax(),
     KerasShards(),
+    TensorBundle(),
     Shards([Safetensors(), PyTorch(), PyTorchLegacy()]),
 )

@@ -1,0 +1,159 @@
+"""TensorFlow's checkpoints, against what TensorFlow itself read from them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from checkpoints.bundles import bundle, entry, table
+from checkpoints.fuzzing import FUZZ, changed, survives_at
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from memcurse_cli.app import app
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.sstable import masked_crc
+from memcurse_cli.errors import CheckpointError
+
+FILES = Path(__file__).parent / "tensorflow"
+INDEXES = {
+    "tf1": "model.ckpt-2000",
+    "keras2_saved_model": "variables/variables",
+    "keras2_legacy_adam": "ckpt",
+    "keras3_export": "variables/variables",
+    "keras3_train": "ckpt-2",
+}
+
+
+def values(folder: str) -> dict[str, Any]:
+    """The values of the weights as TensorFlow read them."""
+    with np.load(FILES / "values.npz") as stored:
+        return {
+            name.partition(":")[2]: stored[name]
+            for name in stored.files
+            if name.startswith(f"{folder}:")
+        }
+
+
+@pytest.mark.parametrize("folder", INDEXES)
+def test_every_weight_is_what_tensorflow_reads(folder: str) -> None:
+    expected = values(folder)
+    assert len(expected) > 10
+    prefix = FILES / folder / INDEXES[folder]
+    with open_checkpoint(prefix) as store, open_checkpoint(f"{prefix}.index") as same:
+        assert store.format == "TensorFlow checkpoint"
+        assert store.tensors == same.tensors
+        for name, array in expected.items():
+            assert store.tensors[name].dtype == array.dtype.name
+            np.testing.assert_array_equal(store.read(name), array)
+        others = {name for name in store.tensors if store.tensors[name].shape not in ((), (2,))}
+        assert others <= set(expected)
+        assert store.bytes_read == sum(array.nbytes for array in expected.values())
+
+
+def test_the_state_of_optimisers_and_averages_are_left_out() -> None:
+    with open_checkpoint(FILES / "tf1") as store:
+        assert "58 tensors of optimiser state" in store.notes[0]
+        assert "14 tensors of an averaged (EMA) copy" in store.notes[1]
+        assert "8 tensors that are stored in slices (such as parts/w): left out" in store.notes[2]
+    with open_checkpoint(FILES / "keras2_legacy_adam") as store:
+        assert "33 tensors of optimiser state" in store.notes[0]
+
+
+def test_a_saved_model_is_read_by_its_folder(tmp_path: Path) -> None:
+    shutil.copytree(FILES / "keras2_saved_model", tmp_path / "saved")
+    (tmp_path / "saved" / "saved_model.pb").write_bytes(b"\x08\x01")
+    with open_checkpoint(tmp_path / "saved") as store:
+        assert "lstm/lstm_cell/recurrent_kernel" in store.tensors
+
+
+def test_a_training_folder_gives_the_step_that_it_names(tmp_path: Path) -> None:
+    for file in (FILES / "tf1").iterdir():
+        shutil.copy(file, tmp_path / file.name)
+        shutil.copy(file, tmp_path / file.name.replace("2000", "1000"))
+    with open_checkpoint(tmp_path) as store:
+        assert store.notes[-1].startswith("of 2 checkpoints model.ckpt-2000.index was read")
+    (tmp_path / "checkpoint").unlink()
+    with pytest.raises(CheckpointError, match=r"has 2 checkpoints: model\.ckpt-1000\.index"):
+        open_checkpoint(tmp_path)
+
+
+def test_the_cells_are_recognised() -> None:
+    shown = CliRunner().invoke(app, ["inspect", str(FILES / "keras3_train"), "--format", "json"])
+    assert shown.exit_code in (0, 1), shown.output
+    for family in ("keras_lstm", "keras_gru", "keras_simple_rnn"):
+        assert family in shown.output
+
+
+def test_every_type_of_number(tmp_path: Path) -> None:
+    arrays = {
+        1: np.arange(3, dtype=np.float32),
+        2: np.arange(3.0),
+        8: np.array([1 + 2j], np.complex64),
+        9: np.array([-5], np.int64),
+        10: np.array([True, False]),
+        14: np.array([1.5, -2], ml_dtypes.bfloat16),
+        19: np.array([0.25], np.float16),
+    }
+    content, entries = b"", {}
+    for code, array in arrays.items():
+        entries[f"w{code}"] = entry(list(array.shape), len(content), array.nbytes, code)
+        content += array.tobytes()
+    with open_checkpoint(bundle(tmp_path, entries, content)) as store:
+        for code, array in arrays.items():
+            wide = np.complex128 if array.dtype.kind == "c" else np.float64
+            np.testing.assert_array_equal(store.read(f"w{code}"), array.astype(wide), strict=True)
+
+
+def test_the_checksum_is_castagnoli_s() -> None:
+    # RFC 3720, B.4: 32 bytes of zeros have the CRC 0x8a9136aa.
+    crc = 0x8A9136AA
+    assert masked_crc(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_a_changed_index_does_not_have_its_checksum(tmp_path: Path) -> None:
+    shutil.copytree(FILES / "tf1", tmp_path / "tf1")
+    index = tmp_path / "tf1" / "model.ckpt-2000.index"
+    content = bytearray(index.read_bytes())
+    content[100] ^= 1
+    index.write_bytes(content)
+    with pytest.raises(CheckpointError, match="does not have its checksum"):
+        open_checkpoint(index)
+
+
+def test_a_missing_file_of_elements_is_named(tmp_path: Path) -> None:
+    path = bundle(tmp_path, {"w": entry([2], 0, 8)}, bytes(8))
+    (tmp_path / "model.data-00000-of-00001").unlink()
+    with pytest.raises(CheckpointError, match=re.escape("model.data-00000-of-00001: no such file")):
+        open_checkpoint(path)
+
+
+@FUZZ
+@given(data=st.data())
+def test_a_changed_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("changed")
+    bundle(path, {"rnn/kernel": entry([2, 2], 0, 16), "w": entry([2], 16, 8)}, bytes(24))
+    file = data.draw(st.sampled_from(sorted(path.iterdir())), "file")
+    file.write_bytes(changed(file.read_bytes(), data))
+    survives_at(path / "model.index")
+    shutil.rmtree(path)
+
+
+@FUZZ
+@given(data=st.data())
+def test_a_changed_block_with_its_checksum(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("changed")
+    index = bundle(path, {"rnn/kernel": entry([2, 2], 0, 16), "w": entry([2], 16, 8)}, bytes(24))
+    size = index.read_bytes().index(bytes(4) + b"\x01\0\0\0\0") + 8
+    content = changed(index.read_bytes()[:size], data) + b"\0"
+    index.write_bytes(table(content + masked_crc(content).to_bytes(4, "little")))
+    survives_at(index)
+    shutil.rmtree(path)
