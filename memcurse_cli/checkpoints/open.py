@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from urllib.parse import urlsplit
 
 from memcurse_cli.checkpoints.directory import candidates, choose_file
 from memcurse_cli.checkpoints.lazy import LazyStore
@@ -13,7 +14,7 @@ from memcurse_cli.checkpoints.npy_files import array_names, open_arrays
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.remote import RemoteDirectory, is_url, open_remote
 from memcurse_cli.checkpoints.source import HEAD_BYTES, File, LocalDirectory, LocalFile, unreadable
-from memcurse_cli.checkpoints.tensorflow_folder import chosen_note
+from memcurse_cli.checkpoints.tensorflow_folder import INDEX_SUFFIX, chosen_note
 from memcurse_cli.checkpoints.unknown import unknown_file
 from memcurse_cli.errors import CheckpointError
 
@@ -39,7 +40,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
     except (OSError, ValueError) as error:
         # TensorFlow calls a checkpoint by what its files' names have in common.
-        index = f"{os.fspath(path)}.index"
+        index = f"{os.fspath(path)}{INDEX_SUFFIX}"
         if isinstance(error, FileNotFoundError) and os.path.isfile(index):
             return open_file(LocalFile(index))
         raise unreadable(shown, error) from error
@@ -56,7 +57,15 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
 
 
 def _open_url(url: str | os.PathLike[str]) -> LazyStore:
-    found = open_remote(os.fspath(url))
+    try:
+        found = open_remote(os.fspath(url))
+    except CheckpointError as error:
+        if not isinstance(error.__cause__, FileNotFoundError) or urlsplit(str(url)).query:
+            raise
+        try:
+            found = open_remote(f"{os.fspath(url)}{INDEX_SUFFIX}")
+        except CheckpointError:
+            raise error from error.__cause__
     if isinstance(found, RemoteDirectory):
         store = open_file(found.open(choose_file(found, FORMATS)))
         store.path = found.path

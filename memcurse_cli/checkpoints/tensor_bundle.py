@@ -23,11 +23,12 @@ from memcurse_cli.checkpoints.protobuf import LENGTH, Field, Messages
 from memcurse_cli.checkpoints.source import File, LocalDirectory
 from memcurse_cli.checkpoints.sstable import entries, is_table
 from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.tensorflow_folder import INDEX_SUFFIX
 from memcurse_cli.checkpoints.tensorflow_names import OBJECT_GRAPH, name_tensorflow
 from memcurse_cli.errors import CheckpointError
 
-SUFFIX = ".index"
 MAX_SHARDS = 10_000
+MAX_KEY_LENGTH = 4096
 MAX_DIMENSIONS = 64
 MAX_GRAPH_BYTES = 1 << 26
 # DataType of tensorflow/core/framework/types.proto; the others are not numbers.
@@ -68,7 +69,7 @@ class TensorBundle:
     """One checkpoint of TensorFlow's, by its index."""
 
     name = "TensorFlow checkpoint"
-    extensions = (SUFFIX,)
+    extensions = (INDEX_SUFFIX,)
     recognised_by = "the end of a sorted table whose first entry is a bundle's header"
 
     def recognises(self, head: bytes, file: File) -> bool:
@@ -94,6 +95,8 @@ class TensorBundle:
         parts: list[str] = []
         graph = b""
         for name, entry in stored.items():
+            if len(name) > MAX_KEY_LENGTH:
+                raise ValueError(f"a key of its index has {len(name)} characters")
             if name.startswith("\0"):  # a slice of a tensor, under a key of its own
                 continue
             if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
@@ -117,7 +120,6 @@ class TensorBundle:
                 *_left_out(other, "that are not numbers"),
                 *_left_out(parts, "that are stored in slices"),
             ],
-            contents={tuple(name.split("/")): tensor for name, tensor in tensors.items()},
         )
 
 
@@ -126,7 +128,7 @@ class _Shards:
 
     def __init__(self, index: File, count: int) -> None:
         self._directory = index.directory()
-        self._prefix = index.path.rpartition("/")[2].removesuffix(SUFFIX)
+        self._prefix = index.path.rpartition("/")[2].removesuffix(INDEX_SUFFIX)
         self._count = count
         self._files: dict[int, Bytes] = {}
         self._claimed: dict[int, list[tuple[int, int]]] = {}

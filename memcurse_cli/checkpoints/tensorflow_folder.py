@@ -8,6 +8,7 @@ from memcurse_cli.checkpoints.source import Directory, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
 STATE = "checkpoint"
+INDEX_SUFFIX = ".index"
 SAVED_MODEL, VARIABLES = "saved_model.pb", "variables/variables.index"
 MAX_STATE_BYTES = 1 << 20
 _LATEST = re.compile(r'^model_checkpoint_path:\s*"([^"\\]*)"', re.MULTILINE)
@@ -32,7 +33,7 @@ def latest(directory: Directory, found: list[str]) -> list[str]:
 
     The path in it may be that of another machine: its last part counts.
     """
-    if STATE not in directory.names or not all(name.endswith(".index") for name in found):
+    if STATE not in directory.names or not all(name.endswith(INDEX_SUFFIX) for name in found):
         return found
     file = directory.open(STATE)
     try:
@@ -40,13 +41,13 @@ def latest(directory: Directory, found: list[str]) -> list[str]:
     finally:
         file.close()
     named = _LATEST.search(text)
-    index = f"{named[1].rpartition('/')[2]}.index" if named else ""
+    index = f"{named[1].rpartition('/')[2]}{INDEX_SUFFIX}" if named else ""
     return [index] if index in found else found
 
 
 def chosen_note(directory: Directory, name: str) -> tuple[str, ...]:
     """What to say of a checkpoint that was taken out of several of a training folder."""
-    others = [other for other in directory.names if other.endswith(".index") and other != name]
-    if not name.endswith(".index") or "/" in name or not others:
+    others = [other for other in directory.names if other.endswith(INDEX_SUFFIX) and other != name]
+    if not name.endswith(INDEX_SUFFIX) or "/" in name or not others:
         return ()
     return (f"of {len(others) + 1} checkpoints {name} was read, which the file checkpoint names",)

@@ -79,9 +79,10 @@ def _is_state(key: str, optimizers: set[str], known: Iterable[str]) -> bool:
     if SLOT in key:
         return True
     if key.endswith(VALUE):
+        parts = key.split("/")
         return any(
-            key.startswith(f"{prefix}/") and not key.startswith(f"{prefix}/{TRAINED}/")
-            for prefix in optimizers
+            "/".join(parts[:depth]) in optimizers and parts[depth] != TRAINED
+            for depth in range(1, len(parts))
         )
     # A slot made in a scope has the scope before its variable: OptimizeLoss/rnn/kernel/Adam.
     variable, _, last = key.rpartition("/")

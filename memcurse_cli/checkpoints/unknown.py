@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from memcurse_cli.checkpoints.format import CheckpointFormat
@@ -29,6 +30,13 @@ def unknown_file(head: bytes, file: File, formats: Sequence[CheckpointFormat]) -
             "this is a web page saved under a checkpoint's name",
             where=file.path,
             remedy="download the file itself: log in if it is private, and use the raw link",
+        )
+    elements = re.search(r"\.data-\d{5}-of-\d{5}$", file.path)
+    if elements is not None:
+        return CheckpointError(
+            "these are the elements of a TensorFlow checkpoint without their names",
+            where=file.path,
+            remedy=f"give {file.path[: elements.start()].rpartition('/')[2]}.index beside it",
         )
     if not head.strip(b"\0"):
         return CheckpointError(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from checkpoints.bundles import bundle, entry, table
 from checkpoints.fuzzing import FUZZ, changed, survives_at
+from checkpoints.web import serving
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -132,6 +133,19 @@ def test_a_missing_file_of_elements_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.data-00000-of-00001").unlink()
     with pytest.raises(CheckpointError, match=re.escape("model.data-00000-of-00001: no such file")):
         open_checkpoint(path)
+
+
+def test_the_file_of_elements_names_its_index() -> None:
+    with pytest.raises(CheckpointError, match=r"give model\.ckpt-2000\.index beside it"):
+        open_checkpoint(FILES / "tf1" / "model.ckpt-2000.data-00000-of-00002")
+
+
+def test_a_remote_index_finds_its_files() -> None:
+    with serving(FILES / "tf1") as web:
+        for name in ("model.ckpt-2000.index", "model.ckpt-2000"):
+            with open_checkpoint(web.url(name)) as store:
+                for tensor, array in values("tf1").items():
+                    np.testing.assert_array_equal(store.read(tensor), array)
 
 
 @FUZZ
