@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
 from memcurse_cli.theory.gate_laws import GateLaw, GateValues, Motion, Openness, Write
+from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ REACH = 20.0
 """How far beyond |b| a law may still grow exponentially, as softplus does below 0."""
 MOST_NODES = 5000
 """On either side."""
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
 CHUNK = 1 << 20
 """Nodes times units that are held at once."""
 
@@ -117,7 +119,8 @@ def gated_moments(
         E s² = (E d² E h² + E e² + 2 E[λd] E hs + 2 E[λe] y + 2 E[de] a) / (1 - m₂)
 
     and a mixture sums them with its weights. A damped cosine has ``ρ e^(iω)`` for ρ and the real
-    parts of a and y, as all else is linear in them. At σ = 0 it is the theory of a constant λ,
+    parts of a and y, as all else is linear in them, and is summed from the response of the mean
+    gate and the fluctuations about it. At σ = 0 it is the theory of a constant λ,
     which is that of Zucchet & Orvieto 2024, appendix D.2.
 
     Args:
@@ -277,6 +280,90 @@ def _with_write(law: _Expectations, name: str, opened: Openness, weights: Array)
     )
 
 
+@dataclass(frozen=True)
+class _MeanResponse:
+    """E[h|x] and E[s|x], a recurrence with the means m₁, E γ, E d and E e for λ, γ, λ' and γ'.
+
+    A tone off resonance moves a slow state little, and the sums above would cancel. What is left of
+    a second moment is that of the fluctuations about this mean, which obey the same equations with
+    covariances in the place of products.
+
+    Attributes:
+        of: the expectations.
+        f: E h² of the mean at γ = 1.
+        c: E hs by λ there.
+        s: E s² by λ there.
+    """
+
+    of: _Expectations
+    f: Array
+    c: Array
+    s: Array
+
+    @property
+    def held(self) -> Array:
+        """(E γ)² f."""
+        return self.of.gain**2 * self.f
+
+    @property
+    def _variance(self) -> Array:
+        """Var λ, from 1 - λ."""
+        complement = self.of.complement
+        return _covariance(2 * complement - self.of.squared_complement, complement**2, complement)
+
+    @property
+    def _gain_covariance(self) -> Array:
+        return _covariance(self.of.eigenvalue_gain, (1 - self.of.complement) * self.of.gain)
+
+    def fluctuation(self, a: Array) -> Array:
+        """(1-m₂) times what the fluctuations add to E h²."""
+        squared = _covariance(self.of.squared_gain, self.of.gain**2)
+        return self._variance * self.held + 2 * self._gain_covariance * a + squared
+
+    def parameter(
+        self, p: _Parameter, a: Array, y: Array, fluctuation: Array, below: Array
+    ) -> tuple[Array, Array]:
+        """E hs and E s² of a parameter."""
+        gain, m1 = self.of.gain, 1 - self.of.complement
+        cross = gain * (p.d * gain * self.c + p.e * self.f)
+        squared = (p.d * gain) ** 2 * self.s + 2 * p.d * gain * p.e * self.c + p.e**2 * self.f
+        by_d = _covariance(p.eigenvalue_d, m1 * p.d)
+        by_e = _covariance(p.eigenvalue_e, m1 * p.e)
+        off = (
+            self._variance * cross
+            + p.eigenvalue_d * fluctuation
+            + by_d * self.held
+            + (by_e + _covariance(p.gain_d, gain * p.d)) * a
+            + self._gain_covariance * y
+            + _covariance(p.gain_e, gain * p.e)
+        ) / below
+        off_squared = (
+            self._variance * squared
+            + 2 * (p.eigenvalue_d * off + by_d * cross)
+            + p.d_d * fluctuation
+            + _covariance(p.d_d, p.d**2) * self.held
+            + 2 * (by_e * y + _covariance(p.d_e, p.d * p.e) * a)
+            + _covariance(p.e_e, p.e**2)
+        ) / below
+        return cross + off, squared + off_squared
+
+
+def _covariance(product: Array, means: Array, scale: Array | None = None) -> Array:
+    """E[ab] - E[a] E[b], and 0 where only rounding is left."""
+    xp = array_namespace(product)
+    found = product - means
+    rounding = ROUNDING * xp.abs(product if scale is None else scale)
+    return xp.where(xp.abs(found) <= rounding, 0.0, found)
+
+
+def _mean_response(of: _Expectations, part: Decay, stable: Array) -> _MeanResponse:
+    xp = array_namespace(of.gain)
+    log = xp.log1p(-xp.where(stable, of.complement, 0.5))
+    alone = Autocorrelation((1.0,), (part.rho,), (part.frequency,))
+    found = moments(log, alone)
+    return _MeanResponse(of, found.second_moment, xp.real(found.cross_moment), found.sensitivity)
+
+
 def _moments(of: _Expectations, autocorrelation: Autocorrelation) -> GatedMoments:
     xp = array_namespace(of.gain)
     stable = of.squared_complement > 0
@@ -291,10 +378,19 @@ def _moments(of: _Expectations, autocorrelation: Autocorrelation) -> GatedMoment
         past = xp.where(stable, (1 - rho) + rho * of.complement, 1.0)  # 1 - ρ m₁
         correlation = rho * of.gain / past
         a = xp.real(correlation)
+        mean = None if part.frequency == 0 or part.rho == 0 else _mean_response(of, part, stable)
         second = (of.squared_gain + 2 * of.eigenvalue_gain * a) / below
+        if mean is not None:
+            fluctuation = mean.fluctuation(a) / below
+            second = mean.held + fluctuation
         held = held + weight * second
         for name, p in of.parameters.items():
             y = xp.real(rho * (p.d * correlation + p.e) / past)
+            if mean is not None:
+                cross, squared = mean.parameter(p, a, y, fluctuation, below)
+                mixed[name] = mixed[name] + weight * cross
+                moved[name] = moved[name] + weight * squared
+                continue
             cross = (
                 p.eigenvalue_d * second
                 + (p.eigenvalue_e + p.gain_d) * a

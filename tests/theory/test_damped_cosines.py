@@ -22,7 +22,7 @@ from memcurse_cli.theory.dense import dense_sensitivity
 from memcurse_cli.theory.dense_hessian import dense_hessian
 from memcurse_cli.theory.dense_stationary import remembered_lags, sensitivity_by_lags
 from memcurse_cli.theory.eigenbasis import Eigenbasis
-from memcurse_cli.theory.gate_laws import Mix
+from memcurse_cli.theory.gate_laws import Keep, Mix
 from memcurse_cli.theory.gated_moments import Preactivation, gated_moments
 from memcurse_cli.theory.horizon import last_moments
 from memcurse_cli.theory.moments import Readout, bilinear, moments
@@ -326,3 +326,14 @@ def test_the_horizon_of_a_turned_decay_is_its_own() -> None:
     log_modulus, angle = np.array([math.log(1.05)]), np.array([0.6 + 0.7])
     alone = last_moments(log_modulus, angle, 0.9, 25)[0]
     assert alone[0] < 2 * found.second_moment[0]
+
+
+@pytest.mark.parametrize(("bias", "tolerance"), [(4.0, 1e-12), (8.0, 1e-12), (14.0, 1e-12)])
+def test_a_slow_gate_off_resonance_keeps_its_digits(bias: float, tolerance: float) -> None:
+    """Where the products of the gate would cancel: 6 % off at a bias of 12."""
+    source = Autocorrelation((1.0,), (1.0,), (1.0,))
+    found = gated_moments(Keep(), Preactivation(np.array([bias]), np.zeros(1)), source)
+    log = np.array([-np.log1p(math.exp(-bias))])
+    slope = math.exp(log[0]) / (1 + math.exp(bias))
+    expected = moments(log, source).sensitivity[0] * slope**2
+    assert found.sensitivities["forget"][0] == pytest.approx(expected, rel=tolerance, abs=0)
