@@ -52,8 +52,8 @@ def name_tensorflow(
         for prefix, _, last in [key.removesuffix(VALUE).rpartition("/")]
         if prefix and last in OPTIMIZER_MARKS
     }
-    state = [key for key in tensors if _is_state(key, optimizers, tensors)]
-    rest = {key: tensor for key, tensor in tensors.items() if key not in set(state)}
+    state = {key for key in tensors if _is_state(key, optimizers, tensors)}
+    rest = {key: tensor for key, tensor in tensors.items() if key not in state}
     owned = {given.get(key) for key in rest if not key.startswith(COPIES)}
     rest = {
         key: tensor
