@@ -9,9 +9,9 @@ import shared
 from hypothesis import settings
 
 # The same examples in every run, so that what passes here passes for everyone;
-# `pytest --hypothesis-profile=search` draws new ones.
-settings.register_profile("repeatable", derandomize=True, print_blob=True)
-settings.register_profile("search", print_blob=True)
+# `pytest --hypothesis-profile=search` draws new ones. No test is timed.
+settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("repeatable")
 
 

@@ -34,6 +34,16 @@ def landscape(
     angle: Annotated[
         float, typer.Option("--angle", metavar="θ", help="Its angle in radians, in [0, π].")
     ] = 0.0,
+    start: Annotated[
+        float | None,
+        typer.Option(
+            "--from", metavar="|λ|", help="A modulus where training starts: the way from there too."
+        ),
+    ] = None,
+    start_angle: Annotated[
+        float | None,
+        typer.Option("--from-angle", metavar="θ", help="Its angle; that of the target by default."),
+    ] = None,
     rho: OneRhoOption = None,
     autocorrelation: AutocorrelationOption = None,
     horizon: HorizonOption = None,
@@ -98,6 +108,8 @@ def landscape(
         step_size=step_size,
         learning_rate=learning_rate,
         level=level,
+        start_modulus=start,
+        start_angle=start_angle,
     )
     if plot is not None:
         from memcurse_cli.reports.landscape_figure import landscape_figure

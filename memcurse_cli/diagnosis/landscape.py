@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,7 +15,7 @@ from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.coordinates import PARAMETRIZATIONS
-from memcurse_cli.theory.landscape import Landscape
+from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape, Slope
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
@@ -24,7 +24,6 @@ SCHEMA = "memcurse.landscape/1"
 
 Gain = Literal["none", "own", "coupled"]
 
-NORMALIZATIONS: dict[str, str] = {"none": "none", "own": "lru", "coupled": "coupled"}
 COMPARED: tuple[tuple[str, Gain], ...] = (
     ("real-imaginary", "none"),
     ("polar", "none"),
@@ -52,6 +51,13 @@ class LandscapeParameter:
             where it never does.
         steps_across: basin / lr: how many steps of Adam lead out of the basin.
         loss: the loss at each of the offsets, the larger of both sides; null where it diverges.
+            Below 1e-13 it is rounding.
+        start: where it starts; null without a start.
+        gradient: dL/dω there, of L = ½ E|h - h*|² in the input's units; null without a start,
+            and where it leaves the range of a float.
+        adam_steps: |ω* - ω| / lr from the start; null without one.
+        sgd_steps: the same distance over max_stable_lr |gradient|, the pace at the start; null
+            without a start, and where the gradient is 0 or leads away from an optimum elsewhere.
     """
 
     name: str
@@ -62,6 +68,10 @@ class LandscapeParameter:
     basin: float | None
     steps_across: float | None
     loss: tuple[float | None, ...]
+    start: float | None = None
+    gradient: float | None = None
+    adam_steps: float | None = None
+    sgd_steps: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,11 +83,14 @@ class LandscapeView:
         gain: ``none`` for γ = 1, ``own`` for a γ = √(1-|λ|²) with a parameter of its own,
             ``coupled`` for one that is computed from λ.
         parameters: in the order of the parametrisation.
+        start_loss: the loss at the start; null without one, and where it leaves the range of a
+            float.
     """
 
     parametrization: str
     gain: Gain
     parameters: tuple[LandscapeParameter, ...]
+    start_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,8 @@ class LandscapeReport:
         input: what was assumed of the input and of the optimizer.
         offsets: the distances from the optimum at which the losses were taken.
         views: the parametrisations.
+        start_modulus: |λ| where training starts; null without a start.
+        start_angle: its angle in radians; null without a start.
     """
 
     modulus: float
@@ -103,6 +118,8 @@ class LandscapeReport:
     input: InputAssumption
     offsets: tuple[float, ...]
     views: tuple[LandscapeView, ...]
+    start_modulus: float | None = None
+    start_angle: float | None = None
 
 
 def landscape(
@@ -119,6 +136,8 @@ def landscape(
     step_size: float = DEFAULT_STEP_SIZE,
     learning_rate: float = 1e-3,
     level: float = 0.1,
+    start_modulus: float | None = None,
+    start_angle: float | None = None,
 ) -> LandscapeReport:
     """The loss of a student that is off by one parameter, under several parametrisations.
 
@@ -134,7 +153,9 @@ def landscape(
         normalization: ``none``, ``own`` or ``coupled`` for all of them.
         step_size: Δ of ``s4``.
         learning_rate: what one step of Adam moves a parameter by.
-        level: the loss at which a basin ends, over that of a silent student; in (0, 1).
+        level: the loss at which a basin ends, over that of a silent student; in (0, 1].
+        start_modulus: |λ| where training starts, for the gradient there.
+        start_angle: its angle; that of the target by default.
 
     Raises:
         UsageError: a value outside its domain, an unknown name, or an eigenvalue that a
@@ -148,13 +169,14 @@ def landscape(
         learning_rate=learning_rate,
     )
     settings.check_readout_has_horizon()
-    if not 0 < level < 1:
+    if not 0 < level <= 1:
         raise UsageError(
-            f"a level of {level:g} is not between 0 and 1",
+            f"a level of {level:g} is not in (0, 1]",
             where="--level",
             remedy="0 is a perfect fit and 1 the loss of a student that is silent",
         )
     target = _target(modulus, time_constant, angle, endless=horizon is None)
+    start = _start(start_modulus, start_angle, angle, endless=horizon is None)
     chosen = _chosen(parametrizations, normalization)
     return LandscapeReport(
         modulus=math.exp(target.real),
@@ -170,18 +192,29 @@ def landscape(
             learning_rate=learning_rate,
         ),
         offsets=OFFSETS,
-        views=tuple(_view(name, gain, target, settings, step_size, level) for name, gain in chosen),
+        views=tuple(
+            _view(name, gain, target, start, settings, step_size, level) for name, gain in chosen
+        ),
+        start_modulus=start_modulus,
+        start_angle=None if start is None else start.imag,
     )
 
 
 def _view(
-    name: str, gain: Gain, target: complex, settings: Settings, step_size: float, level: float
+    name: str,
+    gain: Gain,
+    target: complex,
+    start: complex | None,
+    settings: Settings,
+    step_size: float,
+    level: float,
 ) -> LandscapeView:
     logs = np.array([target])
     found = parametrize(logs, name, NORMALIZATIONS[gain], step_size)
     given = settings.autocorrelation, settings.horizon, settings.state_readout
     moment = moments(logs, *given)
     around = Landscape(target, name, gain, *given, step_size)
+    slope = None if start is None else around.slope(start)
     parameters = []
     for parameter, moved in found.derivatives.items():
         derivatives = moved.eigenvalue, moved.log_gain
@@ -189,19 +222,39 @@ def _view(
         basin = around.basin(parameter, level) if sensitivity > 0 else None
         offsets = np.array(OFFSETS)
         losses = np.maximum(around.along(parameter, offsets), around.along(parameter, -offsets))
-        parameters.append(
-            LandscapeParameter(
-                name=parameter,
-                value=around.centre[parameter],
-                sensitivity=sensitivity,
-                relative_sensitivity=float(relative_sensitivity(moment, *derivatives)[0]),
-                max_stable_lr=2 / sensitivity if sensitivity > 0 else None,
-                basin=basin,
-                steps_across=None if basin is None else basin / settings.learning_rate,
-                loss=tuple(float(one) if math.isfinite(one) else None for one in losses),
-            )
+        one = LandscapeParameter(
+            name=parameter,
+            value=around.centre[parameter],
+            sensitivity=sensitivity,
+            relative_sensitivity=float(relative_sensitivity(moment, *derivatives)[0]),
+            max_stable_lr=2 / sensitivity if sensitivity > 0 else None,
+            basin=basin,
+            steps_across=None if basin is None else basin / settings.learning_rate,
+            loss=tuple(_finite(there) for there in losses),
         )
-    return LandscapeView(name, gain, tuple(parameters))
+        parameters.append(one if slope is None else _started(one, slope, settings.learning_rate))
+    return LandscapeView(
+        name, gain, tuple(parameters), None if slope is None else _finite(slope.loss)
+    )
+
+
+def _started(one: LandscapeParameter, slope: Slope, learning_rate: float) -> LandscapeParameter:
+    """The parameter with what is to be said of the start."""
+    value, gradient = slope.values[one.name], slope.gradient[one.name]
+    way = one.value - value
+    pace = -gradient * (one.max_stable_lr or 0.0)
+    sgd_steps = way / pace if math.isfinite(pace) and pace * way > 0 else None
+    return replace(
+        one,
+        start=value,
+        gradient=_finite(gradient),
+        adam_steps=abs(way) / learning_rate,
+        sgd_steps=0.0 if way == 0 else sgd_steps,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _target(
@@ -212,12 +265,7 @@ def _target(
         raise UsageError(
             "given beside a modulus", where="--time-constant", remedy="give one of the two"
         )
-    if not 0 <= angle <= math.pi:
-        raise UsageError(
-            f"an angle of {angle:g} is not in [0, π]",
-            where="--angle",
-            remedy="give that of the eigenvalue with Im λ >= 0; its conjugate has the same loss",
-        )
+    _check_angle(angle, "--angle")
     if time_constant is not None:
         if not 0 < time_constant < math.inf:
             raise UsageError(
@@ -227,14 +275,45 @@ def _target(
             )
         return complex(-1 / time_constant, angle)
     modulus = 0.99 if modulus is None else modulus
+    _check_modulus(modulus, "--modulus", endless=endless)
+    return complex(math.log(modulus), angle)
+
+
+def _start(
+    modulus: float | None, angle: float | None, target_angle: float, *, endless: bool
+) -> complex | None:
+    """log λ where training starts."""
+    if modulus is None:
+        if angle is not None:
+            raise UsageError(
+                "given without a modulus to start from",
+                where="--from-angle",
+                remedy="give --from too",
+            )
+        return None
+    _check_modulus(modulus, "--from", endless=endless)
+    angle = target_angle if angle is None else angle
+    _check_angle(angle, "--from-angle")
+    return complex(math.log(modulus), angle)
+
+
+def _check_modulus(modulus: float, option: str, *, endless: bool) -> None:
     if not 0 < modulus < math.inf or (endless and modulus >= 1):
         limit = "between 0 and 1" if endless else "positive and finite"
         raise UsageError(
             f"a modulus of {modulus:g} is not {limit}",
-            where="--modulus",
+            where=option,
             remedy="the loss of |λ| ≥ 1 needs a --horizon" if endless else "give |λ|",
         )
-    return complex(math.log(modulus), angle)
+
+
+def _check_angle(angle: float, option: str) -> None:
+    if not 0 <= angle <= math.pi:
+        raise UsageError(
+            f"an angle of {angle:g} is not in [0, π]",
+            where=option,
+            remedy="give that of the eigenvalue with Im λ >= 0; its conjugate has the same loss",
+        )
 
 
 def _chosen(names: Sequence[str], normalization: str | None) -> list[tuple[str, Gain]]:

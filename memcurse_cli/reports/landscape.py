@@ -53,6 +53,20 @@ COLUMNS = [
     Column("basin"),
     Column("steps"),
 ]
+START_COLUMNS = [
+    Column("", align="left"),
+    Column("written as", align="left"),
+    Column("parameter", align="left", shrinks=True),
+    Column("from"),
+    Column("to", leaves=1),
+    Column("gradient", meaning="Gradient: dL/dω there, for an input of unit variance."),
+    Column("Adam", meaning="Adam: the way over lr, in steps."),
+    Column(
+        "SGD",
+        meaning="SGD: the way over max SGD lr times the gradient, the pace at the start; "
+        f"{ABSENT} where the gradient is 0 or leads away.",
+    ),
+]
 CROSSED, NEAR = 1.0, 10.0
 """Steps of Adam across the basin from which on a parameter is called cursed, and to be watched."""
 
@@ -100,6 +114,18 @@ class Page:
             screen, COLUMNS, [row for view in report.views for row in _rows(view)]
         ).lines
         yield from paragraph(screen, screen.sentence(_legend(report), LABEL))
+        if report.start_modulus is not None:
+            yield Text()
+            yield from paragraph(screen, screen.sentence(_start(report), NAME))
+            yield from draw(
+                screen, START_COLUMNS, [row for view in report.views for row in _ways(view)]
+            ).lines
+            yield from paragraph(
+                screen,
+                screen.sentence(
+                    " ".join(one.meaning for one in START_COLUMNS if one.meaning), LABEL
+                ),
+            )
         yield Text()
         curves = [_curve(report, view) for view in report.views]
         yield from plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1])
@@ -140,10 +166,42 @@ def _rows(view: LandscapeView) -> Iterator[list[Cell]]:
             Cell(one.name, NAME),
             Cell(number(one.value)),
             Cell(number(one.relative_sensitivity)),
-            Cell(ABSENT if one.max_stable_lr is None else number(one.max_stable_lr, 2)),
-            Cell(ABSENT if one.basin is None else number(one.basin), style),
-            Cell(ABSENT if one.steps_across is None else number(one.steps_across, 2), style),
+            Cell(_known(one.max_stable_lr, 2)),
+            Cell(_known(one.basin), style),
+            Cell(_known(one.steps_across, 2), style),
         ]
+
+
+def _start(report: LandscapeReport) -> str:
+    """Where training starts, and the loss there: one for all γ, or from the least to the most."""
+    losses = [view.start_loss for view in report.views if view.start_loss is not None]
+    said = (
+        " to ".join(dict.fromkeys(map(number, (min(losses), max(losses)))))
+        if losses
+        else "beyond any number"
+    )
+    return (
+        f"From |λ| = {report.start_modulus:.6g}, angle {setting(report.start_angle or 0.0)} rad, "
+        f"where the loss is {said}"
+    )
+
+
+def _ways(view: LandscapeView) -> Iterator[list[Cell]]:
+    for index, one in enumerate(view.parameters):
+        yield [
+            Cell(""),
+            Cell(title(view) if index == 0 else ""),
+            Cell(one.name, NAME),
+            Cell(_known(one.start)),
+            Cell(number(one.value)),
+            Cell(_known(one.gradient)),
+            Cell(_known(one.adam_steps, 2)),
+            Cell(_known(one.sgd_steps, 2)),
+        ]
+
+
+def _known(value: float | None, digits: int = 3) -> str:
+    return ABSENT if value is None else number(value, digits)
 
 
 def _verdict(steps: float | None) -> str:

@@ -11,6 +11,7 @@ curvature at λ = λ* along a parameter ω is E|dh/dω|².
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +19,19 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.coordinates import coordinates
 from memcurse_cli.theory.moments import Readout
-from memcurse_cli.theory.pair_moments import finite_pairs, stationary_pairs
-from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, normalizing_log_gain
+from memcurse_cli.theory.pair_moments import PairMoments, finite_pairs, stationary_pairs
+from memcurse_cli.theory.parametrization import (
+    DEFAULT_STEP_SIZE,
+    normalizing_log_gain,
+    parametrize,
+)
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
-GAINS = ("none", "own", "coupled")
+NORMALIZATIONS = {"none": "none", "own": "lru", "coupled": "coupled"}
+"""The gains of a landscape, and what `theory.parametrization` calls them."""
+
 GRID = 24 * 12 + 1  # a dozen distances per decade, from 1e-18 on
 BISECTIONS = 60
 FARTHEST = 1e6
@@ -60,16 +67,36 @@ def loss(
         axis=-1,
     )
     with np.errstate(all="ignore"):  # where a number leaves its range, the loss is inf
-        if horizon is None:
-            table = stationary_pairs(pairs, autocorrelation, conjugate=True).hh
-        else:
-            table = finite_pairs(pairs, autocorrelation, horizon, readout)[1].hh
+        table = _pairs(pairs, autocorrelation, horizon, readout).hh
         gain = np.exp(log_gains - target_log_gain)  # γ / γ*
         own, silent = table[:, 0, 0].real, table[:, 1, 1].real
         mixed = (gain * table[:, 0, 1]).real
         relative = (np.abs(gain) ** 2 * own + silent - 2 * mixed) / silent
     # What is left of the difference at the target itself is rounding, of either sign.
     return np.where(diverges | ~np.isfinite(relative), np.inf, np.maximum(relative, 0.0))
+
+
+def _pairs(
+    logs: Complexes, autocorrelation: Autocorrelation, horizon: int | None, readout: Readout
+) -> PairMoments:
+    """The tables of E[z_i z̄_j]."""
+    if horizon is None:
+        return stationary_pairs(logs, autocorrelation, conjugate=True)
+    return finite_pairs(logs, autocorrelation, horizon, readout)[1]
+
+
+class Slope(NamedTuple):
+    """The loss at one student.
+
+    Attributes:
+        loss: over that of a silent student.
+        values: the parameters there, by name.
+        gradient: dL/dω of L = ½ E|h - h*|² by each of them, in the units of the input.
+    """
+
+    loss: float
+    values: dict[str, float]
+    gradient: dict[str, float]
 
 
 class Landscape:
@@ -100,18 +127,13 @@ class Landscape:
         step_size: float = DEFAULT_STEP_SIZE,
     ) -> None:
         self._target, self._gain = target, gain
+        self._parametrization, self._step_size = parametrization, step_size
         self._map = _EIGENVALUES[parametrization]
         self._input = autocorrelation, horizon, readout
-        logs = np.array([target])
-        self.centre: dict[str, float] = {
-            name: float(value[0])
-            for name, value in coordinates(logs, parametrization, step_size).items()
-        }
         self._target_log_gain = 0j
         if gain != "none":
-            self._target_log_gain = complex(normalizing_log_gain(logs)[0])
-        if gain == "own":
-            self.centre["gamma_log"] = self._target_log_gain.real
+            self._target_log_gain = complex(normalizing_log_gain(np.array([target]))[0])
+        self.centre = self._values(target, self._target_log_gain)
 
     def along(self, name: str, offsets: Floats) -> Floats:
         """(n,) the loss with one parameter off by so much, over that of a silent student."""
@@ -127,12 +149,50 @@ class Landscape:
                 gains = np.where(logs.real < 0, normalizing_log_gain(inside), -np.inf + 0j)
         return loss(logs, gains, self._target, self._target_log_gain, *self._input)
 
+    def slope(self, start: complex) -> Slope:
+        """The loss and its gradient at a student that starts at another eigenvalue.
+
+        With γ' = γ d log γ/dω and ∂α f = E[s h̄] it is
+
+            dL/dω = Re[ γ' γ̄ f(λ,λ̄) + |γ|² λ' ∂αf(λ,λ̄) - γ̄* (γ' f(λ,λ̄*) + γ λ' ∂αf(λ,λ̄*)) ]
+
+        Args:
+            start: log λ, its angle in [0, π]; its γ is normalised as that of the target is.
+
+        Raises:
+            UsageError: the parametrisation cannot reach it.
+        """
+        logs = np.array([start])
+        found = parametrize(
+            logs, self._parametrization, NORMALIZATIONS[self._gain], self._step_size
+        )
+        gradient = {}
+        with np.errstate(all="ignore"):  # where a number leaves its range, it is not finite
+            table = _pairs(np.array([start, self._target]), *self._input)
+            own, mixed = np.exp(found.log_gain[0]), np.exp(np.conj(self._target_log_gain))
+            for name, moved in found.derivatives.items():
+                turn = own * moved.eigenvalue[0]
+                growth = 0j if moved.log_gain is None else own * moved.log_gain[0]
+                by_own = (growth * table.hh[0, 0] + turn * table.sh[0, 0]) * np.conj(own)
+                by_target = (growth * table.hh[0, 1] + turn * table.sh[0, 1]) * mixed
+                gradient[name] = float((by_own - by_target).real)
+        there = loss(logs, found.log_gain, self._target, self._target_log_gain, *self._input)
+        return Slope(float(there[0]), self._values(start, complex(found.log_gain[0])), gradient)
+
+    def _values(self, log: complex, log_gain: complex) -> dict[str, float]:
+        """The parameters at an eigenvalue."""
+        found = coordinates(np.array([log]), self._parametrization, self._step_size)
+        values = {name: float(value[0]) for name, value in found.items()}
+        if self._gain == "own":
+            values["gamma_log"] = log_gain.real
+        return values
+
     def basin(self, name: str, level: float) -> float | None:
         """How far a parameter may be off, to the nearer side, before the loss reaches a level.
 
         Args:
             name: the parameter.
-            level: the loss over that of a silent student, in (0, 1).
+            level: the loss over that of a silent student, in (0, 1].
 
         Returns:
             The distance; None where no distance up to `FARTHEST` raises the loss so far.

@@ -370,7 +370,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_tree_is_a_crash(content: Any) -> None:
     """Whatever a file holds, each weight has a state of its own shape, a reason, or neither."""
     weights = {"a": np.ones(2), "b": np.ones((2, 2))}

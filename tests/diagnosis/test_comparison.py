@@ -48,7 +48,7 @@ def move(before: dict[str, Any], after: dict[str, Any]) -> SpectrumMove:
     return layer.spectrum
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000))
 def test_nothing_moves_from_a_report_to_itself(seed: int) -> None:
     same = report(lru(seed))
@@ -61,7 +61,7 @@ def test_nothing_moves_from_a_report_to_itself(seed: int) -> None:
     assert layer.time_constant.before == layer.time_constant.after
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000))
 def test_the_reverse_mirrors(seed: int) -> None:
     one, other = report(lru(seed)), report(lru(seed + 1))

@@ -56,7 +56,11 @@ def test_the_page_draws_each_parametrisation_and_names_the_narrowest() -> None:
         ({"modulus": 0.9, "time_constant": 3.0}, "one of the two"),
         ({"time_constant": 0.0}, "positive"),
         ({"angle": 4.0}, "angle"),
-        ({"level": 1.0}, "level"),
+        ({"level": 0.0}, "level"),
+        ({"level": 1.1}, "level"),
+        ({"start_modulus": 1.0}, "--from: .*--horizon"),
+        ({"start_angle": 1.0}, "--from-angle: .*give --from"),
+        ({"start_modulus": 0.9, "start_angle": -1.0}, "--from-angle: .*angle"),
         ({"parametrizations": ["sigmoid"]}, "real-imaginary"),
         ({"normalization": "gru"}, "none, own, coupled"),
         ({"normalization": "own"}, "tied to omega_nu"),
@@ -68,6 +72,41 @@ def test_the_page_draws_each_parametrisation_and_names_the_narrowest() -> None:
 def test_what_is_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         landscape(**given)  # type: ignore[arg-type]  # by name
+
+
+def test_the_way_from_a_start() -> None:
+    """Figure 7's: the angle of a polar student starts where the loss is flat."""
+    report = landscape(modulus=0.99, angle=0.0314, start_modulus=0.99, start_angle=0.785)
+    ways = {
+        (view.parametrization, one.name): one for view in report.views for one in view.parameters
+    }
+    theta, slow = ways["polar", "theta"], ways["lru", "theta_log"]
+    assert (theta.start, theta.adam_steps) == (0.785, pytest.approx(753.6))
+    assert theta.max_stable_lr is not None
+    assert theta.gradient is not None
+    assert theta.sgd_steps == pytest.approx(0.7536 / (theta.max_stable_lr * theta.gradient))
+    assert slow.sgd_steps is not None
+    assert slow.sgd_steps < 0.01 * theta.sgd_steps
+    assert ways["polar", "nu"].sgd_steps == 0
+    page = to_text(report, file=Path("page.txt"))
+    assert "From |λ| = 0.99, angle 0.785 rad, where the loss is 1.98" in page
+
+
+def test_a_start_away_from_which_the_gradient_leads() -> None:
+    report = landscape(modulus=0.99, start_modulus=0.5, parametrizations=["lru"])
+    nu = report.views[0].parameters[0]
+    assert nu.start is not None
+    assert nu.gradient is not None
+    assert (nu.value - nu.start) * nu.gradient > 0
+    assert nu.sgd_steps is None
+    assert nu.adam_steps == pytest.approx((nu.start - nu.value) / 1e-3)
+
+
+def test_a_start_whose_loss_no_number_holds() -> None:
+    report = landscape(modulus=1.01, start_modulus=1.5, horizon=4000, parametrizations=["polar"])
+    (view,) = report.views
+    assert (view.start_loss, view.parameters[0].gradient) == (None, None)
+    assert "beyond any number" in to_text(report, file=Path("page.txt"))
 
 
 def test_the_figure_is_written_whole_or_refused(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_block_that_is_not_formed_says_the_same_within_its_bounds(
     assert found.pairs[0].first == found.pairs[0].second == "theta_log"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**32 - 1),
     scale=st.floats(1e-3, 1e3),

@@ -204,7 +204,7 @@ SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 6, 8, 9]), max_size=3).map(tuple)
 VALUES = st.sampled_from([0.0, 1.0, -1.0, 0.3, 1e-300, 1e70, 1e300, -800.0, 800.0, np.nan, np.inf])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     tensors=st.dictionaries(
         st.sampled_from(ROLES), st.tuples(SHAPES, VALUES, st.booleans()), min_size=1, max_size=6

@@ -36,7 +36,7 @@ SIZES = st.sampled_from([0, 1, 2, 3, 4, 6, 8, 12])
 
 
 @pytest.mark.parametrize("family", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_every_shape_is_read_or_refused(family: str, data: st.DataObject) -> None:
     reader = named_family(family)

@@ -21,7 +21,7 @@ def document() -> dict:
 
 
 @given(instances(Report))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_round_trip_is_exact(report: Report) -> None:
     text = dumps([report])
     assert loads(text) == [report]

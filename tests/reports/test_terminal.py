@@ -62,13 +62,13 @@ def check(text: str, width: int) -> None:
 
 
 @given(instances(Report), st.integers(40, 200), st.booleans())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 def test_any_report_fits_any_width(report: Report, width: int, all_layers: bool) -> None:
     check(page(report, width=width, all_layers=all_layers), width)
 
 
 @given(st.integers(40, 200), st.sampled_from(["ascii", "utf-8"]), st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_usual_reports_fit_any_width(width: int, encoding: str, all_layers: bool) -> None:
     stream = Stream(terminal=False, encoding=encoding)
     for report in (

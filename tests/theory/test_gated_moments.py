@@ -319,7 +319,7 @@ def test_many_units_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
         np.testing.assert_allclose(pieces.sensitivities[name], sensitivity, rtol=1e-13)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(sorted(LAWS)),
     means=st.lists(st.floats(-12, 12), min_size=5, max_size=5),

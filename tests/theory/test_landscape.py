@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.landscape import Landscape, loss
-from memcurse_cli.theory.moments import bilinear, moments
+from memcurse_cli.theory.moments import Readout, bilinear, moments
 from memcurse_cli.theory.parametrization import normalizing_log_gain, parametrize
 from memcurse_cli.theory.sensitivity import relative_sensitivity
 
@@ -156,3 +156,39 @@ def test_the_authors_losses_over_the_angle(paper: Path) -> None:
         silent = 0.5 / (1 - modulus**2)
         found = Landscape(target, "polar").along("theta", np.array([angle]))[0]
         assert silent * found == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize(("parametrization", "gain"), VIEWS)
+@pytest.mark.parametrize(("horizon", "readout"), [(None, "last"), (20, "last"), (20, "every")])
+def test_the_gradient_at_a_start_is_the_slope_of_the_loss(
+    parametrization: str, gain: str, horizon: int | None, readout: Readout
+) -> None:
+    """Any move of the eigenvalue changes the loss by the gradient times the parameters' moves."""
+    around = Landscape(TARGET, parametrization, gain, MIXTURE, horizon, readout)
+    silent = 0.5 * moments(np.array([TARGET]), MIXTURE, horizon, readout).second_moment[0]
+    if gain != "none":
+        silent *= 1 - np.exp(2 * TARGET.real)
+    start = complex(np.log(0.9), 1.1)
+    gradient = around.slope(start).gradient
+    for move in (1e-5, 1e-5j, 1e-5 - 2e-5j):
+        before, after = around.slope(start - move), around.slope(start + move)
+        along = sum(
+            gradient[name] * (after.values[name] - before.values[name]) for name in gradient
+        )
+        assert along == pytest.approx(silent * (after.loss - before.loss), rel=1e-6)
+
+
+def test_autodiff_has_the_same_gradient_at_a_start() -> None:
+    """Of each parameter alone, from JAX on the formula that [Z] prints for white noise."""
+
+    def of(w: jax.Array) -> jax.Array:
+        logs = jnp.stack([-jnp.exp(w[0]) + 1j * jnp.exp(w[1]), jnp.asarray(TARGET)])
+        gains = jnp.stack([jnp.exp(w[2]), jnp.sqrt(1 - jnp.exp(2 * TARGET.real))])
+        f = bilinear(logs[:, None], logs.conj()[None, :], 0.0).value * gains[:, None] * gains
+        return 0.5 * (f[0, 0] + f[1, 1] - 2 * f[0, 1]).real
+
+    slope = Landscape(TARGET, "lru", "own").slope(complex(np.log(0.9), 1.1))
+    with jax.enable_x64(True):
+        wanted = np.asarray(jax.grad(of)(jnp.array(list(slope.values.values()))))
+    np.testing.assert_allclose(list(slope.gradient.values()), wanted, rtol=1e-10)
+    assert slope.loss == pytest.approx(1.64, abs=0.4)

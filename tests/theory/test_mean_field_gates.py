@@ -382,7 +382,7 @@ def test_a_run_that_has_not_settled_says_so() -> None:
     st.floats(0.0, 3.0),
     st.integers(0, 1000),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_gru_stays_within_bounds(
     kind: str, hidden: float, inputs: float, keeping: float, spread: float, seed: int
 ) -> None:

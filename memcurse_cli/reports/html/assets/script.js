@@ -159,6 +159,9 @@
     }));
   };
 
+  // A number short enough to stand left of an axis.
+  const tick = (value) => value >= 1e4 ? value.toExponential().replace("e+", "e") : number(value);
+
   // A matched pair of eigenvalues, and what a tooltip says of it.
   const moved = ([re, im, reAfter, imAfter]) => {
     const [before, after] = [described([re, im]), described([reAfter, imAfter])];
@@ -213,8 +216,8 @@
         const [x, y] = [across(value), up(value)];
         element("line", { x1: x, x2: x, y1: 10, y2: base, class: "grid" }, svg);
         element("line", { x1: MARGIN, x2: SIZE - 10, y1: y, y2: y, class: "grid" }, svg);
-        label(svg, x, base + 14, number(value));
-        label(svg, MARGIN - 4, y + 4, number(value), "end");
+        label(svg, x, base + 14, tick(value));
+        label(svg, MARGIN - 4, y + 4, tick(value), "end");
       }
     }
     label(svg, MARGIN + room / 2, SIZE - 6, "τ before");
@@ -310,9 +313,9 @@
     const stride = Math.ceil(decades / 7) || 1;
     for (let decade = Math.floor(bottom); decade <= top; decade += stride) {
       for (const value of parts.map((part) => part * 10 ** decade)) {
-        if (log(value) < bottom || log(value) > top) continue;
+        if (log(value) < bottom || log(value) > top || tick(value).length > 5) continue;
         element("line", { x1: MARGIN, x2: SIZE - 10, y1: up(value), y2: up(value), class: "grid" }, svg);
-        label(svg, MARGIN - 4, up(value) + 4, number(value), "end");
+        label(svg, MARGIN - 4, up(value) + 4, tick(value), "end");
       }
     }
     label(svg, across(first), SIZE - MARGIN + 14, first, last > first ? "start" : "middle");
