@@ -18,7 +18,7 @@ from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.recurrences.family import Family, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
 from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
@@ -238,7 +238,9 @@ def test_gated_linear_attention_and_delta_nets() -> None:
     net["attn.in_proj_ba.weight"] = np.concatenate([strength, step])
     del net["attn.a_proj.weight"], net["attn.b_proj.weight"]
     (match,) = match_of(net, GatedDeltaNet())
-    assert GatedDeltaNet().read(MemoryStore(net), match, ReadOptions(gates=True)).gate is None
+    refused = GatedDeltaNet().read(MemoryStore(net), match, ReadOptions(gates=True)).gate
+    assert isinstance(refused, NoDrive)
+    assert "key heads" in refused.reason
 
     kda = {
         "attn.A_log": rng.normal(size=2),
