@@ -19,12 +19,8 @@ from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, NoDrive
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gate_laws import LOGISTIC, GateLaw
-from memcurse_cli.theory.gated_moments import (
-    GatedMoments,
-    Preactivation,
-    gated_moments,
-    mean_of,
-)
+from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
+from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
 
 Floats = NDArray[np.float64]
 

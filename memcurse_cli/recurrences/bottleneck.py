@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.gated_moments import normal_nodes
+from memcurse_cli.theory.gaussian_gates import normal_nodes
 
 Floats = NDArray[np.float64]
 

@@ -23,7 +23,8 @@ from memcurse_cli.theory.dense_hessian import dense_hessian
 from memcurse_cli.theory.dense_stationary import remembered_lags, sensitivity_by_lags
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.gate_laws import Keep, Mix
-from memcurse_cli.theory.gated_moments import Preactivation, gated_moments
+from memcurse_cli.theory.gated_moments import gated_moments
+from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.horizon import last_moments
 from memcurse_cli.theory.moments import Readout, bilinear, moments
 from memcurse_cli.theory.pair_moments import finite_pairs, stationary_pairs

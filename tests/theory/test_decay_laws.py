@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.theory.decay_laws import ExponentialDecay, OpenedDecay
 from memcurse_cli.theory.gate_laws import Keep, Opening, Write
-from memcurse_cli.theory.gated_moments import Preactivation, gated_moments
+from memcurse_cli.theory.gated_moments import gated_moments
+from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.soft_cap import CappedLogistic, Exponential
 
 MEANS = np.array([-6.0, -2.0, 0.0, 1.0])

@@ -25,13 +25,8 @@ from memcurse_cli.theory.gate_laws import (
     StepSize,
     Write,
 )
-from memcurse_cli.theory.gated_moments import (
-    GatedMoments,
-    Preactivation,
-    gated_moments,
-    mean_of,
-    normal_nodes,
-)
+from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
+from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of, normal_nodes
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 from memcurse_cli.theory.soft_cap import CappedLogistic
@@ -260,9 +255,9 @@ def test_the_nodes_are_enough(name: str, spread: float, monkeypatch: pytest.Monk
     law = LAWS[name]
     gate = Preactivation(np.array([-8.0, -0.5, 0.0, 3.0, 12.0]), np.full(5, spread))
     found = gated_moments(law, gate, MIXTURES["half"])
-    monkeypatch.setattr("memcurse_cli.theory.gated_moments.DIGITS", 150.0)
-    monkeypatch.setattr("memcurse_cli.theory.gated_moments.LARGEST_STEP", 0.1)
-    monkeypatch.setattr("memcurse_cli.theory.gated_moments.TAIL", 14.0)
+    monkeypatch.setattr("memcurse_cli.theory.gaussian_gates.DIGITS", 150.0)
+    monkeypatch.setattr("memcurse_cli.theory.gaussian_gates.LARGEST_STEP", 0.1)
+    monkeypatch.setattr("memcurse_cli.theory.gaussian_gates.TAIL", 14.0)
     finer = gated_moments(law, gate, MIXTURES["half"])
     np.testing.assert_allclose(found.second_moment, finer.second_moment, rtol=1e-11)
     for parameter, sensitivity in finer.sensitivities.items():

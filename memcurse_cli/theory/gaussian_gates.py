@@ -1,0 +1,92 @@
+"""Means over a Gaussian pre-activation, by the trapezoidal rule on the real line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.namespace import array_namespace, may_be_traced
+
+Array = Any
+Floats = NDArray[np.float64]
+
+LARGEST_STEP = 0.35
+"""Standard deviations between nodes: e^(-2π²/h²) of a Gaussian is then far below an ulp."""
+STRIP = math.pi / 2
+"""Every smooth law is analytic for |Im z| < π/2, and bounded there."""
+DIGITS = 36.0
+"""-log of the error of the rule that is allowed."""
+KINKED_STEP = 0.01
+"""For laws with corners, whose error falls with h² only."""
+TAIL = 9.0
+"""Standard deviations beyond which a Gaussian is below an ulp."""
+REACH = 20.0
+"""How far beyond |b| a law may still grow exponentially, as softplus does below 0."""
+MOST_NODES = 5000
+"""On either side."""
+
+
+@dataclass(frozen=True)
+class Preactivation:
+    """z ~ N(b, σ²) of n units.
+
+    Attributes:
+        mean: (n,) b.
+        spread: (n,) σ ≥ 0.
+    """
+
+    mean: Array
+    spread: Array
+
+    def take(self, units: slice) -> Preactivation:
+        """Those of some of the units."""
+        return Preactivation(self.mean[units], self.spread[units])
+
+
+def normal_nodes(mean: Array, spread: Array, smooth: bool = True) -> tuple[Floats, Floats]:
+    """Nodes u and weights w with ``E f(z) = Σ w f(b + σ u)`` for every unit at once.
+
+    The trapezoidal rule on the real line. For an f that is analytic in a strip of half width a its
+    error is e^(-2πa/(σh)), so that 350 nodes do for σ = 5, where that of a Gauss-Hermite rule falls
+    with the root of its order only.
+
+    Args:
+        mean: (n,) b.
+        spread: (n,) σ; the largest decides.
+        smooth: whether f is analytic for |Im z| < π/2; otherwise a fine step is taken.
+    """
+    widest = float(np.max(np.asarray(spread), initial=0.0))
+    if widest == 0:
+        return np.zeros(1), np.ones(1)
+    step = KINKED_STEP
+    if smooth:
+        step = min(LARGEST_STEP, 2 * math.pi * STRIP / (DIGITS * widest))
+    # Products of two laws can fall as e^(-2z): their weight sits up to 2σ off the centre, though
+    # no further than where the laws level out.
+    reach = TAIL + 2 * widest
+    if not may_be_traced(mean):
+        farthest = float(np.max(np.abs(np.asarray(mean)), initial=0.0)) + REACH
+        reach = TAIL + min(2 * widest, farthest / widest)
+    # A gate that is so wide is a switch; what is between its two ends hardly counts.
+    step = max(step, reach / MOST_NODES)
+    count = math.ceil(reach / step)
+    nodes: Floats = step * np.arange(-count, count + 1, dtype=np.float64)
+    weights = np.exp(-(nodes**2) / 2)
+    return nodes, weights / math.fsum(weights)
+
+
+def mean_of(function: Callable[[Array], Array], gate: Preactivation, smooth: bool = True) -> Array:
+    """E f(z) of every unit, for a function f of pre-activations (nodes, n)."""
+    xp = array_namespace(gate.mean)
+    nodes, weights = normal_nodes(gate.mean, gate.spread, smooth)
+    return xp.asarray(weights) @ function(at_nodes(gate, nodes))
+
+
+def at_nodes(gate: Preactivation, nodes: Floats) -> Array:
+    """z = b + σu of every unit at every node, (nodes, n)."""
+    return gate.mean + gate.spread * array_namespace(gate.mean).asarray(nodes)[:, None]
