@@ -13,7 +13,7 @@ from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.recurrences.family import Assumption, Family, Match
-from memcurse_cli.recurrences.reading import split_name
+from memcurse_cli.recurrences.module_names import IndexedTensors, split_name
 from memcurse_cli.recurrences.registry import FAMILIES
 
 SHOWN_NAMES = 5
@@ -49,6 +49,7 @@ def detect(
         UsageError: no family has this name, or a pattern matches no layer.
     """
     families = FAMILIES if family is None else (named_family(family),)
+    tensors = IndexedTensors(tensors)
     claimed: set[str] = set()
     found: list[tuple[Family, Match]] = []
     for candidate in families:

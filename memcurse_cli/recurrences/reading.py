@@ -1,16 +1,17 @@
-"""What every family needs to read a layer: grouping names, checking tensors, stable functions."""
+"""What every family needs to read a layer: checking tensors, and functions that are stable."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.module_names import group_by_module as group_by_module
+from memcurse_cli.recurrences.module_names import split_name as split_name
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup
 
 LARGEST_DECAY = 700.0
@@ -20,51 +21,6 @@ LARGEST_VALUE = 1e75
 """Beyond it products of a few values overflow; the largest float32 is 3e38."""
 
 _EIGHT_BITS = ("int8", "uint8")
-
-_LAST_SEPARATOR = re.compile(r"[./,](?=[^./,]*$)")
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """The name of the module and of the tensor in it; ``.``, ``/`` and ``,`` join names."""
-    found = _LAST_SEPARATOR.search(name)
-    return (name[: found.start()], name[found.end() :]) if found else ("", name)
-
-
-def group_by_module(
-    tensors: Mapping[str, TensorSpec], roles: Iterable[str]
-) -> dict[str, dict[str, str]]:
-    """For every module that holds a tensor named after a role: the full name of each role.
-
-    Roles with a dot (``in_proj.weight``) are names of tensors in a child module.
-    """
-    plain: set[str] = set()
-    nested: dict[str, dict[str, list[tuple[str, str]]]] = {}
-    for role in roles:
-        above, _, last = role.rpartition(".")
-        if above:
-            rest, _, child = above.rpartition(".")
-            nested.setdefault(last, {}).setdefault(child, []).append((role, rest))
-        else:
-            plain.add(role)
-    modules: dict[str, dict[str, str]] = {}
-    for name in tensors:
-        module, last = split_name(name)
-        if last in plain:
-            modules.setdefault(module, {})[last] = name
-        if last not in nested:
-            continue
-        # The child is looked up before its roles, since most tensors are called weight.
-        parent, child = split_name(module)
-        for role, rest in nested[last].get(child, ()):
-            ancestor = parent
-            while rest:
-                rest, _, above = rest.rpartition(".")
-                ancestor, found = split_name(ancestor)
-                if found != above:
-                    break
-            else:
-                modules.setdefault(ancestor, {})[role] = name
-    return modules
 
 
 def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:

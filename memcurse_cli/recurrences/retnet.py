@@ -93,6 +93,8 @@ def _with_nothing_else(
     modules: Mapping[str, Mapping[str, str]], tensors: Iterable[str]
 ) -> list[str]:
     """The modules in which every tensor has a role."""
+    if not modules:
+        return []
     known = {name for names in modules.values() for name in names.values()}
     left = dict.fromkeys(modules)
     for name in tensors:
