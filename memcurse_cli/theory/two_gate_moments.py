@@ -1,0 +1,99 @@
+"""Second moments of a recurrence whose λ and γ two correlated pre-activations move at every step.
+
+The moments are those of `gated_moments`, with expectations over both Gaussians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.gate_expectations import Expectations, _of_law
+from memcurse_cli.theory.gate_laws import GateValues
+from memcurse_cli.theory.gated_moments import GatedMoments, _moments
+from memcurse_cli.theory.gaussian_gates import normal_nodes
+from memcurse_cli.theory.namespace import array_namespace
+from memcurse_cli.theory.two_gate_bands import TwoPreactivations
+
+Array = Any
+Floats = NDArray[np.float64]
+
+WIDEST = 4.0
+"""Of pre-activations whose moments are computed; their nodes grow with the square of it."""
+CHUNK = 1 << 17
+"""Nodes times units that are held at once; a few such arrays fit into a cache."""
+
+Values = Callable[[Array, Array], GateValues]
+
+
+def two_gate_moments(
+    values: Values, gates: TwoPreactivations, autocorrelation: Autocorrelation = WHITE
+) -> GatedMoments:
+    """E h², E[h s] and E s² with λ and γ of two pre-activations drawn anew at every step.
+
+    ``z₁ = b₁ + σ₁u`` and ``z₂ = b₂ + σ₂(ρu + √(1-ρ²) v)`` with independent normal u and v. The rule
+    is the product of two trapezoidal ones, each of every second node of `normal_nodes`, which
+    leaves an error of e⁻¹⁸ and better.
+
+    Args:
+        values: λ and γ of the n units, analytic where both imaginary parts are below π/2.
+        gates: their pre-activations, no wider than `WIDEST`.
+        autocorrelation: R(Δ) of the drive x.
+    """
+    if not isinstance(gates.first.mean, np.ndarray):
+        return _moments(_expectations(values, gates), autocorrelation)
+    size = gates.first.mean.size
+    second_moment = np.zeros(size)
+    cross_moments: dict[str, Floats] = {}
+    sensitivities: dict[str, Floats] = {}
+    order = np.argsort(-np.maximum(gates.first.spread, gates.second.spread), kind="stable")
+    start = 0
+    while start < size:
+        # The widest of what is left decides how many nodes all have.
+        nodes = _nodes(gates.take(order[start:]))[2].size
+        units = order[start : start + max(CHUNK // nodes, 1)]
+        found = _moments(_expectations(values, gates.take(units)), autocorrelation)
+        second_moment[units] = found.second_moment
+        for whole, part in (
+            (cross_moments, found.cross_moments),
+            (sensitivities, found.sensitivities),
+        ):
+            for name, moment in part.items():
+                whole.setdefault(name, np.zeros(size))[units] = moment
+        start += units.size
+    return GatedMoments(second_moment, cross_moments, sensitivities)
+
+
+def _expectations(values: Values, gates: TwoPreactivations) -> Expectations:
+    first, second = gates.first, gates.second
+    xp = array_namespace(first.mean)
+    along, across, weights = (xp.asarray(each) for each in _nodes(gates))
+    along, across = along[:, None], across[:, None]
+    moved = gates.correlation * along + _free(gates) * across
+    found = values(first.mean + first.spread * along, second.mean + second.spread * moved)
+    return _of_law(found, weights)
+
+
+def _nodes(gates: TwoPreactivations) -> tuple[Floats, Floats, Floats]:
+    """u, v and weights of the product of two rules, flat."""
+    first, second = gates.first, gates.second
+    shared = np.abs(gates.correlation) * np.asarray(second.spread)
+    along, of_along = _every_second(first.mean, np.maximum(np.asarray(first.spread), shared))
+    across, of_across = _every_second(second.mean, np.asarray(second.spread) * _free(gates))
+    pairs = np.meshgrid(along, across, indexing="ij")
+    return pairs[0].ravel(), pairs[1].ravel(), np.outer(of_along, of_across).ravel()
+
+
+def _free(gates: TwoPreactivations) -> Floats:
+    """√(1-ρ²)."""
+    return np.sqrt(np.maximum((1 - gates.correlation) * (1 + gates.correlation), 0.0))
+
+
+def _every_second(mean: Array, spread: Floats) -> tuple[Floats, Floats]:
+    """The nodes and weights of the rule of twice the step."""
+    nodes, weights = normal_nodes(mean, spread)
+    return nodes[::2], weights[::2] / weights[::2].sum()
