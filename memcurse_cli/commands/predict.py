@@ -62,6 +62,14 @@ def predict(
     step_size: Annotated[
         float, typer.Option("--step-size", metavar="Δ", help="The step size of s4.")
     ] = 0.01,
+    ring: Annotated[
+        str | None,
+        typer.Option(
+            "--ring",
+            metavar="MIN:MAX",
+            help="Average over |λ| from MIN to MAX, uniform by area, as an LRU is initialised.",
+        ),
+    ] = None,
     horizon: HorizonOption = None,
     readout: ReadoutOption = None,
     plot: Annotated[
@@ -87,6 +95,7 @@ def predict(
         horizon=horizon,
         readout=readout,
         step_size=step_size,
+        ring=ring,
     )
     if as_json:
         import json

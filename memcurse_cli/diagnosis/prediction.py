@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
+from memcurse_cli.diagnosis.ring import Ring, RingPrediction, predict_ring, read_ring
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
@@ -84,6 +85,7 @@ class Prediction:
         autocorrelation: (weight, ρ) or (weight, ρ, ω) of each part of the input's where it is not
             a single ρ^|Δ|, else None.
         rows: one per input, angle and eigenvalue.
+        ring: the averages over a ring; None where none was asked for.
     """
 
     parametrization: str
@@ -93,6 +95,7 @@ class Prediction:
     readout: Readout | None
     autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...] | None
     rows: tuple[PredictionRow, ...]
+    ring: RingPrediction | None = None
 
 
 class _Magnitude(NamedTuple):
@@ -115,6 +118,7 @@ def predict(
     horizon: int | None = None,
     readout: str | None = None,
     step_size: float = DEFAULT_STEP_SIZE,
+    ring: Ring | str | None = None,
 ) -> Prediction:
     """E|h|², E|dh/dλ|², and E|dh/dω|² and κ(ω) of every parameter, for given eigenvalues.
 
@@ -132,13 +136,19 @@ def predict(
         readout: ``last`` for the state at step T, as by default, or ``every`` for the mean over
             t = 1..T.
         step_size: Δ of ``s4``.
+        ring: the least and the largest |λ| of a ring that eigenvalues are drawn from, uniformly by
+            area, to average over, or its text such as ``"0.9:0.999"``; its two radii are the
+            moduli where no others are given.
 
     Raises:
         UsageError: a value outside its domain, an unknown name, options that exclude each other,
             or an eigenvalue that the parametrisation cannot reach.
     """
     inputs = _inputs(_several(rho), autocorrelation)
-    magnitudes = _magnitudes(_several(modulus), _several(time_constant))
+    moduli, radii = _several(modulus), read_ring(ring)
+    if radii is not None and not moduli and time_constant is None:
+        moduli = tuple(dict.fromkeys(map(float, radii)))
+    magnitudes = _magnitudes(moduli, _several(time_constant))
     angles = _several(angle)
     if not np.isfinite(angles).all():
         raise UsageError(
@@ -161,6 +171,9 @@ def predict(
         readout=settings.readout,
         autocorrelation=tuple(inputs[0]) if _single_rho(inputs[0]) is None else None,
         rows=tuple(rows),
+        ring=None
+        if radii is None
+        else predict_ring(radii, inputs[0].variance, settings, normalization),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memcurse_cli.diagnosis.prediction import PredictionRow
+from memcurse_cli.diagnosis.ring import RingPrediction
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,12 @@ class PredictionDocument:
     Attributes:
         settings: what was assumed.
         rows: one per input, angle and eigenvalue.
+        ring: the averages over a ring; null where none was asked for.
     """
 
     settings: PredictionSettings
     rows: tuple[PredictionRow, ...]
+    ring: RingPrediction | None = None
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from memcurse_cli.reports.prediction_words import (
     initialisation,
     meaning,
     modulus_figure,
+    ring_average,
 )
 
 LEAST_BAR, MOST_BAR = 6, 24
@@ -72,7 +73,8 @@ def to_json(prediction: Prediction) -> dict[str, Any]:
     rows = settings.pop("rows")
     if prediction.autocorrelation is not None:
         settings["autocorrelation"] = component_objects(prediction.autocorrelation)
-    return {"schema": SCHEMA, "settings": settings, "rows": list(rows)}
+    ring = settings.pop("ring")
+    return {"schema": SCHEMA, "settings": settings, "rows": list(rows), "ring": ring}
 
 
 def to_text(
@@ -122,6 +124,9 @@ class Page:
             for sentence in meaning(rows):
                 prefix = f"{heading}: " if len(groups) > 1 else ""
                 yield from paragraph(screen, screen.sentence(prefix + sentence, NAME))
+        if prediction.ring is not None:
+            said = ring_average(prediction.ring, prediction.horizon)
+            yield from paragraph(screen, screen.sentence(said, NAME))
         chrono = chrono_biases(prediction)
         if chrono is not None:
             yield from paragraph(screen, screen.sentence(initialisation(chrono), NAME))

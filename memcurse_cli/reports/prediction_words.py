@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from memcurse_cli.diagnosis.chrono import ChronoBiases
 from memcurse_cli.diagnosis.prediction import Prediction, PredictionRow
+from memcurse_cli.diagnosis.ring import RingPrediction
 from memcurse_cli.reports.numbers import DIVERGENT, number, percent, setting
 
 STEP = 1e-3
@@ -66,6 +67,17 @@ def _cost(row: PredictionRow, effects: Mapping[str, float]) -> str:
     return (
         f"At |λ| = {modulus_figure(row)}{memory}, one optimizer step of {setting(STEP)} moves the "
         f"state by {said}. {verdict}"
+    )
+
+
+def ring_average(ring: RingPrediction, horizon: int | None) -> str:
+    """What eigenvalues of a ring cost on average."""
+    inner, outer = (f"{radius:.6g}" for radius in (ring.inner_modulus, ring.outer_modulus))
+    after = "" if horizon is None else "at this horizon "
+    return (
+        f"Of λ drawn uniformly by area from the ring {inner} ≤ |λ| ≤ {outer}, all angles alike, "
+        f"E|h|² is {after}{figure(ring.second_moment)} on average and E|dh/dλ|² "
+        f"{figure(ring.sensitivity)}, whatever the input's autocorrelation."
     )
 
 

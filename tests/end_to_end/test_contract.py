@@ -25,7 +25,7 @@ CURSED = SAMPLES / "dense_linear_rnn.safetensors"
 NOISE = "noise.csv"
 CALLS: dict[str, list[tuple[str | Path, ...]]] = {
     "inspect": [(SAMPLE,), (SAMPLE, "--json"), (SAMPLE, "--format", "html")],
-    "predict": [("--rho", "0.5"), ("--plot",)],
+    "predict": [("--rho", "0.5"), ("--plot",), ("--ring", "0.9:0.99")],
     "check": [
         (CURSED, "--exit-zero"),
         (CURSED, "--exit-zero", "--format", "github"),

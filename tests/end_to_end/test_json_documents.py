@@ -40,7 +40,7 @@ COMMANDS: dict[str, list[tuple[str | Path, ...]]] = {
         ("track", SAMPLES / "run", "--no-cache", "--jobs", "1", "--rho", "0.5", "--layer", "*"),
     ],
     "prediction": [
-        ("predict", "--rho", "0.5", "--parametrization", "s4"),
+        ("predict", "--rho", "0.5", "--parametrization", "s4", "--ring", "0.9:0.99"),
         ("predict", "--autocorrelation", "0.5:0,0.5:0.9", "--modulus", "1", "--horizon", "9"),
     ],
     "landscape": [

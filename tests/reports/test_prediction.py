@@ -153,7 +153,7 @@ def test_a_plot_needs_two_points(arguments: dict[str, object]) -> None:
 
 def test_json_keeps_the_settings_beside_the_rows() -> None:
     found = to_json(predict(rho=0.5, modulus=0.5, horizon=7))
-    assert list(found) == ["schema", "settings", "rows"]
+    assert list(found) == ["schema", "settings", "rows", "ring"]
     assert found["settings"] == {
         "parametrization": "real-imaginary",
         "normalization": "none",
