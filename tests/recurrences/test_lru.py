@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -166,3 +168,18 @@ def test_minimal_lru(file: ZooFile) -> None:
         assert recurrence.readin is not None
         assert recurrence.readout is not None
         assert recurrence.readin.shape == recurrence.readout.T.shape == (16, 6)
+
+
+def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
+    with np.load(paper / "modules" / "lru_minimal.npz") as stored:
+        arrays = {
+            name.removeprefix("param:"): stored[name] for name in stored if name[:6] == "param:"
+        }
+        x, y, eigenvalues = stored["x"], stored["y"], stored["lambda_"]
+    recurrence = read_layer(arrays, LRU())
+    assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=0, atol=1e-15)
+    response = impulse_response(recurrence, len(x))
+    output = x * arrays["D"]
+    for lag in range(len(x)):
+        output[lag:] += x[: len(x) - lag] @ response[..., lag].T
+    assert_allclose(output, y, rtol=0, atol=2e-6)
