@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,9 @@ def _covariance(product: Array, means: Array, scale: Array | None = None) -> Arr
 def mean_response(of: Expectations, part: Decay, stable: Array) -> MeanResponse:
     """The response to one damped cosine, where E λ² < 1."""
     xp = array_namespace(of.gain)
-    log = xp.log1p(-xp.where(stable, of.complement, 0.5))
+    # That of a gate which is shut at all nodes may round to more than 1.
+    complement = xp.clip(of.complement, None, math.nextafter(1.0, 0.0))
+    log = xp.log1p(-xp.where(stable, complement, 0.5))
     alone = Autocorrelation((1.0,), (part.rho,), (part.frequency,))
     found = moments(log, alone)
     return MeanResponse(of, found.second_moment, xp.real(found.cross_moment), found.sensitivity)

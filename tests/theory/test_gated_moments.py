@@ -314,6 +314,16 @@ def test_many_units_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
         np.testing.assert_allclose(pieces.sensitivities[name], sensitivity, rtol=1e-13)
 
 
+def test_a_state_that_keeps_nothing_has_moments_under_a_cosine() -> None:
+    """At λ = e⁻⁷² the mean of 1 - λ may round to more than 1; E h² is E γ² there."""
+    gate = Preactivation(np.linspace(3.5, 4.5, 40), np.geomspace(0.003, 0.3, 40))
+    found = gated_moments(StepSize(np.full(40, 18.0)), gate, MIXTURES["cosine"])
+    steps = mean_of(lambda z: np.log1p(np.exp(z)) ** 2, gate)
+    np.testing.assert_allclose(found.second_moment, steps, rtol=1e-13)
+    slopes = mean_of(lambda z: LOGISTIC(z).value ** 2, gate)
+    np.testing.assert_allclose(found.sensitivities["dt_bias"], slopes, rtol=1e-13)
+
+
 @settings(max_examples=60)
 @given(
     name=st.sampled_from(sorted(LAWS)),
