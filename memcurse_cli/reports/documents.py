@@ -76,7 +76,7 @@ DOCUMENTS = (
     Document(
         "landscape",
         "memcurse.landscape/1",
-        "memcurse_cli.diagnosis.landscape:LandscapeReport",
+        "memcurse_cli.diagnosis.report_landscape:LandscapeReport",
         "memcurse landscape --json",
         "The loss around one eigenvalue under several parametrisations.",
     ),

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.diagnosis.landscape import (
+from memcurse_cli.diagnosis.report_landscape import (
     SCHEMA,
     LandscapeParameter,
     LandscapeReport,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memcurse_cli.diagnosis.landscape import LandscapeReport
+from memcurse_cli.diagnosis.report_landscape import LandscapeReport
 from memcurse_cli.reports.figures import STYLE, figure_bytes, new_figure
 from memcurse_cli.reports.landscape import LEAST_LOSS, title
 
