@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from memcurse_cli.theory.gate_laws import LOGISTIC, GateValues, Motion
+from memcurse_cli.theory.gate_laws import LOGISTIC, GateValues, Motion, Units
 from memcurse_cli.theory.namespace import array_namespace
 
 Array = Any
@@ -41,7 +41,7 @@ class OpenedDecay:
             motions[self.log_scale] = Motion(z * by_bias, 0 * by_bias)
         return GateValues(value, -xp.expm1(-exponent), xp.ones_like(value), motions)
 
-    def take(self, units: slice) -> OpenedDecay:
+    def take(self, units: Units) -> OpenedDecay:
         """The same law for every unit."""
         return self
 
@@ -70,6 +70,6 @@ class ExponentialDecay:
             {self.bias: Motion(by_bias, 0 * by_bias)},
         )
 
-    def take(self, units: slice) -> ExponentialDecay:
+    def take(self, units: Units) -> ExponentialDecay:
         """The same law for every unit."""
         return self

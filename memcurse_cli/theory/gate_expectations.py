@@ -12,7 +12,7 @@ Array = Any
 
 
 class ParameterExpectations(NamedTuple):
-    """Expectations with d = dλ/dω and e = dγ/dω, each of shape (n,).
+    """Expectations with d = dλ/dω and e = dγ/dω, of the shapes of `Expectations`.
 
     Attributes:
         d: E d.
@@ -40,12 +40,15 @@ class ParameterExpectations(NamedTuple):
 class Expectations(NamedTuple):
     """Expectations of products of λ and γ; what stands below a fraction as its complement.
 
+    Each is (n,), or (rows, shared) where rows of units share their gates, with one column where
+    the units of a row do not differ.
+
     Attributes:
-        complement: (n,) E[1 - λ].
-        squared_complement: (n,) E[1 - λ²].
-        gain: (n,) E γ.
-        eigenvalue_gain: (n,) E λγ.
-        squared_gain: (n,) E γ².
+        complement: E[1 - λ].
+        squared_complement: E[1 - λ²].
+        gain: E γ.
+        eigenvalue_gain: E λγ.
+        squared_gain: E γ².
         parameters: those with the derivatives, by parameter.
     """
 
@@ -60,7 +63,14 @@ class Expectations(NamedTuple):
 def expectations(
     law: GateLaw, gate: Preactivation, write: Write | None, write_gate: Preactivation | None
 ) -> Expectations:
-    """E over z of all that the moments take, and over the pre-activation of ``write``."""
+    """E over z of all that the moments take, and over the pre-activation of ``write``.
+
+    Args:
+        law: λ and γ as functions of z.
+        gate: z of every unit (n,), or of every row of units that share it (rows, 1).
+        write: a further factor of γ, or None.
+        write_gate: its pre-activation, of the shape of z.
+    """
     xp = array_namespace(gate.mean)
     nodes, weights = normal_nodes(gate.mean, gate.spread, law.smooth)
     found = _of_law(law(at_nodes(gate, nodes)), xp.asarray(weights))
@@ -78,21 +88,26 @@ def _of_law(values: GateValues, weights: Array) -> Expectations:
     def parameter(motion: Motion) -> ParameterExpectations:
         d, e = motion
         products = (d, e, eigenvalue * d, eigenvalue * e, gain * d, gain * e, d * d, d * e, e * e)
-        return ParameterExpectations(*(weights @ product for product in products))
+        return ParameterExpectations(*(_mean(weights, product) for product in products))
 
     return Expectations(
-        complement=weights @ complement,
-        squared_complement=weights @ (complement * (1 + eigenvalue)),
-        gain=weights @ gain,
-        eigenvalue_gain=weights @ (eigenvalue * gain),
-        squared_gain=weights @ gain**2,
+        complement=_mean(weights, complement),
+        squared_complement=_mean(weights, complement * (1 + eigenvalue)),
+        gain=_mean(weights, gain),
+        eigenvalue_gain=_mean(weights, eigenvalue * gain),
+        squared_gain=_mean(weights, gain**2),
         parameters={name: parameter(motion) for name, motion in values.motions.items()},
     )
 
 
+def _mean(weights: Array, values: Array) -> Array:
+    """The sum over nodes, the first axis."""
+    return array_namespace(values).tensordot(weights, values, axes=1)
+
+
 def _with_write(law: Expectations, name: str, opened: Openness, weights: Array) -> Expectations:
     """γ k in place of γ, with an independent k: E of products of both are products of E."""
-    first, second = weights @ opened.value, weights @ opened.value**2
+    first, second = _mean(weights, opened.value), _mean(weights, opened.value**2)
     parameters = {
         parameter: ParameterExpectations(
             d=of.d,
@@ -108,17 +123,17 @@ def _with_write(law: Expectations, name: str, opened: Openness, weights: Array) 
         for parameter, of in law.parameters.items()
     }
     zero = 0 * law.gain
-    slope = weights @ opened.slope
+    slope = _mean(weights, opened.slope)
     parameters[name] = ParameterExpectations(
         d=zero,
         e=law.gain * slope,
         eigenvalue_d=zero,
         eigenvalue_e=law.eigenvalue_gain * slope,
         gain_d=zero,
-        gain_e=law.squared_gain * (weights @ (opened.value * opened.slope)),
+        gain_e=law.squared_gain * _mean(weights, opened.value * opened.slope),
         d_d=zero,
         d_e=zero,
-        e_e=law.squared_gain * (weights @ opened.slope**2),
+        e_e=law.squared_gain * _mean(weights, opened.slope**2),
     )
     return Expectations(
         law.complement,

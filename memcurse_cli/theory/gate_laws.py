@@ -10,9 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from memcurse_cli.theory.namespace import array_namespace
 
 Array = Any
+Units = slice | NDArray[np.intp]
+"""Some of the units; what a law has of each takes the shape of their indices."""
 
 
 class Motion(NamedTuple):
@@ -51,9 +56,12 @@ class GateLaw(Protocol):
         """Whether λ and γ are analytic for |Im z| < π/2."""
 
     def __call__(self, z: Array) -> GateValues:
-        """The gates at pre-activations (…, n)."""
+        """The gates at pre-activations (…, n), or (…, n, 1) for each row of units that share one.
 
-    def take(self, units: slice) -> GateLaw:
+        What the units of a row have in common may stay (…, n, 1).
+        """
+
+    def take(self, units: Units) -> GateLaw:
         """The law of some of the units."""
 
 
@@ -129,7 +137,7 @@ class Keep:
         one = value + complement
         return GateValues(value, complement, one, {self.parameter: Motion(slope, 0 * slope)})
 
-    def take(self, units: slice) -> Keep:
+    def take(self, units: Units) -> Keep:
         """The same law for every unit."""
         return self
 
@@ -160,7 +168,7 @@ class Mix:
             value, complement, slope = complement, value, -slope
         return GateValues(value, complement, complement, {self.parameter: Motion(slope, -slope)})
 
-    def take(self, units: slice) -> Mix:
+    def take(self, units: Units) -> Mix:
         """The same law for every unit."""
         return self
 
@@ -184,7 +192,7 @@ class Bounded:
         lost = self.complement * shut
         return GateValues(1 - lost, lost, lost, {self.bound: Motion(shut, -shut)})
 
-    def take(self, units: slice) -> Bounded:
+    def take(self, units: Units) -> Bounded:
         """The bounds of these units."""
         return replace(self, complement=self.complement[units])
 
@@ -220,7 +228,7 @@ class StepSize:
         gain = step if self.writes else xp.ones_like(step)
         return GateValues(value, -xp.expm1(-exponent), gain, motions)
 
-    def take(self, units: slice) -> StepSize:
+    def take(self, units: Units) -> StepSize:
         """The rates of these units."""
         return replace(self, rate=self.rate[units])
 
@@ -250,7 +258,7 @@ class Root:
             value, -xp.expm1(self.power * log), xp.ones_like(value), {self.parameter: motion}
         )
 
-    def take(self, units: slice) -> Root:
+    def take(self, units: Units) -> Root:
         """The same law for every unit."""
         return self
 
@@ -289,7 +297,7 @@ class Exponent:
         }
         return GateValues(value, -xp.expm1(-exponent), gain, motions)
 
-    def take(self, units: slice) -> Exponent:
+    def take(self, units: Units) -> Exponent:
         """The rates of these units."""
         return replace(self, rate=self.rate[units], rate_slope=self.rate_slope[units])
 

@@ -8,7 +8,7 @@ is the whole derivative by a parameter of λ and γ.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,8 @@ import numpy as np
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gate_expectations import Expectations, expectations
 from memcurse_cli.theory.gate_laws import GateLaw, Write
-from memcurse_cli.theory.gaussian_gates import Preactivation, normal_nodes
+from memcurse_cli.theory.gate_pieces import pieces
+from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.mean_response import mean_response
 from memcurse_cli.theory.namespace import array_namespace
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 Array = Any
-
-CHUNK = 1 << 20
-"""Nodes times units that are held at once."""
 
 
 class GatedMoments(NamedTuple):
@@ -75,36 +73,22 @@ def gated_moments(
     Returns:
         The moments, with those of the parameter of ``write`` among them.
     """
-    parts = [
-        _moments(expectations(*part), autocorrelation)
-        for part in _chunks(law, gate, write, write_gate)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    names = parts[0].sensitivities
-    return GatedMoments(
-        np.concatenate([part.second_moment for part in parts]),
-        {name: np.concatenate([part.cross_moments[name] for part in parts]) for name in names},
-        {name: np.concatenate([part.sensitivities[name] for part in parts]) for name in names},
-    )
-
-
-_Part = tuple[GateLaw, Preactivation, Write | None, Preactivation | None]
-
-
-def _chunks(
-    law: GateLaw, gate: Preactivation, write: Write | None, write_gate: Preactivation | None
-) -> Iterator[_Part]:
-    """The units in pieces whose nodes fit into memory; all at once where they may be traced."""
-    if not isinstance(gate.mean, np.ndarray):
-        yield law, gate, write, write_gate
-        return
-    count = normal_nodes(gate.mean, gate.spread, law.smooth)[0].size
-    length = max(1, CHUNK // count)
-    for start in range(0, max(gate.mean.size, 1), length):
-        units = slice(start, start + length)
-        second = None if write_gate is None else write_gate.take(units)
-        yield law.take(units), gate.take(units), write, second
+    if not isinstance(gate.mean, np.ndarray) or gate.mean.size == 0:
+        return _moments(expectations(law, gate, write, write_gate), autocorrelation)
+    second_moment = np.zeros(gate.mean.shape)
+    cross_moments: dict[str, Array] = {}
+    sensitivities: dict[str, Array] = {}
+    for piece in pieces(law, gate, write_gate):
+        of = expectations(piece.law, piece.gate, write, piece.write_gate)
+        found = _moments(of, autocorrelation)
+        second_moment[piece.units] = found.second_moment
+        for whole, part in (
+            (cross_moments, found.cross_moments),
+            (sensitivities, found.sensitivities),
+        ):
+            for name, values in part.items():
+                whole.setdefault(name, np.zeros(gate.mean.shape))[piece.units] = values
+    return GatedMoments(second_moment, cross_moments, sensitivities)
 
 
 def _moments(of: Expectations, autocorrelation: Autocorrelation) -> GatedMoments:

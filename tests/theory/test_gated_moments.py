@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -306,12 +307,112 @@ def test_many_units_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     gate = Preactivation(np.linspace(-4.0, 1.0, 50), np.full(50, 0.7))
     second = Preactivation(np.linspace(-1.0, 1.0, 50), np.full(50, 0.5))
     whole = gated_moments(StepSize(rates), gate, WHITE, Write(), second)
-    monkeypatch.setattr("memcurse_cli.theory.gated_moments.CHUNK", 700)
+    monkeypatch.setattr("memcurse_cli.theory.gate_pieces.CHUNK", 700)
     pieces = gated_moments(StepSize(rates), gate, WHITE, Write(), second)
     np.testing.assert_allclose(pieces.second_moment, whole.second_moment, rtol=1e-13)
     assert pieces.sensitivities.keys() == {"dt_bias", "A_log", "input"}
     for name, sensitivity in whole.sensitivities.items():
         np.testing.assert_allclose(pieces.sensitivities[name], sensitivity, rtol=1e-13)
+
+
+def channels(states: int) -> tuple[np.ndarray, Preactivation, Preactivation]:
+    """Rates, and two pre-activations that the states of each of 24 channels share."""
+    random = np.random.default_rng(5)
+    rates = np.exp(random.uniform(np.log(0.05), np.log(4.0), 24 * states))
+    gates = [
+        Preactivation(
+            np.repeat(random.uniform(-5.0, 2.0, 24), states),
+            np.repeat(np.exp(random.uniform(-4.0, 1.5, 24)), states),
+        )
+        for _ in range(2)
+    ]
+    return rates, gates[0], gates[1]
+
+
+@pytest.mark.parametrize("chunk", [700, 1 << 17])
+def test_mamba_channels_against_a_double_loop(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every node of every state on its own, with λ = e^(-aΔ), γ = Δ and the sums written out."""
+    monkeypatch.setattr("memcurse_cli.theory.gate_pieces.CHUNK", chunk)
+    rates, gate, _ = channels(3)
+    rho = 0.6
+    found = gated_moments(StepSize(rates), gate, Autocorrelation.from_rho(rho))
+    for unit in range(0, rates.size, 5):
+        mean, spread, rate = gate.mean[unit], gate.spread[unit], rates[unit]
+        step = min(0.3, 0.2 / spread)
+        sums: dict[str, list[float]] = {}
+        for index in range(-round(20 / step), round(20 / step) + 1):
+            node = step * index
+            weight = step * math.exp(-(node**2) / 2) / math.sqrt(2 * math.pi)
+            opened = math.log1p(math.exp(mean + spread * node))  # Δ
+            slope = -math.expm1(-opened)  # σ(z)
+            kept = math.exp(-rate * opened)
+            terms = {"loss": -math.expm1(-rate * opened), "m2": -math.expm1(-2 * rate * opened)}
+            terms |= {"g": opened, "lg": kept * opened, "gg": opened**2}
+            for name, (d, e) in {
+                "dt_bias": (-rate * slope * kept, slope),
+                "A_log": (-rate * opened * kept, 0.0),
+            }.items():
+                terms |= {f"{name} d": d, f"{name} e": e, f"{name} ld": kept * d}
+                terms |= {
+                    f"{name} le": kept * e,
+                    f"{name} gd": opened * d,
+                    f"{name} ge": opened * e,
+                }
+                terms |= {f"{name} dd": d * d, f"{name} de": d * e, f"{name} ee": e * e}
+            for name, term in terms.items():
+                sums.setdefault(name, []).append(weight * term)
+        of = {name: math.fsum(terms) for name, terms in sums.items()}
+        past, below = 1 - rho + rho * of["loss"], of["m2"]
+        a = rho * of["g"] / past
+        held = (of["gg"] + 2 * of["lg"] * a) / below
+        assert found.second_moment[unit] == pytest.approx(held, rel=1e-12)
+        for name in ("dt_bias", "A_log"):
+            products = ("d", "e", "ld", "le", "gd", "ge", "dd", "de", "ee")
+            d, e, ld, le, gd, ge, dd, de, ee = (of[f"{name} {product}"] for product in products)
+            y = rho * (d * a + e) / past
+            cross = (ld * held + le * a + of["lg"] * y + gd * a + ge) / below
+            squared = (dd * held + ee + 2 * ld * cross + 2 * le * y + 2 * de * a) / below
+            # h s changes its sign, so that it is measured by what it may be at most.
+            largest = math.sqrt(held * squared)
+            assert found.cross_moments[name][unit] == pytest.approx(cross, abs=1e-12 * largest)
+            assert found.sensitivities[name][unit] == pytest.approx(squared, rel=1e-12)
+
+
+@pytest.mark.parametrize("mixture", ["white", "half", "text", "cosine"])
+@pytest.mark.parametrize("name", ["step", "exponent", "bounded", "keep", "opened decay"])
+def test_units_that_share_a_gate_are_as_each_on_its_own(name: str, mixture: str) -> None:
+    rates, gate, write_gate = channels(4)
+    shares = np.linspace(0.1, 0.9, rates.size)
+    law: GateLaw = {
+        "step": StepSize(rates),
+        "exponent": Exponent(rates, shares),
+        "bounded": Bounded(shares),
+    }.get(name, LAWS[name])
+    whole = gated_moments(law, gate, MIXTURES[mixture], Write(), write_gate)
+    assert np.isfinite(whole.second_moment).all()
+    for unit in range(rates.size):
+        only = slice(unit, unit + 1)
+        alone = gated_moments(
+            law.take(only), gate.take(only), MIXTURES[mixture], Write(), write_gate.take(only)
+        )
+        held = alone.second_moment[0]
+        assert whole.second_moment[unit] == pytest.approx(held, rel=1e-12)
+        assert whole.sensitivities.keys() == alone.sensitivities.keys()
+        for parameter, (squared,) in alone.sensitivities.items():
+            largest = np.sqrt(held * squared)
+            (cross,) = alone.cross_moments[parameter]
+            assert whole.sensitivities[parameter][unit] == pytest.approx(squared, rel=1e-12)
+            assert abs(whole.cross_moments[parameter][unit] - cross) <= 1e-12 * largest
+
+
+def test_no_units_have_no_moments() -> None:
+    nothing = np.zeros(0)
+    found = gated_moments(StepSize(nothing), Preactivation(nothing, nothing))
+    assert found.second_moment.shape == (0,)
+    assert {name: values.shape for name, values in found.sensitivities.items()} == {
+        "dt_bias": (0,),
+        "A_log": (0,),
+    }
 
 
 def test_a_state_that_keeps_nothing_has_moments_under_a_cosine() -> None:
