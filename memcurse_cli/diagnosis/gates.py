@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,18 +16,21 @@ from memcurse_cli.diagnosis.report_gates import (
     GateSummary,
 )
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, NoDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, NoDrive, TwoGateDrive
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gate_laws import LOGISTIC, GateLaw
 from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
+from memcurse_cli.theory.two_gate_bands import log_rate_quantiles
+from memcurse_cli.theory.two_gate_moments import WIDEST, two_gate_moments
 
 Floats = NDArray[np.float64]
 
 BANDS = ((0.05, -1.6448536), (0.1587, -1.0), (0.8413, 1.0), (0.95, 1.6448536))
 """The share of a Gaussian that lies below, and where, in standard deviations."""
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
+TOO_WIDE = f"σ_z of a unit is above {WIDEST:g}, where their sums take too many terms"
 ITERATIONS = 200
 TOLERANCE = 1e-6
 WIDEST_CELL = 30.0
@@ -42,6 +46,8 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
         return GateSummary(settings.input_scale, reason=UNKNOWN)
     if isinstance(drive, NoDrive):
         return GateSummary(settings.input_scale, reason=drive.reason)
+    if isinstance(drive, TwoGateDrive):
+        return _of_two(drive, recurrence, settings)
     scale = settings.input_scale**2
     held = None if drive.state is None else hidden_second_moment(drive, settings)
     gate = _preactivation(drive.gate, scale, held)
@@ -59,15 +65,57 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
         hidden_second_moment=held,
         bands=_bands(drive.law, gate),
         second_moment=_figure(nominal.second_moment, moving.second_moment),
-        parameters=tuple(
-            GateParameter(
-                group.name,
-                group.tensor,
-                _figure(*(_relative(group, drive, of) for of in (nominal, moving))),
-            )
-            for group in recurrence.parameters
-            if group.name in drive.motions
-        ),
+        parameters=_parameters(recurrence, drive.motions, nominal, moving),
+    )
+
+
+def _of_two(drive: TwoGateDrive, recurrence: Recurrence, settings: Settings) -> GateSummary:
+    """The same of a layer whose λ two pre-activations move; σ_z is that of both."""
+    gates = drive.gates(settings.input_scale**2)
+    spreads = np.concatenate([gates.first.spread, gates.second.spread])
+    # λ falls where -log λ rises.
+    log_rates = log_rate_quantiles(drive.law, gates, [1 - share for share, _ in BANDS])
+    with np.errstate(over="ignore"):
+        bands = tuple(
+            GateBand(share, quantiles(np.exp(-np.exp(at))), quantiles(np.exp(-at)))
+            for (share, _), at in zip(BANDS, log_rates, strict=True)
+        )
+    summary = GateSummary(
+        input_scale=settings.input_scale,
+        sees=drive.sees,
+        spread=quantiles(spreads),
+        bands=bands,
+        reason=drive.reason,
+    )
+    if drive.values is None:
+        return summary
+    if spreads.max(initial=0.0) > WIDEST:
+        return replace(summary, reason=TOO_WIDE)
+    nominal, moving = (
+        two_gate_moments(drive.values, at, settings.autocorrelation) for at in (gates.still, gates)
+    )
+    return replace(
+        summary,
+        second_moment=_figure(nominal.second_moment, moving.second_moment),
+        parameters=_parameters(recurrence, drive.motions, nominal, moving),
+    )
+
+
+def _parameters(
+    recurrence: Recurrence,
+    motions: Mapping[str, tuple[str, float | Floats]],
+    nominal: GatedMoments,
+    moving: GatedMoments,
+) -> tuple[GateParameter, ...]:
+    """κ of every group that moves λ or γ."""
+    return tuple(
+        GateParameter(
+            group.name,
+            group.tensor,
+            _figure(*(_relative(group, motions[group.name], of) for of in (nominal, moving))),
+        )
+        for group in recurrence.parameters
+        if group.name in motions
     )
 
 
@@ -156,9 +204,11 @@ def _time_constant(modulus: Floats, complement: Floats) -> Floats:
         return np.asarray(-1 / log)
 
 
-def _relative(group: ParameterGroup, drive: GateDrive, moments: GatedMoments) -> Floats:
+def _relative(
+    group: ParameterGroup, motion: tuple[str, float | Floats], moments: GatedMoments
+) -> Floats:
     """κ of every scalar of a group; the squares of the states that a tied scalar moves add."""
-    parameter, factor = drive.motions[group.name]
+    parameter, factor = motion
     index = group.eigenvalue
     moved = factor**2 * moments.sensitivities[parameter][index]
     held = moments.second_moment[index]

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from memcurse_cli.recurrences.bottleneck import Bottleneck
 from memcurse_cli.theory.gate_laws import GateLaw, Write
+from memcurse_cli.theory.gaussian_gates import Preactivation
+from memcurse_cli.theory.two_gate_bands import TwoPreactivations
+from memcurse_cli.theory.two_gate_laws import TwoGateLaw
+from memcurse_cli.theory.two_gate_moments import Values
 
 Floats = NDArray[np.float64]
 
@@ -108,6 +112,44 @@ class GateDrive:
     state: HiddenState | None = None
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
     sees: str = "the layer's input"
+
+
+@dataclass(frozen=True)
+class TwoGateDrive:
+    """What drives λ where two pre-activations of the same input move it.
+
+    Attributes:
+        law: λ as a function of both.
+        first: the one of every eigenvalue, without a part that sees the state.
+        second: the other, likewise.
+        shared: (n,) W₁ᵢ·W₂ᵢ, the inner product of their weights.
+        values: λ and γ with what each parameter moves, or None where ``reason`` tells why not.
+        motions: as those of `GateDrive`.
+        reason: why there are no moments beside the band of λ, as a clause, or None.
+        sees: what the weights multiply.
+    """
+
+    law: TwoGateLaw
+    first: GateInput
+    second: GateInput
+    shared: Floats
+    values: Values | None = None
+    motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
+    reason: str | None = None
+    sees: str = "the layer's input"
+
+    def gates(self, input_second_moment: float) -> TwoPreactivations:
+        """Both for an input of independent components of this second moment."""
+        first, second = (
+            Preactivation(gate.bias, np.sqrt(gate.variance(input_second_moment, 0.0)))
+            for gate in (self.first, self.second)
+        )
+        both = first.spread * second.spread
+        moving = both > 0
+        correlation = self.shared * input_second_moment / np.where(moving, both, 1.0)
+        return TwoPreactivations(
+            first, second, np.where(moving, np.clip(correlation, -1.0, 1.0), 0.0)
+        )
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.assumptions import Assumed, setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.gate_drive import NoDrive, TwoGateDrive
+from memcurse_cli.recurrences.projected_gates import two_gates
+from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
@@ -20,10 +22,13 @@ from memcurse_cli.recurrences.reading import (
     require_shape,
     shown_shape,
 )
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.theory.two_gate_laws import HeavyTail, Rate, RatedStep, Softplus
 
-# -A at a projection of zero.
-_RATES = {"heavy_tail": 1.0, "softplus": float(np.log(2))}
+# -A as a function of its projection.
+_RATES: dict[str, Rate] = {"heavy_tail": HeavyTail(), "softplus": Softplus()}
+_SMALLEST_RATE = 1e-4
+"""mamba_ssm's A_floor, where the configuration has none."""
 
 RATE_FUNCTION = Assumption(
     key="rate_function",
@@ -39,8 +44,14 @@ _NOMINAL = (
     " turn at a zero input, where the rotation of B and C stands still"
 )
 
-_TWO_GATES = NoDrive(
-    "its λ is moved by two projections, those of the step and of the rate, not by one gate"
+_TRAPEZOID = (
+    "what an input writes rests on the gates of two steps, its own and the next, where the theory"
+    " has those of one"
+)
+_BIASED = NoDrive("its in_proj has a bias, which the library's has not")
+_UNFIT = NoDrive(
+    "the rows of in_proj are not those of z, x, B, C, step, rate, trapezoid and angles for the"
+    " shapes of its other tensors"
 )
 
 
@@ -76,7 +87,8 @@ class Mamba3:
             TensorError: NaN or inf, or shapes that do not make a mixer.
         """
         assumed = Assumed(options, store.config)
-        rate = _RATES[assumed.choose(RATE_FUNCTION)]
+        function = _RATES[assumed.choose(RATE_FUNCTION)]
+        rate = float(np.exp(function.log(np.zeros(()))))
         tensor = match.tensors["dt_bias"]
         bias = read_real(store, tensor, (None,))
         step = apply_transform(bias, "softplus")
@@ -101,8 +113,60 @@ class Mamba3:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(*assumed.sentences, _NOMINAL),
-            gate=_TWO_GATES if options.gates else None,
+            gate=_drive(store, match.tensors, bias, function) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore, names: Mapping[str, str], bias: Floats, function: Rate
+) -> TwoGateDrive | NoDrive:
+    """The rows of the step and of the rate in in_proj, in the order of the library."""
+    tensor = names["in_proj.weight"]
+    if beside(store, names["dt_bias"], "in_proj.bias") is not None:
+        return _BIASED
+    start = _first_step_row(store, names, bias.size)
+    if start is None:
+        return _UNFIT
+    middle, stop = start + bias.size, start + 2 * bias.size
+    found = two_gates(
+        store,
+        (bias, np.zeros_like(bias)),
+        (tensor, tensor),
+        (slice(start, middle), slice(middle, stop)),
+    )
+    if found is None:
+        return _UNFIT
+    return TwoGateDrive(
+        RatedStep(function, float(np.log(_floor(store)))),
+        *found,
+        reason=_TRAPEZOID,
+        sees="what in_proj sees, the mixer's input",
+    )
+
+
+def _floor(store: TensorStore) -> float:
+    """The smallest rate."""
+    floor = setting(store.config, "ssm_cfg.A_floor")
+    given = isinstance(floor, float) and 0 < floor < 0.5  # below a at zero
+    return floor if given else _SMALLEST_RATE
+
+
+def _first_step_row(store: TensorStore, names: Mapping[str, str], heads: int) -> int | None:
+    """Rows z, x (inner each), B, C (groups × rank × state each), step, rate, trapezoid, angles.
+
+    The angles are a half or a quarter of the state, so that what is left of the rows tells the
+    number of groups. None where nothing fits.
+    """
+    shape = store.tensors[names["in_proj.weight"]].shape
+    if len(shape) != 2:
+        return None
+    inner = store.tensors[names["out_proj.weight"]].shape[1]
+    _, rank, state = store.tensors[names["B_bias"]].shape
+    both = 2 * rank * state  # B and C of one group
+    groups, angles = divmod(shape[0] - 2 * inner - 3 * heads, both) if both else (0, 0)
+    if groups < 1 or heads % groups or angles not in (state // 4, state // 2) or not angles:
+        return None
+    return 2 * inner + groups * both
 
 
 def _multiplicity(store: TensorStore, names: Mapping[str, str], heads: int) -> int:

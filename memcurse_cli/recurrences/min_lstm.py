@@ -9,7 +9,8 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.gate_drive import TwoGateDrive
+from memcurse_cli.recurrences.projected_gates import two_gates
 from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
@@ -19,6 +20,7 @@ from memcurse_cli.recurrences.reading import (
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS
 from memcurse_cli.recurrences.vectors import read_vector, stacked_rows
+from memcurse_cli.theory.two_gate_laws import Share
 
 # minGRU-pytorch, whose rows are the candidate, the forget and the input gate; the paper's listing.
 _FUSED = "to_hidden_and_f_i_gate"
@@ -26,11 +28,6 @@ _SEPARATE = ("linear_f", "linear_i")
 _CANDIDATE = "linear_h"
 # A layer with any of these is another LSTM.
 _STRANGERS = tuple(f"linear_{gate}.weight" for gate in "ozrc")
-
-_TWO_GATES = NoDrive(
-    "its λ is moved by two projections, of the forget and the input gate, whose log ratio is not"
-    " Gaussian"
-)
 
 _Gate = tuple[str, str, Floats]
 
@@ -100,8 +97,34 @@ class MinLSTM:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=() if gates else (WITHOUT_BIAS,),
-            gate=_TWO_GATES if options.gates else None,
+            gate=_drive(store, match, (forget, opened), gates) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore, match: Match, biases: tuple[Floats, Floats], gates: tuple[_Gate, ...]
+) -> TwoGateDrive | None:
+    """The rows of the forget and the input gate, which see the same input."""
+    names, size, law = match.tensors, biases[0].size, Share()
+    fused = names.get(f"{_FUSED}.weight")
+    if fused is not None:
+        found = two_gates(
+            store, biases, (fused, fused), (slice(size, 2 * size), slice(2 * size, None))
+        )
+    else:
+        forget, opened = (names[f"{layer}.weight"] for layer in _SEPARATE)
+        found = two_gates(store, biases, (forget, opened))
+    if found is None:
+        return None
+    return TwoGateDrive(
+        law,
+        *found,
+        values=law,
+        motions={
+            role: (parameter, 1.0)
+            for (role, _, _), parameter in zip(gates, (law.forget, law.opened), strict=False)
+        },
+    )
 
 
 def _read_gates(store: TensorStore, match: Match) -> tuple[int, tuple[_Gate, ...]]:

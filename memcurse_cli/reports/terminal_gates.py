@@ -15,6 +15,7 @@ from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, setting
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
+NO_MOMENTS = "without E h² and κ"
 SHOWN = 6
 BANDS = 4
 
@@ -40,13 +41,14 @@ def gate_lines(
         note = f"{count(hidden, 'more layer')} that move less: --all." if hidden else ""
         yield from legend(screen, drawn, names, note=note)
         yield from paragraph(screen, screen.sentence(gates_assume(taken), LABEL))
-    missing: dict[str, list[str]] = {}
+    missing: dict[tuple[bool, str], list[str]] = {}
     for layer, gates in asked:
         if gates.reason is not None:
-            missing.setdefault(gates.reason, []).append(layer.name)
-    for reason, of in missing.items():
+            missing.setdefault((gates.spread is None, gates.reason), []).append(layer.name)
+    for (wholly, reason), of in missing.items():
         whose = of[0] if len(of) == 1 else count(len(of), "layer")
-        yield from paragraph(screen, screen.sentence(f"{whose} left out: {reason}.", LABEL))
+        lacks = "left out" if wholly else NO_MOMENTS
+        yield from paragraph(screen, screen.sentence(f"{whose} {lacks}: {reason}.", LABEL))
 
 
 GATE_COLUMNS = [

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.recurrences.family import Family, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive, TwoGateDrive
 
 
 def gates_of(arrays: Mapping[str, NDArray[Any]], **arguments: Any) -> GateSummary:
@@ -22,9 +22,14 @@ def gates_of(arrays: Mapping[str, NDArray[Any]], **arguments: Any) -> GateSummar
     return layer.gates
 
 
-def check_bands(gates: GateSummary, eigenvalues: NDArray[Any], tolerance: float = 0.03) -> None:
+def check_bands(
+    gates: GateSummary,
+    eigenvalues: NDArray[Any],
+    tolerance: float = 0.03,
+    reason: str | None = None,
+) -> None:
     """The bands of |λ| of the median unit against its quantiles over steps (steps, units)."""
-    assert gates.reason is None
+    assert gates.reason == reason
     assert len(gates.bands) == 4
     for band in gates.bands:
         seen = np.median(np.quantile(eigenvalues, band.share, axis=0))
@@ -54,4 +59,36 @@ def drive_of(store: Any, family: Family) -> GateDrive:
             stated = np.zeros(values.eigenvalue.shape)
             stated[group.eigenvalue] = group.eigenvalue_derivative.real
             assert_allclose(moved, stated, rtol=1e-10, atol=1e-300)
+    return drive
+
+
+def two_gate_drive_of(store: Any, family: Family, **assume: str) -> TwoGateDrive:
+    """The same of a layer whose λ two pre-activations move."""
+    (match,) = family.find(store.tensors)
+    recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
+    assert family.read(store, match, ReadOptions()).gate is None
+    drive = recurrence.gate
+    assert isinstance(drive, TwoGateDrive)
+    biases = drive.first.bias, drive.second.bias
+    assert_allclose(
+        drive.law.log_rate(*biases),
+        np.log(-recurrence.log_eigenvalues.real),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+    if drive.values is None:
+        assert drive.reason is not None
+        return drive
+    values = drive.values(*biases)
+    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
+    assert_allclose(values.gain, np.exp(recurrence.log_gain.real), rtol=1e-12)
+    assert drive.motions.keys() == {group.name for group in recurrence.parameters}
+    for group in recurrence.parameters:
+        parameter, factor = drive.motions[group.name]
+        motion = values.motions[parameter]
+        assert_allclose(factor * motion.eigenvalue, group.eigenvalue_derivative.real, rtol=1e-10)
+        assert group.log_gain_derivative is not None
+        assert_allclose(
+            factor * motion.gain, group.log_gain_derivative.real * values.gain, rtol=1e-10
+        )
     return drive

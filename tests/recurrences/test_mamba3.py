@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from recurrences.derivatives import check_derivatives, match_of, read_layer
 from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
+from recurrences.simulated_gates import check_bands, gates_of, two_gate_drive_of
 
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.detect import detect
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.gate_drive import TwoGateDrive
 from memcurse_cli.recurrences.mamba3 import Mamba3
 
 HEADS, HEAD_DIMENSION, STATE = 4, 2, 3
@@ -74,3 +81,118 @@ def test_a_mixer_with_a_rate_is_an_older_mamba() -> None:
 def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
     with pytest.raises(TensorError, match=message):
         read_layer({**ARRAYS, f"mixer.{role}": values}, Mamba3())
+
+
+def mixer(
+    *, groups: int = 1, rank: int = 1, state: int = 8, fraction: float = 0.5, scale: float = 0.3
+) -> dict[str, NDArray]:
+    """A mixer whose in_proj has the rows of the library's."""
+    random = np.random.default_rng(9)
+    angles = int(state * fraction) // 2
+    inner = HEADS * HEAD_DIMENSION
+    rows = 2 * inner + 2 * state * groups * rank + 3 * HEADS + angles
+    return {
+        "mixer.dt_bias": random.uniform(-4, 1, HEADS),
+        "mixer.B_bias": np.ones((HEADS, rank, state)),
+        "mixer.C_bias": np.ones((HEADS, rank, state)),
+        "mixer.in_proj.weight": random.normal(0, scale, (rows, 6)),
+        "mixer.out_proj.weight": np.ones((6, inner)),
+    }
+
+
+def steps_of(
+    arrays: dict[str, NDArray], inputs: NDArray, function: str, groups: int
+) -> tuple[NDArray, NDArray]:
+    """Δ and -A of every step and head, as `Mamba3.forward` has them."""
+    _, rank, state = arrays["mixer.B_bias"].shape
+    inner = arrays["mixer.out_proj.weight"].shape[1]
+    projected = torch.tensor(inputs) @ torch.tensor(arrays["mixer.in_proj.weight"]).T
+    shared = state * groups * rank
+    sizes = [inner, inner, shared, shared, HEADS, HEADS, HEADS]
+    parts = torch.split(projected, [*sizes, projected.shape[1] - sum(sizes)], dim=-1)
+    step = torch.nn.functional.softplus(parts[4] + torch.tensor(arrays["mixer.dt_bias"]))
+    if function == "softplus":
+        rate = torch.nn.functional.softplus(parts[5])
+    else:
+        negative, positive = parts[5].clamp_max(0), parts[5].clamp_min(0)
+        rate = positive + torch.reciprocal(1 - negative)
+    return step.numpy(), rate.clamp(min=1e-4).numpy()
+
+
+@pytest.mark.parametrize("function", ["heavy_tail", "softplus"])
+@pytest.mark.parametrize(
+    "layout",
+    [{}, {"groups": 2}, {"rank": 2, "groups": 4}, {"fraction": 1.0}, {"state": 9, "scale": 1.0}],
+    ids=str,
+)
+def test_the_bands_are_those_of_the_library_on_random_inputs(
+    layout: dict[str, float], function: str
+) -> None:
+    arrays = mixer(**layout)
+    drive = two_gate_drive_of(MemoryStore(arrays), Mamba3(), rate_function=function)
+    inputs = 1.5 * np.random.default_rng(3).standard_normal((40_000, 6))
+    step, rate = steps_of(arrays, inputs, function, int(layout.get("groups", 1)))
+    gates = gates_of(arrays, input_scale=1.5, assume={"rate_function": function})
+    check_bands(gates, np.exp(-rate * step), 0.01, drive.reason)
+    for band in gates.bands:
+        seen = np.median(np.quantile(1 / (rate * step), band.share, axis=0))
+        assert_allclose(band.time_constant.p50, seen, rtol=0.03)
+    assert gates.second_moment is None
+    assert gates.parameters == ()
+    assert "the gates of two steps" in (gates.reason or "")
+
+
+def test_correlated_projections_move_the_band() -> None:
+    """A rate that falls as the step grows holds λ in place."""
+    arrays = mixer()
+    start = 2 * HEADS * HEAD_DIMENSION + 2 * 8
+    weight = arrays["mixer.in_proj.weight"]
+    widths = {}
+    for sign in (-1.0, 1.0):
+        weight[start + HEADS : start + 2 * HEADS] = sign * weight[start : start + HEADS]
+        gates = gates_of(arrays)
+        inputs = np.random.default_rng(3).standard_normal((300_000, 6))
+        step, rate = steps_of(arrays, inputs, "heavy_tail", 1)
+        for band in gates.bands:
+            seen = np.median(np.quantile(np.exp(-rate * step), band.share, axis=0))
+            assert_allclose(band.modulus.p50, seen, atol=0.002)
+        widths[sign] = gates.bands[-1].modulus.p50 - gates.bands[0].modulus.p50
+    assert widths[-1.0] < 0.5 * widths[1.0]
+
+
+def test_the_floor_of_the_rate_is_that_of_the_configuration() -> None:
+    store = MemoryStore(mixer(scale=3.0))
+    for floor, config in ((1e-4, {}), (0.05, {"ssm_cfg": {"A_floor": 0.05}})):
+        store.config = config
+        drive = two_gate_drive_of(store, Mamba3(), rate_function="softplus")
+        low = drive.law.log_rate(np.array([2.0]), np.array([-50.0]))
+        assert_allclose(np.exp(low), floor * np.log1p(np.exp(2.0)), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"in_proj.bias": np.zeros(53)}, "has a bias"),
+        ({"in_proj.weight": np.ones((41, 6))}, "rows of in_proj"),
+        ({"in_proj.weight": np.ones((20, 6))}, "rows of in_proj"),
+        ({"in_proj.weight": np.ones(46)}, "rows of in_proj"),
+    ],
+)
+def test_other_projections_have_a_reason(change: dict[str, NDArray], reason: str) -> None:
+    arrays = mixer() | {f"mixer.{name}": array for name, array in change.items()}
+    gates = gates_of(arrays)
+    assert gates.spread is None
+    assert reason in (gates.reason or "")
+
+
+@pytest.mark.parametrize("file", zoo_files("mamba_ssm", "/model.safetensors", kind="mamba3"))
+def test_the_rows_of_the_zoo_are_found(file: ZooFile) -> None:
+    with open_checkpoint(file.path) as store:
+        for family, match in detect(store.tensors):
+            drive = family.read(store, match, ReadOptions(gates=True)).gate
+            assert isinstance(drive, TwoGateDrive)
+            weight = store.read(f"{match.layer}.in_proj.weight")
+            first, second = weight[160:168], weight[168:176]  # z, x: 64 each; B, C: 16 each
+            assert_allclose(drive.first.norms.inputs, (first**2).sum(1), rtol=1e-12)
+            assert_allclose(drive.second.norms.inputs, (second**2).sum(1), rtol=1e-12)
+            assert_allclose(drive.shared, (first * second).sum(1), rtol=1e-9, atol=1e-12)

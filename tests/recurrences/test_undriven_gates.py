@@ -11,7 +11,6 @@ from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.family import Family, ReadOptions
 from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.mamba3 import Mamba3
-from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.slstm import SLSTM
 
 LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
@@ -31,12 +30,7 @@ LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
         {"_bias_": (24,), "_recurrent_kernel_": (2, 12, 3)},
         "its gates see c/n",
     ),
-    "minLSTM": (
-        MinLSTM(),
-        {"to_hidden_and_f_i_gate.weight": (9, 2), "to_hidden_and_f_i_gate.bias": (9,)},
-        "log ratio is not Gaussian",
-    ),
-    "Mamba-3": (
+    "Mamba-3 of other rows": (
         Mamba3(),
         {
             "dt_bias": (4,),
@@ -45,7 +39,7 @@ LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
             "in_proj.weight": (40, 8),
             "out_proj.weight": (8, 8),
         },
-        "two projections",
+        "rows of in_proj",
     ),
 }
 

@@ -14,7 +14,12 @@ from memcurse_cli.reports.terminal_dense import (
     says_something,
     structure_row,
 )
-from memcurse_cli.reports.terminal_gates import GATE_COLUMNS, gate_row, gates_assume
+from memcurse_cli.reports.terminal_gates import (
+    GATE_COLUMNS,
+    NO_MOMENTS,
+    gate_row,
+    gates_assume,
+)
 from memcurse_cli.reports.terminal_learning_rates import (
     ADAM_COLUMNS,
     RATE_COLUMNS,
@@ -113,7 +118,8 @@ def _gates(report: Report, layer: LayerReport) -> Table:
     gates = layer.gates
     if gates is None or gates.spread is None:
         return GATE_COLUMNS, [], ()
-    return GATE_COLUMNS, [gate_row("", gates)], [gates_assume([(layer, gates)])]
+    lacks = [] if gates.reason is None else [f"The layer is {NO_MOMENTS}: {gates.reason}."]
+    return GATE_COLUMNS, [gate_row("", gates)], [gates_assume([(layer, gates)]), *lacks]
 
 
 def _rates(report: Report, layer: LayerReport) -> Table:

@@ -1,0 +1,42 @@
+"""What the terminal and the page say of layers whose gates have no figures, or the band alone."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import numpy as np
+
+from memcurse_cli import inspect
+from memcurse_cli.reports.html.document import to_html
+from memcurse_cli.reports.terminal import to_text
+
+
+def arrays(scale: float) -> dict[str, np.ndarray]:
+    """A minLSTM, and an sLSTM, whose gates have no law."""
+    weight = scale * np.random.default_rng(1).standard_normal((9, 4))
+    return {
+        "first.to_hidden_and_f_i_gate.weight": weight,
+        "second._bias_": np.ones(24),
+        "second._recurrent_kernel_": np.zeros((2, 12, 3)),
+    }
+
+
+def shown(scale: float) -> tuple[str, str]:
+    """The report on the terminal and on the page, in words alone."""
+    report = inspect(arrays(scale), gates=True)
+    page = html.unescape(re.sub("<[^>]*>", " ", to_html([report])))
+    return " ".join(to_text(report).split()), " ".join(page.split())
+
+
+def test_a_layer_with_the_band_alone_is_told_from_one_with_nothing() -> None:
+    text, page = shown(50.0)
+    assert "first without E h² and κ: σ_z of a unit is above 4" in text
+    assert "The layer is without E h² and κ: σ_z of a unit is above 4" in page
+    assert "second left out: its gates see c/n" in text
+
+
+def test_a_layer_with_all_figures_is_told_nothing() -> None:
+    for said in shown(0.5):
+        assert "Moving gates" in said
+        assert "without E h² and κ" not in said
