@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.adapters import unwrapped
+from memcurse_cli.checkpoints.aliases import aliases_of
 from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.reparametrized import reparametrized
 from memcurse_cli.checkpoints.store import TensorSpec
@@ -23,10 +24,16 @@ MAX_ELEMENTS = 2**63 // 16
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A spec and the function that reads its elements as float64 or complex128."""
+    """A spec and the function that reads its elements as float64 or complex128.
+
+    Attributes:
+        identity: what the entries of one stored tensor have in common, and no others; None where
+            no other name can stand for it.
+    """
 
     spec: TensorSpec
     load: Callable[[], NDArray[Any]]
+    identity: Hashable | None = None
 
 
 class Closable(Protocol):
@@ -61,8 +68,9 @@ class LazyStore:
     Names, metadata and notes are made printable here, once for every format.
 
     Attributes:
-        stored: the tensors as they stand in the file, before those that are a weight's parts
-            became the weight.
+        stored: the tensors as they stand in the file, each once, before those that are a weight's
+            parts became the weight.
+        aliases: for every further name of one of ``tensors`` the name that holds it.
         transfer: what has been fetched, where the checkpoint is remote.
         contents: all that the file holds, optimiser state included: containers with `LazyTensor`
             as leaves, or a mapping from paths to them. None where that is the tensors alone.
@@ -89,7 +97,7 @@ class LazyStore:
         self.format = format
         self.bytes = bytes
         self.transfer: Transfer | None = None
-        self._bytes_read: dict[tuple[str, int], int] = {}
+        self._bytes_read: dict[Hashable, int] = {}
         self.metadata = {
             printable(key): printable(value, MAX_METADATA_LENGTH, keep="\n\t")
             for key, value in (metadata or {}).items()
@@ -121,14 +129,16 @@ class LazyStore:
                     remedy="the file is corrupt or hostile: use another copy",
                 )
             self._entries[shown] = tensor
+        again = aliases_of(self._entries)
         self.stored: Mapping[str, TensorSpec] = {
-            name: tensor.spec for name, tensor in self._entries.items()
+            name: tensor.spec for name, tensor in self._entries.items() if name not in again
         }
         self._entries, adapted = unwrapped(self._entries)
         self._entries, made = reparametrized(self._entries)
         self.tensors: Mapping[str, TensorSpec] = {
             name: tensor.spec for name, tensor in self._entries.items()
         }
+        self.aliases: Mapping[str, str] = aliases_of(self._entries)
         self.notes = tuple(printable(note, 500) for note in (*notes, *adapted, *made))
 
     @property
@@ -168,7 +178,8 @@ class LazyStore:
                 remedy="use a machine with more memory",
             ) from error
         # A moment of the optimiser's has the name of its weight.
-        self._bytes_read[name, id(tensor)] = tensor.spec.bytes
+        key = (name, id(tensor)) if tensor.identity is None else tensor.identity
+        self._bytes_read[key] = tensor.spec.bytes
         return array
 
     def entry(self, name: str) -> LazyTensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -95,4 +95,19 @@ def lazy(node: object) -> _LazyArray | None:
     name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     dimensions = tuple(int(size) for size in shape)
     size = element_count(dimensions) * int(getattr(dtype, "itemsize", 0))
-    return _LazyArray(TensorSpec(dimensions, name, size), _Convert(node, name))
+    return _LazyArray(TensorSpec(dimensions, name, size), _Convert(node, name), _memory(node))
+
+
+def _memory(node: Any) -> Hashable | None:
+    """Where a dense torch tensor lies and how, which tied parameters have in common; else None."""
+    try:
+        place = node.data_ptr()
+        layout = node.shape, node.stride(), node.dtype, node.device
+        return (place, *layout, node.is_conj(), node.is_neg()) if place else None
+    except (
+        AttributeError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ):
+        return None

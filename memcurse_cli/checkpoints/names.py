@@ -16,6 +16,8 @@ def printable(text: str, limit: int = 200, keep: str = "") -> str:
         limit: the largest number of characters returned; the middle is replaced by ``…``.
         keep: characters that stay as they are although they are not printable.
     """
+    if len(text) <= limit and text.isprintable():
+        return text
     if len(text) > limit:
         head = (limit - 1) // 2
         text = f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"

@@ -203,7 +203,7 @@ def view(
         storage, element, start, sizes, steps, bits.get("conj") is True, bits.get("neg") is True
     )
     size = element_count(sizes) * element_bytes(element)
-    return LazyTensor(TensorSpec(sizes, element, size), seen)
+    return LazyTensor(TensorSpec(sizes, element, size), seen, identity=seen)
 
 
 def _naturals(values: object) -> tuple[int, ...]:

@@ -88,6 +88,8 @@ class _Container:
         self.pickle = _Member(archive, f"{root}{PICKLE}")
         order = f"{root}byteorder"
         self._big_endian = order in archive and bytes(archive.read(order, 0, 3)) == b"big"
+        # Tensors that share their elements refer to one storage.
+        self._storages: dict[tuple[str, str, int], Storage] = {}
 
     def persistent(self, identity: object) -> object:
         """The storage that ``('storage', type, key, device, count)`` names."""
@@ -99,6 +101,10 @@ class _Container:
         member = f"{self._root}data/{key}"
         if member not in self._archive:
             raise PickleError(f"the storage {printable(key, 40)} is not in the archive")
-        storage = Storage(storage_type(kind), count, big_endian=self._big_endian)
-        storage.place(_Member(self._archive, member))
+        described = (key, storage_type(kind), count)
+        storage = self._storages.get(described)
+        if storage is None:
+            storage = Storage(described[1], count, big_endian=self._big_endian)
+            storage.place(_Member(self._archive, member))
+            self._storages[described] = storage
         return storage

@@ -253,4 +253,6 @@ def _weight(parts: _Parts, entries: Mapping[str, LazyTensor]) -> LazyTensor:
         return parts.combine(*(entries[name].load() for name in parts.parts))
 
     spec = TensorSpec(parts.shape, main.dtype, sum(spec.bytes for spec in specs))
-    return replace(entries[parts.parts[0]], spec=spec, load=load)
+    shared = tuple(entries[name].identity for name in parts.parts)
+    identity = None if None in shared else (parts.combine, parts.shape, *shared)
+    return replace(entries[parts.parts[0]], spec=spec, load=load, identity=identity)

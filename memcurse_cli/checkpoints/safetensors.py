@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeGuard
 
 from numpy.typing import NDArray
 
+from memcurse_cli.checkpoints.aliases import with_left_out
 from memcurse_cli.checkpoints.elements import FLOAT4, decode, element_bytes, element_count
 from memcurse_cli.checkpoints.float8_scales import with_scales
 from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
@@ -77,7 +78,11 @@ class Safetensors:
                 tensors[name] = LazyTensor(spec, _Reader(file, start + begin, spec))
         _check_layout(file, ranges, file.size - start)
         scaled, of_scales = with_scales(tensors)
-        selected, notes = select_flat(scaled)
+        try:
+            named, of_names = with_left_out(scaled, metadata)
+        except ValueError as error:
+            _refuse(file, str(error))
+        selected, notes = select_flat(named)
         if unread:
             shown = printable(unread[0], 80)
             count = "1 tensor" if len(unread) == 1 else f"{len(unread)} tensors"
@@ -88,7 +93,7 @@ class Safetensors:
             bytes=file.size,
             tensors=selected,
             metadata=metadata,
-            notes=[*of_scales, *notes],
+            notes=[*of_scales, *of_names, *notes],
             resources=[file],
         )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from memcurse_cli.checkpoints.aliases import NOT_HERE, with_left_out
 from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
@@ -50,9 +51,10 @@ class Shards:
     def open(self, file: File) -> LazyStore:
         """Read the index and the headers of its shards."""
         try:
-            weight_map = parse_object(bytes(file.read(0, file.size))).get("weight_map")
+            index = parse_object(bytes(file.read(0, file.size)))
         except ValueError as error:
             _refuse(file, f"the index is damaged: {error}")
+        weight_map = index.get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             _refuse(file, "the index's weight_map is not an object that names shards")
         if not all(isinstance(shard, str) for shard in weight_map.values()):
@@ -64,14 +66,16 @@ class Shards:
         try:
             for name in names:
                 stores[name] = self._open_shard(file, name)
-            tensors = _mapped(file, weight_map, stores)
+            tensors, more = _shared(file, index, _mapped(file, weight_map, stores), stores)
         except BaseException:
             for store in stores.values():
                 store.close()
             raise
         file.close()
-        notes = dict.fromkeys(note for store in stores.values() for note in store.notes)
         first = next(iter(stores.values()))
+        # What one shard lacks, another may have.
+        said = (note for store in stores.values() for note in store.notes if NOT_HERE not in note)
+        notes = dict.fromkeys([*said, *more])
         return LazyStore(
             path=file.path,
             format=self.name,
@@ -118,6 +122,27 @@ def _mapped(
             f" (and {len(missing) - 1} more)",
         )
     return tensors
+
+
+def _shared(
+    file: File,
+    index: dict[str, Any],
+    tensors: dict[str, LazyTensor],
+    stores: dict[str, LazyStore],
+) -> tuple[dict[str, LazyTensor], list[str]]:
+    """The tensors, those too that are stored under another name in whatever shard, and notes."""
+    said = index.get("metadata")
+    said = said if isinstance(said, dict) else {}
+    names = {key: value for store in stores.values() for key, value in store.metadata.items()}
+    names |= {
+        printable(name, MAX_NAME_LENGTH): printable(holder, MAX_NAME_LENGTH)
+        for name, holder in said.items()
+        if isinstance(holder, str)
+    }
+    try:
+        return with_left_out(tensors, names)
+    except ValueError as error:
+        _refuse(file, str(error))
 
 
 def _refuse(file: File, fault: str) -> NoReturn:

@@ -82,11 +82,16 @@ def summarise_adam(
     recurrent = [_recurrent(one, state, store, source, settings) for one in groups]
     named = {one.group.tensor for one in groups}
     others = [
-        _other(name, recurrence.name, state, source, settings)
+        _other(name, recurrence.name, state.slots[_held(name, store)], source, settings)
         for name in recurrence.tensors
-        if name not in named and name in state.slots
+        if name not in named and _held(name, store) in state.slots
     ]
     return (*recurrent, *others)
+
+
+def _held(name: str, store: LazyStore) -> str:
+    """The name under which an optimiser has a weight that modules share."""
+    return store.aliases.get(name, name)
 
 
 def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> Iterator[_Group]:
@@ -147,9 +152,10 @@ def _recurrent(
     found: _Group, state: AdamState, store: LazyStore, source: LazyStore, settings: Settings
 ) -> AdamGroup:
     group = found.group
-    slot = state.slots.get(group.tensor)
+    held = _held(group.tensor, store)
+    slot = state.slots.get(held)
     if slot is None:
-        return replace(group, reason=state.refused.get(group.tensor, "Adam has no state for it"))
+        return replace(group, reason=state.refused.get(held, "Adam has no state for it"))
     try:
         moment = source.load(slot.second_moment, group.tensor)
         # The weight was read, and counted, with its layer.
@@ -175,9 +181,8 @@ def _recurrent(
 
 
 def _other(
-    name: str, layer: str, state: AdamState, source: LazyStore, settings: Settings
+    name: str, layer: str, slot: AdamSlot, source: LazyStore, settings: Settings
 ) -> AdamGroup:
-    slot = state.slots[name]
     size = int(np.prod(slot.second_moment.spec.shape))
     inside = name.removeprefix(layer).strip("./")
     short = inside if inside != name else split_name(name)[1]

@@ -27,8 +27,8 @@ from memcurse_cli.diagnosis.layer_hessian import diagnose_hessian
 from memcurse_cli.diagnosis.report import Report, SkippedLayer
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import TensorError
-from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
-from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.detect import detect, validate_assumptions
+from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.spectra.eigendecomposition import validate_device
 from memcurse_cli.theory.autocorrelation import Autocorrelation
@@ -85,10 +85,11 @@ def hessian(
     with store:
         settings = with_stored_horizon(settings, store.metadata)
         settings.check_readout_has_horizon()
-        reports, skipped = _layers(store, settings, options, family, layers, progress)
+        found = detect(store.tensors, family, layers, path=store.path, aliases=store.aliases)
+        reports, skipped = _layers(store, found, settings, options, progress)
         return HessianReport(
             version=VERSION,
-            checkpoint=summarise_checkpoint(store),
+            checkpoint=summarise_checkpoint(store, [match for _, match in found]),
             input=HessianInput(
                 autocorrelation=tuple(settings.autocorrelation),
                 horizon=settings.horizon,
@@ -102,17 +103,15 @@ def hessian(
 
 def _layers(
     store: TensorStore,
+    matches: Sequence[tuple[Family, Match]],
     settings: Settings,
     options: ReadOptions,
-    family: str | None,
-    layers: Sequence[str],
     progress: Progress | None,
 ) -> tuple[list[LayerHessianReport], list[SkippedLayer]]:
     """One layer at a time: a recurrence is dropped before the next one is read."""
     reports: list[LayerHessianReport] = []
     skipped: list[SkippedLayer] = []
     errors: list[TensorError] = []
-    matches = select_layers(detect(store.tensors, family, path=store.path), layers)
     for index, (reader, match) in enumerate(matches):
         if progress is not None:
             progress(index, len(matches), match.layer)

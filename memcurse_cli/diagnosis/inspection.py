@@ -13,7 +13,6 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer_state import adam_state, open_optimizer, require_state
 from memcurse_cli.checkpoints.shards import sibling_shards
-from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.diagnosis.curves import sensitivity_curves
@@ -34,6 +33,7 @@ from memcurse_cli.recurrences.detect import detect, select_layers, validate_assu
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.not_recurrent import attention_layers
 from memcurse_cli.recurrences.rewriting import rewritings
+from memcurse_cli.recurrences.tied import tied_notes
 from memcurse_cli.spectra.eigendecomposition import validate_device
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.version import VERSION
@@ -156,7 +156,7 @@ def _inspect(
 ) -> Report:
     settings = with_stored_horizon(settings, store.metadata)
     settings.check_readout_has_horizon()
-    found = detect(store.tensors, family, path=store.path)
+    found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
     matches = select_layers(found, layers)
     reports: list[LayerReport] = []
     skipped: list[SkippedLayer] = []
@@ -180,7 +180,7 @@ def _inspect(
         raise errors[0]
     return Report(
         version=VERSION,
-        checkpoint=summarise_checkpoint(store),
+        checkpoint=summarise_checkpoint(store, [match for _, match in matches]),
         input=InputAssumption(
             autocorrelation=tuple(settings.autocorrelation),
             horizon=settings.horizon,
@@ -201,11 +201,11 @@ def _inspect(
 
 
 def _not_recurrent(
-    store: TensorStore, found: Sequence[tuple[Family, Match]]
+    store: LazyStore, found: Sequence[tuple[Family, Match]]
 ) -> tuple[NotRecurrent, ...]:
     """The attention layers of a hybrid."""
     claimed = [name for _, match in found for name in match.tensors.values()]
-    names = attention_layers(store.tensors, claimed)
+    names = attention_layers(store.tensors, claimed, store.aliases)
     if not names:
         return ()
     return (NotRecurrent("attention", len(names), names[:EXAMPLES]),)
@@ -230,16 +230,17 @@ def choose_autocorrelation(
     return read_autocorrelation(autocorrelation)
 
 
-def summarise_checkpoint(store: TensorStore) -> CheckpointSummary:
-    """The file of a report, once its tensors are read."""
+def summarise_checkpoint(store: LazyStore, layers: Sequence[Match]) -> CheckpointSummary:
+    """The file of a report on these layers, once its tensors are read."""
     others = sibling_shards(store.path)
+    notes = (*store.notes, *tied_notes(layers))
     return CheckpointSummary(
         path=store.path,
         format=store.format,
         bytes=store.bytes,
-        tensors=len(store.tensors),
+        tensors=len(store.tensors) - len(store.aliases),
         bytes_read=store.bytes_read,
-        notes=(*store.notes, f"{others} for every layer") if others else store.notes,
+        notes=(*notes, f"{others} for every layer") if others else notes,
     )
 
 

@@ -15,6 +15,7 @@ from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.recurrences.family import Assumption, Family, Match
 from memcurse_cli.recurrences.module_names import IndexedTensors, split_name
 from memcurse_cli.recurrences.registry import FAMILIES
+from memcurse_cli.recurrences.tied import merge_tied
 
 SHOWN_NAMES = 5
 SHOWN_LAYERS = 10
@@ -32,6 +33,7 @@ def detect(
     layers: Sequence[str] = (),
     *,
     path: str = "",
+    aliases: Mapping[str, str] | None = None,
 ) -> list[tuple[Family, Match]]:
     """The recurrent layers among the tensors, in the order of the file.
 
@@ -43,6 +45,8 @@ def detect(
         family: the name of the only family to look for, or None for all of them.
         layers: glob patterns of layer names, ``*`` also across separators; all layers if empty.
         path: of the checkpoint, for messages.
+        aliases: for every further name of a tensor the name that holds it; layers that have all
+            their tensors in common are one.
 
     Raises:
         NoRecurrenceError: no layer is recognised.
@@ -60,7 +64,7 @@ def detect(
         raise nothing_found(tensors, families, path)
     position = {name: index for index, name in enumerate(tensors)}
     found.sort(key=lambda pair: min(position[name] for name in pair[1].tensors.values()))
-    return select_layers(found, layers)
+    return select_layers(merge_tied(found, tensors, aliases or {}), layers)
 
 
 def named_family(name: str) -> Family:
@@ -82,13 +86,13 @@ def named_family(name: str) -> Family:
 def select_layers(
     found: list[tuple[Family, Match]], patterns: Sequence[str]
 ) -> list[tuple[Family, Match]]:
-    """The layers whose name matches any of the patterns; all of them where there is no pattern.
+    """The layers of which a name matches any of the patterns; all where there is no pattern.
 
     Raises:
         UsageError: a pattern matches no layer.
     """
     for pattern in patterns:
-        if not any(fnmatchcase(match.layer, pattern) for _, match in found):
+        if not any(_called(match, pattern) for _, match in found):
             names = [printable(match.layer, 80) for _, match in found[:SHOWN_LAYERS]]
             more = len(found) - len(names)
             raise UsageError(
@@ -101,8 +105,12 @@ def select_layers(
     return [
         (family, match)
         for family, match in found
-        if any(fnmatchcase(match.layer, pattern) for pattern in patterns)
+        if any(_called(match, pattern) for pattern in patterns)
     ]
+
+
+def _called(match: Match, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (match.layer, *match.tied))
 
 
 def validate_assumptions(assume: Mapping[str, str]) -> None:

@@ -36,10 +36,14 @@ class Match:
     Attributes:
         layer: the layer's name: the tensors' common prefix, without the final separator.
         tensors: the full tensor name of each role that the family reads.
+        place: the layer's number in its model, where the recurrence depends on it.
+        tied: the layers that have the same tensors under names of their own.
     """
 
     layer: str
     tensors: Mapping[str, str]
+    place: int | None = None
+    tied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class HGRN:
         strangers = ("k_proj.weight", "v_proj.weight", "A_log")
         roles = (*_REQUIRED, *strangers, "q_proj.weight")
         return [
-            Match(module or self.name, names)
+            Match(module or self.name, names, _place(module))
             for module, names in group_by_module(tensors, roles).items()
             if names.keys() >= set(_REQUIRED)
             and not names.keys() & set(strangers)
@@ -126,6 +126,12 @@ def _drive(
         gate=gate,
         motions={} if slope is None else {_BOUNDS: ("bound", slope.ravel())},
     )
+
+
+def _place(layer: str) -> int | None:
+    """The layer's number, by which its bound is chosen."""
+    parts = _LAYER.match(layer)
+    return None if parts is None else int(parts["index"])
 
 
 def _bounds_of(tensors: Mapping[str, TensorSpec], layer: str) -> tuple[str, int] | None:

@@ -45,7 +45,7 @@ class LightningAttention:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with the fused projection and the buffer, or with all else that they have."""
         return [
-            Match(module or self.name, names)
+            Match(module or self.name, names, _place(names))
             for module, names in group_by_module(tensors, (_RATE, *_UNSTORED)).items()
             if _PROJECTION in names
             and len(tensors[names[_PROJECTION]].shape) == 2
@@ -72,6 +72,12 @@ class LightningAttention:
             stable_by_construction=bool((rate > 0).all()),
             assumptions=(_COMPUTED if tensor is None else _BUFFER,),
         )
+
+
+def _place(names: Mapping[str, str]) -> int | None:
+    """The layer's number, where the decay must be computed from it."""
+    layer = None if _RATE in names else _LAYER.match(names[_PROJECTION])
+    return None if layer is None else int(layer[1])
 
 
 def _slope_rate(store: TensorStore, projection: str) -> Floats:

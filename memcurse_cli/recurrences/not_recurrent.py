@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.recurrences.reading import split_name
@@ -45,7 +45,11 @@ _KERAS_VARIABLES = re.compile(r"/vars/(?=\d+$)")
 _KNOWN = (*_SPELLINGS, {"in_proj"}, {"in_proj", "conv1d"})
 
 
-def attention_layers(tensors: Mapping[str, TensorSpec], claimed: Iterable[str]) -> tuple[str, ...]:
+def attention_layers(
+    tensors: Mapping[str, TensorSpec],
+    claimed: Iterable[str],
+    aliases: Collection[str] = (),
+) -> tuple[str, ...]:
     """The names of the attention layers, in the order of the file.
 
     A layer is a module with the projections of queries, keys and values and nothing that attention
@@ -55,6 +59,7 @@ def attention_layers(tensors: Mapping[str, TensorSpec], claimed: Iterable[str]) 
         tensors: every tensor of the checkpoint.
         claimed: the tensors that recurrent layers were read from; a module that holds one of them
             is not attention.
+        aliases: further names of tensors; a module that has nothing else is another's.
     """
     parts: dict[str, set[str]] = {}
     names = [_KERAS_VARIABLES.sub("/", name) for name in tensors]
@@ -72,6 +77,11 @@ def attention_layers(tensors: Mapping[str, TensorSpec], claimed: Iterable[str]) 
                 found[module].add(part)
             module, part = split_name(module)
     recurrent = {ancestor for name in claimed for ancestor in _ancestors(name)}
+    if aliases:
+        stored = {
+            ancestor for name in tensors if name not in aliases for ancestor in _ancestors(name)
+        }
+        found = {module: own for module, own in found.items() if module in stored}
     return tuple(
         module
         for module, own in found.items()
