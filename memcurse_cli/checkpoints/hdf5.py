@@ -91,6 +91,7 @@ class Hdf5File:
         self.groups: dict[Path, str] = {}
         self._headers: dict[Path, Messages] = {}
         self._found: list[tuple[int, Path, LazyTensor]] = []
+        self._at: dict[int, LazyTensor] = {}
         self._soft_links: list[Path] = []
         self._others: list[Path] = []
         try:
@@ -99,7 +100,7 @@ class Hdf5File:
             self._refuse((), str(error))
         metered.left = None
         # Headers are written one after another, so that their addresses give the model's order.
-        self._found.sort(key=lambda entry: entry[0])
+        self._found.sort(key=lambda entry: entry[:2])
         self.datasets = {path: tensor for _, path, tensor in self._found}
         if len(self.datasets) < len(self._found):
             self._refuse((), "two of its tensors have the same name")
@@ -146,17 +147,20 @@ class Hdf5File:
         seen: set[int] = set()
         while pending:
             path, address = pending.pop()
-            # What stands under two names, or within itself, is read under the first.
-            if address in seen:
+            # A dataset may have two names; a group, which may be within itself, is read once.
+            if address in seen and address not in self._at:
                 continue
             seen.add(address)
-            if len(seen) > MAX_TENSORS:
+            if len(seen) + len(self._found) - len(self._at) > MAX_TENSORS:
                 raise ValueError(f"it holds more than {MAX_TENSORS} objects")
             if len(path) > MAX_DEPTH or sum(map(len, path)) > MAX_NAME_LENGTH:
                 raise ValueError(
                     f"its groups are nested more than {MAX_DEPTH} deep, "
                     f"or a name has more than {MAX_NAME_LENGTH} characters"
                 )
+            if address in self._at:
+                self._found.append((address, path, self._at[address]))
+                continue
             try:
                 messages = read_messages(self._file, address)
                 if first_message(messages, LAYOUT) is not None:
@@ -173,8 +177,9 @@ class Hdf5File:
         if dataset.spec is None:
             self._others.append(path)
         else:
-            tensor = LazyTensor(dataset.spec, self._loader(path, dataset))
-            self._found.append((address, path, tensor))
+            load = self._loader(path, dataset)
+            self._at[address] = LazyTensor(dataset.spec, load, identity=load)
+            self._found.append((address, path, self._at[address]))
 
     def _loader(self, path: Path, dataset: Dataset) -> Callable[[], NDArray[Any]]:
         def load() -> NDArray[Any]:

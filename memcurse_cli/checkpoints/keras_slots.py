@@ -29,8 +29,11 @@ NUMBER = re.compile(r"_?\d+$")
 def keras_state(file: Hdf5File, weights: LazyStore) -> AdamState | None:
     """Adam's state in an HDF5 file of Keras; None where it holds no optimiser."""
     datasets = file.datasets
-    names = {id(weights.entry(name)): name for name in weights.tensors}
-    paths = {path: names[id(tensor)] for path, tensor in datasets.items() if id(tensor) in names}
+    names = {id(weights.entry(name)): name for name in weights.tensors.keys() - weights.aliases}
+    # The first path of a weight that stands under several.
+    paths = {
+        path: names.pop(id(tensor)) for path, tensor in datasets.items() if id(tensor) in names
+    }
     listed = {path: tensor for path, tensor in datasets.items() if path[:2] == VARIABLES}
     if listed:
         return _listed(listed, file.groups.get(VARIABLES, ""), paths, weights)
