@@ -28,6 +28,8 @@ OUTERMOST = 2.5
 """Standard deviations that `normal_nodes` goes too far for an error of 1e-9."""
 CHUNK = 1 << 17
 """Nodes times units that are held at once; a few such arrays fit into a cache."""
+FOLLOWING = 1 << 11
+"""Units that are looked at for it."""
 
 Values = Callable[[Array, Array], GateValues]
 
@@ -55,9 +57,9 @@ def two_gate_moments(
     order = np.argsort(-np.maximum(gates.first.spread, gates.second.spread), kind="stable")
     start = 0
     while start < size:
-        # The widest of what is left decides how many nodes all have.
-        nodes = _nodes(gates.take(order[start:]))[2].size
-        units = order[start : start + max(CHUNK // nodes, 1)]
+        # The widest of those that follow decides how many nodes all have.
+        nodes = _nodes(gates.take(order[start : start + FOLLOWING]))[2].size
+        units = order[start : start + min(max(CHUNK // nodes, 1), FOLLOWING)]
         found = _moments(_expectations(values, gates.take(units)), autocorrelation)
         second_moment[units] = found.second_moment
         for whole, part in (
