@@ -7,7 +7,7 @@ side of it is a mean of Gaussian distribution functions, which rises with the le
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,9 @@ AGREEMENT = 1e-5
 FARTHEST = 9.0
 """No quantile that is asked for lies beyond both pre-activations' values there."""
 LARGEST_CORRELATION = 1 - 1e-5
-"""Two that are the same, or opposites, are taken this far apart, so that a step has a width."""
+"""Two that are closer, or closer to opposites, are taken as one."""
+PLACES = 4096
+"""At which the law of one pre-activation is sorted."""
 SMALLEST_SPREAD = 1e-12
 LARGEST_PROBIT = 8.0
 ITERATIONS = 90
@@ -104,9 +106,9 @@ def log_rate_quantiles(
         P(log(-log λ) ≤ ℓ) = E_v Φ( ±(z₁(ℓ, z₂) - b₁ - ρσ₁v) / (σ₁√(1-ρ²)) )
 
     by the trapezoidal rule, with more nodes for the units that need them until the share is right
-    to 1e-5. Where ρ = ±1 the two are one variable, of which λ need not be monotonic: a quantile is
-    then right to a hundredth of the standard deviation of ℓ. It is found by false position on the
-    probit of the share, within brackets.
+    to 1e-5. It is found by false position on the probit of the share, within brackets. Where ρ = ±1
+    the two are one variable, of which λ need not be monotonic: its values at equally likely places
+    are sorted, for shares right to 2e-4.
 
     Args:
         law: λ of the n units.
@@ -117,15 +119,16 @@ def log_rate_quantiles(
         (shares, n). A unit that does not move has one value.
     """
     found = np.empty((len(shares), gates.correlation.size))
+    alone = np.abs(gates.correlation) > LARGEST_CORRELATION
+    for some in _split(np.flatnonzero(alone), CHUNK // PLACES):
+        found[:, some] = _sorted_quantiles(law, gates.take(some), shares)
     swapped = gates.second.spread > gates.first.spread
     for swap in (False, True):
         for row, share in enumerate(shares):
-            units = np.flatnonzero(swapped == swap)
+            units = np.flatnonzero(~alone & (swapped == swap))
             for count in COUNTS:
-                length = max(1, CHUNK // count)
                 left = []
-                for start in range(0, units.size, length):
-                    some = units[start : start + length]
+                for some in _split(units, CHUNK // count):
                     side = _side(law, gates.take(some), swap)
                     found[row, some] = _quantile(side, share, count)
                     other = _share_below(side, found[row, some], count, 0.5)
@@ -134,10 +137,27 @@ def log_rate_quantiles(
     return found
 
 
+def _split(units: NDArray[np.intp], length: int) -> Iterator[NDArray[np.intp]]:
+    """Pieces of at most that many."""
+    for start in range(0, units.size, length):
+        yield units[start : start + length]
+
+
+def _sorted_quantiles(law: TwoGateLaw, gates: TwoPreactivations, shares: Sequence[float]) -> Floats:
+    """The quantiles where both pre-activations follow one Gaussian."""
+    from scipy.special import ndtri
+
+    at = np.asarray(ndtri((np.arange(PLACES) + 0.5) / PLACES))[:, None]
+    log_rate = law.log_rate(
+        gates.first.mean + gates.first.spread * at,
+        gates.second.mean + np.sign(gates.correlation) * gates.second.spread * at,
+    )
+    return np.asarray(np.quantile(log_rate, shares, axis=0, method="hazen"))
+
+
 def _side(law: TwoGateLaw, gates: TwoPreactivations, swap: bool) -> _Side:
-    correlation = np.clip(gates.correlation, -LARGEST_CORRELATION, LARGEST_CORRELATION)
     inner, outer = (gates.second, gates.first) if swap else (gates.first, gates.second)
-    return _Side(law, inner, outer, correlation, swap)
+    return _Side(law, inner, outer, gates.correlation, swap)
 
 
 def _quantile(side: _Side, share: float, count: int) -> Floats:
