@@ -14,6 +14,8 @@ from memcurse_cli.recurrences.ema import EMA
 from memcurse_cli.recurrences.family import Family
 from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM, FlaxMGU, FlaxSimpleCell
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
+from memcurse_cli.recurrences.gateloop import GateLoop
+from memcurse_cli.recurrences.gateloop_simple import SimpleGateLoop
 from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
@@ -42,6 +44,7 @@ from memcurse_cli.recurrences.mgu import MGU
 from memcurse_cli.recurrences.min_gru import MinGRU
 from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.mlstm import MLSTM
+from memcurse_cli.recurrences.multi_headed_ema import MultiHeadedEMA
 from memcurse_cli.recurrences.multiplicative_lstm import MultiplicativeLSTM
 from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM, OnnxRNN
 from memcurse_cli.recurrences.orthogonal_rnn import OrthogonalRNN
@@ -58,6 +61,7 @@ from memcurse_cli.recurrences.sru import SRU
 from memcurse_cli.recurrences.striped_hyena import StripedHyena
 from memcurse_cli.recurrences.tf_cells import TensorFlowGRU, TensorFlowRNN
 from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
+from memcurse_cli.recurrences.torchscale_retnet import TorchscaleRetNet
 from memcurse_cli.recurrences.unicornn import UnICORNN
 
 FAMILIES: tuple[Family, ...] = (
@@ -74,6 +78,9 @@ FAMILIES: tuple[Family, ...] = (
     GLA(),
     HGRN(),
     RetNet(),
+    TorchscaleRetNet(),
+    GateLoop(),
+    SimpleGateLoop(),
     LightningAttention(),
     MinGRU(),
     MinLSTM(),
@@ -115,6 +122,7 @@ FAMILIES: tuple[Family, ...] = (
     AnnotatedS4D(),
     DSS(),
     EMA(),
+    MultiHeadedEMA(),
     LinOSS(),
     LMU(),
     S4DPLR(),
