@@ -109,7 +109,8 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
     """|λ|, -1/log|λ| in steps and |arg λ|, each from log λ without passing through λ."""
     log_modulus = recurrence.log_eigenvalues.real
     time_constant = np.full(recurrence.size, np.inf)
-    np.divide(-1.0, log_modulus, out=time_constant, where=log_modulus < 0)
+    with np.errstate(over="ignore"):  # a decay beyond the range of a float has τ = inf
+        np.divide(-1.0, log_modulus, out=time_constant, where=log_modulus < 0)
     angle = recurrence.log_eigenvalues.imag
     values, sensitivities = None, None
     if settings.values:

@@ -73,7 +73,7 @@ def expectations(
     """
     xp = array_namespace(gate.mean)
     nodes, weights = normal_nodes(gate.mean, gate.spread, law.smooth)
-    found = _of_law(law(at_nodes(gate, nodes)), xp.asarray(weights))
+    found = expectations_of(law(at_nodes(gate, nodes)), xp.asarray(weights))
     if write is None or write_gate is None:
         return found
     nodes, weights = normal_nodes(write_gate.mean, write_gate.spread, write.opening.smooth)
@@ -82,7 +82,8 @@ def expectations(
     )
 
 
-def _of_law(values: GateValues, weights: Array) -> Expectations:
+def expectations_of(values: GateValues, weights: Array) -> Expectations:
+    """Those of a law's values (..., nodes), with the weights of the nodes."""
     eigenvalue, complement, gain = values.eigenvalue, values.complement, values.gain
 
     def parameter(motion: Motion) -> ParameterExpectations:

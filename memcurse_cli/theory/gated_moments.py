@@ -74,13 +74,13 @@ def gated_moments(
         The moments, with those of the parameter of ``write`` among them.
     """
     if not isinstance(gate.mean, np.ndarray) or gate.mean.size == 0:
-        return _moments(expectations(law, gate, write, write_gate), autocorrelation)
+        return moments_of(expectations(law, gate, write, write_gate), autocorrelation)
     second_moment = np.zeros(gate.mean.shape)
     cross_moments: dict[str, Array] = {}
     sensitivities: dict[str, Array] = {}
     for piece in pieces(law, gate, write_gate):
         of = expectations(piece.law, piece.gate, write, piece.write_gate)
-        found = _moments(of, autocorrelation)
+        found = moments_of(of, autocorrelation)
         second_moment[piece.units] = found.second_moment
         for whole, part in (
             (cross_moments, found.cross_moments),
@@ -91,7 +91,8 @@ def gated_moments(
     return GatedMoments(second_moment, cross_moments, sensitivities)
 
 
-def _moments(of: Expectations, autocorrelation: Autocorrelation) -> GatedMoments:
+def moments_of(of: Expectations, autocorrelation: Autocorrelation) -> GatedMoments:
+    """The moments that follow from a law's expectations; inf where they do not stay finite."""
     xp = array_namespace(of.gain)
     stable = of.squared_complement > 0
     below = xp.where(stable, of.squared_complement, 1.0)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.gate_expectations import Expectations, _of_law
+from memcurse_cli.theory.gate_expectations import Expectations, expectations_of
 from memcurse_cli.theory.gate_laws import GateValues, Motion
-from memcurse_cli.theory.gated_moments import GatedMoments, _moments
+from memcurse_cli.theory.gated_moments import GatedMoments, moments_of
 from memcurse_cli.theory.gaussian_gates import normal_nodes
 from memcurse_cli.theory.namespace import array_namespace
 from memcurse_cli.theory.two_gate_bands import TwoPreactivations
@@ -49,7 +49,7 @@ def two_gate_moments(
         autocorrelation: R(Δ) of the drive x.
     """
     if not isinstance(gates.first.mean, np.ndarray):
-        return _moments(_expectations(values, gates), autocorrelation)
+        return moments_of(_expectations(values, gates), autocorrelation)
     size = gates.first.mean.size
     second_moment = np.zeros(size)
     cross_moments: dict[str, Floats] = {}
@@ -60,7 +60,7 @@ def two_gate_moments(
         # The widest of those that follow decides how many nodes all have.
         nodes = _nodes(gates.take(order[start : start + FOLLOWING]))[2].size
         units = order[start : start + min(max(CHUNK // nodes, 1), FOLLOWING)]
-        found = _moments(_expectations(values, gates.take(units)), autocorrelation)
+        found = moments_of(_expectations(values, gates.take(units)), autocorrelation)
         second_moment[units] = found.second_moment
         for whole, part in (
             (cross_moments, found.cross_moments),
@@ -86,7 +86,7 @@ def _expectations(values: Values, gates: TwoPreactivations) -> Expectations:
 
     motions = {name: Motion(*map(flat, motion)) for name, motion in found.motions.items()}
     eigenvalue, complement, gain = map(flat, found[:3])
-    return _of_law(GateValues(eigenvalue, complement, gain, motions), xp.asarray(weights))
+    return expectations_of(GateValues(eigenvalue, complement, gain, motions), xp.asarray(weights))
 
 
 def _nodes(gates: TwoPreactivations) -> tuple[Floats, Floats, Floats]:
