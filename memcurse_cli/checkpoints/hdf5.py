@@ -36,7 +36,7 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 LARGEST_HEAP = 100_000_000
 # A header is read once or twice, and what many of them share not much more often.
 MAX_READINGS = 16
-READ_COST = 64
+READ_COST = 256
 _HARD, _SOFT, _EXTERNAL = 0, 1, 64
 _SYMBOL_BYTES = 40
 
