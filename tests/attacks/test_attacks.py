@@ -19,7 +19,7 @@ from memcurse_cli.errors import CheckpointError
 for module in sorted(Path(__file__).parent.glob("*_files.py")):
     importlib.import_module(f"attacks.{module.stem}")
 
-SECONDS = 20.0  # of CPU, so that a busy machine fails nothing
+SECONDS = 40.0  # of CPU, so that a busy machine fails nothing
 MEMORY = 1_500_000  # kilobytes of address space that an attack may add
 
 
