@@ -12,6 +12,7 @@ from memcurse_cli.recurrences.dense_rnn import DenseLinearRNN, ElmanRNN
 from memcurse_cli.recurrences.dss import DSS
 from memcurse_cli.recurrences.ema import EMA
 from memcurse_cli.recurrences.family import Family
+from memcurse_cli.recurrences.fast_grnn import FastGRNN
 from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM, FlaxMGU, FlaxSimpleCell
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
 from memcurse_cli.recurrences.gateloop import GateLoop
@@ -29,6 +30,7 @@ from memcurse_cli.recurrences.keras_cells import KerasGRU, KerasLSTM, KerasSimpl
 from memcurse_cli.recurrences.layer_norm_gru import LayerNormGRU
 from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
 from memcurse_cli.recurrences.lem import LEM
+from memcurse_cli.recurrences.light_gru import LightGRU
 from memcurse_cli.recurrences.lightning_attention import LightningAttention
 from memcurse_cli.recurrences.linoss import LinOSS
 from memcurse_cli.recurrences.liquid import LTC, LiquidLSTM
@@ -92,6 +94,8 @@ FAMILIES: tuple[Family, ...] = (
     AllenNLPLSTM(),
     MGU(),
     LayerNormGRU(),
+    LightGRU(),
+    FastGRNN(),
     LEM(),
     LTC(),
     CfC(),

@@ -1,0 +1,153 @@
+"""FastGRNN of Kusupati et al. 2018, arXiv 1901.02358: one matrix for the gate and the candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.reading import (
+    group_by_module,
+    log_sigmoid,
+    one_to_one,
+    read_real,
+    sigmoid,
+)
+from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.vectors import read_vector
+from memcurse_cli.spectra.eigendecomposition import eigenvalues
+
+_GATE, _UPDATE, _SCALE, _FLOOR = "bias_gate", "bias_update", "zeta", "nu"
+_REQUIRED = (_GATE, _UPDATE, _SCALE, _FLOOR)
+_WHOLE, _LOW_RANK = ("U",), ("U1", "U2")
+
+_FUNCTIONS = (
+    "the gate is taken as a sigmoid and the candidate as a tanh, as by default: EdgeML stores"
+    " neither"
+)
+_NO_LAW = NoDrive("its gain has a part σ(nu) that its gate does not close")
+
+
+class FastGRNN:
+    """``h' = z h + (σ(ζ)(1-z) + σ(ν)) tanh(u + b_h)``, ``z = σ(u + b_z)``, ``u = W x + U h``.
+
+    At zero input and zero state λ = σ(b_z) and γ = σ(ζ)(1-λ) + σ(ν). One ζ and one ν move the gain
+    of every unit:
+
+        d log γ/db_z = -σ(ζ) λ (1-λ) / γ,  d log γ/dζ = σ'(ζ) (1-λ) / γ,  d log γ/dν = σ'(ν) / γ
+    """
+
+    name = "fast_grnn"
+    title = "FastGRNN (EdgeML)"
+    recognised_by = "bias_gate and bias_update (1, H) beside zeta and nu (1, 1), and U or U1 and U2"
+    equation = "λ = σ(bias_gate), γ = σ(zeta) (1 - λ) + σ(nu)"
+    source = "edgeml_pytorch FastGRNNCell; Kusupati et al. 2018, arXiv 1901.02358"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Cells with one gate, its two scalars and a hidden matrix, whole or of low rank."""
+        roles = (*_REQUIRED, *_WHOLE, *_LOW_RANK)
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, roles).items()
+            if _fits({role: tensors[name].shape for role, name in names.items()})
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the gate's bias and the scalars, and U where its spectrum is asked for.
+
+        Raises:
+            TensorError: NaN or inf in what is read.
+        """
+        names = match.tensors
+        bias = read_vector(store, names[_GATE])
+        scale, floor = read_vector(store, names[_SCALE], 1), read_vector(store, names[_FLOOR], 1)
+        kept, lost = sigmoid(bias), sigmoid(-bias)
+        log_gain = np.logaddexp(log_sigmoid(scale) + log_sigmoid(-bias), log_sigmoid(floor))
+        gain = np.exp(log_gain)
+        opened = sigmoid(scale)
+        by_scale = opened * sigmoid(-scale) * lost / gain
+        by_floor = sigmoid(floor) * sigmoid(-floor) / gain
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(names.values()),
+            log_eigenvalues=log_sigmoid(bias).astype(np.complex128),
+            log_gain=log_gain.astype(np.complex128),
+            parameters=(
+                one_to_one(
+                    _GATE,
+                    names[_GATE],
+                    bias,
+                    store.tensors[names[_GATE]].dtype,
+                    kept * lost,
+                    -opened * kept * lost / gain,
+                ),
+                _scalar(store, names[_SCALE], _SCALE, scale, by_scale),
+                _scalar(store, names[_FLOOR], _FLOOR, floor, by_floor),
+            ),
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(_FUNCTIONS,),
+            hidden_feedback=True,
+            hidden=_spectra(store, names, (kept, opened), options.device)
+            if options.spectra
+            else None,
+            gate=_NO_LAW if options.gates else None,
+        )
+
+
+def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the shapes are (1, H), scalars, and (H, H) or two factors of it."""
+    if not shapes.keys() >= set(_REQUIRED):
+        return False
+    bias = shapes[_GATE]
+    if len(bias) != 2 or bias[0] != 1 or shapes[_UPDATE] != bias or bias[1] < 1:
+        return False
+    if shapes[_SCALE] != (1, 1) or shapes[_FLOOR] != (1, 1):
+        return False
+    if "U" in shapes:
+        return shapes["U"] == (bias[1], bias[1])
+    inner, outer = (shapes.get(role, ()) for role in _LOW_RANK)
+    return (
+        len(inner) == len(outer) == 2
+        and (outer[0], outer[1]) == (bias[1], inner[0])
+        and (inner[1] == bias[1])
+    )
+
+
+def _scalar(
+    store: TensorStore, tensor: str, role: str, value: Floats, log_gain_slope: Floats
+) -> ParameterGroup:
+    """One scalar that moves the gain of every unit, and no λ."""
+    units = np.arange(log_gain_slope.size)
+    return ParameterGroup(
+        name=role,
+        tensor=tensor,
+        values=value,
+        dtype=store.tensors[tensor].dtype,
+        scalar=np.zeros(units.size, dtype=np.intp),
+        eigenvalue=units,
+        eigenvalue_derivative=np.zeros(units.size, dtype=np.complex128),
+        log_gain_derivative=log_gain_slope.astype(np.complex128),
+    )
+
+
+def _spectra(
+    store: TensorStore, names: Mapping[str, str], gate: tuple[Floats, Floats], device: str
+) -> HiddenSpectra:
+    """Of U, and of one step: ``diag(z) + diag(γ (1-c²) - σ(ζ) z (1-z) c) U``, c = tanh(b_h)."""
+    kept, opened = gate
+    if "U" in names:
+        matrix = read_real(store, names["U"], (kept.size, kept.size))
+    else:
+        inner, outer = (read_real(store, names[role], (None, None)) for role in _LOW_RANK)
+        matrix = outer @ inner
+    candidate = np.tanh(read_vector(store, names[_UPDATE], kept.size))
+    gain = opened * (1 - kept) + sigmoid(read_vector(store, names[_FLOOR], 1))
+    slope = gain * (1 - candidate**2) - opened * kept * (1 - kept) * candidate
+    jacobian = np.diag(kept) + slope[:, None] * matrix
+    return HiddenSpectra({"shared": eigenvalues(matrix, device)}, eigenvalues(jacobian, device))

@@ -1,0 +1,142 @@
+"""The light GRU of Ravanelli et al. 2018, arXiv 1803.10225, as SpeechBrain stores it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
+from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.reading import group_by_module, one_to_one, read_real, sigmoid
+from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.torch_names import GateBias
+from memcurse_cli.spectra.eigendecomposition import eigenvalues
+
+EPSILON = Assumption(
+    key="batch_norm_epsilon",
+    default="1e-05",
+    choices=(),
+    meaning="ε beside the running variance of a light GRU's batch normalisation",
+)
+GATES = ("new", "update")
+_ROLES = ("w.weight", "u.weight", "norm.weight", "norm.bias")
+_RUNNING = ("norm.running_mean", "norm.running_var")
+
+_ACTIVATION = "the activation of its candidate is not stored"
+_UNBOUNDED = NoDrive(
+    "its candidate is a ReLU unless told otherwise, and how large the state is that its gate sees"
+    " does not follow from the weights"
+)
+
+
+class LightGRU:
+    """``h' = z h + (1-z) a(n)``, ``z = σ(N(W x)_z + U_z h)``: λ = σ(b_z), γ = 1 - λ.
+
+    At zero input a batch normalisation N puts out ``b = β - s μ/√(v + ε)`` with its scale s, its
+    bias β and its running mean μ and variance v; a layer normalisation puts out β.
+    """
+
+    name = "light_gru"
+    title = "Light GRU (SpeechBrain)"
+    recognised_by = "w.weight (2H, inputs) and u.weight (2H, H) beside norm.weight and norm.bias"
+    equation = "λ = σ(b_z), γ = 1 - λ, b = β - s μ/√(v + ε), rows n, z"
+    source = "speechbrain.nnet.RNN.LiGRU; Ravanelli et al. 2018, arXiv 1803.10225"
+    assumptions: tuple[Assumption, ...] = (EPSILON,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with both stacked linears and their normalisation."""
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, (*_ROLES, *_RUNNING)).items()
+            if _fits({role: tensors[name].shape for role, name in names.items()})
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the normalisation, and the hidden weights where their spectra are asked for.
+
+        Raises:
+            TensorError: NaN or inf in what is read, or a running variance below 0.
+            UsageError: ε is not positive.
+        """
+        names, assumed = match.tensors, Assumed(options)
+        bias = _update(store, names["norm.bias"])
+        total, share, scale = bias, np.zeros(bias.size), bias
+        batch = _RUNNING[0] in names
+        if batch:
+            scale = _update(store, names["norm.weight"])
+            share = -_centre(store, names, float(assumed.choose(EPSILON)))
+            total = bias + scale * share
+        tensor = names["norm.bias"]
+        part = ("norm.bias", tensor, bias, store.tensors[tensor].dtype)
+        found = coupled_recurrence(
+            match,
+            family=self.name,
+            gate="update",
+            bias=GateBias(total, (part,)),
+            keeps=True,
+            hidden_feedback=True,
+            hidden=_spectra(store, names["u.weight"], options.device) if options.spectra else None,
+            assumptions=tuple(assumed.sentences),
+            inputs=_UNBOUNDED if options.gates else None,
+        )
+        if not batch:
+            return found
+        kept, lost = sigmoid(total), sigmoid(-total)
+        scaled = one_to_one(
+            "norm.weight[update]",
+            names["norm.weight"],
+            scale,
+            store.tensors[names["norm.weight"]].dtype,
+            kept * lost * share,
+            -kept * share,
+        )
+        return replace(found, parameters=(*found.parameters, scaled))
+
+
+def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether there are (2H, inputs), (2H, H) and vectors of 2H."""
+    if not shapes.keys() >= set(_ROLES) or (_RUNNING[0] in shapes) != (_RUNNING[1] in shapes):
+        return False
+    hidden = shapes["u.weight"]
+    if len(hidden) != 2 or hidden[0] != 2 * hidden[1] or hidden[1] < 1:
+        return False
+    inputs = shapes["w.weight"]
+    vectors = {shapes[role] for role in shapes.keys() - {"w.weight", "u.weight"}}
+    return len(inputs) == 2 and inputs[0] == hidden[0] and vectors == {hidden[:1]}
+
+
+def _update(store: TensorStore, tensor: str) -> Floats:
+    """The elements of the update gate, which come second."""
+    rows = read_real(store, tensor, store.tensors[tensor].shape)
+    return rows[rows.size // 2 :]
+
+
+def _centre(store: TensorStore, names: Mapping[str, str], epsilon: float) -> Floats:
+    """μ/√(v + ε)."""
+    if not 0 < epsilon < np.inf:
+        raise UsageError(
+            f"{epsilon:g} is not a value of {EPSILON.key}",
+            where="--assume",
+            remedy="give a positive number",
+        )
+    mean, variance = (_update(store, names[role]) for role in _RUNNING)
+    if np.any(variance < 0):
+        raise TensorError(
+            "a running variance is below 0",
+            where=names[_RUNNING[1]],
+            remedy="export the layer again",
+        )
+    centre: Floats = mean / np.sqrt(variance + epsilon)
+    return centre
+
+
+def _spectra(store: TensorStore, tensor: str, device: str) -> HiddenSpectra:
+    blocks = np.split(read_real(store, tensor, store.tensors[tensor].shape), len(GATES))
+    found = {gate: eigenvalues(one, device) for gate, one in zip(GATES, blocks, strict=True)}
+    return HiddenSpectra(found, None, _ACTIVATION)

@@ -1,0 +1,118 @@
+"""SpeechBrain's light GRU against its own step in torch, and differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from recurrences.derivatives import check_derivatives, match_of, read_layer
+
+from memcurse_cli import inspect
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.light_gru import LightGRU
+
+WIDTH, SIZE = 3, 4
+
+
+def layer(norm: str) -> torch.nn.Module:
+    """What `LiGRU_Layer` registers, its normalisation trained a little."""
+    torch.manual_seed(1)
+    made = torch.nn.Module()
+    made.w = torch.nn.Linear(WIDTH, 2 * SIZE, bias=False)
+    made.u = torch.nn.Linear(SIZE, 2 * SIZE, bias=False)
+    if norm == "batchnorm":
+        made.norm = torch.nn.BatchNorm1d(2 * SIZE, momentum=0.3)
+    else:
+        made.norm = torch.nn.LayerNorm(2 * SIZE)
+    made.double()
+    for _ in range(20):
+        made.norm(1 + 2 * torch.randn(30, 2 * SIZE, dtype=torch.float64))
+    with torch.no_grad():
+        for parameter in made.norm.parameters():
+            parameter += 0.5 * torch.randn_like(parameter)
+    return made.eval()
+
+
+def arrays_of(norm: str) -> dict[str, np.ndarray]:
+    state = layer(norm).state_dict()
+    return {name: tensor.numpy() for name, tensor in state.items() if tensor.ndim}
+
+
+@pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
+def test_the_state_decays_as_the_library_s_step(norm: str) -> None:
+    """h' = z h + (1-z) relu(n) from a state so small that no candidate rises above 0."""
+    made = layer(norm)
+    recurrence = read_layer(
+        {f"enc.rnn.0.{name}": array for name, array in arrays_of(norm).items()}, LightGRU()
+    )
+    assert recurrence.name == "enc.rnn.0"
+    with torch.no_grad():
+        normal = made.norm(made.w(torch.zeros(1, WIDTH, dtype=torch.float64)))
+
+        def step(h: torch.Tensor) -> torch.Tensor:
+            gates = normal + made.u(h)
+            candidate, z = gates.chunk(2, 1)
+            return torch.sigmoid(z) * h + (1 - torch.sigmoid(z)) * 0 * torch.relu(candidate)
+
+        small = torch.full((1, SIZE), 1e-9, dtype=torch.float64)
+        kept = (step(small) / small)[0].numpy()
+    assert_allclose(np.exp(recurrence.log_eigenvalues), kept, rtol=1e-8)
+    assert_allclose(np.exp(recurrence.log_gain), 1 - kept, rtol=1e-8)
+
+
+@pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
+def test_derivatives(norm: str) -> None:
+    rows = slice(SIZE, 2 * SIZE)
+    elements = {"norm.bias[update]": rows, "norm.weight[update]": rows}
+    check_derivatives(arrays_of(norm), LightGRU(), elements=elements)
+
+
+def test_the_scale_is_a_group_only_where_it_moves_something() -> None:
+    names = {
+        norm: [group.name for group in read_layer(arrays_of(norm), LightGRU()).parameters]
+        for norm in ("batchnorm", "layernorm")
+    }
+    assert names["batchnorm"] == ["norm.bias[update]", "norm.weight[update]"]
+    assert names["layernorm"] == ["norm.bias[update]"]
+
+
+def test_the_hidden_weights_on_request() -> None:
+    arrays = arrays_of("batchnorm")
+    layer_report = inspect(arrays, spectra=True, gates=True).layers[0]
+    radii = {one.name: one.spectral_radius for one in layer_report.hidden_spectra}
+    assert radii["update"] == pytest.approx(
+        np.abs(np.linalg.eigvals(arrays["u.weight"][SIZE:])).max()
+    )
+    (match,) = match_of(arrays, LightGRU())
+    read = LightGRU().read(MemoryStore(arrays), match, ReadOptions(gates=True))
+    assert "ReLU" in read.gate.reason  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_read() -> None:
+    arrays = arrays_of("batchnorm")
+    with pytest.raises(TensorError, match="running variance"):
+        read_layer({**arrays, "norm.running_var": -np.ones(2 * SIZE)}, LightGRU())
+    with pytest.raises(UsageError, match="batch_norm_epsilon"):
+        read_layer(arrays, LightGRU(), batch_norm_epsilon="0")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"u.weight": np.zeros((3 * SIZE, SIZE))},
+        {"w.weight": np.zeros((SIZE, WIDTH))},
+        {"norm.bias": np.zeros(SIZE)},
+        {"norm.running_mean": np.zeros(1)},
+    ],
+)
+def test_other_shapes_are_not_it(change: dict[str, np.ndarray]) -> None:
+    assert match_of({**arrays_of("batchnorm"), **change}, LightGRU()) == []
+
+
+def test_half_a_running_average_is_not_it() -> None:
+    arrays = arrays_of("batchnorm")
+    del arrays["norm.running_var"]
+    assert match_of(arrays, LightGRU()) == []
