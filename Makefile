@@ -9,9 +9,10 @@ demo: .venv/installed
 	  sample_checkpoints/complex_diagonal_rnn.safetensors \
 	  sample_checkpoints/lru.safetensors sample_checkpoints/gru.safetensors
 
+# One thread for each of the two workers and for the commands that they run.
 test: .venv/installed-dev
 	$(BIN)/memcurse inspect sample_checkpoints/lru.safetensors
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
