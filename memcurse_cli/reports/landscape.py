@@ -32,6 +32,7 @@ from memcurse_cli.reports.json_report import encode
 from memcurse_cli.reports.line_plot import Axis, Curve, plot
 from memcurse_cli.reports.numbers import ABSENT, number, percent, setting
 from memcurse_cli.reports.terminal import describe_horizon, describe_input
+from memcurse_cli.reports.terminal_layers import legend
 
 GAINS = {"none": "", "own": ", γ own", "coupled": ", γ coupled"}
 LEAST_LOSS = 1e-6
@@ -57,9 +58,9 @@ START_COLUMNS = [
     Column("", align="left"),
     Column("written as", align="left"),
     Column("parameter", align="left", shrinks=True),
-    Column("from"),
-    Column("to", leaves=1),
-    Column("gradient", meaning="Gradient: dL/dω there, for an input of unit variance."),
+    Column("from", leaves=2),
+    Column("to", leaves=3),
+    Column("gradient", leaves=1, meaning="Gradient: dL/dω there, for an input of unit variance."),
     Column("Adam", meaning="Adam: the way over lr, in steps."),
     Column(
         "SGD",
@@ -110,22 +111,17 @@ class Page:
         for label, said in _facts(report):
             yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
         yield Text()
-        yield from draw(
-            screen, COLUMNS, [row for view in report.views for row in _rows(view)]
-        ).lines
-        yield from paragraph(screen, screen.sentence(_legend(report), LABEL))
+        drawn = draw(screen, COLUMNS, [row for view in report.views for row in _rows(view)])
+        yield from drawn.lines
+        yield from legend(screen, drawn, {}, note=_basins(report))
         if report.start_modulus is not None:
             yield Text()
             yield from paragraph(screen, screen.sentence(_start(report), NAME))
-            yield from draw(
+            drawn = draw(
                 screen, START_COLUMNS, [row for view in report.views for row in _ways(view)]
-            ).lines
-            yield from paragraph(
-                screen,
-                screen.sentence(
-                    " ".join(one.meaning for one in START_COLUMNS if one.meaning), LABEL
-                ),
             )
+            yield from drawn.lines
+            yield from legend(screen, drawn, {})
         yield Text()
         curves = [_curve(report, view) for view in report.views]
         yield from plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1])
@@ -143,11 +139,11 @@ def _facts(report: LandscapeReport) -> Iterator[tuple[str, str]]:
     yield "step", f"one step of Adam moves a parameter by lr = {rate}"
 
 
-def _legend(report: LandscapeReport) -> str:
-    meanings = " ".join(column.meaning for column in COLUMNS if column.meaning)
+def _basins(report: LandscapeReport) -> str:
+    """What holds of the basins whatever columns there is room for."""
     level = percent(report.level, 2)
     said = (
-        f"{meanings} Basin: how far the parameter may be off, to the nearer side, before the loss "
+        "Basin: how far the parameter may be off, to the nearer side, before the loss "
         f"is {level}. Steps: of Adam, from the optimum out of the basin; below {NEAR:g} to watch, "
         f"below {CROSSED:g} cursed."
     )
