@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.report import SensitivityCurve
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.theory.moments import moments
@@ -27,7 +28,7 @@ def relative_sensitivities(
     )
     with np.errstate(invalid="ignore", over="ignore"):
         kappa = np.asarray(moment.sensitivity / moment.second_moment)
-    return tuple(value if np.isfinite(value) else None for value in kappa.tolist())
+    return tuple(map(finite, kappa.tolist()))
 
 
 def sensitivity_curves(settings: Settings) -> tuple[SensitivityCurve, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.diagnosis.dense_structure import summarise_structure
+from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.operating_point import summarise_operating_point
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report_dense import DenseSummary
@@ -44,7 +45,7 @@ def diagnose_dense(
     )
     state = UNKNOWN if sensitivity.second_moment is None else quantiles(sensitivity.second_moment)
     summary = DenseSummary(
-        eigenvector_condition=basis.condition if math.isfinite(basis.condition) else None,
+        eigenvector_condition=finite(basis.condition),
         henrici_departure=henrici_departure(dynamics.matrix, np.exp(recurrence.log_eigenvalues)),
         sensitivity=_finite(dynamics, sensitivity.total),
         relative_sensitivity=_finite(dynamics, sensitivity.relative),

@@ -9,6 +9,7 @@ from typing import get_args
 
 import numpy as np
 
+from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.inspection import choose_autocorrelation
 from memcurse_cli.diagnosis.report import InputAssumption
 from memcurse_cli.diagnosis.report_landscape import (
@@ -145,11 +146,11 @@ def _view(
             max_stable_lr=2 / sensitivity if sensitivity > 0 else None,
             basin=basin,
             steps_across=None if basin is None else basin / settings.learning_rate,
-            loss=tuple(_finite(there) for there in losses),
+            loss=tuple(finite(there) for there in losses),
         )
         parameters.append(one if slope is None else _started(one, slope, settings.learning_rate))
     return LandscapeView(
-        name, gain, tuple(parameters), None if slope is None else _finite(slope.loss)
+        name, gain, tuple(parameters), None if slope is None else finite(slope.loss)
     )
 
 
@@ -162,14 +163,10 @@ def _started(one: LandscapeParameter, slope: Slope, learning_rate: float) -> Lan
     return replace(
         one,
         start=value,
-        gradient=_finite(gradient),
+        gradient=finite(gradient),
         adam_steps=abs(way) / learning_rate,
         sgd_steps=0.0 if way == 0 else sgd_steps,
     )
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _target(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
+from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.ring import Ring, RingPrediction, predict_ring, read_ring
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import UsageError
@@ -199,10 +200,10 @@ def _rows(
             modulus=magnitude.modulus,
             time_constant=magnitude.time_constant,
             angle=angle,
-            second_moment=_finite(second_moment[index]),
-            sensitivity=_finite(sensitivity[index]),
+            second_moment=finite(second_moment[index]),
+            sensitivity=finite(sensitivity[index]),
             parameters={
-                name: ParameterPrediction(*(_finite(column[index]) for column in pair))
+                name: ParameterPrediction(*(finite(column[index]) for column in pair))
                 for name, pair in columns.items()
             },
         )
@@ -256,7 +257,3 @@ def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) ->
         _Magnitude(log, modulus, float(-1 / log) if log < 0 else None)
         for log, modulus in zip(logs.tolist(), moduli, strict=True)
     ]
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

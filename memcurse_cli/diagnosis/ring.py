@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.parametrization import normalizing_log_gain
@@ -98,5 +99,5 @@ def predict_ring(
     return RingPrediction(
         inner,
         outer,
-        *(value if math.isfinite(value) else None for value in found),
+        *map(finite, found),
     )

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report_figures import Rounding
 from memcurse_cli.theory.rounding import Dtype, rounding_error
@@ -41,4 +42,4 @@ def summarise_matrix_rounding(relative_sensitivity: Floats, matrix: Floats) -> R
         math.sqrt(float(np.sum(rounding_error(relative_sensitivity, matrix, dtype) ** 2)))
         for dtype in DTYPES
     ]
-    return Rounding(*(error if math.isfinite(error) else None for error in errors))
+    return Rounding(*map(finite, errors))

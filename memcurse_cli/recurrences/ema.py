@@ -14,6 +14,7 @@ from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
     log_sigmoid,
+    one_to_many,
     read_real,
     sigmoid,
 )
@@ -162,17 +163,14 @@ def _group(
 ) -> ParameterGroup:
     """One scalar for each mode, or one for all modes of a channel."""
     scalar = np.broadcast_to(np.arange(values.size).reshape(values.shape), slope.shape)
-    return ParameterGroup(
-        name=role,
-        tensor=tensor,
-        values=values.ravel(),
-        dtype=store.tensors[tensor].dtype,
-        scalar=scalar.ravel(),
-        eigenvalue=np.arange(slope.size),
-        eigenvalue_derivative=slope.astype(np.complex128).ravel(),
-        log_gain_derivative=None
-        if log_gain_slope is None
-        else np.broadcast_to(log_gain_slope, slope.shape).ravel().astype(np.complex128),
+    return one_to_many(
+        role,
+        tensor,
+        values.ravel(),
+        store.tensors[tensor].dtype,
+        scalar.ravel(),
+        slope.ravel(),
+        None if log_gain_slope is None else np.broadcast_to(log_gain_slope, slope.shape).ravel(),
     )
 
 

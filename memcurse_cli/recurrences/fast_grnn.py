@@ -12,6 +12,7 @@ from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
+    one_to_many,
     one_to_one,
     read_real,
     sigmoid,
@@ -93,7 +94,7 @@ class FastGRNN:
             stable_by_construction=True,
             assumptions=(_FUNCTIONS,),
             hidden_feedback=True,
-            hidden=_spectra(store, names, (kept, opened), options.device)
+            hidden=_spectra(store, names, kept, opened, gain, options.device)
             if options.spectra
             else None,
             gate=_NO_LAW if options.gates else None,
@@ -123,31 +124,33 @@ def _scalar(
     store: TensorStore, tensor: str, role: str, value: Floats, log_gain_slope: Floats
 ) -> ParameterGroup:
     """One scalar that moves the gain of every unit, and no λ."""
-    units = np.arange(log_gain_slope.size)
-    return ParameterGroup(
-        name=role,
-        tensor=tensor,
-        values=value,
-        dtype=store.tensors[tensor].dtype,
-        scalar=np.zeros(units.size, dtype=np.intp),
-        eigenvalue=units,
-        eigenvalue_derivative=np.zeros(units.size, dtype=np.complex128),
-        log_gain_derivative=log_gain_slope.astype(np.complex128),
+    units = log_gain_slope.size
+    return one_to_many(
+        role,
+        tensor,
+        value,
+        store.tensors[tensor].dtype,
+        np.zeros(units, dtype=np.intp),
+        np.zeros(units),
+        log_gain_slope,
     )
 
 
 def _spectra(
-    store: TensorStore, names: Mapping[str, str], gate: tuple[Floats, Floats], device: str
+    store: TensorStore,
+    names: Mapping[str, str],
+    kept: Floats,
+    opened: Floats,
+    gain: Floats,
+    device: str,
 ) -> HiddenSpectra:
     """Of U, and of one step: ``diag(z) + diag(γ (1-c²) - σ(ζ) z (1-z) c) U``, c = tanh(b_h)."""
-    kept, opened = gate
     if "U" in names:
         matrix = read_real(store, names["U"], (kept.size, kept.size))
     else:
         inner, outer = (read_real(store, names[role], (None, None)) for role in _LOW_RANK)
         matrix = outer @ inner
     candidate = np.tanh(read_vector(store, names[_UPDATE], kept.size))
-    gain = opened * (1 - kept) + sigmoid(read_vector(store, names[_FLOOR], 1))
     slope = gain * (1 - candidate**2) - opened * kept * (1 - kept) * candidate
     jacobian = np.diag(kept) + slope[:, None] * matrix
     return HiddenSpectra({"shared": eigenvalues(matrix, device)}, eigenvalues(jacobian, device))

@@ -13,7 +13,12 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.projections import beside, direct_part, stored_parts
-from memcurse_cli.recurrences.reading import group_by_module, log_of_eigenvalues, read_real
+from memcurse_cli.recurrences.reading import (
+    group_by_module,
+    log_of_eigenvalues,
+    one_to_many,
+    read_real,
+)
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
 from memcurse_cli.recurrences.s4 import read_pairs
 
@@ -244,13 +249,12 @@ def _group(
     log_gain_slope: Complexes,
 ) -> ParameterGroup:
     """One scalar moves both eigenvalues of its oscillator."""
-    return ParameterGroup(
-        name=role,
-        tensor=tensor,
-        values=values,
-        dtype=store.tensors[tensor].dtype,
-        scalar=np.tile(np.arange(values.size), 2),
-        eigenvalue=np.arange(2 * values.size),
-        eigenvalue_derivative=eigenvalue_slope.ravel(),
-        log_gain_derivative=log_gain_slope.ravel(),
+    return one_to_many(
+        role,
+        tensor,
+        values,
+        store.tensors[tensor].dtype,
+        np.tile(np.arange(values.size), 2),
+        eigenvalue_slope.ravel(),
+        log_gain_slope.ravel(),
     )

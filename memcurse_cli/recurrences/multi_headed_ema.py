@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.projections import stored_parts
-from memcurse_cli.recurrences.reading import group_by_module, log_sigmoid, read_real, sigmoid
+from memcurse_cli.recurrences.reading import (
+    group_by_module,
+    log_sigmoid,
+    one_to_many,
+    read_real,
+    sigmoid,
+)
 from memcurse_cli.recurrences.recurrence import (
-    Floats,
-    ParameterGroup,
     ProjectionGroup,
     Recurrence,
 )
@@ -62,6 +65,7 @@ class MultiHeadedEMA:
         pairs = [(_RATE, _DAMPING), _BACKWARD][: 2 if _BACKWARD[0] in names else 1]
         (heads,) = store.tensors[names[_RATE]].shape
         rows, channels = store.tensors[names["expansion"]].shape
+        head = np.repeat(np.arange(heads), channels)
         logs, gains, groups = [], [], []
         for direction, (rate, damping) in enumerate(pairs):
             alpha = read_real(store, names[rate], (heads,))
@@ -69,12 +73,14 @@ class MultiHeadedEMA:
             logs.append(log_sigmoid(-alpha) + log_sigmoid(delta))
             gains.append(log_sigmoid(alpha))
             eigenvalue = np.exp(logs[-1])
-            shared = _Shared(store, channels, direction * heads * channels)
-            slope = -eigenvalue * sigmoid(alpha)
-            groups.append(shared.group(rate, names[rate], alpha, slope, sigmoid(-alpha)))
-            groups.append(
-                shared.group(damping, names[damping], delta, eigenvalue * sigmoid(-delta))
-            )
+            for role, values, slope, log_gain_slope in (
+                (rate, alpha, -eigenvalue * sigmoid(alpha), sigmoid(-alpha)[head]),
+                (damping, delta, eigenvalue * sigmoid(-delta), None),
+            ):
+                dtype = store.tensors[names[role]].dtype
+                moved = values, dtype, head, slope[head], log_gain_slope
+                first = direction * head.size
+                groups.append(one_to_many(role, names[role], *moved, first=first))
         readin = readout = None
         projections: tuple[ProjectionGroup, ...] = ()
         if len(pairs) == 1:
@@ -114,35 +120,3 @@ def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
     rows = shapes[_RATE][0] * (1 + both[0])
     expansion, reduction = (shapes[role] for role in _PROJECTIONS)
     return len(expansion) == 2 and expansion == reduction and expansion[0] == rows > 0
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """Parameters of which one scalar moves a head in every channel, from an eigenvalue on."""
-
-    store: TensorStore
-    channels: int
-    first: int
-
-    def group(
-        self,
-        name: str,
-        tensor: str,
-        values: Floats,
-        slope: Floats,
-        log_gain_slope: Floats | None = None,
-    ) -> ParameterGroup:
-        """The group of one tensor, from the derivatives at each head."""
-        scalar = np.repeat(np.arange(values.size), self.channels)
-        return ParameterGroup(
-            name=name,
-            tensor=tensor,
-            values=values,
-            dtype=self.store.tensors[tensor].dtype,
-            scalar=scalar,
-            eigenvalue=self.first + np.arange(scalar.size),
-            eigenvalue_derivative=slope[scalar].astype(np.complex128),
-            log_gain_derivative=None
-            if log_gain_slope is None
-            else log_gain_slope[scalar].astype(np.complex128),
-        )

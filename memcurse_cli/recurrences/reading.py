@@ -196,14 +196,47 @@ def one_to_one(
     log_gain_derivative: NDArray[Any] | None = None,
 ) -> ParameterGroup:
     """A parameter group whose scalar ``i`` moves eigenvalue ``i`` and no other."""
-    index = np.arange(values.size)
+    return one_to_many(
+        name,
+        tensor,
+        values,
+        dtype,
+        np.arange(values.size),
+        eigenvalue_derivative,
+        log_gain_derivative,
+    )
+
+
+def one_to_many(
+    name: str,
+    tensor: str,
+    values: Floats,
+    dtype: str,
+    scalar: NDArray[np.intp],
+    eigenvalue_derivative: NDArray[Any],
+    log_gain_derivative: NDArray[Any] | None = None,
+    *,
+    first: int = 0,
+) -> ParameterGroup:
+    """A group of scalars that move several eigenvalues each, one entry for every eigenvalue.
+
+    Args:
+        name: of the group.
+        tensor: that holds it.
+        values: (size,) the scalars.
+        dtype: the stored type.
+        scalar: (entries,) which of them moves each of the eigenvalues from ``first`` on.
+        eigenvalue_derivative: (entries,) dλ/dω.
+        log_gain_derivative: (entries,) d log γ/dω, or None where γ does not move.
+        first: the first of the eigenvalues.
+    """
     return ParameterGroup(
         name=name,
         tensor=tensor,
         values=values,
         dtype=dtype,
-        scalar=index,
-        eigenvalue=index,
+        scalar=scalar,
+        eigenvalue=first + np.arange(scalar.size),
         eigenvalue_derivative=eigenvalue_derivative.astype(np.complex128),
         log_gain_derivative=(
             None if log_gain_derivative is None else log_gain_derivative.astype(np.complex128)

@@ -9,7 +9,12 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module, read_real
+from memcurse_cli.recurrences.reading import (
+    LARGEST_DECAY,
+    group_by_module,
+    read_real,
+    split_name,
+)
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.vectors import rows_per
 
@@ -37,16 +42,17 @@ class TorchscaleRetNet:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Retention layers below a decoder that keeps their decays."""
         decays = {
-            name.removesuffix(_DECAY): name
-            for name, spec in tensors.items()
-            if name.endswith(_DECAY) and len(spec.shape) == 1 and spec.shape[0] > 0
+            module: names[_DECAY]
+            for module, names in group_by_module(tensors, (_DECAY,)).items()
+            if len(tensors[names[_DECAY]].shape) == 1 and tensors[names[_DECAY]].shape[0] > 0
         }
         matches = []
-        for module, names in group_by_module(tensors, _REQUIRED).items() if decays else ():
-            above = [prefix for prefix in decays if f"{module}.".startswith(prefix)]
-            if len(names) == len(_REQUIRED) and above:
-                decay = decays[max(above, key=len)]
-                matches.append(Match(module or self.name, {**names, _DECAY: decay}))
+        for module, names in group_by_module(tensors, _REQUIRED).items():
+            decoder = module
+            while decoder and decoder not in decays:
+                decoder = split_name(decoder)[0]
+            if len(names) == len(_REQUIRED) and decoder in decays:
+                matches.append(Match(module or self.name, {**names, _DECAY: decays[decoder]}))
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:

@@ -10,7 +10,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.reading import group_by_module, read_real, sigmoid
+from memcurse_cli.recurrences.reading import group_by_module, one_to_many, read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
 
 STEP = Assumption(
@@ -96,12 +96,6 @@ def _group(
 ) -> ParameterGroup:
     """One scalar per unit, which moves both of its eigenvalues."""
     unit = np.repeat(np.arange(values.size), 2)
-    return ParameterGroup(
-        name=role,
-        tensor=match.tensors[role],
-        values=values,
-        dtype=store.tensors[match.tensors[role]].dtype,
-        scalar=unit,
-        eigenvalue=np.arange(unit.size),
-        eigenvalue_derivative=slope * inner[unit],
-    )
+    tensor = match.tensors[role]
+    dtype = store.tensors[tensor].dtype
+    return one_to_many(role, tensor, values, dtype, unit, slope * inner[unit])

@@ -13,7 +13,7 @@ from memcurse_cli.diagnosis.hessian_report import (
 )
 from memcurse_cli.reports.console import LABEL, NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, number, percent
+from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent
 from memcurse_cli.reports.terminal_structure import at_least
 
 PAIRS_SHOWN = 6
@@ -89,7 +89,7 @@ def pair_lines(screen: Screen, layer: LayerHessianReport) -> Iterator[Text]:
             Cell(""),
             Cell(pair.first if pair.first == pair.second else f"{pair.first} × {pair.second}"),
             Cell(_share(pair.norm_share)),
-            Cell(ABSENT if pair.mean_correlation is None else number(pair.mean_correlation, 2)),
+            Cell(number_or_absent(pair.mean_correlation, 2)),
         ]
         for pair in shown
     ]

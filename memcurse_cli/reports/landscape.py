@@ -30,7 +30,7 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.json_report import encode
 from memcurse_cli.reports.line_plot import Axis, Curve, plot
-from memcurse_cli.reports.numbers import ABSENT, number, percent, setting
+from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
 from memcurse_cli.reports.terminal import describe_horizon, describe_input
 from memcurse_cli.reports.terminal_layers import legend
 
@@ -162,9 +162,9 @@ def _rows(view: LandscapeView) -> Iterator[list[Cell]]:
             Cell(one.name, NAME),
             Cell(number(one.value)),
             Cell(number(one.relative_sensitivity)),
-            Cell(_known(one.max_stable_lr, 2)),
-            Cell(_known(one.basin), style),
-            Cell(_known(one.steps_across, 2), style),
+            Cell(number_or_absent(one.max_stable_lr, 2)),
+            Cell(number_or_absent(one.basin), style),
+            Cell(number_or_absent(one.steps_across, 2), style),
         ]
 
 
@@ -188,16 +188,12 @@ def _ways(view: LandscapeView) -> Iterator[list[Cell]]:
             Cell(""),
             Cell(title(view) if index == 0 else ""),
             Cell(one.name, NAME),
-            Cell(_known(one.start)),
+            Cell(number_or_absent(one.start)),
             Cell(number(one.value)),
-            Cell(_known(one.gradient)),
-            Cell(_known(one.adam_steps, 2)),
-            Cell(_known(one.sgd_steps, 2)),
+            Cell(number_or_absent(one.gradient)),
+            Cell(number_or_absent(one.adam_steps, 2)),
+            Cell(number_or_absent(one.sgd_steps, 2)),
         ]
-
-
-def _known(value: float | None, digits: int = 3) -> str:
-    return ABSENT if value is None else number(value, digits)
 
 
 def _verdict(steps: float | None) -> str:

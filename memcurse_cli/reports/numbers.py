@@ -23,6 +23,11 @@ def number(value: float, digits: int = 3) -> str:
     return _scaled(value, 0, digits)
 
 
+def number_or_absent(value: float | None, digits: int = 3) -> str:
+    """A measured number, or that there is none."""
+    return ABSENT if value is None else number(value, digits)
+
+
 def percent(fraction: float, digits: int = 3) -> str:
     """A fraction in per cent: `220 %`."""
     return f"{_scaled(fraction, 2, digits)} %"

@@ -10,7 +10,7 @@ from memcurse_cli.diagnosis.report import LayerReport
 from memcurse_cli.diagnosis.report_dense import DenseStructure
 from memcurse_cli.reports.console import NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
-from memcurse_cli.reports.numbers import ABSENT, count, number, percent
+from memcurse_cli.reports.numbers import ABSENT, count, number_or_absent, percent
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 6
@@ -91,13 +91,9 @@ def structure_row(name: str, structure: DenseStructure) -> list[Cell]:
         Cell(""),
         Cell(name, NAME),
         *(Cell(ABSENT if part is None else percent(part)) for part in parts),
-        Cell(_figure(condition.p50)),
-        Cell(_figure(condition.max)),
-        Cell(_figure(structure.transient_growth)),
+        Cell(number_or_absent(condition.p50)),
+        Cell(number_or_absent(condition.max)),
+        Cell(number_or_absent(structure.transient_growth)),
         Cell(ABSENT if step is None else str(step)),
-        Cell(_figure(structure.kreiss_bound)),
+        Cell(number_or_absent(structure.kreiss_bound)),
     ]
-
-
-def _figure(value: float | None) -> str:
-    return ABSENT if value is None else number(value)

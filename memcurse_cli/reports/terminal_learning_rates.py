@@ -15,7 +15,7 @@ from memcurse_cli.diagnosis.report_optimizer import (
 )
 from memcurse_cli.reports.console import LABEL, NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, count, number, percent, setting
+from memcurse_cli.reports.numbers import ABSENT, count, number, number_or_absent, percent, setting
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 8
@@ -157,11 +157,11 @@ def rate_row(one: Rate, names: Names) -> list[Cell]:
         Cell(""),
         Cell(f"{rate.name} in {count(layers, 'layer')}" if layers > 1 else rate.name, NAME),
         Cell(rate.tensor or names[layer.name]),
-        Cell(ABSENT if stable is None else number(stable, 2)),
+        Cell(number_or_absent(stable, 2)),
         Cell(
             ABSENT if lowered is None else setting(lowered) if relative == 1 else number(lowered, 2)
         ),
-        Cell(ABSENT if relative is None else number(relative, 2)),
+        Cell(number_or_absent(relative, 2)),
     ]
 
 
@@ -214,11 +214,8 @@ def adam_row(one: Stepped, names: Names) -> list[Cell]:
         Cell(""),
         Cell(group.name, NAME if group.recurrent else LABEL),
         Cell(f"{names[layer.name]} +{layers - 1}" if layers > 1 else names[layer.name]),
-        *(Cell(ABSENT if level is None else number(level, 2)) for level in levels),
-        *(
-            Cell(ABSENT if one is None else number(one, 2))
-            for one in (group.correlation, group.hessian_correlation)
-        ),
+        *(Cell(number_or_absent(level, 2)) for level in levels),
+        *(Cell(number_or_absent(one, 2)) for one in (group.correlation, group.hessian_correlation)),
         Cell(spread),
     ]
 

@@ -10,7 +10,7 @@ from memcurse_cli.diagnosis.report import LayerReport
 from memcurse_cli.diagnosis.report_figures import ParameterSummary
 from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
-from memcurse_cli.reports.numbers import ABSENT, count, effect, largest, number, percent
+from memcurse_cli.reports.numbers import ABSENT, count, effect, largest, number_or_absent, percent
 from memcurse_cli.reports.ranking import parameter_rank
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
@@ -104,7 +104,7 @@ def _row(entry: Entry, names: Names) -> list[Cell]:
         Cell(f"{names[layer.name]} +{layers - 1}" if layers > 1 else names[layer.name]),
         Cell(largest([relative], "p99")),
         Cell(effect(parameter.step_effect, divergent=relative.divergent), style),
-        Cell(ABSENT if parameter.max_lr is None else number(parameter.max_lr, 2)),
+        Cell(number_or_absent(parameter.max_lr, 2)),
         Cell(parameter.direction),
         *(
             Cell(_in_percent(error), LABEL)

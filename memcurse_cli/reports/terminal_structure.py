@@ -11,7 +11,7 @@ from memcurse_cli.diagnosis.report_dense import JACOBIAN, DenseSummary, HiddenSp
 from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.reports.console import NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, number_or_absent, percent
 from memcurse_cli.reports.ranking import hidden_rank
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
@@ -147,7 +147,7 @@ def hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
         Cell(at_least(hessian.adam_residual, hessian.adam_residual_error)),
         Cell(number(hessian.concentration)),
         Cell(at_least(hessian.sharpness, hessian.sharpness_error)),
-        Cell(ABSENT if rate is None else number(rate, 2)),
+        Cell(number_or_absent(rate, 2)),
         Cell(ABSENT if output is None else percent(output)),
     ]
 
@@ -172,8 +172,8 @@ def dense_row(name: str, dense: DenseSummary) -> list[Cell]:
         Cell(name, NAME),
         Cell("not diagonalisable" if condition is None else number(condition)),
         Cell(percent(dense.henrici_departure)),
-        Cell(ABSENT if dense.sensitivity is None else number(dense.sensitivity)),
-        Cell(ABSENT if dense.relative_sensitivity is None else number(dense.relative_sensitivity)),
+        Cell(number_or_absent(dense.sensitivity)),
+        Cell(number_or_absent(dense.relative_sensitivity)),
         Cell(dense.activation),
     ]
 

@@ -20,7 +20,14 @@ from memcurse_cli.reports.console import (
     text_for_file,
 )
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, setting
+from memcurse_cli.reports.numbers import (
+    ABSENT,
+    DIVERGENT,
+    number,
+    number_or_absent,
+    percent,
+    setting,
+)
 from memcurse_cli.reports.ranking import layer_rank, parameter_rank, worst_parameter
 
 COLUMNS = [
@@ -85,7 +92,7 @@ def _row(name: str, report: Report) -> list[Cell]:
         diverges = parameter_rank(parameter)[1] == float("inf")
         step = parameter.step_effect
         effect = percent(step) if step is not None else DIVERGENT if diverges else ABSENT
-        rate = ABSENT if parameter.max_lr is None else number(parameter.max_lr, 2)
+        rate = number_or_absent(parameter.max_lr, 2)
     return [
         Cell(report.verdict, VERDICT_STYLES[report.verdict]),
         Cell(name, NAME),

@@ -10,7 +10,16 @@ from memcurse_cli.diagnosis.report import LayerReport, WhatIf
 from memcurse_cli.diagnosis.report_figures import HessianSummary, ParameterSummary
 from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, count, effect, largest, number, percent, setting
+from memcurse_cli.reports.numbers import (
+    ABSENT,
+    count,
+    effect,
+    largest,
+    number,
+    number_or_absent,
+    percent,
+    setting,
+)
 from memcurse_cli.reports.ranking import layer_rank
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
@@ -97,7 +106,7 @@ def _version_rows(
             Cell(parameter.name, NAME),
             Cell(largest([relative], "p99")),
             Cell(effect(parameter.step_effect, divergent=relative.divergent), style),
-            Cell(ABSENT if parameter.max_lr is None else number(parameter.max_lr, 2)),
+            Cell(number_or_absent(parameter.max_lr, 2)),
             *(scores if first else [Cell(""), Cell("")]),
         ]
     if not parameters:

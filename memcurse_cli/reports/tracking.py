@@ -24,7 +24,7 @@ from memcurse_cli.reports.console import (
     text_for_file,
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, setting
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
 from memcurse_cli.reports.terminal import describe_horizon, describe_input
 from memcurse_cli.tracking.changes import modulus_text
 from memcurse_cli.tracking.series import Snapshot, TrackedStep, Tracking
@@ -175,7 +175,7 @@ def _row(step: TrackedStep, *, alone: bool = False) -> list[Cell]:
         Cell(_number(summary.time_constant)),
         Cell(kappa),
         Cell(group),
-        Cell(ABSENT if summary.usable_rate is None else number(summary.usable_rate, 2)),
+        Cell(number_or_absent(summary.usable_rate, 2)),
     ]
 
 

@@ -8,10 +8,11 @@ is the whole derivative by a parameter of λ and γ.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gate_expectations import Expectations, expectations
@@ -75,19 +76,38 @@ def gated_moments(
     """
     if not isinstance(gate.mean, np.ndarray) or gate.mean.size == 0:
         return moments_of(expectations(law, gate, write, write_gate), autocorrelation)
-    second_moment = np.zeros(gate.mean.shape)
+    return gathered(
+        gate.mean.size,
+        (
+            (
+                piece.units,
+                moments_of(
+                    expectations(piece.law, piece.gate, write, piece.write_gate), autocorrelation
+                ),
+            )
+            for piece in pieces(law, gate, write_gate)
+        ),
+    )
+
+
+def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) -> GatedMoments:
+    """The moments of all units from those of some at a time.
+
+    Args:
+        size: n.
+        parts: the indices of units, and arrays of their shape.
+    """
+    second_moment = np.zeros(size)
     cross_moments: dict[str, Array] = {}
     sensitivities: dict[str, Array] = {}
-    for piece in pieces(law, gate, write_gate):
-        of = expectations(piece.law, piece.gate, write, piece.write_gate)
-        found = moments_of(of, autocorrelation)
-        second_moment[piece.units] = found.second_moment
+    for units, found in parts:
+        second_moment[units] = found.second_moment
         for whole, part in (
             (cross_moments, found.cross_moments),
             (sensitivities, found.sensitivities),
         ):
             for name, values in part.items():
-                whole.setdefault(name, np.zeros(gate.mean.shape))[piece.units] = values
+                whole.setdefault(name, np.zeros(size))[units] = values
     return GatedMoments(second_moment, cross_moments, sensitivities)
 
 

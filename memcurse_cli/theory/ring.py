@@ -70,11 +70,12 @@ def ring_moments(
         )
 
     with np.errstate(over="ignore", invalid="ignore"):
-        scale = np.maximum(at(log_outer), variance)
+        outermost = at(log_outer)
+        scale = np.maximum(outermost, variance)
         if not np.isfinite(scale).all():
             return RingMoments(math.inf, math.inf)
         if log_inner == log_outer:
-            return RingMoments(*at(log_outer).tolist())
+            return RingMoments(*outermost.tolist())
         total = np.zeros(2)
         lower, slow = math.exp(2 * log_inner), math.exp(-SLOW)
         if lower < slow:

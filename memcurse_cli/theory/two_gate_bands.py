@@ -63,11 +63,9 @@ class TwoPreactivations:
 
     def take(self, units: NDArray[np.intp]) -> TwoPreactivations:
         """Those of some of the units."""
-        first, second = (
-            Preactivation(gate.mean[units], gate.spread[units])
-            for gate in (self.first, self.second)
+        return TwoPreactivations(
+            self.first.take(units), self.second.take(units), self.correlation[units]
         )
-        return TwoPreactivations(first, second, self.correlation[units])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ The moments are those of `gated_moments`, with expectations over both Gaussians.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gate_expectations import Expectations, expectations_of
 from memcurse_cli.theory.gate_laws import GateValues, Motion
-from memcurse_cli.theory.gated_moments import GatedMoments, moments_of
+from memcurse_cli.theory.gate_pieces import CHUNK
+from memcurse_cli.theory.gated_moments import GatedMoments, gathered, moments_of
 from memcurse_cli.theory.gaussian_gates import normal_nodes
 from memcurse_cli.theory.namespace import array_namespace
 from memcurse_cli.theory.two_gate_bands import TwoPreactivations
@@ -26,8 +27,6 @@ WIDEST = 4.0
 """Of pre-activations whose moments are computed; their nodes grow with the square of it."""
 OUTERMOST = 2.5
 """Standard deviations that `normal_nodes` goes too far for an error of 1e-9."""
-CHUNK = 1 << 17
-"""Nodes times units that are held at once; a few such arrays fit into a cache."""
 FOLLOWING = 1 << 11
 """Units that are looked at for it."""
 
@@ -50,26 +49,25 @@ def two_gate_moments(
     """
     if not isinstance(gates.first.mean, np.ndarray):
         return moments_of(_expectations(values, gates), autocorrelation)
-    size = gates.first.mean.size
-    second_moment = np.zeros(size)
-    cross_moments: dict[str, Floats] = {}
-    sensitivities: dict[str, Floats] = {}
+    return gathered(
+        gates.first.mean.size,
+        (
+            (units, moments_of(_expectations(values, gates.take(units)), autocorrelation))
+            for units in _pieces(gates)
+        ),
+    )
+
+
+def _pieces(gates: TwoPreactivations) -> Iterator[NDArray[np.intp]]:
+    """Every unit once; those of the widest gates first."""
     order = np.argsort(-np.maximum(gates.first.spread, gates.second.spread), kind="stable")
     start = 0
-    while start < size:
+    while start < order.size:
         # The widest of those that follow decides how many nodes all have.
         nodes = _nodes(gates.take(order[start : start + FOLLOWING]))[2].size
         units = order[start : start + min(max(CHUNK // nodes, 1), FOLLOWING)]
-        found = moments_of(_expectations(values, gates.take(units)), autocorrelation)
-        second_moment[units] = found.second_moment
-        for whole, part in (
-            (cross_moments, found.cross_moments),
-            (sensitivities, found.sensitivities),
-        ):
-            for name, moment in part.items():
-                whole.setdefault(name, np.zeros(size))[units] = moment
+        yield units
         start += units.size
-    return GatedMoments(second_moment, cross_moments, sensitivities)
 
 
 def _expectations(values: Values, gates: TwoPreactivations) -> Expectations:
