@@ -25,3 +25,14 @@ def impulse_response(
         driven = driven * alone
     factor = 2 if recurrence.conjugate_pairs else 1
     return factor * np.einsum("oi,iu,il->oul", readout, driven, lags).real
+
+
+def output_of(
+    recurrence: Recurrence, inputs: NDArray[np.float64], direct: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(steps, outputs) of a sequence (steps, inputs): its convolution with the response, plus D."""
+    response = impulse_response(recurrence, len(inputs))
+    output = inputs * direct
+    for lag in range(len(inputs)):
+        output[lag:] += inputs[: len(inputs) - lag] @ response[..., lag].T
+    return output

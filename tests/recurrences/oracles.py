@@ -74,3 +74,13 @@ def assert_sorted_moduli(recurrence: Recurrence, lambda_sorted: list[float]) -> 
     assert_allclose(modulus, lambda_sorted, rtol=1e-9)
     ours = np.sort(-1 / recurrence.log_eigenvalues.real)
     assert_allclose(ours, np.sort(-1 / np.log(lambda_sorted)), rtol=1e-9)
+
+
+def original_layer(paper: Path, name: str) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+    """The state dict of a layer that its authors' code made, and what it computed."""
+    with np.load(paper / "modules" / f"{name}.npz") as stored:
+        arrays = {key: stored[key] for key in stored}
+    parameters = {
+        key.removeprefix("param:"): arrays.pop(key) for key in list(arrays) if key[:6] == "param:"
+    }
+    return parameters, arrays

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
-from recurrences.impulse import impulse_response
-from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
+from recurrences.impulse import impulse_response, output_of
+from recurrences.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
 
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.lru import LRU
@@ -171,15 +171,8 @@ def test_minimal_lru(file: ZooFile) -> None:
 
 
 def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
-    with np.load(paper / "modules" / "lru_minimal.npz") as stored:
-        arrays = {
-            name.removeprefix("param:"): stored[name] for name in stored if name[:6] == "param:"
-        }
-        x, y, eigenvalues = stored["x"], stored["y"], stored["lambda_"]
+    arrays, computed = original_layer(paper, "lru_minimal")
+    x, y, eigenvalues = computed["x"], computed["y"], computed["lambda_"]
     recurrence = read_layer(arrays, LRU())
     assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=0, atol=1e-15)
-    response = impulse_response(recurrence, len(x))
-    output = x * arrays["D"]
-    for lag in range(len(x)):
-        output[lag:] += x[: len(x) - lag] @ response[..., lag].T
-    assert_allclose(output, y, rtol=0, atol=2e-6)
+    assert_allclose(output_of(recurrence, x, arrays["D"]), y, rtol=0, atol=2e-6)

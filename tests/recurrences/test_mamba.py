@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from recurrences.derivatives import check_derivatives, match_of, read_layer
-from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
+from recurrences.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
 from transformers import DynamicCache, MambaConfig
 from transformers.models.mamba.modeling_mamba import MambaMixer
 
@@ -152,10 +152,7 @@ def test_zoo(file: ZooFile) -> None:
 
 
 def test_the_original_layer(paper: Path) -> None:
-    with np.load(paper / "modules" / "mamba1.npz") as stored:
-        arrays = {
-            name.removeprefix("param:"): stored[name] for name in stored if name[:6] == "param:"
-        }
-        expected = stored["lambda_bias_only"].ravel()
+    arrays, computed = original_layer(paper, "mamba1")
+    expected = computed["lambda_bias_only"].ravel()
     recurrence = read_layer(arrays, Mamba())
     assert_allclose(np.exp(recurrence.log_eigenvalues), expected, rtol=1e-14)

@@ -95,10 +95,7 @@ def test_a_gate_alone_is_not_it() -> None:
 
 
 def test_the_original_layer(paper: Path) -> None:
-    stored = np.load(paper / "modules" / "rglru.npz")
-    arrays = {
-        name.removeprefix("param:"): stored[name] for name in stored if name.startswith("param:")
-    }
+    arrays, stored = original_layer(paper, "rglru")
     recurrence = read_layer(arrays, RGLRU())
     # The stored λ are those of its inputs; at zero input the gate's weights do not act.
     gate = np.einsum(

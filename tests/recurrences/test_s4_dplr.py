@@ -17,6 +17,7 @@ from recurrences.oracles import (
     ZooFile,
     assert_same_spectrum,
     oracle_eigenvalues,
+    original_layer,
     read_layers,
     zoo_files,
 )
@@ -327,11 +328,8 @@ def test_trained_on_mnist(trained: Path) -> None:
 
 def test_the_original_layer_s_kernel_is_reproduced(paper: Path) -> None:
     """With the readout that the report leaves out: C on the eigenvectors, over ``1 - λ^L``."""
-    with np.load(paper / "modules" / "s4v4_dplr.npz") as stored:
-        arrays = {
-            name.removeprefix("param:"): stored[name] for name in stored if name[:6] == "param:"
-        }
-        kernel, eigenvalues = stored["impulse"], stored["lambda_"]
+    arrays, computed = original_layer(paper, "s4v4_dplr")
+    kernel, eigenvalues = computed["impulse"], computed["lambda_"]
     recurrence = read_layer(arrays, S4DPLR())
     for row, theirs in zip(
         np.exp(recurrence.log_eigenvalues).reshape(eigenvalues.shape), eigenvalues, strict=True

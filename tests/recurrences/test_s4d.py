@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from recurrences.derivatives import check_derivatives, match_of, read_layer
 from recurrences.impulse import impulse_response
-from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
+from recurrences.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
 from scipy.signal import cont2discrete
 
 from memcurse_cli.errors import TensorError, UsageError
@@ -400,11 +400,8 @@ def test_trained_on_cifar10(trained: Path) -> None:
 
 @pytest.mark.parametrize("module", ["s4d_minimal", "s4v4_diag_zoh"])
 def test_the_original_layer_s_kernel_is_reproduced(paper: Path, module: str) -> None:
-    with np.load(paper / "modules" / f"{module}.npz") as stored:
-        arrays = {
-            name.removeprefix("param:"): stored[name] for name in stored if name[:6] == "param:"
-        }
-        kernel, eigenvalues = np.atleast_3d(stored["impulse"]), stored["lambda_"]
+    arrays, computed = original_layer(paper, module)
+    kernel, eigenvalues = np.atleast_3d(computed["impulse"]), computed["lambda_"]
     recurrence = read_layer(arrays, S4D())
     assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues.ravel(), atol=1e-15)
     response = impulse_response(recurrence, 64)

@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from recurrences.derivatives import check_derivatives, match_of, read_layer
-from recurrences.impulse import impulse_response
-from recurrences.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
+from recurrences.impulse import impulse_response, output_of
+from recurrences.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
 from scipy.signal import cont2discrete
 
 from memcurse_cli.errors import TensorError, UsageError
@@ -196,15 +196,8 @@ def test_zoo(file: ZooFile) -> None:
 
 
 def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
-    with np.load(paper / "modules" / "s5_zoh_conj.npz") as stored:
-        arrays = {
-            name.removeprefix("param:"): stored[name] for name in stored if name[:6] == "param:"
-        }
-        x, y, eigenvalues = stored["x"], stored["y"], stored["lambda_"]
+    arrays, computed = original_layer(paper, "s5_zoh_conj")
+    x, y, eigenvalues = computed["x"], computed["y"], computed["lambda_"]
     recurrence = read_layer(arrays, S5())
     assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, atol=1e-15)
-    response = impulse_response(recurrence, len(x))
-    output = x * arrays["D"]
-    for lag in range(len(x)):
-        output[lag:] += x[: len(x) - lag] @ response[..., lag].T
-    assert_allclose(output, y, rtol=0, atol=2e-6)
+    assert_allclose(output_of(recurrence, x, arrays["D"]), y, rtol=0, atol=2e-6)
