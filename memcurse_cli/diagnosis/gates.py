@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.gate_states import held_states, preactivation
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report_gates import (
     GateBand,
@@ -16,12 +17,11 @@ from memcurse_cli.diagnosis.report_gates import (
     GateSummary,
 )
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, NoDrive, TwoGateDrive
+from memcurse_cli.recurrences.gate_drive import NoDrive, TwoGateDrive
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.gate_laws import LOGISTIC, GateLaw
+from memcurse_cli.theory.gate_laws import GateLaw
 from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
-from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
+from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.two_gate_bands import log_rate_quantiles
 from memcurse_cli.theory.two_gate_moments import WIDEST, two_gate_moments
 
@@ -31,10 +31,7 @@ BANDS = ((0.05, -1.6448536), (0.1587, -1.0), (0.8413, 1.0), (0.95, 1.6448536))
 """The share of a Gaussian that lies below, and where, in standard deviations."""
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
 TOO_WIDE = f"σ_z of a unit is above {WIDEST:g}, where their sums take too many terms"
-ITERATIONS = 200
-TOLERANCE = 1e-6
-WIDEST_CELL = 30.0
-"""An LSTM's c with a standard deviation beyond this has tanh²(c) = 1 within 3 %."""
+GROWS = "the state that its gates see grows without bound under inputs of this scale"
 
 
 def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary | None:
@@ -48,22 +45,29 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
         return GateSummary(settings.input_scale, reason=drive.reason)
     if isinstance(drive, TwoGateDrive):
         return _of_two(drive, recurrence, settings)
-    scale = settings.input_scale**2
-    held = None if drive.state is None else hidden_second_moment(drive, settings)
-    gate = _preactivation(drive.gate, scale, held)
-    write = None if drive.write_gate is None else _preactivation(drive.write_gate, scale, held)
+    held = held_states(drive, settings)
+    if held is None:
+        return GateSummary(settings.input_scale, reason=GROWS)
+    gate = preactivation(drive.gate, settings, held)
+    summary = GateSummary(
+        input_scale=settings.input_scale,
+        sees=drive.sees,
+        spread=quantiles(gate.spread),
+        hidden_second_moment=held.shown,
+        bands=_bands(drive.law, gate),
+        reason=drive.reason,
+    )
+    if drive.reason is not None:
+        return summary
+    write = None if drive.write_gate is None else preactivation(drive.write_gate, settings, held)
     still = Preactivation(gate.mean, np.zeros_like(gate.mean))
     still_write = None if write is None else Preactivation(write.mean, np.zeros_like(write.mean))
     nominal, moving = (
         gated_moments(drive.law, *at, settings.autocorrelation, drive.write, written)
         for at, written in (((still,), still_write), ((gate,), write))
     )
-    return GateSummary(
-        input_scale=settings.input_scale,
-        sees=drive.sees,
-        spread=quantiles(gate.spread),
-        hidden_second_moment=held,
-        bands=_bands(drive.law, gate),
+    return replace(
+        summary,
         second_moment=_figure(nominal.second_moment, moving.second_moment),
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
     )
@@ -117,70 +121,6 @@ def _parameters(
         for group in recurrence.parameters
         if group.name in motions
     )
-
-
-def hidden_second_moment(drive: GateDrive, settings: Settings) -> float:
-    """E h² of what the gates see of the state, at the fixed point that grows from a zero state.
-
-    The state takes in ``u = tanh(n)`` with ``n ~ N(b, ‖W‖² E x² + E r² ‖U‖² E h²)``. Its mean is a
-    constant drive and the rest one of the input's autocorrelation, so that
-
-        E h² = (E u)² M₁ + (E u² - (E u)²) M
-
-    with M and M₁ the second moments for a drive of variance 1 of either kind. An LSTM shows
-    ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian. One value for all units:
-    the mean over them, as the hidden weights see it.
-    """
-    held = 0.0
-    for _ in range(ITERATIONS):
-        shown = _shown(drive, settings, held)
-        # Every step of the iteration is bounded, since |tanh| ≤ 1 and λ + γ ≤ 1 where h is shown
-        # itself.
-        if abs(shown - held) <= TOLERANCE * (1 + held):
-            return shown
-        held = shown
-    return held
-
-
-def _shown(drive: GateDrive, settings: Settings, held: float) -> float:
-    """E h² after one round, given that before it."""
-    assert drive.state is not None
-    state, scale = drive.state, settings.input_scale**2
-    candidate = _preactivation(state.candidate, scale, held * _opened(state.reset, scale, held))
-    mean = np.asarray(mean_of(np.tanh, candidate))
-    square = np.asarray(mean_of(lambda z: np.tanh(z) ** 2, candidate))
-    gate = _preactivation(drive.gate, scale, held)
-    write = None if drive.write_gate is None else _preactivation(drive.write_gate, scale, held)
-    total = settings.autocorrelation.variance
-    parts = tuple(weight / total for weight in settings.autocorrelation.weights)
-    varied, constant = (
-        gated_moments(drive.law, gate, of, drive.write, write).second_moment
-        for of in (
-            replace(settings.autocorrelation, weights=parts),
-            Autocorrelation.from_rho(1.0),
-        )
-    )
-    with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
-        stored = mean**2 * constant + np.maximum(square - mean**2, 0.0) * varied
-    stored = np.where(np.isnan(stored), 0.0, stored)
-    if state.output is not None:
-        spread = np.minimum(np.sqrt(stored), WIDEST_CELL)
-        cell = Preactivation(np.zeros_like(spread), spread)
-        bent = np.asarray(mean_of(lambda z: np.tanh(z) ** 2, cell))
-        stored = bent * _opened(state.output, scale, held)
-    shown = float(np.mean(np.minimum(stored, 1.0)))
-    return shown if state.projection is None else shown * float(np.mean(state.projection))
-
-
-def _opened(gate: GateInput | None, scale: float, held: float) -> Floats | float:
-    """E σ(z)² of a gate, 1 where there is none."""
-    if gate is None:
-        return 1.0
-    return np.asarray(mean_of(lambda z: LOGISTIC(z).value ** 2, _preactivation(gate, scale, held)))
-
-
-def _preactivation(gate: GateInput, scale: float, held: float | Floats | None) -> Preactivation:
-    return Preactivation(gate.bias, np.sqrt(gate.variance(scale, 0.0 if held is None else held)))
 
 
 def _bands(law: GateLaw, gate: Preactivation) -> tuple[GateBand, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.recurrences.bottleneck import Bottleneck
+from memcurse_cli.theory.candidates import TANH, Candidate
 from memcurse_cli.theory.gate_laws import GateLaw, Write
 from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.two_gate_bands import TwoPreactivations
@@ -48,15 +49,23 @@ class GateInput:
         fixed: (n,) a variance that does not depend on the scale of the input, since a norm stands
             between; None for none.
         bottleneck: a further part of z, behind a low-rank layer that is not linear; None for none.
+        own: (n,) the weight by which z sees the state of its own unit before any output gate, as
+            through a peephole; None for none.
     """
 
     bias: Floats
     norms: RowNorms
     fixed: Floats | None = None
     bottleneck: Bottleneck | None = None
+    own: Floats | None = None
 
-    def variance(self, input_second_moment: float, hidden_second_moment: float | Floats) -> Floats:
-        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h², and what else z has."""
+    def variance(
+        self,
+        input_second_moment: float,
+        hidden_second_moment: float | Floats,
+        own_variance: float | Floats = 0.0,
+    ) -> Floats:
+        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h² + p_i² Var c_i, and what else z has."""
         norms = self.norms
         variance: Floats = norms.inputs * input_second_moment + norms.hidden * hidden_second_moment
         if self.fixed is not None:
@@ -65,28 +74,40 @@ class GateInput:
             variance = variance + norms.products * input_second_moment * hidden_second_moment
         if self.bottleneck is not None:
             variance = variance + self.bottleneck.variance(input_second_moment)
+        if self.own is not None:
+            variance = variance + self.own**2 * own_variance
         return variance
 
 
 @dataclass(frozen=True)
 class HiddenState:
-    """How large the state is that the hidden weights show to the gates.
+    """How large the state is that the gates see.
 
-    What the state takes in is ``tanh(n)``, with the hidden part of n behind the reset gate where
-    there is one; what the gates see is the state h itself, or ``σ(o) tanh(h)`` where there is an
-    output gate, of which P entries stay where it is projected.
+    What the state takes in is ``f(n)``, with the hidden part of n behind the reset gate where
+    there is one. What the hidden weights show is the state h itself, or ``σ(o) tanh(c)`` where
+    there is an output gate, of which P entries stay where it is projected.
 
     Attributes:
         candidate: n of every unit.
+        function: f.
         reset: the reset gate's pre-activation (GRU), or None.
         output: the output gate's pre-activation (LSTM), or None.
         projection: (P,) squared norms of the rows of the matrix that h is multiplied with, or None.
+        convex: λ + γ ≤ 1, so that h is never larger than what it takes in.
+        averaged: what is shown is ``σ(o) c/n``, with a normaliser n of the same gates that takes
+            in 1 for u: a weighted mean of what came in (sLSTM).
+        cascade: so many units come first that take in what the others show, and alone are shown
+            to all else (LEM); 0 where every unit sees every other.
     """
 
     candidate: GateInput
+    function: Candidate = TANH
     reset: GateInput | None = None
     output: GateInput | None = None
     projection: Floats | None = None
+    convex: bool = True
+    averaged: bool = False
+    cascade: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,6 +123,7 @@ class GateDrive:
         motions: for each parameter group of the recurrence that moves λ or γ, by name: the
             parameter of the law, and what one unit of the group adds to it, alike for all of its
             entries or (entries,).
+        reason: why there are no moments beside the band of λ, as a clause, or None.
         sees: what W multiplies, for the sentence on the input scale.
     """
 
@@ -111,6 +133,7 @@ class GateDrive:
     write_gate: GateInput | None = None
     state: HiddenState | None = None
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
+    reason: str | None = None
     sees: str = "the layer's input"
 
 

@@ -1,0 +1,176 @@
+"""How large the states are that gates see: a fixed point, since gates decide how large they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.candidates import TANH
+from memcurse_cli.theory.gate_laws import LOGISTIC
+from memcurse_cli.theory.gated_moments import gated_mean, gated_moments
+from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
+
+Floats = NDArray[np.float64]
+
+ITERATIONS = 200
+TOLERANCE = 1e-6
+WIDEST_CELL = 30.0
+"""An LSTM's c with a standard deviation beyond this has tanh²(c) = 1 within 3 %."""
+CLOSE = 1e-3
+"""What may be left after so many rounds."""
+LARGEST = 1e12
+"""A second moment beyond which a state is taken to grow without bound."""
+
+
+@dataclass(frozen=True)
+class HeldStates:
+    """What the pre-activations of a layer see beside its input.
+
+    Attributes:
+        shown: the second moment of what the hidden weights show to the gates, the mean over units;
+            None where no gate sees a state.
+        taken: that of what they show to the candidates, alike or of each of them.
+        own_mean: (n,) the mean of the state of the unit itself, before any output gate.
+        own_variance: (n,) its variance.
+    """
+
+    shown: float | None = None
+    taken: float | Floats = 0.0
+    own_mean: float | Floats = 0.0
+    own_variance: float | Floats = 0.0
+
+
+def preactivation(gate: GateInput, settings: Settings, held: HeldStates) -> Preactivation:
+    """What a gate has under inputs of the scale that was asked for, and states of this size."""
+    variance = gate.variance(settings.input_scale**2, held.shown or 0.0, held.own_variance)
+    mean = gate.bias if gate.own is None else gate.bias + gate.own * held.own_mean
+    return Preactivation(mean, np.sqrt(variance))
+
+
+def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
+    """The fixed point that grows from a zero state; None where there is none.
+
+    The state takes in ``u = f(n)`` with ``n ~ N(b, ‖W‖² E x² + E r² ‖U‖² E h²)``. Its mean is a
+    constant drive and the rest one of the input's autocorrelation, so that
+
+        E h² = (E u)² M₁ + (E u² - (E u)²) M
+
+    with M and M₁ the second moments for a drive of variance 1 of either kind. An LSTM shows
+    ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian. An sLSTM shows
+    ``σ(o) c/n``, whose normaliser has the second moment M₁: E (c/n)² is taken as E c² / E n², which
+    is exact for gates that stand still and for one step alone. One value for all units: the mean
+    over them, as the hidden weights see it; the state of the unit itself is its own.
+    """
+    if drive.state is None:
+        return HeldStates()
+    held = HeldStates(0.0)
+    for _ in range(ITERATIONS):
+        after = _after(drive, drive.state, settings, held)
+        # Steps are bounded where |f| ≤ 1 and λ + γ ≤ 1; other states may grow for ever.
+        if not _size(after) < LARGEST:
+            return None
+        change = _change(after, held)
+        if change <= TOLERANCE:
+            return after
+        held = after
+    return held if change <= CLOSE else None
+
+
+def _after(
+    drive: GateDrive, state: HiddenState, settings: Settings, held: HeldStates
+) -> HeldStates:
+    """What is held after one round, given that before it."""
+    opened = _opened(state.reset, settings, held)
+    candidate = state.candidate.variance(settings.input_scale**2, held.taken * opened)
+    taken = state.function.moments(Preactivation(state.candidate.bias, np.sqrt(candidate)))
+    gate = preactivation(drive.gate, settings, held)
+    write = None if drive.write_gate is None else preactivation(drive.write_gate, settings, held)
+    if write is not None and state.averaged:
+        # c/n does not depend on the scale of what both take in.
+        write = replace(write, mean=np.zeros_like(write.mean))
+    total = settings.autocorrelation.variance
+    parts = tuple(weight / total for weight in settings.autocorrelation.weights)
+    varied, constant = (
+        gated_moments(drive.law, gate, of, drive.write, write).second_moment
+        for of in (
+            replace(settings.autocorrelation, weights=parts),
+            Autocorrelation.from_rho(1.0),
+        )
+    )
+    if state.averaged:
+        varied, constant = _shares(varied, constant), np.ones_like(constant)
+    with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
+        stored = taken.mean**2 * constant + taken.variance * varied
+    stored = np.where(np.isnan(stored), 0.0, stored)
+    shown = stored
+    if state.output is not None:
+        if not state.averaged:
+            spread = np.minimum(np.sqrt(stored), WIDEST_CELL)
+            shown = TANH.moments(Preactivation(np.zeros_like(spread), spread)).square
+        shown = shown * _opened(state.output, settings, held)
+    elif state.convex and state.function.bounded:
+        shown = np.minimum(stored, 1.0)
+    after = _seen(state, shown)
+    if drive.gate.own is None:
+        return after
+    mean = taken.mean * np.minimum(gated_mean(drive.law, gate, drive.write, write), LARGEST)
+    variance = np.clip(stored - mean**2, 0.0, LARGEST)
+    # A larger state widens its own gate, which makes it smaller: half steps do not swing.
+    return replace(
+        after,
+        own_mean=(held.own_mean + mean) / 2,
+        own_variance=(held.own_variance + variance) / 2,
+    )
+
+
+def _seen(state: HiddenState, shown: Floats) -> HeldStates:
+    """The means over the units that are seen."""
+    if state.cascade:
+        first, second = (
+            float(np.mean(some)) for some in (shown[: state.cascade], shown[state.cascade :])
+        )
+        taken = np.full(shown.size, first)
+        taken[: state.cascade] = second
+        return HeldStates(first, taken)
+    mean = float(np.mean(shown))
+    if state.projection is not None:
+        mean *= float(np.mean(state.projection))
+    return HeldStates(mean, mean)
+
+
+def _shares(varied: Floats, constant: Floats) -> Floats:
+    """M / M₁, at most 1; where both diverge nothing of a varied drive is left in the mean."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = varied / constant
+    return np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
+
+
+def _opened(gate: GateInput | None, settings: Settings, held: HeldStates) -> Floats | float:
+    """E σ(z)² of a gate, 1 where there is none."""
+    if gate is None:
+        return 1.0
+    return np.asarray(
+        mean_of(lambda z: LOGISTIC(z).value ** 2, preactivation(gate, settings, held))
+    )
+
+
+def _size(held: HeldStates) -> float:
+    return max(held.shown or 0.0, float(np.max(held.taken)))
+
+
+def _change(after: HeldStates, before: HeldStates) -> float:
+    """The largest, each over 1 and what it is of."""
+    pairs = (
+        (after.shown or 0.0, before.shown or 0.0),
+        (after.taken, before.taken),
+        (after.own_mean, before.own_mean),
+        (after.own_variance, before.own_variance),
+    )
+    return max(
+        float(np.max(np.abs(np.asarray(one) - other) / (1 + np.abs(one)))) for one, other in pairs
+    )
