@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.candidates import TANH
+from memcurse_cli.theory.candidates import TANH, CandidateMoments
 from memcurse_cli.theory.gate_laws import LOGISTIC
 from memcurse_cli.theory.gated_moments import gated_mean, gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
@@ -63,7 +63,8 @@ def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
     with M and M₁ the second moments for a drive of variance 1 of either kind. An LSTM shows
     ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian. An sLSTM shows
     ``σ(o) c/n``, whose normaliser has the second moment M₁: E (c/n)² is taken as E c² / E n², which
-    is exact for gates that stand still and for one step alone. One value for all units: the mean
+    is exact for gates that stand still and for one step alone. Where a candidate sees just what its
+    gate sees, both are one function of it, and inputs are taken as independent in time. One value for all units: the mean
     over them, as the hidden weights see it; the state of the unit itself is its own.
     """
     if drive.state is None:
@@ -85,28 +86,10 @@ def _after(
     drive: GateDrive, state: HiddenState, settings: Settings, held: HeldStates
 ) -> HeldStates:
     """What is held after one round, given that before it."""
-    opened = _opened(state.reset, settings, held)
-    candidate = state.candidate.variance(settings.input_scale**2, held.taken * opened)
-    taken = state.function.moments(Preactivation(state.candidate.bias, np.sqrt(candidate)))
     gate = preactivation(drive.gate, settings, held)
     write = None if drive.write_gate is None else preactivation(drive.write_gate, settings, held)
-    if write is not None and state.averaged:
-        # c/n does not depend on the scale of what both take in.
-        write = replace(write, mean=np.zeros_like(write.mean))
-    total = settings.autocorrelation.variance
-    parts = tuple(weight / total for weight in settings.autocorrelation.weights)
-    varied, constant = (
-        gated_moments(drive.law, gate, of, drive.write, write).second_moment
-        for of in (
-            replace(settings.autocorrelation, weights=parts),
-            Autocorrelation.from_rho(1.0),
-        )
-    )
-    if state.averaged:
-        varied, constant = _shares(varied, constant), np.ones_like(constant)
-    with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
-        stored = taken.mean**2 * constant + taken.variance * varied
-    stored = np.where(np.isnan(stored), 0.0, stored)
+    taken = _taken(state, settings, held)
+    stored = _stored(drive, state, settings, (gate, write), taken)
     shown = stored
     if state.output is not None:
         if not state.averaged:
@@ -126,6 +109,41 @@ def _after(
         own_mean=(held.own_mean + mean) / 2,
         own_variance=(held.own_variance + variance) / 2,
     )
+
+
+def _taken(state: HiddenState, settings: Settings, held: HeldStates) -> CandidateMoments:
+    """What comes in."""
+    opened = _opened(state.reset, settings, held)
+    variance = state.candidate.variance(settings.input_scale**2, held.taken * opened)
+    return state.function.moments(Preactivation(state.candidate.bias, np.sqrt(variance)))
+
+
+def _stored(
+    drive: GateDrive,
+    state: HiddenState,
+    settings: Settings,
+    gates: tuple[Preactivation, Preactivation | None],
+    taken: CandidateMoments,
+) -> Floats:
+    """(n,) E h², or E c² before an output gate."""
+    gate, write = gates
+    one = Autocorrelation.from_rho(1.0)
+    if state.written is not None:
+        return np.asarray(gated_moments(state.written, gate, one).second_moment)
+    if write is not None and state.averaged:
+        # c/n does not depend on the scale of what both take in.
+        write = replace(write, mean=np.zeros_like(write.mean))
+    total = settings.autocorrelation.variance
+    parts = tuple(weight / total for weight in settings.autocorrelation.weights)
+    varied, constant = (
+        gated_moments(drive.law, gate, of, drive.write, write).second_moment
+        for of in (replace(settings.autocorrelation, weights=parts), one)
+    )
+    if state.averaged:
+        varied, constant = _shares(varied, constant), np.ones_like(constant)
+    with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
+        stored = taken.mean**2 * constant + taken.variance * varied
+    return np.where(np.isnan(stored), 0.0, stored)
 
 
 def _seen(state: HiddenState, shown: Floats) -> HeldStates:

@@ -8,7 +8,13 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.gate_drive import (
+    GateDrive,
+    GateInput,
+    HiddenState,
+    RowNorms,
+    squared_rows,
+)
 from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
@@ -20,16 +26,16 @@ from memcurse_cli.recurrences.reading import (
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.recurrences.vectors import read_vector
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
+from memcurse_cli.theory.mixing_laws import FlooredMix, Written
 
 _GATE, _UPDATE, _SCALE, _FLOOR = "bias_gate", "bias_update", "zeta", "nu"
 _REQUIRED = (_GATE, _UPDATE, _SCALE, _FLOOR)
-_WHOLE, _LOW_RANK = ("U",), ("U1", "U2")
+_INPUT, _HIDDEN = ("W", "W1", "W2"), ("U", "U1", "U2")  # each whole, or of two factors
 
 _FUNCTIONS = (
     "the gate is taken as a sigmoid and the candidate as a tanh, as by default: EdgeML stores"
     " neither"
 )
-_NO_LAW = NoDrive("its gain has a part σ(nu) that its gate does not close")
 
 
 class FastGRNN:
@@ -50,7 +56,7 @@ class FastGRNN:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Cells with one gate, its two scalars and a hidden matrix, whole or of low rank."""
-        roles = (*_REQUIRED, *_WHOLE, *_LOW_RANK)
+        roles = (*_REQUIRED, *_INPUT, *_HIDDEN)
         return [
             Match(module or self.name, names)
             for module, names in group_by_module(tensors, roles).items()
@@ -58,7 +64,7 @@ class FastGRNN:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the gate's bias and the scalars, and U where its spectrum is asked for.
+        """Read the gate's bias and the scalars, and W and U where what they do is asked for.
 
         Raises:
             TensorError: NaN or inf in what is read.
@@ -97,7 +103,7 @@ class FastGRNN:
             hidden=_spectra(store, names, kept, opened, gain, options.device)
             if options.spectra
             else None,
-            gate=_NO_LAW if options.gates else None,
+            gate=_drive(store, names, bias, (scale, floor)) if options.gates else None,
         )
 
 
@@ -112,7 +118,7 @@ def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
         return False
     if "U" in shapes:
         return shapes["U"] == (bias[1], bias[1])
-    inner, outer = (shapes.get(role, ()) for role in _LOW_RANK)
+    inner, outer = (shapes.get(role, ()) for role in _HIDDEN[1:])
     return (
         len(inner) == len(outer) == 2
         and (outer[0], outer[1]) == (bias[1], inner[0])
@@ -136,6 +142,41 @@ def _scalar(
     )
 
 
+def _drive(
+    store: TensorStore, names: Mapping[str, str], bias: Floats, scalars: tuple[Floats, Floats]
+) -> GateDrive | None:
+    """What W and U show to the gate and, with another bias, to the candidate."""
+    inputs, hidden = (_matrix(store, names, roles, bias.size) for roles in (_INPUT, _HIDDEN))
+    if inputs is None or hidden is None:
+        return None
+    norms = RowNorms(squared_rows(inputs), squared_rows(hidden))
+    update = read_vector(store, names[_UPDATE], bias.size)
+    scale, floor = (float(value[0]) for value in scalars)
+    law = FlooredMix(scale, floor, _GATE, _SCALE, _FLOOR)
+    return GateDrive(
+        law=law,
+        gate=GateInput(bias, norms),
+        state=HiddenState(
+            GateInput(update, norms), convex=False, written=Written(law, update - bias)
+        ),
+        motions={role: (role, 1.0) for role in (_GATE, _SCALE, _FLOOR)},
+    )
+
+
+def _matrix(
+    store: TensorStore, names: Mapping[str, str], roles: tuple[str, str, str], size: int
+) -> Floats | None:
+    """(H, sources), whole or the product of its factors; None where it is not there."""
+    whole, inner, outer = roles
+    if whole in names:
+        return read_real(store, names[whole], (size, None))
+    if inner not in names or outer not in names:
+        return None
+    below = read_real(store, names[inner], (None, None))
+    product: Floats = read_real(store, names[outer], (size, len(below))) @ below
+    return product
+
+
 def _spectra(
     store: TensorStore,
     names: Mapping[str, str],
@@ -145,11 +186,8 @@ def _spectra(
     device: str,
 ) -> HiddenSpectra:
     """Of U, and of one step: ``diag(z) + diag(γ (1-c²) - σ(ζ) z (1-z) c) U``, c = tanh(b_h)."""
-    if "U" in names:
-        matrix = read_real(store, names["U"], (kept.size, kept.size))
-    else:
-        inner, outer = (read_real(store, names[role], (None, None)) for role in _LOW_RANK)
-        matrix = outer @ inner
+    matrix = _matrix(store, names, _HIDDEN, kept.size)
+    assert matrix is not None  # a layer without it is not found
     candidate = np.tanh(read_vector(store, names[_UPDATE], kept.size))
     slope = gain * (1 - candidate**2) - opened * kept * (1 - kept) * candidate
     jacobian = np.diag(kept) + slope[:, None] * matrix

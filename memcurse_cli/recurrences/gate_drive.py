@@ -94,6 +94,8 @@ class HiddenState:
         output: the output gate's pre-activation (LSTM), or None.
         projection: (P,) squared norms of the rows of the matrix that h is multiplied with, or None.
         convex: λ + γ ≤ 1, so that h is never larger than what it takes in.
+        written: where the candidate sees just what the gate sees, λ and γ f(n) as functions of the
+            gate's pre-activation (FastGRNN); None where they are taken as independent.
         averaged: what is shown is ``σ(o) c/n``, with a normaliser n of the same gates that takes
             in 1 for u: a weighted mean of what came in (sLSTM).
         cascade: so many units come first that take in what the others show, and alone are shown
@@ -106,6 +108,7 @@ class HiddenState:
     output: GateInput | None = None
     projection: Floats | None = None
     convex: bool = True
+    written: GateLaw | None = None
     averaged: bool = False
     cascade: int = 0
 

@@ -28,6 +28,7 @@ from memcurse_cli.theory.gate_laws import (
 )
 from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of, normal_nodes
+from memcurse_cli.theory.mixing_laws import FlooredMix, PartialMix
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 from memcurse_cli.theory.soft_cap import CappedLogistic
@@ -46,6 +47,8 @@ LAWS: dict[str, GateLaw] = {
     "opened decay": OpenedDecay(5.0),
     "capped": Keep(CappedLogistic(15.0)),
     "narrow cap": Keep(CappedLogistic(0.5)),
+    "floored": FlooredMix(0.7, -2.0),
+    "partial": PartialMix(0.4),
 }
 BIASED = [name for name in LAWS if name != "bounded"]  # whose gate has no bias of its own
 MIXTURES = {
@@ -94,6 +97,7 @@ def test_without_spread_it_is_the_theory_of_a_constant_eigenvalue(name: str, mix
             # A constant input that γ = 1 - λ passes on is not moved: there d² E h² and the rest
             # cancel.
             slope = law(MEANS).motions[parameter].eigenvalue ** 2 / law(MEANS).complement ** 2
+            slope = np.where(slope > 0, slope, 1.0)  # what moves the gain alone
             np.testing.assert_allclose(
                 found.sensitivities[parameter] / slope, sensitivity / slope, rtol=1e-10, atol=1e-10
             )
@@ -234,6 +238,18 @@ def test_the_derivatives_by_the_rates_are_differences() -> None:
     for field in ("eigenvalue", "gain"):
         difference = (getattr(above, field) - getattr(below, field)) / (2 * step)
         np.testing.assert_allclose(getattr(motion, field), difference, rtol=1e-6, atol=1e-9)
+
+
+def test_the_derivatives_by_the_scalars_of_a_floored_gain_are_differences() -> None:
+    step, z = 1e-6, np.linspace(-3.0, 3.0, 5)
+    motions = FlooredMix(0.7, -2.0)(z).motions
+    for parameter, moved in (("zeta", (step, 0.0)), ("nu", (0.0, step))):
+        above, below = (
+            FlooredMix(0.7 + sign * moved[0], -2.0 + sign * moved[1])(z) for sign in (1, -1)
+        )
+        difference = (above.gain - below.gain) / (2 * step)
+        np.testing.assert_allclose(motions[parameter].gain, difference, rtol=1e-8)
+        np.testing.assert_array_equal(motions[parameter].eigenvalue, 0.0)
 
 
 def test_a_lower_bound_is_what_a_shut_gate_keeps() -> None:
