@@ -12,11 +12,12 @@ from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.gate_drive import GateInput, HiddenState, RowNorms, squared_rows
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
+from memcurse_cli.theory.candidates import RELU
 
 EPSILON = Assumption(
     key="batch_norm_epsilon",
@@ -29,10 +30,7 @@ _ROLES = ("w.weight", "u.weight", "norm.weight", "norm.bias")
 _RUNNING = ("norm.running_mean", "norm.running_var")
 
 _ACTIVATION = "the activation of its candidate is not stored"
-_UNBOUNDED = NoDrive(
-    "its candidate is a ReLU unless told otherwise, and how large the state is that its gate sees"
-    " does not follow from the weights"
-)
+_RELU = "the state that gates see is that of a ReLU candidate, as by default"
 
 
 class LightGRU:
@@ -58,22 +56,27 @@ class LightGRU:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the normalisation, and the hidden weights where their spectra are asked for.
+        """Read the normalisation, and the weights where what they do is asked for.
 
         Raises:
             TensorError: NaN or inf in what is read, or a running variance below 0.
             UsageError: ε is not positive.
         """
         names, assumed = match.tensors, Assumed(options)
-        bias = _update(store, names["norm.bias"])
-        total, share, scale = bias, np.zeros(bias.size), bias
-        batch = _RUNNING[0] in names
-        if batch:
-            scale = _update(store, names["norm.weight"])
-            share = -_centre(store, names, float(assumed.choose(EPSILON)))
-            total = bias + scale * share
         tensor = names["norm.bias"]
+        batch = _RUNNING[0] in names
+        rows = read_real(store, tensor, store.tensors[tensor].shape)
+        scale = read_real(store, names["norm.weight"], rows.shape)
+        share, width = np.zeros(rows.size), np.ones(rows.size)
+        if batch:
+            share, width = _running(store, names, float(assumed.choose(EPSILON)))
+        totals = rows + scale * share
+        bias, total = _update(rows), _update(totals)
         part = ("norm.bias", tensor, bias, store.tensors[tensor].dtype)
+        inputs = state = None
+        if options.gates:
+            seen = _inputs(store, names, totals, scale / width, normal=not batch)
+            inputs, state = seen["update"], HiddenState(seen["new"], RELU)
         found = coupled_recurrence(
             match,
             family=self.name,
@@ -82,8 +85,9 @@ class LightGRU:
             keeps=True,
             hidden_feedback=True,
             hidden=_spectra(store, names["u.weight"], options.device) if options.spectra else None,
-            assumptions=tuple(assumed.sentences),
-            inputs=_UNBOUNDED if options.gates else None,
+            assumptions=(*assumed.sentences, *((_RELU,) if options.gates else ())),
+            inputs=inputs,
+            state=state,
         )
         if not batch:
             return found
@@ -91,10 +95,10 @@ class LightGRU:
         scaled = one_to_one(
             "norm.weight[update]",
             names["norm.weight"],
-            scale,
+            _update(scale),
             store.tensors[names["norm.weight"]].dtype,
-            kept * lost * share,
-            -kept * share,
+            kept * lost * _update(share),
+            -kept * _update(share),
         )
         return replace(found, parameters=(*found.parameters, scaled))
 
@@ -111,29 +115,55 @@ def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
     return len(inputs) == 2 and inputs[0] == hidden[0] and vectors == {hidden[:1]}
 
 
-def _update(store: TensorStore, tensor: str) -> Floats:
+def _update(rows: Floats) -> Floats:
     """The elements of the update gate, which come second."""
-    rows = read_real(store, tensor, store.tensors[tensor].shape)
     return rows[rows.size // 2 :]
 
 
-def _centre(store: TensorStore, names: Mapping[str, str], epsilon: float) -> Floats:
-    """μ/√(v + ε)."""
+def _running(store: TensorStore, names: Mapping[str, str], epsilon: float) -> tuple[Floats, Floats]:
+    """-μ/√(v + ε), and √(v + ε)."""
     if not 0 < epsilon < np.inf:
         raise UsageError(
             f"{epsilon:g} is not a value of {EPSILON.key}",
             where="--assume",
             remedy="give a positive number",
         )
-    mean, variance = (_update(store, names[role]) for role in _RUNNING)
+    mean, variance = (
+        read_real(store, names[role], store.tensors[names[role]].shape) for role in _RUNNING
+    )
     if np.any(variance < 0):
         raise TensorError(
             "a running variance is below 0",
             where=names[_RUNNING[1]],
             remedy="export the layer again",
         )
-    centre: Floats = mean / np.sqrt(variance + epsilon)
-    return centre
+    width: Floats = np.sqrt(variance + epsilon)
+    return -mean / width, width
+
+
+def _inputs(
+    store: TensorStore, names: Mapping[str, str], totals: Floats, scale: Floats, *, normal: bool
+) -> dict[str, GateInput]:
+    """What W behind its normalisation and U show to the candidate and to the gate.
+
+    A layer normalisation puts out ``s_i w_i / √(mean_j w_j²)``, whatever the scale of the input is.
+    """
+    inputs, hidden = (
+        squared_rows(read_real(store, names[role], (totals.size, None)))
+        for role in ("w.weight", "u.weight")
+    )
+    shown = scale**2 * inputs
+    fixed = None
+    if normal:
+        fixed = shown / max(float(np.mean(inputs)), np.finfo(np.float64).tiny)
+        shown = np.zeros(totals.size)
+    halves = np.split(np.arange(totals.size), len(GATES))
+    return {
+        gate: GateInput(
+            totals[of], RowNorms(shown[of], hidden[of]), None if fixed is None else fixed[of]
+        )
+        for gate, of in zip(GATES, halves, strict=True)
+    }
 
 
 def _spectra(store: TensorStore, tensor: str, device: str) -> HiddenSpectra:

@@ -7,29 +7,28 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
+from recurrences.simulated_gates import check_bands, gates_of
 
 from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.recurrences.family import ReadOptions
 from memcurse_cli.recurrences.light_gru import LightGRU
 
 WIDTH, SIZE = 3, 4
 
 
-def layer(norm: str) -> torch.nn.Module:
+def layer(norm: str, inputs: int = WIDTH, size: int = SIZE) -> torch.nn.Module:
     """What `LiGRU_Layer` registers, its normalisation trained a little."""
     torch.manual_seed(1)
     made = torch.nn.Module()
-    made.w = torch.nn.Linear(WIDTH, 2 * SIZE, bias=False)
-    made.u = torch.nn.Linear(SIZE, 2 * SIZE, bias=False)
+    made.w = torch.nn.Linear(inputs, 2 * size, bias=False)
+    made.u = torch.nn.Linear(size, 2 * size, bias=False)
     if norm == "batchnorm":
-        made.norm = torch.nn.BatchNorm1d(2 * SIZE, momentum=0.3)
+        made.norm = torch.nn.BatchNorm1d(2 * size, momentum=0.3)
     else:
-        made.norm = torch.nn.LayerNorm(2 * SIZE)
+        made.norm = torch.nn.LayerNorm(2 * size)
     made.double()
     for _ in range(20):
-        made.norm(1 + 2 * torch.randn(30, 2 * SIZE, dtype=torch.float64))
+        made.norm(1 + 2 * torch.randn(30, 2 * size, dtype=torch.float64))
     with torch.no_grad():
         for parameter in made.norm.parameters():
             parameter += 0.5 * torch.randn_like(parameter)
@@ -86,9 +85,41 @@ def test_the_hidden_weights_on_request() -> None:
     assert radii["update"] == pytest.approx(
         np.abs(np.linalg.eigvals(arrays["u.weight"][SIZE:])).max()
     )
-    (match,) = match_of(arrays, LightGRU())
-    read = LightGRU().read(MemoryStore(arrays), match, ReadOptions(gates=True))
-    assert "ReLU" in read.gate.reason  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
+def test_the_band_and_the_state_are_those_of_the_layer(norm: str, scale: float) -> None:
+    torch.manual_seed(3)
+    made = layer(norm, inputs=40, size=128)
+    with torch.no_grad():
+        made.u.weight.mul_(0.5)
+        made.norm.bias[128:] += 1
+    arrays = {name: t.numpy() for name, t in made.state_dict().items() if t.ndim}
+    gates, squares = [], []
+    with torch.no_grad():
+        seen = made.norm(made.w(scale * torch.randn(6000, 40, dtype=torch.float64)))
+        h = torch.zeros(128, dtype=torch.float64)
+        for step, driven in enumerate(seen):
+            candidate, gate = (driven + made.u(h)).chunk(2)
+            z = torch.sigmoid(gate)
+            h = z * h + (1 - z) * torch.relu(candidate)
+            if step > 500:
+                gates.append(z.numpy())
+                squares.append(float((h**2).mean()))
+    bands = gates_of(arrays, input_scale=scale)
+    check_bands(bands, np.array(gates))
+    assert_allclose(bands.hidden_second_moment, np.mean(squares), rtol=0.15)
+    (moved,) = bands.parameters  # of the scale what it moves follows the input
+    assert moved.name == "norm.bias[update]"
+
+
+def test_a_state_that_grows_is_told() -> None:
+    arrays = arrays_of("batchnorm")
+    arrays["u.weight"] = 10 * np.abs(arrays["u.weight"])
+    gates = gates_of(arrays)
+    assert gates.bands == ()
+    assert "grows without bound" in (gates.reason or "")
 
 
 def test_what_cannot_be_read() -> None:
