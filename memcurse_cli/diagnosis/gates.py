@@ -23,14 +23,17 @@ from memcurse_cli.theory.gate_laws import GateLaw
 from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.two_gate_bands import log_rate_quantiles
-from memcurse_cli.theory.two_gate_moments import WIDEST, two_gate_moments
+from memcurse_cli.theory.two_gate_moments import MOST_TERMS, terms_of, two_gate_moments
 
 Floats = NDArray[np.float64]
 
 BANDS = ((0.05, -1.6448536), (0.1587, -1.0), (0.8413, 1.0), (0.95, 1.6448536))
 """The share of a Gaussian that lies below, and where, in standard deviations."""
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
-TOO_WIDE = f"σ_z of a unit is above {WIDEST:g}, where their sums take too many terms"
+TOO_WIDE = (
+    "for gates this wide the sums take {terms:.1e} terms, units times nodes, more than the"
+    f" {MOST_TERMS:.1e} that are taken"
+)
 GROWS = "the state that its gates see grows without bound under inputs of this scale"
 
 
@@ -93,8 +96,9 @@ def _of_two(drive: TwoGateDrive, recurrence: Recurrence, settings: Settings) -> 
     )
     if drive.values is None:
         return summary
-    if spreads.max(initial=0.0) > WIDEST:
-        return replace(summary, reason=TOO_WIDE)
+    terms = terms_of(gates)
+    if not terms <= MOST_TERMS:
+        return replace(summary, reason=TOO_WIDE.format(terms=terms))
     nominal, moving = (
         two_gate_moments(drive.values, at, settings.autocorrelation) for at in (gates.still, gates)
     )

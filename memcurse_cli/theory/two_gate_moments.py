@@ -5,6 +5,7 @@ The moments are those of `gated_moments`, with expectations over both Gaussians.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,17 +17,25 @@ from memcurse_cli.theory.gate_expectations import Expectations, expectations_of
 from memcurse_cli.theory.gate_laws import GateValues, Motion
 from memcurse_cli.theory.gate_pieces import CHUNK
 from memcurse_cli.theory.gated_moments import GatedMoments, gathered, moments_of
-from memcurse_cli.theory.gaussian_gates import normal_nodes
-from memcurse_cli.theory.namespace import array_namespace
+from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 from memcurse_cli.theory.two_gate_bands import TwoPreactivations
 
 Array = Any
 Floats = NDArray[np.float64]
 
-WIDEST = 4.0
-"""Of pre-activations whose moments are computed; their nodes grow with the square of it."""
-OUTERMOST = 2.5
-"""Standard deviations that `normal_nodes` goes too far for an error of 1e-9."""
+STRIP = math.pi
+"""Half the width in which λ and γ are analytic, of either pre-activation and their difference."""
+DIGITS = 30.0
+"""-log of the error of the rule that is allowed, but for poles, of which E s² has several."""
+WIDE = 4.0
+"""Pre-activations that are wider take more nodes, and one digit of each three fewer."""
+WIDE_DIGITS = 22.0
+TAIL = 6.5
+"""Standard deviations beyond which a Gaussian is below 1e-9."""
+REACH = 20.0
+"""How far beyond |b| λ and γ may still change exponentially."""
+MOST_TERMS = 1 << 27
+"""Of units times nodes that a layer may take: half a minute."""
 FOLLOWING = 1 << 11
 """Units that are looked at for it."""
 
@@ -39,12 +48,14 @@ def two_gate_moments(
     """E h², E[h s] and E s² with λ and γ of two pre-activations drawn anew at every step.
 
     ``z₁ = b₁ + σ₁u`` and ``z₂ = b₂ + σ₂(ρu + √(1-ρ²) v)`` with independent normal u and v. The rule
-    is the product of two trapezoidal ones of twice the step of `normal_nodes`, whose error is the
-    root of theirs: 1e-10, or 1e-5 of E s² where ρ = -1.
+    is the product of two trapezoidal ones, with steps for a strip in which the imaginary parts of
+    z₁, z₂ and z₁ - z₂ stay below π: 1 + e^-z₁ + 1 + e^-z₂ = 0, a pole of f/(f+i), needs three
+    numbers that no half plane holds. The error is 1e-11 of E h² and 1e-9 of E s² up to σ = 4,
+    beyond it 1e-8 and 2e-6, for any ρ.
 
     Args:
-        values: λ and γ of the n units, analytic where both imaginary parts are below π/2.
-        gates: their pre-activations, no wider than `WIDEST`.
+        values: λ and γ of the n units, analytic in that strip.
+        gates: their pre-activations, for no more than `MOST_TERMS` of `terms_of`.
         autocorrelation: R(Δ) of the drive x.
     """
     if not isinstance(gates.first.mean, np.ndarray):
@@ -58,14 +69,19 @@ def two_gate_moments(
     )
 
 
+def terms_of(gates: TwoPreactivations) -> float:
+    """Units times nodes that the moments take; inf where a spread is."""
+    return sum(units.size * _size(gates.take(units)) for units in _pieces(gates))
+
+
 def _pieces(gates: TwoPreactivations) -> Iterator[NDArray[np.intp]]:
     """Every unit once; those of the widest gates first."""
     order = np.argsort(-np.maximum(gates.first.spread, gates.second.spread), kind="stable")
     start = 0
     while start < order.size:
         # The widest of those that follow decides how many nodes all have.
-        nodes = _nodes(gates.take(order[start : start + FOLLOWING]))[2].size
-        units = order[start : start + min(max(CHUNK // nodes, 1), FOLLOWING)]
+        nodes = _size(gates.take(order[start : start + FOLLOWING]))
+        units = order[start : start + int(min(max(CHUNK // nodes, 1), FOLLOWING))]
         yield units
         start += units.size
 
@@ -89,21 +105,54 @@ def _expectations(values: Values, gates: TwoPreactivations) -> Expectations:
 
 def _nodes(gates: TwoPreactivations) -> tuple[Floats, Floats, Floats]:
     """u and v, and the weights of their pairs, flat."""
-    first, second = gates.first, gates.second
-    shared = np.abs(gates.correlation) * np.asarray(second.spread)
-    along, of_along = _fewer(first.mean, np.maximum(np.asarray(first.spread), shared))
-    across, of_across = _fewer(second.mean, np.asarray(second.spread) * _free(gates))
+    rules = []
+    for step, count in _steps(gates):
+        nodes: Floats = step * np.arange(-count, count + 1, dtype=np.float64)
+        weights = np.exp(-(nodes**2) / 2)
+        rules.append((nodes, weights / math.fsum(weights)))
+    (along, of_along), (across, of_across) = rules
     return along, across, np.outer(of_along, of_across).ravel()
+
+
+def _size(gates: TwoPreactivations) -> float:
+    """How many pairs of nodes there are."""
+    (_, along), (_, across) = _steps(gates)
+    return (2 * along + 1) * (2 * across + 1)
+
+
+def _steps(gates: TwoPreactivations) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The step of u and of v, and the number of nodes on either side."""
+    first, second = np.asarray(gates.first.spread), np.asarray(gates.second.spread)
+    with np.errstate(invalid="ignore"):  # of spreads that are infinite
+        shared = np.asarray(gates.correlation) * second
+        widths = np.maximum(np.maximum(first, np.abs(shared)), np.abs(first - shared))
+        across = second * np.asarray(_free(gates))
+    farthest = math.inf
+    if not may_be_traced(gates.first.mean):
+        means = (np.asarray(gate.mean) for gate in (gates.first, gates.second))
+        farthest = max(float(np.max(np.abs(mean), initial=0.0)) for mean in means)
+    narrow = max(float(np.max(spread, initial=0.0)) for spread in (first, second)) <= WIDE
+    digits = DIGITS if narrow else WIDE_DIGITS
+    return _step(widths, farthest, digits), _step(across, farthest, digits)
+
+
+def _step(widths: Floats, farthest: float, digits: float) -> tuple[float, float]:
+    """The step for a function of width·u that is analytic in the strip, and how many of them.
+
+    As `normal_nodes` has it: the error is e^(η²/2 - 2πη/h) with any η ≤ strip / width, and products
+    that fall as e^(-2z) have their weight up to two widths off the centre.
+    """
+    widest = float(np.max(widths, initial=0.0))
+    if widest == 0:
+        return 0.0, 0.0
+    if not widest < math.inf:
+        return 0.0, math.inf
+    shift = min(STRIP / widest, math.sqrt(2 * digits))
+    step = 2 * math.pi * shift / (digits + shift**2 / 2)
+    reach = TAIL + min(2 * widest, (farthest + REACH) / widest)
+    return step, float(np.ceil(reach / step))
 
 
 def _free(gates: TwoPreactivations) -> Floats:
     """√(1-ρ²)."""
     return np.sqrt(np.maximum((1 - gates.correlation) * (1 + gates.correlation), 0.0))
-
-
-def _fewer(mean: Array, spread: Floats) -> tuple[Floats, Floats]:
-    """Every second node of `normal_nodes`, and none of the outermost."""
-    nodes, weights = normal_nodes(mean, spread)
-    kept = np.abs(nodes) <= max(nodes[-1] - OUTERMOST, 0.0)
-    nodes, weights = nodes[kept][::2], weights[kept][::2]
-    return nodes, weights / weights.sum()

@@ -136,8 +136,25 @@ def test_without_biases_there_is_a_band_and_no_parameter() -> None:
 
 
 def test_gates_that_are_switches_have_a_band_alone() -> None:
-    gates = gates_of(moving(1.0, fused=True), input_scale=20.0)
+    gates = gates_of(moving(1.0, fused=True), input_scale=2e4)
     assert gates.second_moment is None
-    assert "σ_z of a unit is above 4" in (gates.reason or "")
+    assert "take 1.8e+12 terms" in (gates.reason or "")
     assert gates.bands[0].modulus.p50 < 1e-3
     assert gates.bands[-1].modulus.p50 > 0.99
+
+
+def test_wide_gates_have_the_moments_of_random_inputs() -> None:
+    """σ_z is some 40."""
+    arrays = moving(1.0, fused=True)
+    gates = gates_of(arrays, input_scale=20.0)
+    assert gates.spread is not None
+    assert gates.spread.p50 > 30
+    assert gates.reason is None
+    inputs = 20 * np.random.default_rng(4).standard_normal((400_000, 4))
+    weight = arrays["to_hidden_and_f_i_gate.weight"][7:]
+    forget, opened = np.split(inputs @ weight.T + arrays["to_hidden_and_f_i_gate.bias"][7:], 2, 1)
+    balance = np.logaddexp(0, -forget) - np.logaddexp(0, -opened)
+    kept, written = 1 / (1 + np.exp(balance)), 1 / (1 + np.exp(-balance))
+    expected = (written**2).mean(axis=0) / (1 - kept**2).mean(axis=0)
+    assert gates.second_moment is not None
+    assert_allclose(gates.second_moment.moving.p50, np.median(expected), rtol=0.01)

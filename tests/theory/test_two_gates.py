@@ -24,7 +24,7 @@ from memcurse_cli.theory.two_gate_laws import (
     Softplus,
     TwoGateLaw,
 )
-from memcurse_cli.theory.two_gate_moments import WIDEST, two_gate_moments
+from memcurse_cli.theory.two_gate_moments import two_gate_moments
 
 Floats = NDArray[np.float64]
 
@@ -278,18 +278,6 @@ def test_units_of_all_widths_are_integrated_each_on_its_own() -> None:
         assert_allclose(found.second_moment[unit], alone.second_moment[0], rtol=1e-7)
         for name, moment in alone.sensitivities.items():
             assert_allclose(found.sensitivities[name][unit], moment[0], rtol=1e-7)
-    widest = gates_of((0.0, WIDEST), (0.0, WIDEST), 0.0)
-    # By symmetry λ and 1 - λ are alike.
-    assert_allclose(
-        two_gate_moments(Share(), widest).second_moment, 0.5 * draw_ratio(widest), rtol=5e-3
-    )
-
-
-def draw_ratio(gates: TwoPreactivations) -> float:
-    """2 E γ² / (1 - E λ²), by draws."""
-    decay = decay_of("share", *draws(gates, 1_000_000))
-    kept = np.exp(-decay)
-    return float(2 * np.mean((1 - kept) ** 2) / (1 - np.mean(kept**2)))
 
 
 def test_the_derivatives_of_the_law_are_those_of_autodiff() -> None:
