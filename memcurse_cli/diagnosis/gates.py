@@ -17,8 +17,10 @@ from memcurse_cli.diagnosis.report_gates import (
     GateSummary,
 )
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.turning_gates import summarise_turning_gates
 from memcurse_cli.recurrences.gate_drive import NoDrive, TwoGateDrive
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.recurrences.turning_drive import TurningDrive
 from memcurse_cli.theory.gate_laws import GateLaw
 from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation
@@ -48,6 +50,8 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
         return GateSummary(settings.input_scale, reason=drive.reason)
     if isinstance(drive, TwoGateDrive):
         return _of_two(drive, recurrence, settings)
+    if isinstance(drive, TurningDrive):
+        return summarise_turning_gates(drive, settings)
     held = held_states(drive, settings)
     if held is None:
         return GateSummary(settings.input_scale, reason=GROWS)

@@ -9,15 +9,13 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.projected_gates import two_gates
 from memcurse_cli.recurrences.reading import group_by_module, log_sigmoid, read_real, sigmoid
-from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.turning_drive import TurningDrive
 
 _QKV, _WEIGHT, _BIAS = "to_qkv.weight", "to_a.0.weight", "to_a.0.bias"
 
-_TURNS = NoDrive(
-    "its λ turns as it decays: both follow one complex projection, not a real gate each"
-)
 _AT_ZERO = (
     "the first components of to_a are the real parts of a head's transition and the second ones"
     " its imaginary parts, as gateloop-transformer interleaves them"
@@ -100,8 +98,20 @@ class GateLoop:
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(_AT_ZERO,),
-            gate=_TURNS if options.gates else None,
+            gate=_drive(store, match, parts) if options.gates else None,
         )
+
+
+def _drive(store: TensorStore, match: Match, parts: Floats) -> TurningDrive | None:
+    """The rows of both parts of a, which alternate as those (heads, 2) of its bias do."""
+    weight = match.tensors[_WEIGHT]
+    found = two_gates(
+        store,
+        (parts[:, 0], parts[:, 1]),
+        (weight, weight),
+        (slice(0, None, 2), slice(1, None, 2)),
+    )
+    return None if found is None else TurningDrive(*found)
 
 
 def _heads(tensors: Mapping[str, TensorSpec], names: Mapping[str, str]) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive, TwoGateDrive
+from memcurse_cli.recurrences.turning_drive import TurningDrive
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.gated_network import GatedNetwork
 
@@ -210,7 +211,7 @@ class Recurrence:
     rank_one: RankOneCorrection | None = None
     unitary: bool = False
     projections: tuple[ProjectionGroup, ...] = ()
-    gate: GateDrive | TwoGateDrive | NoDrive | None = None
+    gate: GateDrive | TwoGateDrive | TurningDrive | NoDrive | None = None
 
     @cached_property
     def eigenbasis(self) -> Eigenbasis:

@@ -16,6 +16,7 @@ from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, setti
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 NO_MOMENTS = "without E h² and κ"
+NO_SENSITIVITIES = "without κ"
 SHOWN = 6
 BANDS = 4
 
@@ -41,13 +42,12 @@ def gate_lines(
         note = f"{count(hidden, 'more layer')} that move less: --all." if hidden else ""
         yield from legend(screen, drawn, names, note=note)
         yield from paragraph(screen, screen.sentence(gates_assume(taken), LABEL))
-    missing: dict[tuple[bool, str], list[str]] = {}
+    missing: dict[tuple[str, str], list[str]] = {}
     for layer, gates in asked:
         if gates.reason is not None:
-            missing.setdefault((gates.spread is None, gates.reason), []).append(layer.name)
-    for (wholly, reason), of in missing.items():
+            missing.setdefault((lacking(gates), gates.reason), []).append(layer.name)
+    for (lacks, reason), of in missing.items():
         whose = of[0] if len(of) == 1 else count(len(of), "layer")
-        lacks = "left out" if wholly else NO_MOMENTS
         yield from paragraph(screen, screen.sentence(f"{whose} {lacks}: {reason}.", LABEL))
 
 
@@ -84,6 +84,13 @@ def gate_row(name: str, gates: GateSummary) -> list[Cell]:
         Cell(ABSENT if gates.second_moment is None else _change(gates.second_moment, "p50")),
         *(Cell(_farthest(moved, level)) for level in ("p50", "p99")),
     ]
+
+
+def lacking(gates: GateSummary) -> str:
+    """What a layer that gives a reason is without."""
+    if gates.spread is None:
+        return "left out"
+    return NO_MOMENTS if gates.second_moment is None else NO_SENSITIVITIES
 
 
 def _spread(gates: GateSummary) -> float:

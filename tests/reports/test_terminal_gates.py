@@ -36,6 +36,19 @@ def test_a_layer_with_the_band_alone_is_told_from_one_with_nothing() -> None:
     assert "second left out: its gates see c/n" in text
 
 
+def test_a_layer_without_sensitivities_alone_is_told_that() -> None:
+    random = np.random.default_rng(2)
+    layer = {
+        "to_qkv.weight": np.zeros((12, 4)),
+        "to_a.0.weight": random.standard_normal((8, 4)),
+        "to_a.0.bias": random.standard_normal(8),
+    }
+    report = inspect(layer, gates=True)
+    assert "gateloop without κ: E|dλ/db|² is infinite" in " ".join(to_text(report).split())
+    page = html.unescape(re.sub("<[^>]*>", " ", to_html([report])))
+    assert "The layer is without κ: E|dλ/db|² is infinite" in " ".join(page.split())
+
+
 def test_a_layer_with_all_figures_is_told_nothing() -> None:
     for said in shown(0.5):
         assert "Moving gates" in said

@@ -16,9 +16,9 @@ from memcurse_cli.reports.terminal_dense import (
 )
 from memcurse_cli.reports.terminal_gates import (
     GATE_COLUMNS,
-    NO_MOMENTS,
     gate_row,
     gates_assume,
+    lacking,
 )
 from memcurse_cli.reports.terminal_learning_rates import (
     ADAM_COLUMNS,
@@ -118,7 +118,7 @@ def _gates(report: Report, layer: LayerReport) -> Table:
     gates = layer.gates
     if gates is None or gates.spread is None:
         return GATE_COLUMNS, [], ()
-    lacks = [] if gates.reason is None else [f"The layer is {NO_MOMENTS}: {gates.reason}."]
+    lacks = [] if gates.reason is None else [f"The layer is {lacking(gates)}: {gates.reason}."]
     return GATE_COLUMNS, [gate_row("", gates)], [gates_assume([(layer, gates)]), *lacks]
 
 
