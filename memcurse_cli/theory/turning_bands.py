@@ -21,7 +21,7 @@ SMALLEST_SPREAD = 1e-8
 """A narrower direction is taken as this wide, relative to the other one and the mean."""
 FLAT = 1e-4
 """Of |E a|: where a moves by no more, |a| is taken as linear in it."""
-HALVINGS = 40
+HALVINGS = 28
 CHUNK = 1 << 17
 """Nodes times units that are held at once."""
 
@@ -89,10 +89,8 @@ def _share_below(gates: TurningGates, radius: Floats, count: int) -> Floats:
     mean, least = gates.mean, SMALLEST_SPREAD * (np.abs(gates.mean) + gates.along)
     along, across = np.maximum(gates.along, least), np.maximum(gates.across, least)
     size = np.maximum(radius, np.finfo(np.float64).tiny)
-    ends = [
-        np.arcsin(np.clip((mean.imag + sign * REACH * across) / size, -1.0, 1.0))
-        for sign in (-1, 1)
-    ]
+    heights = (mean.imag - REACH * across, mean.imag + REACH * across)
+    ends = [np.arcsin(np.clip(height / size, -1.0, 1.0)) for height in heights]
     part = np.linspace(0.0, 1.0, count + 1)[:, None]
     angle = ends[0] * (1 - part) + ends[1] * part
     half = size * np.cos(angle)

@@ -139,11 +139,12 @@ def turning_expectations(gates: TurningGates) -> TurningExpectations:
 def _pieces(gates: TurningGates) -> Iterator[tuple[NDArray[np.intp], bool]]:
     """Units and whether their a comes to both sides of the real axis."""
     near = np.abs(gates.mean.imag) < _reach(gates.mean.imag, gates.across) * gates.across
-    length = max(CHUNK // 256, 1)
+    away = gates.mean.imag / np.where(near, gates.across, 1.0)
+    length = max(CHUNK // 1024, 1)
     for side in (True, False):
-        # Units of one width have about as many nodes.
+        # Units whose axis lies at about the same place of their Gaussian share most nodes.
         units = np.flatnonzero(near == side)
-        units = units[np.argsort(gates.along[units], kind="stable")]
+        units = units[np.argsort(away[units], kind="stable")]
         for start in range(0, units.size, length):
             yield units[start : start + length], side
 
@@ -179,7 +180,9 @@ def _halves(mean: Floats, spread: Floats) -> tuple[Floats, Floats]:
     place = np.arcsinh(steep)
     slope = steep / np.sqrt(1 + steep**2) * (1 + np.exp(-t))
     places, slopes = np.concatenate([-place, place]), np.concatenate([slope, slope])
-    return spread * places, _normal(places - away, slopes)
+    offset = places - away
+    counts = np.any(np.abs(offset) <= reach, axis=1)
+    return spread * places[counts], _normal(offset[counts], slopes[counts])
 
 
 def _normal(offset: Floats, slope: Floats) -> Floats:
@@ -234,9 +237,10 @@ def _along(gates: TurningGates, v: Floats) -> tuple[Floats, Floats]:
     first, last = (_parameter(away + sign * reach, narrow) for sign in (-1, 1))
     count = math.ceil(float(np.max(last - first)) / STEP)
     t = first + (last - first) * np.linspace(0.0, 1.0, count + 1)[:, None]
-    steep = narrow * np.sinh(t)
+    rise = np.sinh(t)
+    steep = narrow * rise
     place = np.arcsinh(steep)
-    slope = narrow * np.cosh(t) / np.sqrt(1 + steep**2)
+    slope = narrow * np.sqrt((1 + rise**2) / (1 + steep**2))
     offset = place - away
     # Where mean and spread lie far apart, their sum keeps the digits of neither ratio.
     return mean + spread * offset, _normal(offset, slope * (last - first))
