@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState
 from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.averaged_states import averaged_variance
 from memcurse_cli.theory.candidates import TANH, CandidateMoments
 from memcurse_cli.theory.gate_laws import LOGISTIC
 from memcurse_cli.theory.gated_moments import gated_mean, gated_moments
@@ -61,11 +62,10 @@ def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
         E h² = (E u)² M₁ + (E u² - (E u)²) M
 
     with M and M₁ the second moments for a drive of variance 1 of either kind. An LSTM shows
-    ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian. An sLSTM shows
-    ``σ(o) c/n``, whose normaliser has the second moment M₁: E (c/n)² is taken as E c² / E n², which
-    is exact for gates that stand still and for one step alone. Where a candidate sees just what its
-    gate sees, both are one function of it, and inputs are taken as independent in time. One value for all units: the mean
-    over them, as the hidden weights see it; the state of the unit itself is its own.
+    ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian, and an sLSTM ``σ(o) c/n``
+    with M of `averaged_variance` and M₁ = 1. Where a candidate sees just what its gate sees, both
+    are one function of it, and inputs are taken as independent in time. One value for all units:
+    the mean over them, as the hidden weights see it; the state of the unit itself is its own.
     """
     if drive.state is None:
         return HeldStates()
@@ -130,17 +130,15 @@ def _stored(
     one = Autocorrelation.from_rho(1.0)
     if state.written is not None:
         return np.asarray(gated_moments(state.written, gate, one).second_moment)
-    if write is not None and state.averaged:
-        # c/n does not depend on the scale of what both take in.
-        write = replace(write, mean=np.zeros_like(write.mean))
+    if state.averaged and drive.write is not None and write is not None:
+        share = averaged_variance(drive.law, gate, drive.write, write, settings.autocorrelation)
+        return np.asarray(taken.mean**2 + taken.variance * share)
     total = settings.autocorrelation.variance
     parts = tuple(weight / total for weight in settings.autocorrelation.weights)
     varied, constant = (
         gated_moments(drive.law, gate, of, drive.write, write).second_moment
         for of in (replace(settings.autocorrelation, weights=parts), one)
     )
-    if state.averaged:
-        varied, constant = _shares(varied, constant), np.ones_like(constant)
     with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
         stored = taken.mean**2 * constant + taken.variance * varied
     return np.where(np.isnan(stored), 0.0, stored)
@@ -159,13 +157,6 @@ def _seen(state: HiddenState, shown: Floats) -> HeldStates:
     if state.projection is not None:
         mean *= float(np.mean(state.projection))
     return HeldStates(mean, mean)
-
-
-def _shares(varied: Floats, constant: Floats) -> Floats:
-    """M / M₁, at most 1; where both diverge nothing of a varied drive is left in the mean."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = varied / constant
-    return np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
 
 
 def _opened(gate: GateInput | None, settings: Settings, held: HeldStates) -> Floats | float:

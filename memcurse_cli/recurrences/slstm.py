@@ -9,7 +9,8 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState, RowNorms
+from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.reading import (
     group_by_module,
     log_sigmoid,
@@ -21,16 +22,21 @@ from memcurse_cli.recurrences.reading import (
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.slstm_spectra import slstm_spectra
 from memcurse_cli.recurrences.vectors import read_vector
+from memcurse_cli.theory.gate_laws import Keep, Write
+from memcurse_cli.theory.soft_cap import Exponential
 
 GATES = ("input", "forget", "cell", "output")
 BIAS, KERNEL = "_bias_", "_recurrent_kernel_"
 
 _NOMINAL = "the gates stand at zero input and zero state, where only their biases are left"
 
-_SEES_A_RATIO = NoDrive(
-    "its gates see c/n, a ratio of two states that the same exponential gates drive, whose size the"
-    " theory does not have"
-)
+# The layer gives what its modules igate and fgate put out to the other slot of the cell.
+_PROJECTIONS = {
+    "input": "fgate.weight",
+    "forget": "igate.weight",
+    "cell": "zgate.weight",
+    "output": "ogate.weight",
+}
 
 
 class SLSTM:
@@ -59,7 +65,7 @@ class SLSTM:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the bias, and the recurrent kernel where its spectra are asked for.
+        """Read the bias, and the kernel and the projections where what they do is asked for.
 
         Raises:
             TensorError: NaN or inf, or shapes that fit neither backend.
@@ -101,20 +107,49 @@ class SLSTM:
             assumptions=(_NOMINAL,),
             hidden_feedback=True,
             hidden=_spectra(store, kernel, by_gate, options.device) if options.spectra else None,
-            gate=_SEES_A_RATIO if options.gates else None,
+            gate=_drive(store, kernel, by_gate) if options.gates else None,
         )
 
 
-def _spectra(store: TensorStore, kernel: str, biases: Floats, device: str) -> HiddenSpectra:
-    """The spectra of the recurrent kernel, of either backend, with biases [gate, head, unit]."""
-    gates, heads, units = biases.shape
+def _kernel(store: TensorStore, kernel: str, heads: int, units: int) -> Floats:
+    """[gate, head, target, source] of either backend."""
     shape = store.tensors[kernel].shape
     values = read_real(store, kernel, shape)
-    by_gate = (
-        values.reshape(heads, units, gates, units).transpose(2, 0, 3, 1)  # cuda: source first
+    by_gate: Floats = (
+        values.reshape(heads, units, len(GATES), units).transpose(2, 0, 3, 1)  # cuda: source first
         if shape[1] == units
-        else values.reshape(heads, gates, units, units).swapaxes(0, 1)  # vanilla: target first
+        else values.reshape(heads, len(GATES), units, units).swapaxes(0, 1)  # vanilla: target first
     )
+    return by_gate
+
+
+def _spectra(store: TensorStore, kernel: str, biases: Floats, device: str) -> HiddenSpectra:
+    """The spectra of the recurrent kernel, with biases [gate, head, unit]."""
+    by_gate = _kernel(store, kernel, *biases.shape[1:])
     return slstm_spectra(
         dict(zip(GATES, by_gate, strict=True)), dict(zip(GATES, biases, strict=True)), device
+    )
+
+
+def _drive(store: TensorStore, kernel: str, biases: Floats) -> GateDrive | None:
+    """What every gate sees of the input, head by head, and of the state of its own head."""
+    _, heads, units = biases.shape
+    hidden = np.sum(_kernel(store, kernel, heads, units) ** 2, axis=-1)
+    inputs = {}
+    for gate, bias, seen in zip(GATES, biases, hidden, strict=True):
+        tensor = beside(store, kernel, _PROJECTIONS[gate], above=1)
+        if tensor is None or store.tensors[tensor].shape[:2] != (heads, units):
+            return None
+        weight = read_real(store, tensor, (heads, units, None))
+        inputs[gate] = GateInput(
+            bias.ravel(), RowNorms(np.sum(weight**2, axis=-1).ravel(), seen.ravel())
+        )
+    return GateDrive(
+        law=Keep(),
+        gate=inputs["forget"],
+        write=Write(Exponential()),
+        write_gate=inputs["input"],
+        state=HiddenState(inputs["cell"], output=inputs["output"], averaged=True),
+        motions={f"{BIAS}[{gate}]": (gate, 1.0) for gate in ("forget", "input")},
+        sees="what igate, fgate, zgate and ogate see",
     )

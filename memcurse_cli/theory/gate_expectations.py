@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from memcurse_cli.theory.gate_laws import GateLaw, GateValues, Motion, Openness, Write
+import numpy as np
+
+from memcurse_cli.theory.gate_laws import GateLaw, GateValues, Motion, Write
 from memcurse_cli.theory.gaussian_gates import Preactivation, at_nodes, normal_nodes
 from memcurse_cli.theory.namespace import array_namespace
+from memcurse_cli.theory.soft_cap import Exponential
 
 Array = Any
 
@@ -76,10 +79,7 @@ def expectations(
     found = expectations_of(law(at_nodes(gate, nodes)), xp.asarray(weights))
     if write is None or write_gate is None:
         return found
-    nodes, weights = normal_nodes(write_gate.mean, write_gate.spread, write.opening.smooth)
-    return _with_write(
-        found, write.parameter, write(at_nodes(write_gate, nodes)), xp.asarray(weights)
-    )
+    return _with_write(found, write.parameter, _of_write(write, write_gate))
 
 
 def expectations_of(values: GateValues, weights: Array) -> Expectations:
@@ -106,41 +106,75 @@ def _mean(weights: Array, values: Array) -> Array:
     return array_namespace(values).tensordot(weights, values, axes=1)
 
 
-def _with_write(law: Expectations, name: str, opened: Openness, weights: Array) -> Expectations:
+class _WriteExpectations(NamedTuple):
+    """Those of a factor k of γ and of its slope k'."""
+
+    value: Array
+    squared: Array
+    slope: Array
+    value_slope: Array
+    squared_slope: Array
+
+
+def _of_write(write: Write, gate: Preactivation) -> _WriteExpectations:
+    """By the rule of the law, or in closed form where k grows without end.
+
+    E e^{pz} = e^{pb + p²σ²/2} has its weight pσ standard deviations off, beyond any fixed reach.
+    """
+    xp = array_namespace(gate.mean)
+    if isinstance(write.opening, Exponential) and write.opening.cap is None:
+        with np.errstate(over="ignore"):
+            first, second = (
+                write.factor**power * xp.exp(power * gate.mean + (power * gate.spread) ** 2 / 2)
+                for power in (1, 2)
+            )
+        return _WriteExpectations(first, second, first, second, second)
+    nodes, rule = normal_nodes(gate.mean, gate.spread, write.opening.smooth)
+    opened, weights = write(at_nodes(gate, nodes)), xp.asarray(rule)
+    value, slope = opened.value, opened.slope
+    products = (value, value**2, slope, value * slope, slope**2)
+    return _WriteExpectations(*(_mean(weights, product) for product in products))
+
+
+def _with_write(law: Expectations, name: str, write: _WriteExpectations) -> Expectations:
     """γ k in place of γ, with an independent k: E of products of both are products of E."""
-    first, second = _mean(weights, opened.value), _mean(weights, opened.value**2)
     parameters = {
         parameter: ParameterExpectations(
             d=of.d,
-            e=of.e * first,
+            e=_times(of.e, write.value),
             eigenvalue_d=of.eigenvalue_d,
-            eigenvalue_e=of.eigenvalue_e * first,
-            gain_d=of.gain_d * first,
-            gain_e=of.gain_e * second,
+            eigenvalue_e=_times(of.eigenvalue_e, write.value),
+            gain_d=_times(of.gain_d, write.value),
+            gain_e=_times(of.gain_e, write.squared),
             d_d=of.d_d,
-            d_e=of.d_e * first,
-            e_e=of.e_e * second,
+            d_e=_times(of.d_e, write.value),
+            e_e=_times(of.e_e, write.squared),
         )
         for parameter, of in law.parameters.items()
     }
     zero = 0 * law.gain
-    slope = _mean(weights, opened.slope)
     parameters[name] = ParameterExpectations(
         d=zero,
-        e=law.gain * slope,
+        e=_times(law.gain, write.slope),
         eigenvalue_d=zero,
-        eigenvalue_e=law.eigenvalue_gain * slope,
+        eigenvalue_e=_times(law.eigenvalue_gain, write.slope),
         gain_d=zero,
-        gain_e=law.squared_gain * _mean(weights, opened.value * opened.slope),
+        gain_e=_times(law.squared_gain, write.value_slope),
         d_d=zero,
         d_e=zero,
-        e_e=law.squared_gain * _mean(weights, opened.slope**2),
+        e_e=_times(law.squared_gain, write.squared_slope),
     )
     return Expectations(
         law.complement,
         law.squared_complement,
-        law.gain * first,
-        law.eigenvalue_gain * first,
-        law.squared_gain * second,
+        _times(law.gain, write.value),
+        _times(law.eigenvalue_gain, write.value),
+        _times(law.squared_gain, write.squared),
         parameters,
     )
+
+
+def _times(of_law: Array, of_write: Array) -> Array:
+    """Their product, 0 where the law's is 0 and the other one beyond all floats."""
+    nothing = of_law == 0
+    return of_law * array_namespace(of_law).where(nothing, 0.0, of_write)

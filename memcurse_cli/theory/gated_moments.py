@@ -133,7 +133,7 @@ def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) 
 def moments_of(of: Expectations, autocorrelation: Autocorrelation) -> GatedMoments:
     """The moments that follow from a law's expectations; inf where they do not stay finite."""
     xp = array_namespace(of.gain)
-    stable = of.squared_complement > 0
+    stable = (of.squared_complement > 0) & xp.isfinite(of.squared_gain)
     below = xp.where(stable, of.squared_complement, 1.0)
     held: Array = 0.0
     mixed: dict[str, Array] = dict.fromkeys(of.parameters, 0.0)

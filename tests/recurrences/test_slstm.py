@@ -8,6 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
 from recurrences.oracles import assert_same_spectrum
+from recurrences.simulated_gates import check_bands, drive_of, gates_of
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
@@ -150,3 +151,53 @@ def test_a_head_that_is_too_large_is_explained(monkeypatch: pytest.MonkeyPatch) 
     hidden = spectra(KERNELS["cuda"])
     assert hidden.jacobian is None
     assert "order 9" in (hidden.reason or "")
+
+
+@pytest.mark.parametrize("backend", ["vanilla", "cuda"])
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_the_bands_are_those_of_the_layer(backend: str, scale: float) -> None:
+    """`sLSTMLayer` gives fgate(x) to the input slot and igate(x) to the forget slot."""
+    heads, units, steps = 2, 32, 12_000
+    random = np.random.default_rng(8)
+    bias = random.normal(size=(4, heads, units))
+    bias[1] += 2
+    kernel = random.normal(size=(4, heads, units, units)) / 12  # gate, head, target, source
+    weights = {
+        f"{letter}gate.weight": random.normal(size=(heads, units, 24)) / 6 for letter in "ifzo"
+    }
+    of_cell = {
+        "slstm_cell._bias_": bias.ravel(),
+        "slstm_cell._recurrent_kernel_": kernel.swapaxes(0, 1).reshape(heads, 4 * units, units),
+    }
+    if backend == "cuda":
+        of_cell = {
+            "slstm_cell._bias_": bias.swapaxes(0, 1).ravel(),
+            "slstm_cell._recurrent_kernel_": kernel.transpose(1, 3, 0, 2).reshape(
+                heads, units, 4 * units
+            ),
+        }
+    arrays = weights | of_cell
+    x = scale * random.normal(size=(steps, heads, 24))
+    slots = [weights[f"{letter}gate.weight"] for letter in "fizo"]
+    seen = np.einsum("ghui,thi->tghu", slots, x)
+    c, n, h = np.zeros((heads, units)), np.zeros((heads, units)), np.zeros((heads, units))
+    log_scale = np.full((heads, units), -np.inf)
+    gates, squares = [], []
+    for step, driven in enumerate(seen):
+        i, f, z, o = driven + np.einsum("ghts,hs->ght", kernel, h) + bias
+        forget, output = 1 / (1 + np.exp(-f)), 1 / (1 + np.exp(-o))
+        after = np.maximum(i, log_scale + np.log(forget))
+        kept, opened = np.exp(log_scale + np.log(forget) - after), np.exp(i - after)
+        c, n, log_scale = kept * c + opened * np.tanh(z), kept * n + opened, after
+        h = output * c / n
+        if step > 500:
+            gates.append(forget.ravel())
+            squares.append(np.mean(h**2))
+    drive_of(MemoryStore(arrays), SLSTM())
+    bands = gates_of(arrays, input_scale=scale)
+    check_bands(bands, np.array(gates))
+    assert_allclose(bands.hidden_second_moment, np.mean(squares), rtol=0.1)
+
+
+def test_without_its_projections_there_is_no_band() -> None:
+    assert "weights are not in the file" in (gates_of(VANILLA).reason or "")

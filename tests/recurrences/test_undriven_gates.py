@@ -11,7 +11,6 @@ from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.family import Family, ReadOptions
 from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.mamba3 import Mamba3
-from memcurse_cli.recurrences.slstm import SLSTM
 
 LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
     "DeltaNet": (
@@ -24,11 +23,6 @@ LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
             "o_norm.weight": (4,),
         },
         "λ is 1 whatever the input is",
-    ),
-    "sLSTM": (
-        SLSTM(),
-        {"_bias_": (24,), "_recurrent_kernel_": (2, 12, 3)},
-        "its gates see c/n",
     ),
     "Mamba-3 of other rows": (
         Mamba3(),

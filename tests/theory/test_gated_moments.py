@@ -31,7 +31,7 @@ from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of, normal_no
 from memcurse_cli.theory.mixing_laws import FlooredMix, PartialMix
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
-from memcurse_cli.theory.soft_cap import CappedLogistic
+from memcurse_cli.theory.soft_cap import CappedLogistic, Exponential
 
 MEANS = np.array([-3.0, -0.5, 0.1, 1.2, 4.0])
 RATES = np.array([0.01, 0.1, 0.5, 1.0, 8.0])
@@ -478,3 +478,20 @@ def test_the_authors_gru(shared_data: Path) -> None:
         found = gated_moments(Mix(), Preactivation(np.array([bias]), np.zeros(1)), mixture)
         assert found.second_moment[0] == pytest.approx(variance, rel=1e-4)
         assert found.sensitivities["update"][0] == pytest.approx(sensitivity, rel=1e-4)
+
+
+@pytest.mark.parametrize("spread", [0.5, 6.0, 30.0])
+def test_an_exponential_write_has_log_normal_moments(spread: float) -> None:
+    """E e^{2z} = e^{2b + 2σ²}, whose weight is 2σ standard deviations off; ∞ beyond all floats."""
+    kept = 1 / (1 + math.exp(-1.0))
+    found = gated_moments(
+        Keep(),
+        Preactivation(np.array([1.0]), np.zeros(1)),
+        WHITE,
+        Write(Exponential()),
+        Preactivation(np.array([-0.5]), np.array([spread])),
+    )
+    exponent = -1.0 + 2 * spread**2
+    square = math.exp(exponent) if exponent < 700 else math.inf
+    np.testing.assert_allclose(found.second_moment, square / (1 - kept**2), rtol=1e-12)
+    np.testing.assert_allclose(found.sensitivities["input"], square / (1 - kept**2), rtol=1e-12)
