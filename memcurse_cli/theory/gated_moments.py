@@ -130,6 +130,7 @@ def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) 
     return GatedMoments(second_moment, cross_moments, sensitivities)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of units that the last lines put out as inf
 def moments_of(of: Expectations, autocorrelation: Autocorrelation) -> GatedMoments:
     """The moments that follow from a law's expectations; inf where they do not stay finite."""
     xp = array_namespace(of.gain)
