@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.gate_figures import BANDS, figure, quotient
 from memcurse_cli.diagnosis.gate_states import held_states, preactivation
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report_gates import (
     GateBand,
-    GateFigure,
     GateParameter,
     GateSummary,
 )
@@ -29,8 +29,6 @@ from memcurse_cli.theory.two_gate_moments import MOST_TERMS, terms_of, two_gate_
 
 Floats = NDArray[np.float64]
 
-BANDS = ((0.05, -1.6448536), (0.1587, -1.0), (0.8413, 1.0), (0.95, 1.6448536))
-"""The share of a Gaussian that lies below, and where, in standard deviations."""
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
 TOO_WIDE = (
     "for gates this wide the sums take {terms:.1e} terms, units times nodes, more than the"
@@ -75,7 +73,7 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
     )
     return replace(
         summary,
-        second_moment=_figure(nominal.second_moment, moving.second_moment),
+        second_moment=figure(nominal.second_moment, moving.second_moment),
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
     )
 
@@ -108,7 +106,7 @@ def _of_two(drive: TwoGateDrive, recurrence: Recurrence, settings: Settings) -> 
     )
     return replace(
         summary,
-        second_moment=_figure(nominal.second_moment, moving.second_moment),
+        second_moment=figure(nominal.second_moment, moving.second_moment),
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
     )
 
@@ -124,7 +122,7 @@ def _parameters(
         GateParameter(
             group.name,
             group.tensor,
-            _figure(*(_relative(group, motions[group.name], of) for of in (nominal, moving))),
+            figure(*(_relative(group, motions[group.name], of) for of in (nominal, moving))),
         )
         for group in recurrence.parameters
         if group.name in motions
@@ -161,7 +159,7 @@ def _relative(
     moved = factor**2 * moments.sensitivities[parameter][index]
     held = moments.second_moment[index]
     infinite = np.bincount(group.scalar, np.isinf(moved), group.size) > 0
-    relative = _quotient(_total(group, moved), _total(group, held), nothing=0.0)
+    relative = quotient(_total(group, moved), _total(group, held), nothing=0.0)
     return np.where(infinite, np.inf, relative)
 
 
@@ -169,17 +167,3 @@ def _total(group: ParameterGroup, values: Floats) -> Floats:
     """The sum of what each scalar moves, of what is finite."""
     finite = np.where(np.isinf(values), 0.0, values)
     return np.bincount(group.scalar, finite, group.size).astype(np.float64)
-
-
-def _figure(nominal: Floats, moving: Floats) -> GateFigure:
-    both = np.isinf(nominal) & np.isinf(moving)
-    with np.errstate(invalid="ignore"):
-        ratio = _quotient(moving, nominal, nothing=1.0)
-    return GateFigure(quantiles(nominal), quantiles(moving), quantiles(np.where(both, 1.0, ratio)))
-
-
-def _quotient(above: Floats, below: Floats, *, nothing: float) -> Floats:
-    """above / below; inf where only below is 0, and ``nothing`` where both are."""
-    alive = below > 0
-    beyond = np.where(above > 0, np.inf, nothing)
-    return np.where(alive, above / np.where(alive, below, 1.0), beyond)

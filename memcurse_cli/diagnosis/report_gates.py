@@ -65,7 +65,7 @@ class GateSummary:
         bands: |λ| and τ at 5, 15.87, 84.13 and 95 % of the steps; the inner two are one σ_z off.
         second_moment: E|h|² for a drive of unit variance.
         parameters: the groups that move λ or γ.
-        reason: why the figures are missing, all of them or those beside the bands, or None.
+        reason: why figures are missing, all of them, those beside the bands, or κ alone; or None.
     """
 
     input_scale: float
