@@ -24,7 +24,9 @@ from memcurse_cli.recurrences.turning_drive import TurningDrive
 from memcurse_cli.theory.gate_laws import GateLaw
 from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.two_gate_bands import log_rate_quantiles
+from memcurse_cli.theory.trapezoid_moments import MOST_TERMS as MOST_TERMS_OF_THREE
+from memcurse_cli.theory.trapezoid_moments import terms_of_three, trapezoid_moments
+from memcurse_cli.theory.two_gate_bands import TwoPreactivations, log_rate_quantiles
 from memcurse_cli.theory.two_gate_moments import MOST_TERMS, terms_of, two_gate_moments
 
 Floats = NDArray[np.float64]
@@ -32,7 +34,7 @@ Floats = NDArray[np.float64]
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
 TOO_WIDE = (
     "for gates this wide the sums take {terms:.1e} terms, units times nodes, more than the"
-    f" {MOST_TERMS:.1e} that are taken"
+    " {most:.1e} that are taken"
 )
 GROWS = "the state that its gates see grows without bound under inputs of this scale"
 
@@ -68,8 +70,11 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
     still = Preactivation(gate.mean, np.zeros_like(gate.mean))
     still_write = None if write is None else Preactivation(write.mean, np.zeros_like(write.mean))
     nominal, moving = (
-        gated_moments(drive.law, *at, settings.autocorrelation, drive.write, written)
-        for at, written in (((still,), still_write), ((gate,), write))
+        gated_moments(law, at, settings.autocorrelation, drive.write, written)
+        for law, at, written in (
+            (drive.nominal or drive.law, still, still_write),
+            (drive.law, gate, write),
+        )
     )
     return replace(
         summary,
@@ -96,19 +101,38 @@ def _of_two(drive: TwoGateDrive, recurrence: Recurrence, settings: Settings) -> 
         bands=bands,
         reason=drive.reason,
     )
-    if drive.values is None:
-        return summary
-    terms = terms_of(gates)
-    if not terms <= MOST_TERMS:
-        return replace(summary, reason=TOO_WIDE.format(terms=terms))
-    nominal, moving = (
-        two_gate_moments(drive.values, at, settings.autocorrelation) for at in (gates.still, gates)
-    )
+    found = _moments_of_two(drive, gates, settings)
+    if found is None or isinstance(found, str):
+        return summary if found is None else replace(summary, reason=found)
+    nominal, moving = found
     return replace(
         summary,
         second_moment=figure(nominal.second_moment, moving.second_moment),
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
     )
+
+
+def _moments_of_two(
+    drive: TwoGateDrive, gates: TwoPreactivations, settings: Settings
+) -> tuple[GatedMoments, GatedMoments] | str | None:
+    """With gates that stand still and that move, a reason why not, or None where the drive has it.
+
+    A trapezoidal step has a third gate, and an input that comes in with those of two steps.
+    """
+    drives = settings.autocorrelation
+    if drive.trapezoid is not None:
+        law, three = drive.trapezoid.law, drive.trapezoid.gates(gates, settings.input_scale**2)
+        terms = terms_of_three(law, three, drives)
+        if not terms <= MOST_TERMS_OF_THREE:
+            return TOO_WIDE.format(terms=terms, most=MOST_TERMS_OF_THREE)
+        return trapezoid_moments(law, three.still, drives), trapezoid_moments(law, three, drives)
+    if drive.values is None:
+        return None
+    terms = terms_of(gates)
+    if not terms <= MOST_TERMS:
+        return TOO_WIDE.format(terms=terms, most=MOST_TERMS)
+    values = drive.values
+    return two_gate_moments(values, gates.still, drives), two_gate_moments(values, gates, drives)
 
 
 def _parameters(

@@ -10,11 +10,13 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, delta_rule
 from memcurse_cli.recurrences.reading import group_by_module
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.vectors import rows_per
+from memcurse_cli.theory.delta_rule import Overwrite
 
 _REQUIRED = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "b_proj.weight", "o_norm.weight")
 # Each of these gives the state a decay of its own: gated delta nets, KDA, Comba, RWKV-7.
@@ -32,9 +34,9 @@ _GATED = (
 )
 
 
-_STILL = NoDrive(
-    "λ is 1 whatever the input is, and β moves the eigenvalue along the key alone, which the"
-    " rank-one term has"
+_KEYS = (
+    "for --gates keys are of norm 1, drawn anew at every step from all directions alike: what a"
+    " step forgets is what it overwrites"
 )
 
 
@@ -61,10 +63,10 @@ class DeltaNet:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Count the heads; no element is read.
+        """Count the heads; b_proj is read where its band is asked for.
 
         Raises:
-            TensorError: the layer has no head.
+            TensorError: the layer has no head, or NaN or inf in what is read.
         """
         assumed = Assumed(options, store.config)
         negative = assumed.choose(NEGATIVE_EIGENVALUES) == "true"
@@ -88,7 +90,18 @@ class DeltaNet:
             parameters=(),
             multiplicity=keys * values,
             input_dependent=True,
-            assumptions=tuple(assumed.sentences),
+            assumptions=(*assumed.sentences, *((_KEYS,) if options.gates else ())),
             rank_one=delta_rule(negative=negative),
-            gate=_STILL if options.gates else None,
+            gate=_drive(store, match, heads, keys, negative=negative) if options.gates else None,
         )
+
+
+def _drive(
+    store: TensorStore, match: Match, heads: int, keys: int, *, negative: bool
+) -> GateDrive | None:
+    """What moves β, and with it how much a step overwrites."""
+    gate = projected_gate(store, np.zeros(heads), match.tensors["b_proj.weight"])
+    factor = 2.0 if negative else 1.0
+    if gate is None:
+        return None
+    return GateDrive(Overwrite(keys, factor), gate, nominal=Overwrite(np.inf, factor))

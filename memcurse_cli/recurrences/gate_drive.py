@@ -13,8 +13,9 @@ from memcurse_cli.recurrences.bottleneck import Bottleneck
 from memcurse_cli.theory.candidates import TANH, Candidate
 from memcurse_cli.theory.gate_laws import GateLaw, Write
 from memcurse_cli.theory.gaussian_gates import Preactivation
+from memcurse_cli.theory.trapezoid_gates import TrapezoidGates
 from memcurse_cli.theory.two_gate_bands import TwoPreactivations
-from memcurse_cli.theory.two_gate_laws import TwoGateLaw
+from memcurse_cli.theory.two_gate_laws import RatedStep, TwoGateLaw
 from memcurse_cli.theory.two_gate_moments import Values
 
 Floats = NDArray[np.float64]
@@ -120,6 +121,7 @@ class GateDrive:
     Attributes:
         law: λ and γ as functions of z.
         gate: z of every eigenvalue.
+        nominal: the law at zero input where that is another, or None.
         write: a further factor of γ with a pre-activation of its own, or None.
         write_gate: that pre-activation, independent of z.
         state: what is known of the hidden state; None where no gate sees it.
@@ -132,12 +134,47 @@ class GateDrive:
 
     law: GateLaw
     gate: GateInput
+    nominal: GateLaw | None = None
     write: Write | None = None
     write_gate: GateInput | None = None
     state: HiddenState | None = None
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
     reason: str | None = None
     sees: str = "the layer's input"
+
+
+@dataclass(frozen=True)
+class Trapezoid:
+    """What a trapezoidal step has beside its size and its rate: a weight, and angles to turn by.
+
+    Attributes:
+        law: λ as a function of the size and the rate.
+        weight: z of the weight of every head.
+        with_step: (n,) the inner product of its weights and those of the step.
+        with_rate: (n,) of its weights and those of the rate.
+        angles: (K,) squared norms of the rows of the angles.
+        turning: the share of the states that turn.
+    """
+
+    law: RatedStep
+    weight: GateInput
+    with_step: Floats
+    with_rate: Floats
+    angles: Floats
+    turning: float
+
+    def gates(self, rated: TwoPreactivations, input_second_moment: float) -> TrapezoidGates:
+        """All for an input of independent components of this second moment."""
+        spread = np.sqrt(self.weight.variance(input_second_moment, 0.0))
+        weight = Preactivation(self.weight.bias, spread)
+        return TrapezoidGates(
+            rated,
+            weight,
+            _correlation(self.with_step * input_second_moment, rated.first, weight),
+            _correlation(self.with_rate * input_second_moment, rated.second, weight),
+            np.sqrt(self.angles * input_second_moment),
+            self.turning,
+        )
 
 
 @dataclass(frozen=True)
@@ -149,7 +186,9 @@ class TwoGateDrive:
         first: the one of every eigenvalue, without a part that sees the state.
         second: the other, likewise.
         shared: (n,) W₁ᵢ·W₂ᵢ, the inner product of their weights.
-        values: λ and γ with what each parameter moves, or None where ``reason`` tells why not.
+        values: λ and γ with what each parameter moves, or None where an input comes in twice or
+            ``reason`` tells why not.
+        trapezoid: what else decides how an input comes in twice, or None.
         motions: as those of `GateDrive`.
         reason: why there are no moments beside the band of λ, as a clause, or None.
         sees: what the weights multiply.
@@ -160,6 +199,7 @@ class TwoGateDrive:
     second: GateInput
     shared: Floats
     values: Values | None = None
+    trapezoid: Trapezoid | None = None
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
     reason: str | None = None
     sees: str = "the layer's input"
@@ -170,12 +210,8 @@ class TwoGateDrive:
             Preactivation(gate.bias, np.sqrt(gate.variance(input_second_moment, 0.0)))
             for gate in (self.first, self.second)
         )
-        both = first.spread * second.spread
-        moving = both > 0
-        correlation = self.shared * input_second_moment / np.where(moving, both, 1.0)
-        return TwoPreactivations(
-            first, second, np.where(moving, np.clip(correlation, -1.0, 1.0), 0.0)
-        )
+        shared = self.shared * input_second_moment
+        return TwoPreactivations(first, second, _correlation(shared, first, second))
 
 
 @dataclass(frozen=True)
@@ -187,6 +223,14 @@ class NoDrive:
     """
 
     reason: str
+
+
+def _correlation(covariance: Floats, first: Preactivation, second: Preactivation) -> Floats:
+    """In [-1, 1], and 0 where one of the two stands still."""
+    both = first.spread * second.spread
+    moving = both > 0
+    found = np.clip(covariance / np.where(moving, both, 1.0), -1.0, 1.0)
+    return np.where(moving, found, 0.0)
 
 
 def squared_rows(matrix: NDArray[Any]) -> Floats:

@@ -85,6 +85,9 @@ def expectations(
 def expectations_of(values: GateValues, weights: Array) -> Expectations:
     """Those of a law's values (..., nodes), with the weights of the nodes."""
     eigenvalue, complement, gain = values.eigenvalue, values.complement, values.gain
+    squared_complement = values.squared_complement
+    if squared_complement is None:
+        squared_complement = complement * (1 + eigenvalue)
 
     def parameter(motion: Motion) -> ParameterExpectations:
         d, e = motion
@@ -93,7 +96,7 @@ def expectations_of(values: GateValues, weights: Array) -> Expectations:
 
     return Expectations(
         complement=_mean(weights, complement),
-        squared_complement=_mean(weights, complement * (1 + eigenvalue)),
+        squared_complement=_mean(weights, squared_complement),
         gain=_mean(weights, gain),
         eigenvalue_gain=_mean(weights, eigenvalue * gain),
         squared_gain=_mean(weights, gain**2),

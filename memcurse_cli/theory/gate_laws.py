@@ -40,12 +40,15 @@ class GateValues(NamedTuple):
         complement: 1 - λ.
         gain: γ.
         motions: what each parameter moves, by the parameter's name.
+        squared_complement: 1 - λ², or its mean where λ is itself a mean over what the gate does not
+            decide; None for the square of λ.
     """
 
     eigenvalue: Array
     complement: Array
     gain: Array
     motions: Mapping[str, Motion]
+    squared_complement: Array | None = None
 
 
 class GateLaw(Protocol):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from recurrences.derivatives import match_of, read_layer
+from recurrences.simulated_gates import check_bands, gates_of
 
+from memcurse_cli import inspect
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.rank_one import delta_rule
 
@@ -38,3 +41,35 @@ def test_the_write_strength_may_reach_two() -> None:
 def test_layers_with_a_decay_are_not_it() -> None:
     for gate in ("A_log", "a_proj.weight", "f_proj.0.weight"):
         assert match_of(ARRAYS | {gate: np.zeros((HEADS, WIDTH))}, DeltaNet()) == []
+
+
+@pytest.mark.parametrize("negative", ["false", "true"])
+def test_the_band_is_that_of_what_a_step_overwrites(negative: str) -> None:
+    random = np.random.default_rng(4)
+    heads, width, keys = 12, 20, 2
+    weight = random.normal(size=(heads, width)) / 3
+    arrays = {
+        "q_proj.weight": np.zeros((heads * keys, width)),
+        "k_proj.weight": np.zeros((heads * keys, width)),
+        "v_proj.weight": np.zeros((heads * 3, width)),
+        "b_proj.weight": weight,
+        "o_norm.weight": np.ones(3),
+    }
+    seen = 2 * random.normal(size=(20_000, width)) @ weight.T
+    factor = 2.0 if negative == "true" else 1.0
+    gates = gates_of(arrays, input_scale=2.0, assume={"negative_eigenvalues": negative})
+    check_bands(gates, 1 - factor / (1 + np.exp(-seen)) / keys)
+    assert gates.parameters == ()
+    figure = gates.second_moment
+    assert figure is not None
+    assert figure.nominal.divergent == heads
+    assert figure.moving.divergent == 0
+
+
+def test_the_report_says_what_is_assumed_of_keys() -> None:
+    arrays = {name: np.ones(array.shape) for name, array in ARRAYS.items()}
+    (layer,) = inspect(arrays, gates=True).layers
+    assert any("all directions alike" in sentence for sentence in layer.assumptions)
+    assert [finding.code for finding in layer.findings if finding.code == "MC505"]
+    (layer,) = inspect(arrays).layers
+    assert not any("all directions alike" in sentence for sentence in layer.assumptions)

@@ -7,23 +7,11 @@ import pytest
 from recurrences.simulated_gates import gates_of
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.family import Family, ReadOptions
 from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.mamba3 import Mamba3
 
 LAYERS: dict[str, tuple[Family, dict[str, tuple[int, ...]], str]] = {
-    "DeltaNet": (
-        DeltaNet(),
-        {
-            "q_proj.weight": (6, 8),
-            "k_proj.weight": (6, 8),
-            "v_proj.weight": (8, 8),
-            "b_proj.weight": (2, 8),
-            "o_norm.weight": (4,),
-        },
-        "λ is 1 whatever the input is",
-    ),
     "Mamba-3 of other rows": (
         Mamba3(),
         {
