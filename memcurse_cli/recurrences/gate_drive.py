@@ -13,7 +13,7 @@ from memcurse_cli.recurrences.bottleneck import Bottleneck
 from memcurse_cli.theory.candidates import TANH, Candidate
 from memcurse_cli.theory.gate_laws import GateLaw, Write
 from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.trapezoid_gates import TrapezoidGates
+from memcurse_cli.theory.trapezoid_nodes import TrapezoidGates
 from memcurse_cli.theory.two_gate_bands import TwoPreactivations
 from memcurse_cli.theory.two_gate_laws import RatedStep, TwoGateLaw
 from memcurse_cli.theory.two_gate_moments import Values

@@ -11,18 +11,26 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed, setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import NoDrive, TwoGateDrive
-from memcurse_cli.recurrences.projected_gates import two_gates
+from memcurse_cli.recurrences.gate_drive import (
+    GateInput,
+    NoDrive,
+    RowNorms,
+    Trapezoid,
+    TwoGateDrive,
+    squared_rows,
+)
 from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
     one_to_one,
+    read_finite,
     read_real,
     require_shape,
     shown_shape,
 )
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.theory.trapezoid_moments import BIAS
 from memcurse_cli.theory.two_gate_laws import HeavyTail, Rate, RatedStep, Softplus
 
 # -A as a function of its projection.
@@ -44,10 +52,6 @@ _NOMINAL = (
     " turn at a zero input, where the rotation of B and C stands still"
 )
 
-_TRAPEZOID = (
-    "what an input writes rests on the gates of two steps, its own and the next, where the theory"
-    " has those of one"
-)
 _BIASED = NoDrive("its in_proj has a bias, which the library's has not")
 _UNFIT = NoDrive(
     "the rows of in_proj are not those of z, x, B, C, step, rate, trapezoid and angles for the"
@@ -120,28 +124,45 @@ class Mamba3:
 def _drive(
     store: TensorStore, names: Mapping[str, str], bias: Floats, function: Rate
 ) -> TwoGateDrive | NoDrive:
-    """The rows of the step and of the rate in in_proj, in the order of the library."""
+    """The rows of the step, the rate, the trapezoid and the angles, in the library's order."""
     tensor = names["in_proj.weight"]
     if beside(store, names["dt_bias"], "in_proj.bias") is not None:
         return _BIASED
     start = _first_step_row(store, names, bias.size)
-    if start is None:
+    if start is None or start + 3 * bias.size >= store.tensors[tensor].shape[0]:
         return _UNFIT
-    middle, stop = start + bias.size, start + 2 * bias.size
-    found = two_gates(
-        store,
-        (bias, np.zeros_like(bias)),
-        (tensor, tensor),
-        (slice(start, middle), slice(middle, stop)),
-    )
-    if found is None:
+    rows = read_finite(store, tensor)[start:]
+    if np.iscomplexobj(rows):
         return _UNFIT
+    heads = bias.size
+    step, rate, weight = rows[: 3 * heads].reshape(3, heads, -1)
+    angles = rows[3 * heads :]
+    law = RatedStep(function, float(np.log(_floor(store))))
+    still = np.zeros_like(bias)
+
+    def shared(first: Floats, second: Floats) -> Floats:
+        return np.asarray(np.einsum("ij,ij->i", first, second))
+
     return TwoGateDrive(
-        RatedStep(function, float(np.log(_floor(store)))),
-        *found,
-        reason=_TRAPEZOID,
+        law,
+        _gate(bias, step),
+        _gate(still, rate),
+        shared(step, rate),
+        trapezoid=Trapezoid(
+            law,
+            _gate(still, weight),
+            shared(weight, step),
+            shared(weight, rate),
+            squared_rows(angles),
+            2 * len(angles) / store.tensors[names["B_bias"]].shape[2],
+        ),
+        motions={"dt_bias": (BIAS, 1.0)},
         sees="what in_proj sees, the mixer's input",
     )
+
+
+def _gate(bias: Floats, rows: Floats) -> GateInput:
+    return GateInput(bias, RowNorms(squared_rows(rows), np.zeros_like(bias)))
 
 
 def _floor(store: TensorStore) -> float:

@@ -77,7 +77,9 @@ def two_gate_drive_of(store: Any, family: Family, **assume: str) -> TwoGateDrive
         atol=1e-12,
     )
     if drive.values is None:
-        assert drive.reason is not None
+        assert (drive.reason is None) == (drive.trapezoid is not None)
+        if drive.trapezoid is not None:
+            assert drive.motions.keys() == {group.name for group in recurrence.parameters}
         return drive
     values = drive.values(*biases)
     assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
