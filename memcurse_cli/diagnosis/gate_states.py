@@ -13,7 +13,7 @@ from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.averaged_states import averaged_variance
 from memcurse_cli.theory.candidates import TANH, CandidateMoments
 from memcurse_cli.theory.gate_laws import LOGISTIC
-from memcurse_cli.theory.gated_moments import gated_mean, gated_moments
+from memcurse_cli.theory.gated_moments import gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
 
 Floats = NDArray[np.float64]
@@ -36,21 +36,21 @@ class HeldStates:
         shown: the second moment of what the hidden weights show to the gates, the mean over units;
             None where no gate sees a state.
         taken: that of what they show to the candidates, alike or of each of them.
-        own_mean: (n,) the mean of the state of the unit itself, before any output gate.
-        own_variance: (n,) its variance.
     """
 
     shown: float | None = None
     taken: float | Floats = 0.0
-    own_mean: float | Floats = 0.0
-    own_variance: float | Floats = 0.0
 
 
 def preactivation(gate: GateInput, settings: Settings, held: HeldStates) -> Preactivation:
     """What a gate has under inputs of the scale that was asked for, and states of this size."""
-    variance = gate.variance(settings.input_scale**2, held.shown or 0.0, held.own_variance)
-    mean = gate.bias if gate.own is None else gate.bias + gate.own * held.own_mean
-    return Preactivation(mean, np.sqrt(variance))
+    variance = gate.variance(settings.input_scale**2, held.shown or 0.0)
+    return Preactivation(_centre(gate), np.sqrt(variance))
+
+
+def _centre(gate: GateInput) -> Floats:
+    """z on average."""
+    return gate.bias if gate.shift is None else gate.bias + gate.shift
 
 
 def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
@@ -65,7 +65,7 @@ def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
     ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian, and an sLSTM ``σ(o) c/n``
     with M of `averaged_variance` and M₁ = 1. Where a candidate sees just what its gate sees, both
     are one function of it, and inputs are taken as independent in time. One value for all units:
-    the mean over them, as the hidden weights see it; the state of the unit itself is its own.
+    the mean over them, as the hidden weights see it.
     """
     if drive.state is None:
         return HeldStates()
@@ -98,24 +98,14 @@ def _after(
         shown = shown * _opened(state.output, settings, held)
     elif state.convex and state.function.bounded:
         shown = np.minimum(stored, 1.0)
-    after = _seen(state, shown)
-    if drive.gate.own is None:
-        return after
-    mean = taken.mean * np.minimum(gated_mean(drive.law, gate, drive.write, write), LARGEST)
-    variance = np.clip(stored - mean**2, 0.0, LARGEST)
-    # A larger state widens its own gate, which makes it smaller: half steps do not swing.
-    return replace(
-        after,
-        own_mean=(held.own_mean + mean) / 2,
-        own_variance=(held.own_variance + variance) / 2,
-    )
+    return _seen(state, shown)
 
 
 def _taken(state: HiddenState, settings: Settings, held: HeldStates) -> CandidateMoments:
     """What comes in."""
     opened = _opened(state.reset, settings, held)
     variance = state.candidate.variance(settings.input_scale**2, held.taken * opened)
-    return state.function.moments(Preactivation(state.candidate.bias, np.sqrt(variance)))
+    return state.function.moments(Preactivation(_centre(state.candidate), np.sqrt(variance)))
 
 
 def _stored(
@@ -177,8 +167,6 @@ def _change(after: HeldStates, before: HeldStates) -> float:
     pairs = (
         (after.shown or 0.0, before.shown or 0.0),
         (after.taken, before.taken),
-        (after.own_mean, before.own_mean),
-        (after.own_variance, before.own_variance),
     )
     return max(
         float(np.max(np.abs(np.asarray(one) - other) / (1 + np.abs(one)))) for one, other in pairs

@@ -18,7 +18,7 @@ from memcurse_cli.diagnosis.report_gates import (
 )
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.turning_gates import summarise_turning_gates
-from memcurse_cli.recurrences.gate_drive import NoDrive, TwoGateDrive
+from memcurse_cli.recurrences.gate_drive import GateInput, NoDrive, TwoGateDrive
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.recurrences.turning_drive import TurningDrive
 from memcurse_cli.theory.gate_laws import GateLaw
@@ -32,10 +32,7 @@ from memcurse_cli.theory.two_gate_moments import MOST_TERMS, terms_of, two_gate_
 Floats = NDArray[np.float64]
 
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
-TOO_WIDE = (
-    "for gates this wide the sums take {terms:.1e} terms, units times nodes, more than the"
-    " {most:.1e} that are taken"
-)
+TOO_WIDE = "for gates this wide the sums take more than {most:.1e} terms, units times nodes"
 GROWS = "the state that its gates see grows without bound under inputs of this scale"
 
 
@@ -62,13 +59,10 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
         spread=quantiles(gate.spread),
         hidden_second_moment=held.shown,
         bands=_bands(drive.law, gate),
-        reason=drive.reason,
     )
-    if drive.reason is not None:
-        return summary
     write = None if drive.write_gate is None else preactivation(drive.write_gate, settings, held)
-    still = Preactivation(gate.mean, np.zeros_like(gate.mean))
-    still_write = None if write is None else Preactivation(write.mean, np.zeros_like(write.mean))
+    still = _held_at_bias(drive.gate)
+    still_write = None if drive.write_gate is None else _held_at_bias(drive.write_gate)
     nominal, moving = (
         gated_moments(law, at, settings.autocorrelation, drive.write, written)
         for law, at, written in (
@@ -81,6 +75,10 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
         second_moment=figure(nominal.second_moment, moving.second_moment),
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
     )
+
+
+def _held_at_bias(gate: GateInput) -> Preactivation:
+    return Preactivation(gate.bias, np.zeros_like(gate.bias))
 
 
 def _of_two(drive: TwoGateDrive, recurrence: Recurrence, settings: Settings) -> GateSummary:
@@ -122,15 +120,13 @@ def _moments_of_two(
     drives = settings.autocorrelation
     if drive.trapezoid is not None:
         law, three = drive.trapezoid.law, drive.trapezoid.gates(gates, settings.input_scale**2)
-        terms = terms_of_three(law, three, drives)
-        if not terms <= MOST_TERMS_OF_THREE:
-            return TOO_WIDE.format(terms=terms, most=MOST_TERMS_OF_THREE)
+        if not terms_of_three(law, three, drives) <= MOST_TERMS_OF_THREE:
+            return TOO_WIDE.format(most=MOST_TERMS_OF_THREE)
         return trapezoid_moments(law, three.still, drives), trapezoid_moments(law, three, drives)
     if drive.values is None:
         return None
-    terms = terms_of(gates)
-    if not terms <= MOST_TERMS:
-        return TOO_WIDE.format(terms=terms, most=MOST_TERMS)
+    if not terms_of(gates) <= MOST_TERMS:
+        return TOO_WIDE.format(most=MOST_TERMS)
     values = drive.values
     return two_gate_moments(values, gates.still, drives), two_gate_moments(values, gates, drives)
 

@@ -50,23 +50,18 @@ class GateInput:
         fixed: (n,) a variance that does not depend on the scale of the input, since a norm stands
             between; None for none.
         bottleneck: a further part of z, behind a low-rank layer that is not linear; None for none.
-        own: (n,) the weight by which z sees the state of its own unit before any output gate, as
-            through a peephole; None for none.
+        shift: (n,) what an input adds to z on average, as behind a norm that has a bias; None for
+            nothing.
     """
 
     bias: Floats
     norms: RowNorms
     fixed: Floats | None = None
     bottleneck: Bottleneck | None = None
-    own: Floats | None = None
+    shift: Floats | None = None
 
-    def variance(
-        self,
-        input_second_moment: float,
-        hidden_second_moment: float | Floats,
-        own_variance: float | Floats = 0.0,
-    ) -> Floats:
-        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h² + p_i² Var c_i, and what else z has."""
+    def variance(self, input_second_moment: float, hidden_second_moment: float | Floats) -> Floats:
+        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h², and what else z has."""
         norms = self.norms
         variance: Floats = norms.inputs * input_second_moment + norms.hidden * hidden_second_moment
         if self.fixed is not None:
@@ -75,8 +70,6 @@ class GateInput:
             variance = variance + norms.products * input_second_moment * hidden_second_moment
         if self.bottleneck is not None:
             variance = variance + self.bottleneck.variance(input_second_moment)
-        if self.own is not None:
-            variance = variance + self.own**2 * own_variance
         return variance
 
 
@@ -128,7 +121,6 @@ class GateDrive:
         motions: for each parameter group of the recurrence that moves λ or γ, by name: the
             parameter of the law, and what one unit of the group adds to it, alike for all of its
             entries or (entries,).
-        reason: why there are no moments beside the band of λ, as a clause, or None.
         sees: what W multiplies, for the sentence on the input scale.
     """
 
@@ -139,7 +131,6 @@ class GateDrive:
     write_gate: GateInput | None = None
     state: HiddenState | None = None
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
-    reason: str | None = None
     sees: str = "the layer's input"
 
 

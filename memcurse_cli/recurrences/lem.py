@@ -10,11 +10,19 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import (
+    GateDrive,
+    GateInput,
+    HiddenState,
+    RowNorms,
+    squared_rows,
+)
 from memcurse_cli.recurrences.gated_cells import LARGEST_JACOBIAN
 from memcurse_cli.recurrences.reading import group_by_module, log_of_eigenvalues, read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
+from memcurse_cli.theory.mixing_laws import PartialMix
 
 STEP = Assumption(
     key="dt",
@@ -62,7 +70,7 @@ class LEM:
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases, and the hidden weights where their spectra are asked for.
+        """Read the biases, and the weights where what they do is asked for.
 
         Raises:
             TensorError: NaN or inf in what is read, or shapes that do not fit together.
@@ -95,7 +103,32 @@ class LEM:
             assumptions=tuple(assumed.sentences),
             hidden_feedback=True,
             hidden=_spectra(store, match, step, size, options.device) if options.spectra else None,
+            gate=_drive(store, match, bias, step, size) if options.gates else None,
         )
+
+
+def _drive(store: TensorStore, match: Match, bias: GateBias, step: float, size: int) -> GateDrive:
+    """Both steps see x and y; what z takes in sees them too, and what y takes in sees x and z."""
+    inputs, hidden, transform = (
+        squared_rows(read_real(store, match.tensors[f"{layer}.weight"], (rows * size, None)))
+        for layer, rows in ((INPUT, BLOCKS), (HIDDEN, BLOCKS - 1), (TRANSFORM, 1))
+    )
+    into_y, into_z = (
+        _bias(store, match, (INPUT,), _block(own, size), size).total
+        + _bias(store, match, (other,), _block(held, size), size).total
+        for own, other, held in ((2, TRANSFORM, 0), (3, HIDDEN, 2))
+    )
+    seen = RowNorms(inputs[2 * size :], np.concatenate([transform, hidden[2 * size :]]))
+    return GateDrive(
+        law=PartialMix(step, "steps"),
+        gate=GateInput(bias.total, RowNorms(inputs[: 2 * size], hidden[: 2 * size])),
+        state=HiddenState(GateInput(np.concatenate([into_y, into_z]), seen), cascade=size),
+        motions={f"{role}[steps]": ("steps", 1.0) for role, *_ in bias.parts},
+    )
+
+
+def _block(index: int, size: int) -> slice:
+    return slice(index * size, (index + 1) * size)
 
 
 def _bias(
@@ -126,10 +159,8 @@ def _spectra(
         return HiddenSpectra(gates, None, reason)
 
     def total(block: int, second: str, held: int) -> Floats:
-        first = slice(block * size, (block + 1) * size)
-        within = slice(held * size, (held + 1) * size)
-        own = _bias(store, match, (INPUT,), first, size).total
-        other: Floats = _bias(store, match, (second,), within, size).total
+        own = _bias(store, match, (INPUT,), _block(block, size), size).total
+        other: Floats = _bias(store, match, (second,), _block(held, size), size).total
         return own + other
 
     slow_bias, fast_bias = total(0, HIDDEN, 0), total(1, HIDDEN, 1)

@@ -11,7 +11,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import row_norms
+from memcurse_cli.recurrences.gate_drive import NoDrive, row_norms
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import lstm_spectra
 from memcurse_cli.recurrences.gated_layer import lstm_recurrence
@@ -49,6 +49,9 @@ LEAKS = ("cm", "gleak")
 SYNAPSES = ("w", "mu", "sigma")
 MASK = "sparsity_mask"
 SENSORY = "sensory_"
+_CONDUCTANCES = NoDrive(
+    "its λ follows a sum of conductances that each have a gate of their own, not one pre-activation"
+)
 LSTM_GATES = ("cell", "input", "forget", "output")
 
 
@@ -147,6 +150,7 @@ class LTC:
             stable_by_construction=implicit,
             assumptions=tuple(assumed.sentences),
             hidden_feedback=True,
+            gate=_CONDUCTANCES if options.gates else None,
         )
 
 

@@ -19,7 +19,7 @@ from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms
 from memcurse_cli.recurrences.gate_functions import GateFunction, HardSigmoid, Sigmoid
 from memcurse_cli.recurrences.gated_cells import gru_spectra, lstm_spectra
 from memcurse_cli.recurrences.gated_layer import gru_recurrence, lstm_recurrence
-from memcurse_cli.recurrences.peepholes import InputPeephole, with_input_peephole
+from memcurse_cli.recurrences.peepholes import InputPeephole, behind_peepholes, with_input_peephole
 from memcurse_cli.recurrences.reading import group_by_module, read_real
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
@@ -96,7 +96,7 @@ class OnnxLSTM:
             return recurrence
         held = match.tensors["P"]
         seen = InputPeephole("P[input]", held, peepholes["input"], store.tensors[held].dtype)
-        return with_input_peephole(recurrence, biases, seen, function)
+        return with_input_peephole(behind_peepholes(recurrence), biases, seen, function)
 
 
 class OnnxGRU:

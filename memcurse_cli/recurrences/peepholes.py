@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.gate_functions import GateFunction
 from memcurse_cli.recurrences.reading import log_of_eigenvalues, one_to_one
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
@@ -22,6 +23,12 @@ from memcurse_cli.recurrences.torch_names import GateBias
 PEEPHOLES = (
     "λ is the slope at c = 0, to which of the peepholes only the input gate's adds: "
     "λ = σ(b_f) + p_i σ'(b_i) tanh(b_g)"
+)
+
+
+_OWN_STATE = NoDrive(
+    "peepholes let its gates see their own unit's state, which stays from step to step, where the"
+    " theory has gates drawn anew"
 )
 
 
@@ -75,9 +82,13 @@ def with_input_peephole(
         log_eigenvalues=_log_sum(recurrence.log_eigenvalues, added),
         parameters=tuple(groups),
         stable_by_construction=False,
-        gate=None,  # the laws of gates have no peephole
         assumptions=(*recurrence.assumptions, PEEPHOLES),
     )
+
+
+def behind_peepholes(recurrence: Recurrence) -> Recurrence:
+    """An LSTM's recurrence that says why its gates have no figures, where these were asked for."""
+    return replace(recurrence, gate=None if recurrence.gate is None else _OWN_STATE)
 
 
 def _group(peephole: InputPeephole, derivative: Floats) -> ParameterGroup:

@@ -15,7 +15,8 @@ from memcurse_cli.recurrences.reading import group_by_module, read_finite, read_
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
 
-ROLES = ("bias", "weight_c", "weight", "weight_proj", "scale_x", "layer_norm.weight")
+NORM = ("layer_norm.weight", "layer_norm.bias")
+ROLES = ("bias", "weight_c", "weight", "weight_proj", "scale_x", *NORM)
 # Before version 2 the cell's state did not enter the gates, and only this list told a layer.
 _LISTED = re.compile(r"(?:.*[./,])?rnn_lst[./,]\d+")
 
@@ -27,7 +28,6 @@ _OWN_STATE = NoDrive(
     " theory has gates drawn anew"
 )
 _ATTENDED = NoDrive("its gate sees an attention over the sequence, not a projection of the input")
-_BEHIND_A_NORM = NoDrive("its gate sees a layer normalisation that has a mean of its own")
 _UNFIT = NoDrive("its weight is not three or four matrices of the size of its bias")
 
 
@@ -56,10 +56,10 @@ class SRU:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the bias.
+        """Read the bias, and what the gate sees where its band is asked for.
 
         Raises:
-            TensorError: NaN or inf in the bias.
+            TensorError: NaN or inf in what is read.
         """
         tensor = match.tensors["bias"]
         values = read_real(store, tensor, (None,))
@@ -79,11 +79,13 @@ class SRU:
 
 
 def _gate(store: TensorStore, names: Mapping[str, str], bias: Floats) -> GateInput | NoDrive:
-    """``z = W_f x + b_f``, with W_f the second of the matrices that ``weight`` holds by unit."""
+    """``z = W_f x + b_f``, with W_f the second of the matrices that ``weight`` holds by unit.
+
+    Behind the layer normalisation every component of x has the RMS of its scale and the mean of
+    its bias.
+    """
     if "weight" not in names:
         return _ATTENDED
-    if "layer_norm.weight" in names:
-        return _BEHIND_A_NORM
     if "weight_c" in names and np.any(read_finite(store, names["weight_c"])[: bias.size]):
         return _OWN_STATE
     weight = read_finite(store, names["weight"])
@@ -92,7 +94,16 @@ def _gate(store: TensorStore, names: Mapping[str, str], bias: Floats) -> GateInp
     forget = weight.reshape(len(weight), bias.size, -1)[:, :, 1]
     if "weight_proj" in names:
         forget = read_finite(store, names["weight_proj"]) @ forget
-    return GateInput(bias, RowNorms(squared_rows(forget.T), np.zeros(bias.size)))
+    nothing = np.zeros(bias.size)
+    # A normalisation of another size stands behind the cell.
+    if NORM[0] not in names or store.tensors[names[NORM[0]]].shape != (len(forget),):
+        return GateInput(bias, RowNorms(squared_rows(forget.T), nothing))
+    scale = read_real(store, names[NORM[0]], (len(forget),))
+    shift = None
+    if NORM[1] in names:
+        shift = read_real(store, names[NORM[1]], (len(forget),)) @ forget
+    fixed = squared_rows((scale[:, None] * forget).T)
+    return GateInput(bias, RowNorms(nothing, nothing), fixed, shift=shift)
 
 
 def _is_layer(module: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:

@@ -14,7 +14,7 @@ from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms, squared_row
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import lstm_spectra
 from memcurse_cli.recurrences.gated_layer import lstm_recurrence
-from memcurse_cli.recurrences.peepholes import InputPeephole, with_input_peephole
+from memcurse_cli.recurrences.peepholes import InputPeephole, behind_peepholes, with_input_peephole
 from memcurse_cli.recurrences.reading import group_by_module, read_real
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
@@ -103,7 +103,7 @@ class TensorFlowLSTM:
             for gate, role in DIAGONALS.items()
             if role in match.tensors
         }
-        recurrence = lstm_recurrence(
+        plain = lstm_recurrence(
             match,
             family=self.name,
             biases=biases,
@@ -113,6 +113,7 @@ class TensorFlowLSTM:
             norms=_norms(store, match, size) if options.gates else None,
             projection=_projected(store, match, size) if options.gates else None,
         )
+        recurrence = behind_peepholes(plain) if peepholes else plain
         if "input" not in peepholes:
             return recurrence
         role = DIAGONALS["input"]

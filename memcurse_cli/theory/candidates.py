@@ -78,18 +78,5 @@ class Relu:
         )
 
 
-@dataclass(frozen=True)
-class Linear:
-    """u = n."""
-
-    bounded = False
-
-    def moments(self, preactivation: Preactivation) -> CandidateMoments:
-        """E u = b and E u² = b² + σ²."""
-        mean, spread = preactivation.mean, preactivation.spread
-        return CandidateMoments(np.asarray(mean), np.asarray(mean**2 + spread**2))
-
-
 TANH = Tanh()
 RELU = Relu()
-LINEAR = Linear()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 Array = Any
-Floats = NDArray[np.float64]
 
 
 class GatedMoments(NamedTuple):
@@ -89,24 +88,6 @@ def gated_moments(
             for piece in pieces(law, gate, write_gate)
         ),
     )
-
-
-def gated_mean(
-    law: GateLaw,
-    gate: Preactivation,
-    write: Write | None = None,
-    write_gate: Preactivation | None = None,
-) -> Floats:
-    """E h = E γ / (1 - E λ) of a gated recurrence whose drive is 1 at every step, (n,).
-
-    inf where the gate never forgets. The arguments are those of `gated_moments`.
-    """
-    found = np.empty(gate.mean.size)
-    for piece in pieces(law, gate, write_gate):
-        of = expectations(piece.law, piece.gate, write, piece.write_gate)
-        with np.errstate(divide="ignore"):
-            found[piece.units] = of.gain / of.complement
-    return found
 
 
 def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) -> GatedMoments:

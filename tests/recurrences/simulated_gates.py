@@ -38,11 +38,11 @@ def check_bands(
     assert np.median(widths[-1] - widths[0]) > 0.05  # a band that is no point
 
 
-def drive_of(store: Any, family: Family) -> GateDrive:
+def drive_of(store: Any, family: Family, **assume: str) -> GateDrive:
     """The drive of the only layer, whose law at the bias is the layer that the family reports."""
     (match,) = family.find(store.tensors)
-    recurrence = family.read(store, match, ReadOptions(gates=True))
-    assert family.read(store, match, ReadOptions()).gate is None
+    recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
+    assert family.read(store, match, ReadOptions(assume=assume)).gate is None
     drive = recurrence.gate
     assert isinstance(drive, GateDrive)
     assert drive.motions.keys() == {group.name for group in recurrence.parameters}

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import match_of
+from recurrences.simulated_gates import gates_of
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.family import Family, ReadOptions
@@ -148,7 +149,7 @@ def test_a_layer_without_input_weights_has_no_drive() -> None:
     assert GRU().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
 
 
-def test_an_input_peephole_is_no_law_of_one_gate() -> None:
+def test_gates_behind_peepholes_say_why_they_have_no_figures() -> None:
     arrays = {
         "LSTM_W": RANDOM.standard_normal((4 * H, INPUTS)),
         "LSTM_R": RANDOM.standard_normal((4 * H, H)),
@@ -156,8 +157,13 @@ def test_an_input_peephole_is_no_law_of_one_gate() -> None:
     }
     assert drive_of(arrays, OnnxLSTM()).write_gate is not None
     arrays["LSTM_P"] = np.ones(3 * H)
-    (match,) = match_of(arrays, OnnxLSTM())
-    assert OnnxLSTM().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
+    assert "peepholes" in (gates_of(arrays).reason or "")
+    tensorflow = {
+        "lstm_cell/kernel": RANDOM.standard_normal((INPUTS + H, 4 * H)),
+        "lstm_cell/bias": np.zeros(4 * H),
+        "lstm_cell/w_f_diag": np.ones(H),
+    }
+    assert "peepholes" in (gates_of(tensorflow).reason or "")
 
 
 def test_hard_sigmoids_keep_their_law() -> None:

@@ -8,6 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
 from recurrences.oracles import assert_same_spectrum
+from recurrences.simulated_gates import check_bands, drive_of, gates_of
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import UsageError
@@ -74,3 +75,36 @@ def test_what_is_refused() -> None:
     with pytest.raises(UsageError, match="outside"):
         read_layer(cell(), LEM(), dt="2")
     assert match_of(cell() | {"cell.hid2hid.weight": np.zeros((4 * H, H))}, LEM()) == []
+
+
+@pytest.mark.parametrize("dt", ["1", "0.3"])
+def test_the_bands_are_those_of_the_cell(dt: str) -> None:
+    """Both sets of steps see x and y, whose size follows from that of z."""
+    random = np.random.default_rng(3)
+    size, inputs = 64, 24
+    w = random.normal(size=(4, size, inputs)) / 3
+    u = random.normal(size=(3, size, size)) / 12
+    shown = random.normal(size=(size, size)) / 12
+    bias = random.normal(size=(4, size)) - 1
+    arrays = {
+        "inp2hid.weight": w.reshape(-1, inputs),
+        "inp2hid.bias": bias.ravel(),
+        "hid2hid.weight": u.reshape(-1, size),
+        "hid2hid.bias": np.zeros(3 * size),
+        "transform_z.weight": shown,
+        "transform_z.bias": np.zeros(size),
+    }
+    y, z = np.zeros((2, size))
+    kept, squares = [], []
+    for x in random.normal(size=(12_000, inputs)):
+        slow, fast, into_y, into_z = w @ x + bias
+        by_slow, by_fast, by_z = u @ y
+        of_y, of_z = (float(dt) / (1 + np.exp(-at)) for at in (slow + by_slow, fast + by_fast))
+        z = (1 - of_z) * z + of_z * np.tanh(into_z + by_z)
+        y = (1 - of_y) * y + of_y * np.tanh(into_y + shown @ z)
+        kept.append(np.concatenate([1 - of_y, 1 - of_z]))
+        squares.append(np.mean(y**2))
+    drive_of(MemoryStore(arrays), LEM(), dt=dt)
+    gates = gates_of(arrays, assume={"dt": dt})
+    check_bands(gates, np.array(kept[500:]))
+    assert_allclose(gates.hidden_second_moment, np.mean(squares[500:]), rtol=0.1)

@@ -114,14 +114,32 @@ def test_the_bands_of_gates_that_see_the_input_alone(projected: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({}, "its own unit's state"),
-        ({"layer_norm.weight": np.ones(INPUTS)}, "layer normalisation"),
+        ({"weight_c": np.ones(2 * N)}, "its own unit's state"),
         ({"weight": np.ones((INPUTS, 5 * N))}, "three or four"),
         ({"weight": None}, "attention"),
     ],
 )
 def test_gates_that_see_more_have_a_reason(change: dict[str, np.ndarray], reason: str) -> None:
-    arrays = layer() | {"weight_c": np.ones(2 * N) if not change else np.zeros(2 * N)} | change
+    arrays = layer() | {"weight_c": np.zeros(2 * N)} | change
     gates = gates_of({f"rnn_lst.0.{n}": a for n, a in arrays.items() if a is not None})
     assert gates.spread is None
     assert reason in (gates.reason or "")
+
+
+def test_the_bands_behind_a_layer_normalisation() -> None:
+    """Weights of 40 inputs, so that a normalised input of theirs is nearly Gaussian."""
+    random = np.random.default_rng(12)
+    units, inputs, steps = 32, 40, 20_000
+    arrays = {
+        "weight": random.normal(size=(inputs, 3 * units)) / inputs**0.5,
+        "weight_c": np.zeros(2 * units),
+        "bias": 1.5 + random.normal(size=2 * units),
+        "layer_norm.weight": 1 + 0.3 * random.normal(size=inputs),
+        "layer_norm.bias": 0.5 * random.normal(size=inputs),
+    }
+    x = 2 * random.normal(size=(steps, inputs))
+    x = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+    x = x * arrays["layer_norm.weight"] + arrays["layer_norm.bias"]
+    z = (x @ arrays["weight"]).reshape(steps, units, 3)[:, :, 1]
+    found = gates_of({f"rnn_lst.0.{n}": a for n, a in arrays.items()}, input_scale=2.0)
+    check_bands(found, 1 / (1 + np.exp(-z - arrays["bias"][:units])))
