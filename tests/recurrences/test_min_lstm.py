@@ -138,7 +138,7 @@ def test_without_biases_there_is_a_band_and_no_parameter() -> None:
 def test_gates_that_are_switches_have_a_band_alone() -> None:
     gates = gates_of(moving(1.0, fused=True), input_scale=2e4)
     assert gates.second_moment is None
-    assert "take 1.8e+12 terms" in (gates.reason or "")
+    assert "take more than 1.3e+08 terms" in (gates.reason or "")
     assert gates.bands[0].modulus.p50 < 1e-3
     assert gates.bands[-1].modulus.p50 > 0.99
 
