@@ -45,12 +45,7 @@ class HeldStates:
 def preactivation(gate: GateInput, settings: Settings, held: HeldStates) -> Preactivation:
     """What a gate has under inputs of the scale that was asked for, and states of this size."""
     variance = gate.variance(settings.input_scale**2, held.shown or 0.0)
-    return Preactivation(_centre(gate), np.sqrt(variance))
-
-
-def _centre(gate: GateInput) -> Floats:
-    """z on average."""
-    return gate.bias if gate.shift is None else gate.bias + gate.shift
+    return Preactivation(gate.centre, np.sqrt(variance))
 
 
 def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
@@ -105,7 +100,7 @@ def _taken(state: HiddenState, settings: Settings, held: HeldStates) -> Candidat
     """What comes in."""
     opened = _opened(state.reset, settings, held)
     variance = state.candidate.variance(settings.input_scale**2, held.taken * opened)
-    return state.function.moments(Preactivation(_centre(state.candidate), np.sqrt(variance)))
+    return state.function.moments(Preactivation(state.candidate.centre, np.sqrt(variance)))
 
 
 def _stored(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.gate_figures import BANDS, figure, quotient
 from memcurse_cli.diagnosis.gate_states import held_states, preactivation
+from memcurse_cli.diagnosis.own_state_gates import summarise_own_state_gates
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report_gates import (
     GateBand,
@@ -19,6 +20,7 @@ from memcurse_cli.diagnosis.report_gates import (
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.turning_gates import summarise_turning_gates
 from memcurse_cli.recurrences.gate_drive import GateInput, NoDrive, TwoGateDrive
+from memcurse_cli.recurrences.own_state_drive import OwnStateDrive
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.recurrences.turning_drive import TurningDrive
 from memcurse_cli.theory.gate_laws import GateLaw
@@ -47,6 +49,8 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
         return GateSummary(settings.input_scale, reason=drive.reason)
     if isinstance(drive, TwoGateDrive):
         return _of_two(drive, recurrence, settings)
+    if isinstance(drive, OwnStateDrive):
+        return summarise_own_state_gates(drive, settings)
     if isinstance(drive, TurningDrive):
         return summarise_turning_gates(drive, settings)
     held = held_states(drive, settings)

@@ -60,6 +60,11 @@ class GateInput:
     bottleneck: Bottleneck | None = None
     shift: Floats | None = None
 
+    @property
+    def centre(self) -> Floats:
+        """(n,) E z."""
+        return self.bias if self.shift is None else self.bias + self.shift
+
     def variance(self, input_second_moment: float, hidden_second_moment: float | Floats) -> Floats:
         """σ² = ‖W_i‖² E x² + ‖U_i‖² E h², and what else z has."""
         norms = self.norms

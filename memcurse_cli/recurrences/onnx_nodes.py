@@ -96,7 +96,7 @@ class OnnxLSTM:
             return recurrence
         held = match.tensors["P"]
         seen = InputPeephole("P[input]", held, peepholes["input"], store.tensors[held].dtype)
-        return with_input_peephole(behind_peepholes(recurrence), biases, seen, function)
+        return with_input_peephole(behind_peepholes(recurrence, peepholes), biases, seen, function)
 
 
 class OnnxGRU:

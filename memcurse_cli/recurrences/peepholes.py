@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive
 from memcurse_cli.recurrences.gate_functions import GateFunction
+from memcurse_cli.recurrences.own_state_drive import PeepholeDrive
 from memcurse_cli.recurrences.reading import log_of_eigenvalues, one_to_one
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
@@ -26,9 +27,9 @@ PEEPHOLES = (
 )
 
 
-_OWN_STATE = NoDrive(
+_OWN_STATE = (
     "peepholes let its gates see their own unit's state, which stays from step to step, where the"
-    " theory has gates drawn anew"
+    " theory has gates drawn anew; the band is that of its forget gate, drawn"
 )
 
 
@@ -86,9 +87,17 @@ def with_input_peephole(
     )
 
 
-def behind_peepholes(recurrence: Recurrence) -> Recurrence:
-    """An LSTM's recurrence that says why its gates have no figures, where these were asked for."""
-    return replace(recurrence, gate=None if recurrence.gate is None else _OWN_STATE)
+def behind_peepholes(recurrence: Recurrence, peepholes: Mapping[str, Floats]) -> Recurrence:
+    """An LSTM's recurrence whose gates see their own unit's state, where they were asked for.
+
+    Args:
+        recurrence: the LSTM as it is without peepholes.
+        peepholes: (H,) p_f, p_i and p_o by gate, of those that are there.
+    """
+    plain = recurrence.gate
+    if not isinstance(plain, GateDrive) or not peepholes:
+        return recurrence
+    return replace(recurrence, gate=PeepholeDrive(plain, peepholes, _OWN_STATE))
 
 
 def _group(peephole: InputPeephole, derivative: Floats) -> ParameterGroup:

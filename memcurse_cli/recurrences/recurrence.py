@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive, TwoGateDrive
+from memcurse_cli.recurrences.own_state_drive import OwnStateDrive
 from memcurse_cli.recurrences.turning_drive import TurningDrive
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.gated_network import GatedNetwork
@@ -211,7 +212,7 @@ class Recurrence:
     rank_one: RankOneCorrection | None = None
     unitary: bool = False
     projections: tuple[ProjectionGroup, ...] = ()
-    gate: GateDrive | TwoGateDrive | TurningDrive | NoDrive | None = None
+    gate: GateDrive | TwoGateDrive | TurningDrive | OwnStateDrive | NoDrive | None = None
 
     @cached_property
     def eigenbasis(self) -> Eigenbasis:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateInput, NoDrive, RowNorms, squared_rows
+from memcurse_cli.recurrences.gate_drive import (
+    GateDrive,
+    GateInput,
+    NoDrive,
+    RowNorms,
+    squared_rows,
+)
+from memcurse_cli.recurrences.own_state_drive import MixingDrive
 from memcurse_cli.recurrences.reading import group_by_module, read_finite, read_real
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
@@ -23,9 +31,9 @@ _LISTED = re.compile(r"(?:.*[./,])?rnn_lst[./,]\d+")
 _NOMINAL = "weight_c multiplies the cell's state in the gates, which stands at zero"
 _NORMALISED = "what the layer normalisation puts out at zero input is taken as zero"
 
-_OWN_STATE = NoDrive(
+_OWN_STATE = (
     "weight_c lets its gate see its own unit's state, which stays from step to step, where the"
-    " theory has gates drawn anew"
+    " theory has gates drawn anew; the band is that of the gate, drawn"
 )
 _ATTENDED = NoDrive("its gate sees an attention over the sequence, not a projection of the input")
 _UNFIT = NoDrive("its weight is not three or four matrices of the size of its bias")
@@ -67,7 +75,7 @@ class SRU:
         sentences = [_NOMINAL] if "weight_c" in match.tensors else []
         if "layer_norm.weight" in match.tensors:
             sentences.append(_NORMALISED)
-        return coupled_recurrence(
+        recurrence = coupled_recurrence(
             match,
             family=self.name,
             gate="forget",
@@ -76,34 +84,66 @@ class SRU:
             assumptions=tuple(sentences),
             inputs=_gate(store, match.tensors, forget) if options.gates else None,
         )
+        return _seeing_its_state(store, match.tensors, recurrence)
 
 
 def _gate(store: TensorStore, names: Mapping[str, str], bias: Floats) -> GateInput | NoDrive:
-    """``z = W_f x + b_f``, with W_f the second of the matrices that ``weight`` holds by unit.
-
-    Behind the layer normalisation every component of x has the RMS of its scale and the mean of
-    its bias.
-    """
+    """``z = W_f x + b_f``, with W_f the second of the matrices that ``weight`` holds by unit."""
     if "weight" not in names:
         return _ATTENDED
-    if "weight_c" in names and np.any(read_finite(store, names["weight_c"])[: bias.size]):
-        return _OWN_STATE
-    weight = read_finite(store, names["weight"])
-    if weight.ndim != 2 or weight.shape[1] not in (3 * bias.size, 4 * bias.size):
-        return _UNFIT
-    forget = weight.reshape(len(weight), bias.size, -1)[:, :, 1]
+    weights = _weights(store, names, bias.size)
+    return _UNFIT if weights is None else _behind_norm(store, names, bias, weights[:, :, 1])
+
+
+def _seeing_its_state(
+    store: TensorStore, names: Mapping[str, str], recurrence: Recurrence
+) -> Recurrence:
+    """With v_f c in the gate, and W x, of the first of the matrices, in c."""
+    drive = recurrence.gate
+    if not isinstance(drive, GateDrive) or "weight_c" not in names:
+        return recurrence
+    size = drive.gate.bias.size
+    own, weights = read_finite(store, names["weight_c"])[:size], _weights(store, names, size)
+    if weights is None or not np.any(own):
+        return recurrence
+    scaled = _scale(store, names, len(weights))[:, None, None] * weights
+    shared: Floats = np.einsum("ij,ij->j", scaled[:, :, 0], scaled[:, :, 1])
+    taken = _behind_norm(store, names, np.zeros(size), weights[:, :, 0])
+    return replace(recurrence, gate=MixingDrive(drive.gate, taken, shared, own, _OWN_STATE))
+
+
+def _weights(store: TensorStore, names: Mapping[str, str], size: int) -> Floats | None:
+    """(inputs, n, 3 or 4), or None where the shapes are others."""
+    weight: Floats = read_finite(store, names["weight"])
+    if weight.ndim != 2 or weight.shape[1] not in (3 * size, 4 * size):
+        return None
     if "weight_proj" in names:
-        forget = read_finite(store, names["weight_proj"]) @ forget
-    nothing = np.zeros(bias.size)
-    # A normalisation of another size stands behind the cell.
-    if NORM[0] not in names or store.tensors[names[NORM[0]]].shape != (len(forget),):
-        return GateInput(bias, RowNorms(squared_rows(forget.T), nothing))
-    scale = read_real(store, names[NORM[0]], (len(forget),))
+        weight = read_finite(store, names["weight_proj"]) @ weight
+    return weight.reshape(len(weight), size, -1)
+
+
+def _scale(store: TensorStore, names: Mapping[str, str], inputs: int) -> Floats:
+    """The scale of the normalisation of the input; one of another size stands behind the cell."""
+    if NORM[0] not in names or store.tensors[names[NORM[0]]].shape != (inputs,):
+        return np.ones(inputs)
+    return read_real(store, names[NORM[0]], (inputs,))
+
+
+def _behind_norm(
+    store: TensorStore, names: Mapping[str, str], bias: Floats, weight: Floats
+) -> GateInput:
+    """What (inputs, n) weights show of the input, or of what its normalisation puts out.
+
+    Of that every component has the RMS of its scale and the mean of its bias.
+    """
+    nothing, inputs = np.zeros(bias.size), len(weight)
+    seen = squared_rows((_scale(store, names, inputs)[:, None] * weight).T)
+    if NORM[0] not in names or store.tensors[names[NORM[0]]].shape != (inputs,):
+        return GateInput(bias, RowNorms(seen, nothing))
     shift = None
     if NORM[1] in names:
-        shift = read_real(store, names[NORM[1]], (len(forget),)) @ forget
-    fixed = squared_rows((scale[:, None] * forget).T)
-    return GateInput(bias, RowNorms(nothing, nothing), fixed, shift=shift)
+        shift = read_real(store, names[NORM[1]], (inputs,)) @ weight
+    return GateInput(bias, RowNorms(nothing, nothing), seen, shift=shift)
 
 
 def _is_layer(module: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:

@@ -113,7 +113,7 @@ class TensorFlowLSTM:
             norms=_norms(store, match, size) if options.gates else None,
             projection=_projected(store, match, size) if options.gates else None,
         )
-        recurrence = behind_peepholes(plain) if peepholes else plain
+        recurrence = behind_peepholes(plain, peepholes)
         if "input" not in peepholes:
             return recurrence
         role = DIAGONALS["input"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import match_of
-from recurrences.simulated_gates import gates_of
+from recurrences.simulated_gates import check_bands, gates_of
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.family import Family, ReadOptions
@@ -149,21 +150,34 @@ def test_a_layer_without_input_weights_has_no_drive() -> None:
     assert GRU().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
 
 
-def test_gates_behind_peepholes_say_why_they_have_no_figures() -> None:
-    arrays = {
-        "LSTM_W": RANDOM.standard_normal((4 * H, INPUTS)),
-        "LSTM_R": RANDOM.standard_normal((4 * H, H)),
-        "LSTM_B": np.zeros(8 * H),
-    }
-    assert drive_of(arrays, OnnxLSTM()).write_gate is not None
-    arrays["LSTM_P"] = np.ones(3 * H)
-    assert "peepholes" in (gates_of(arrays).reason or "")
-    tensorflow = {
-        "lstm_cell/kernel": RANDOM.standard_normal((INPUTS + H, 4 * H)),
-        "lstm_cell/bias": np.zeros(4 * H),
-        "lstm_cell/w_f_diag": np.ones(H),
-    }
-    assert "peepholes" in (gates_of(tensorflow).reason or "")
+@pytest.mark.parametrize("peepholes", [(0,), (0, 1, 2)], ids=["forget", "all"])
+@pytest.mark.parametrize("forget", [0.0, 2.0])
+def test_the_band_of_a_forget_gate_behind_a_peephole(
+    forget: float, peepholes: tuple[int, ...]
+) -> None:
+    """Against TensorFlow's cell, run: rows i, j, f, o; a bias of 1 is added to f."""
+    random = np.random.default_rng(5)
+    units, inputs = 64, 24
+    kernel = random.normal(size=(inputs + units, 4 * units)) / 5
+    kernel[inputs:] /= 8
+    bias = random.normal(size=4 * units)
+    bias[2 * units : 3 * units] += forget
+    weights = random.normal(size=(3, units)) / 2
+    arrays = {"lstm_cell/kernel": kernel, "lstm_cell/bias": bias}
+    arrays |= {f"lstm_cell/w_{'fio'[one]}_diag": weights[one] for one in peepholes}
+    p_f, p_i, p_o = (weights[one] if one in peepholes else np.zeros(units) for one in range(3))
+    h, c, gates, squares = np.zeros(units), np.zeros(units), [], []
+    for x in random.normal(size=(12_000, inputs)):
+        i, g, f, o = np.split(np.concatenate([x, h]) @ kernel + bias, 4)
+        kept = 1 / (1 + np.exp(-f - 1 - p_f * c))
+        c = kept * c + np.tanh(g) / (1 + np.exp(-i - p_i * c))
+        h = np.tanh(c) / (1 + np.exp(-o - p_o * c))
+        gates.append(kept)
+        squares.append(np.mean(h**2))
+    found = gates_of(arrays)
+    assert "peepholes" in (found.reason or "")
+    check_bands(found, np.array(gates[500:]), reason=found.reason)
+    assert_allclose(found.hidden_second_moment, np.mean(squares[500:]), rtol=0.1)
 
 
 def test_hard_sigmoids_keep_their_law() -> None:

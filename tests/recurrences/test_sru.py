@@ -114,7 +114,6 @@ def test_the_bands_of_gates_that_see_the_input_alone(projected: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"weight_c": np.ones(2 * N)}, "its own unit's state"),
         ({"weight": np.ones((INPUTS, 5 * N))}, "three or four"),
         ({"weight": None}, "attention"),
     ],
@@ -126,20 +125,50 @@ def test_gates_that_see_more_have_a_reason(change: dict[str, np.ndarray], reason
     assert reason in (gates.reason or "")
 
 
-def test_the_bands_behind_a_layer_normalisation() -> None:
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_the_bands_of_gates_that_see_their_own_state(weight: float, normalised: bool) -> None:
     """Weights of 40 inputs, so that a normalised input of theirs is nearly Gaussian."""
     random = np.random.default_rng(12)
     units, inputs, steps = 32, 40, 20_000
     arrays = {
         "weight": random.normal(size=(inputs, 3 * units)) / inputs**0.5,
-        "weight_c": np.zeros(2 * units),
+        "weight_c": weight * random.normal(size=2 * units),
         "bias": 1.5 + random.normal(size=2 * units),
-        "layer_norm.weight": 1 + 0.3 * random.normal(size=inputs),
-        "layer_norm.bias": 0.5 * random.normal(size=inputs),
     }
     x = 2 * random.normal(size=(steps, inputs))
-    x = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
-    x = x * arrays["layer_norm.weight"] + arrays["layer_norm.bias"]
-    z = (x @ arrays["weight"]).reshape(steps, units, 3)[:, :, 1]
+    if normalised:
+        arrays["layer_norm.weight"] = 1 + 0.3 * random.normal(size=inputs)
+        arrays["layer_norm.bias"] = 0.5 * random.normal(size=inputs)
+        x = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+        x = x * arrays["layer_norm.weight"] + arrays["layer_norm.bias"]
+    driven = (x @ arrays["weight"]).reshape(steps, units, 3)
+    c, gates = np.zeros(units), []
+    for u, z in zip(driven[:, :, 0], driven[:, :, 1], strict=True):
+        forget = 1 / (1 + np.exp(-z - arrays["weight_c"][:units] * c - arrays["bias"][:units]))
+        c = forget * c + (1 - forget) * u
+        gates.append(forget)
     found = gates_of({f"rnn_lst.0.{n}": a for n, a in arrays.items()}, input_scale=2.0)
-    check_bands(found, 1 / (1 + np.exp(-z - arrays["bias"][:units])))
+    assert (found.second_moment is None) == (weight != 0)
+    assert (weight != 0) == ("its own unit's state" in (found.reason or ""))
+    check_bands(found, np.array(gates[500:]), reason=found.reason)
+
+
+def test_a_gate_and_what_it_lets_in_move_together() -> None:
+    """Where both see the same component, or opposite ones."""
+    random = np.random.default_rng(1)
+    columns = random.normal(size=(6, 16, 3))
+    columns[:, :8, 1], columns[:, 8:, 1] = columns[:, :8, 0], -columns[:, 8:, 0]
+    arrays = {
+        "weight": columns.reshape(6, 48),
+        "weight_c": np.ones(32),
+        "bias": np.full(32, 1.0),
+    }
+    driven = (random.normal(size=(20_000, 6)) @ arrays["weight"]).reshape(-1, 16, 3)
+    c, gates = np.zeros(16), []
+    for u, z in zip(driven[:, :, 0], driven[:, :, 1], strict=True):
+        forget = 1 / (1 + np.exp(-z - c - 1.0))
+        c = forget * c + (1 - forget) * u
+        gates.append(forget)
+    found = gates_of({f"rnn_lst.0.{n}": a for n, a in arrays.items()})
+    check_bands(found, np.array(gates[500:]), 0.02, reason=found.reason)

@@ -1,0 +1,31 @@
+"""The band of gates that see the state of their own unit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memcurse_cli.diagnosis.gate_figures import BANDS
+from memcurse_cli.diagnosis.quantiles import quantiles
+from memcurse_cli.diagnosis.report_gates import GateBand, GateSummary
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.own_state_drive import OwnStateDrive
+
+
+def summarise_own_state_gates(drive: OwnStateDrive, settings: Settings) -> GateSummary:
+    """|λ| is taken as the gate σ(z) that keeps the state, and z as drawn."""
+    drawn = drive.draw(settings.input_scale**2)
+    places = np.quantile(drawn.preactivation, [share for share, _ in BANDS], axis=0)
+    decays = np.logaddexp(0.0, -places)  # -log σ(z)
+    with np.errstate(divide="ignore", over="ignore"):
+        bands = tuple(
+            GateBand(share, quantiles(np.exp(-decay)), quantiles(1 / decay))
+            for (share, _), decay in zip(BANDS, decays, strict=True)
+        )
+    return GateSummary(
+        input_scale=settings.input_scale,
+        sees=drive.sees,
+        spread=quantiles(drawn.preactivation.std(axis=0)),
+        hidden_second_moment=drawn.shown,
+        bands=bands,
+        reason=drive.reason,
+    )
