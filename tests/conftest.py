@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 import shared
 from hypothesis import settings
+
+# Commands in processes of their own start twice as fast from bytecode that is kept, as a user's
+# do, so it is kept whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same examples in every run, so that what passes here passes for everyone;
 # `pytest --hypothesis-profile=search` draws new ones. No test is timed.

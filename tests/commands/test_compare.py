@@ -25,8 +25,8 @@ def test_the_json_is_what_the_schema_says() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_page_fits(width: int) -> None:
-    environment = {"COLUMNS": str(width), "NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
-    done = memcurse("compare", LRU, LRU, environment=environment)
+    environment = {"COLUMNS": str(width), "NO_COLOR": "1"}
+    done = memcurse("compare", LRU, LRU, environment=environment, encoding="ascii")
     assert done.returncode == 0
     assert done.stdout.isascii()
     assert max(map(len, done.stdout.splitlines())) <= width

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+
+from end_to_end.command import memcurse
 
 from memcurse_cli.checkpoints.registry import FORMATS
 
 
 def run(*arguments: str) -> str:
-    environment = os.environ | {"COLUMNS": "80", "TERM": "dumb"}
-    command = [sys.executable, "-m", "memcurse_cli", "formats", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert done.stderr == ""
+    done = memcurse("formats", *arguments, environment={"TERM": "dumb"})
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 

@@ -13,10 +13,11 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from end_to_end.command import MEMCURSE, SAMPLES, assert_refused, memcurse
+from end_to_end.command import MEMCURSE, SAMPLES, assert_refused, memcurse, process
 from tracking.build import write, write_run
 
 from memcurse_cli.__main__ import run
@@ -35,9 +36,11 @@ def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # else rounding hangs on where work is done
 
 
-def tracked(*arguments: str | Path) -> Tracking:
+def tracked(
+    *arguments: str | Path, by: Callable[..., subprocess.CompletedProcess[str]] = memcurse
+) -> Tracking:
     """The run that the command prints as JSON."""
-    done = memcurse("track", *arguments, "--json")
+    done = by("track", *arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     return decode(Tracking, json.loads(done.stdout), where="stdout")
 
@@ -51,9 +54,10 @@ def test_globs_directories_and_files_are_the_same_run() -> None:
 
 
 def test_all_ways_to_read_give_the_same(tmp_path: Path) -> None:
-    inline = tracked(RUN, *HERE)
-    assert tracked(RUN, "--no-cache", "--jobs", "2") == inline
-    assert tracked(RUN, "--cache", tmp_path / "cache") == inline
+    inline = tracked(RUN, *HERE, by=process)
+    assert tracked(RUN, *HERE) == inline
+    assert tracked(RUN, "--no-cache", "--jobs", "2", by=process) == inline
+    assert tracked(RUN, "--cache", tmp_path / "cache", by=process) == inline
     assert tracked(RUN, "--cache", tmp_path / "cache") == inline
 
 
@@ -156,13 +160,13 @@ def test_an_interrupt_keeps_what_was_done_and_writes_nothing(tmp_path: Path) -> 
 
     for ending, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         had = entries()
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as reading:
             until = time.monotonic() + 60
             while entries() < had + 5 and time.monotonic() < until:
                 time.sleep(0.01)
-            process.send_signal(ending)
-            _, errors = process.communicate(timeout=60)
-        assert process.returncode == code, errors
+            reading.send_signal(ending)
+            _, errors = reading.communicate(timeout=60)
+        assert reading.returncode == code, errors
         assert errors == "memcurse: interrupted\n" or code != 130
         assert not target.exists()
         assert had + 5 <= entries() < 200
@@ -174,16 +178,16 @@ def test_an_interrupt_keeps_what_was_done_and_writes_nothing(tmp_path: Path) -> 
     assert json.loads(target.read_text()) == resumed
 
 
-def lines_of(process: subprocess.Popen[str], count: int) -> list[str]:
+def lines_of(running: subprocess.Popen[str], count: int) -> list[str]:
     """So many lines of standard output, as they come."""
-    assert process.stdout is not None
-    return [process.stdout.readline() for _ in range(count)]
+    assert running.stdout is not None
+    return [running.stdout.readline() for _ in range(count)]
 
 
 def test_a_run_in_progress_is_followed_until_an_interrupt(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [MEMCURSE, "track", str(folder / "step_*.safetensors"), "--watch", *HERE]
-    process = subprocess.Popen(
+    watching = subprocess.Popen(
         [*command, "--interval", "0.05"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -191,17 +195,17 @@ def test_a_run_in_progress_is_followed_until_an_interrupt(tmp_path: Path) -> Non
     )
     time.sleep(0.3)  # nothing is there yet
     whole = write(folder / "step_1.safetensors", 0.5).read_bytes()
-    assert lines_of(process, 1)[0].startswith("step 1: ok; max |λ| 0.5;")
+    assert lines_of(watching, 1)[0].startswith("step 1: ok; max |λ| 0.5;")
     half = folder / "step_2.safetensors"
     half.write_bytes(whole[: len(whole) // 2])
     time.sleep(0.3)
     write(folder / "step_3.safetensors", 0.9)
-    assert lines_of(process, 1)[0].startswith("step 3: ")
+    assert lines_of(watching, 1)[0].startswith("step 3: ")
     half.write_bytes(whole)
-    assert lines_of(process, 1)[0].startswith("step 2: ")
-    process.send_signal(signal.SIGINT)
-    rest, errors = process.communicate(timeout=30)
-    assert (process.returncode, rest, errors) == (0, "", "")
+    assert lines_of(watching, 1)[0].startswith("step 2: ")
+    watching.send_signal(signal.SIGINT)
+    rest, errors = watching.communicate(timeout=30)
+    assert (watching.returncode, rest, errors) == (0, "", "")
 
 
 def test_watching_ends_at_a_step(tmp_path: Path) -> None:
@@ -223,13 +227,13 @@ def test_a_file_is_written_anew_as_the_run_goes_on(tmp_path: Path) -> None:
     folder, target = tmp_path / "run", tmp_path / "out.json"
     write(folder / "step_1.safetensors", 0.5)
     command = [MEMCURSE, "track", str(folder), "--watch", *HERE, "--json", "--output", str(target)]
-    with subprocess.Popen([*command, "--interval", "0.05", "--until", "2"]) as process:
+    with subprocess.Popen([*command, "--interval", "0.05", "--until", "2"]) as watching:
         until = time.monotonic() + 30
         while not target.exists() and time.monotonic() < until:
             time.sleep(0.02)
         assert len(json.loads(target.read_text())["steps"]) == 1
         write(folder / "step_2.safetensors", 0.9)
-        assert process.wait(30) == 0
+        assert watching.wait(30) == 0
     assert len(json.loads(target.read_text())["steps"]) == 2
 
 
@@ -238,7 +242,7 @@ def test_a_terminal_shows_the_table_live(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "70", "LINES": "30"}
     environment.pop("NO_COLOR", None)
-    process = subprocess.Popen(
+    watching = subprocess.Popen(
         [MEMCURSE, "track", str(tmp_path), "--watch", *HERE, "--interval", "0.05"],
         stdin=slave,
         stdout=slave,
@@ -250,10 +254,10 @@ def test_a_terminal_shows_the_table_live(tmp_path: Path) -> None:
         shown = _until(master, "100")
         write(tmp_path / "step_77777.safetensors", 0.99)
         shown += _until(master, "77777")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == 0
     finally:
-        process.kill()
+        watching.kill()
         os.close(master)
     assert "Traceback" not in shown
     assert "\x1b[" in shown  # it is redrawn in place

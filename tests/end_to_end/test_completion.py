@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from end_to_end.command import MEMCURSE
+from end_to_end.command import MEMCURSE, memcurse
 
 from memcurse_cli.app import COMMANDS
 
@@ -18,20 +18,8 @@ SHELLS = ("bash", "zsh", "fish")
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run memcurse with a home of its own and no shell to detect."""
-    return subprocess.run(
-        [MEMCURSE, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=folder,
-        env={
-            **os.environ,
-            "HOME": str(folder),
-            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
-            **environment,
-        },
-        check=False,
-    )
+    given = {"HOME": str(folder), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    return memcurse(*arguments, environment={**given, **environment}, folder=folder)
 
 
 def complete(shell: str, line: str, folder: Path) -> set[str]:

@@ -36,7 +36,7 @@ COMMANDS: dict[str, list[tuple[str | Path, ...]]] = {
         ("check", GRU, "--exit-zero", "--min-diagonality", "0.5"),
     ],
     "tracking": [
-        ("track", SAMPLES / "run", "--no-cache"),
+        ("track", SAMPLES / "run", "--no-cache", "--jobs", "1"),
         ("track", SAMPLES / "run", "--no-cache", "--jobs", "1", "--rho", "0.5", "--layer", "*"),
     ],
     "prediction": [

@@ -1,0 +1,110 @@
+"""A command that a test runs in its own process does what the installed command does.
+
+Which is what lets the other tests do without a process for every command.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+from end_to_end.calls import CALLS, CURSED, SAMPLE
+from end_to_end.command import memcurse, process
+
+REPORT = memcurse("inspect", SAMPLE, "--json").stdout
+OTHERS: dict[str, tuple[tuple[str | Path, ...], dict[str, str], str | None]] = {
+    "help": (("inspect", "--help"), {}, None),
+    "nothing": ((), {}, None),
+    "a violation": (("check", CURSED), {}, None),
+    "standard input": (("check", "-", "--max-step-effect", "0.2"), {}, REPORT),
+    "no standard input": (("check", "-"), {}, None),
+    "a traceback": (("inspect", "absent.pt", "--debug"), {}, None),
+    "a bad setting": (("inspect", SAMPLE), {"MEMCURSE_LR": "x"}, None),
+    "colour and width": (("inspect", CURSED), {"FORCE_COLOR": "1", "COLUMNS": "100"}, None),
+    "completion": (
+        (),
+        {
+            "_MEMCURSE_COMPLETE": "complete_bash",
+            "COMP_WORDS": "memcurse inspect --hor",
+            "COMP_CWORD": "2",
+            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+        },
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("command", CALLS)
+def test_every_command_is_the_same_in_a_process_of_its_own(command: str, folder: Path) -> None:
+    arguments = (command, *CALLS[command][0])
+    installed, here = process(*arguments, folder=folder), memcurse(*arguments, folder=folder)
+    assert (installed.returncode, installed.stderr) == (0, "")
+    assert (here.returncode, here.stderr) == (0, "")
+    assert here.stdout == installed.stdout
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_so_is_what_goes_wrong_or_depends_on_more(name: str, folder: Path) -> None:
+    arguments, environment, stdin = OTHERS[name]
+    given = {"environment": environment, "stdin": stdin, "folder": folder}
+    installed, here = process(*arguments, **given), memcurse(*arguments, **given)
+    for one in (installed, here):
+        assert one.stdout + one.stderr
+    assert here.returncode == installed.returncode
+    assert here.stdout == installed.stdout
+    assert here.stderr == installed.stderr
+
+
+def test_files_are_the_same(tmp_path: Path) -> None:
+    targets = [tmp_path / name for name in ("installed.html", "here.html")]
+    for run, target in zip((process, memcurse), targets, strict=True):
+        done = run("inspect", SAMPLE, "--format", "html", "--output", target)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    installed, here = targets
+    assert here.read_bytes() == installed.read_bytes()
+    assert here.stat().st_mode == installed.stat().st_mode
+
+
+def state() -> dict[str, object]:
+    """What a process has only one of, and a command could leave changed."""
+    return {
+        "environment": dict(os.environ),
+        "folder": Path.cwd(),
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "warnings": (list(warnings.filters), warnings.showwarning),
+        "signals": [signal.getsignal(one) for one in signal.valid_signals()],
+        "threads": threading.active_count(),
+        "arguments": list(sys.argv),
+    }
+
+
+def descriptors() -> set[str]:
+    """The open files of this process."""
+    return {name for name in os.listdir("/dev/fd") if os.path.exists(f"/dev/fd/{name}")}
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    for arguments in (("families",), ("inspect", SAMPLE), ("inspect", "absent.pt"), ("--version",)):
+        before, opened = state(), descriptors()
+        memcurse(*arguments, environment={"MEMCURSE_LR": "1e-4"}, folder=tmp_path)
+        assert state() == before
+        assert descriptors() == opened
+
+
+def test_what_libraries_and_children_print_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They write to the descriptors, past `sys.stdout` and `sys.stderr`."""
+
+    def loud() -> None:
+        os.system("echo out; echo error >&2")
+        warnings.warn("old", FutureWarning, stacklevel=1)
+
+    monkeypatch.setattr("memcurse_cli.commands.families.families", loud)
+    done = memcurse("families")
+    assert (done.returncode, done.stdout) == (0, "out\n")
+    assert done.stderr.startswith("error\n")
+    assert "FutureWarning: old" in done.stderr
