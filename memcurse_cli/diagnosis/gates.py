@@ -35,6 +35,9 @@ Floats = NDArray[np.float64]
 
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
 TOO_WIDE = "for gates this wide the sums take more than {most:.1e} terms, units times nodes"
+LARGEST_ALIGNMENT = 0.05
+"""Squared correlation of angles and steps, beyond which κ can be off by more than 7 %."""
+ALIGNED = "a state turns by angles that are correlated with the steps, which the sums leave out"
 GROWS = "the state that its gates see grows without bound under inputs of this scale"
 
 
@@ -107,9 +110,16 @@ def _of_two(drive: TwoGateDrive, recurrence: Recurrence, settings: Settings) -> 
     if found is None or isinstance(found, str):
         return summary if found is None else replace(summary, reason=found)
     nominal, moving = found
+    held = figure(nominal.second_moment, moving.second_moment)
+    if drive.trapezoid is not None:
+        aligned = float(np.max(drive.trapezoid.alignment, initial=0.0)) > LARGEST_ALIGNMENT
+        if aligned:
+            # The size of a state that a white drive leaves does not depend on how it turns.
+            white = settings.autocorrelation.is_white
+            return replace(summary, second_moment=held if white else None, reason=ALIGNED)
     return replace(
         summary,
-        second_moment=figure(nominal.second_moment, moving.second_moment),
+        second_moment=held,
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
     )
 

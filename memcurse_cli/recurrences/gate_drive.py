@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.recurrences.bottleneck import Bottleneck
 from memcurse_cli.theory.candidates import TANH, Candidate
-from memcurse_cli.theory.gate_laws import GateLaw, Write
+from memcurse_cli.theory.gate_laws import LOGISTIC, GateLaw, Opening, Write
 from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.trapezoid_nodes import TrapezoidGates
 from memcurse_cli.theory.two_gate_bands import TwoPreactivations
@@ -91,6 +91,7 @@ class HiddenState:
         function: f.
         reset: the reset gate's pre-activation (GRU), or None.
         output: the output gate's pre-activation (LSTM), or None.
+        opening: σ of both.
         projection: (P,) squared norms of the rows of the matrix that h is multiplied with, or None.
         convex: λ + γ ≤ 1, so that h is never larger than what it takes in.
         written: where the candidate sees just what the gate sees, λ and γ f(n) as functions of the
@@ -105,6 +106,7 @@ class HiddenState:
     function: Candidate = TANH
     reset: GateInput | None = None
     output: GateInput | None = None
+    opening: Opening = LOGISTIC
     projection: Floats | None = None
     convex: bool = True
     written: GateLaw | None = None
@@ -149,6 +151,8 @@ class Trapezoid:
         with_step: (n,) the inner product of its weights and those of the step.
         with_rate: (n,) of its weights and those of the rate.
         angles: (K,) squared norms of the rows of the angles.
+        alignment: (n,) the squared correlation of an angle with the step and the rate, mean over
+            the angles, which `gates` takes as 0.
         turning: the share of the states that turn.
     """
 
@@ -157,6 +161,7 @@ class Trapezoid:
     with_step: Floats
     with_rate: Floats
     angles: Floats
+    alignment: Floats
     turning: float
 
     def gates(self, rated: TwoPreactivations, input_second_moment: float) -> TrapezoidGates:

@@ -154,11 +154,19 @@ def _drive(
             shared(weight, step),
             shared(weight, rate),
             squared_rows(angles),
+            _alignment(angles, step) + _alignment(angles, rate),
             2 * len(angles) / store.tensors[names["B_bias"]].shape[2],
         ),
         motions={"dt_bias": (BIAS, 1.0)},
         sees="what in_proj sees, the mixer's input",
     )
+
+
+def _alignment(angles: Floats, rows: Floats) -> Floats:
+    """(n,) the squared cosine between a row and one of the angles, mean over these."""
+    both = squared_rows(rows)[:, None] * squared_rows(angles)
+    cosines = (rows @ angles.T) ** 2 / np.where(both > 0, both, 1.0)
+    return np.asarray(cosines.mean(axis=1))
 
 
 def _gate(bias: Floats, rows: Floats) -> GateInput:
