@@ -27,3 +27,10 @@ def quotient(above: Floats, below: Floats, *, nothing: float) -> Floats:
     alive = below > 0
     beyond = np.where(above > 0, np.inf, nothing)
     return np.where(alive, above / np.where(alive, below, 1.0), beyond)
+
+
+def time_constant(modulus: Floats, complement: Floats) -> Floats:
+    """-1/log λ, from 1 - λ where λ is close to 1."""
+    with np.errstate(divide="ignore"):
+        log = np.where(complement < 0.5, np.log1p(-np.minimum(complement, 0.5)), np.log(modulus))
+        return np.asarray(-1 / log)

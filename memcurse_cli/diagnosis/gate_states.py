@@ -12,7 +12,7 @@ from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenStat
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.averaged_states import averaged_variance
 from memcurse_cli.theory.candidates import TANH, CandidateMoments
-from memcurse_cli.theory.gate_laws import LOGISTIC
+from memcurse_cli.theory.gate_laws import Opening
 from memcurse_cli.theory.gated_moments import gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
 
@@ -90,7 +90,7 @@ def _after(
         if not state.averaged:
             spread = np.minimum(np.sqrt(stored), WIDEST_CELL)
             shown = TANH.moments(Preactivation(np.zeros_like(spread), spread)).square
-        shown = shown * _opened(state.output, settings, held)
+        shown = shown * _opened(state.output, state.opening, settings, held)
     elif state.convex and state.function.bounded:
         shown = np.minimum(stored, 1.0)
     return _seen(state, shown)
@@ -98,7 +98,7 @@ def _after(
 
 def _taken(state: HiddenState, settings: Settings, held: HeldStates) -> CandidateMoments:
     """What comes in."""
-    opened = _opened(state.reset, settings, held)
+    opened = _opened(state.reset, state.opening, settings, held)
     variance = state.candidate.variance(settings.input_scale**2, held.taken * opened)
     return state.function.moments(Preactivation(state.candidate.centre, np.sqrt(variance)))
 
@@ -144,12 +144,16 @@ def _seen(state: HiddenState, shown: Floats) -> HeldStates:
     return HeldStates(mean, mean)
 
 
-def _opened(gate: GateInput | None, settings: Settings, held: HeldStates) -> Floats | float:
+def _opened(
+    gate: GateInput | None, opening: Opening, settings: Settings, held: HeldStates
+) -> Floats | float:
     """E σ(z)² of a gate, 1 where there is none."""
     if gate is None:
         return 1.0
     return np.asarray(
-        mean_of(lambda z: LOGISTIC(z).value ** 2, preactivation(gate, settings, held))
+        mean_of(
+            lambda z: opening(z).value ** 2, preactivation(gate, settings, held), opening.smooth
+        )
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.gate_figures import BANDS, figure, quotient
+from memcurse_cli.diagnosis.gate_figures import BANDS, figure, quotient, time_constant
 from memcurse_cli.diagnosis.gate_states import held_states, preactivation
 from memcurse_cli.diagnosis.own_state_gates import summarise_own_state_gates
 from memcurse_cli.diagnosis.quantiles import quantiles
@@ -172,16 +172,9 @@ def _bands(law: GateLaw, gate: Preactivation) -> tuple[GateBand, ...]:
     moduli = np.take_along_axis(moduli, order, axis=0)
     complements = np.take_along_axis(complements, order, axis=0)
     return tuple(
-        GateBand(share, quantiles(modulus), quantiles(_time_constant(modulus, complement)))
+        GateBand(share, quantiles(modulus), quantiles(time_constant(modulus, complement)))
         for (share, _), modulus, complement in zip(BANDS, moduli, complements, strict=True)
     )
-
-
-def _time_constant(modulus: Floats, complement: Floats) -> Floats:
-    """-1/log λ, from 1 - λ where λ is close to 1."""
-    with np.errstate(divide="ignore"):
-        log = np.where(complement < 0.5, np.log1p(-np.minimum(complement, 0.5)), np.log(modulus))
-        return np.asarray(-1 / log)
 
 
 def _relative(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memcurse_cli.diagnosis.gate_figures import BANDS
+from memcurse_cli.diagnosis.gate_figures import BANDS, time_constant
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report_gates import GateBand, GateSummary
 from memcurse_cli.diagnosis.settings import Settings
@@ -15,12 +15,14 @@ def summarise_own_state_gates(drive: OwnStateDrive, settings: Settings) -> GateS
     """|λ| is taken as the gate σ(z) that keeps the state, and z as drawn."""
     drawn = drive.draw(settings.input_scale**2)
     places = np.quantile(drawn.preactivation, [share for share, _ in BANDS], axis=0)
-    decays = np.logaddexp(0.0, -places)  # -log σ(z)
-    with np.errstate(divide="ignore", over="ignore"):
-        bands = tuple(
-            GateBand(share, quantiles(np.exp(-decay)), quantiles(1 / decay))
-            for (share, _), decay in zip(BANDS, decays, strict=True)
+    bands = tuple(
+        GateBand(
+            share,
+            quantiles(opened.value),
+            quantiles(time_constant(opened.value, opened.complement)),
         )
+        for (share, _), opened in zip(BANDS, map(drive.opening, places), strict=True)
+    )
     return GateSummary(
         input_scale=settings.input_scale,
         sees=drive.sees,

@@ -110,7 +110,12 @@ def _lstm_drive(
         gate=inputs["forget"],
         write=Write(function.opening),
         write_gate=inputs["input"],
-        state=HiddenState(inputs["cell"], output=inputs["output"], projection=projection),
+        state=HiddenState(
+            inputs["cell"],
+            output=inputs["output"],
+            opening=function.opening,
+            projection=projection,
+        ),
         motions=_motions(biases, "forget") | _motions(biases, "input"),
     )
 
@@ -122,7 +127,11 @@ def _gru_drive(
     return GateDrive(
         law=Mix(opening=function.opening),
         gate=inputs["update"],
-        state=HiddenState(inputs["new"], reset=inputs.get("reset", inputs["update"])),
+        state=HiddenState(
+            inputs["new"],
+            reset=inputs.get("reset", inputs["update"]),
+            opening=function.opening,
+        ),
         motions=_motions(biases, "update"),
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput
+from memcurse_cli.theory.gate_laws import LOGISTIC, Opening
 from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.own_states import DrawnGates, draw_lstm_gates, draw_mixing_gates
 
@@ -34,6 +35,7 @@ class MixingDrive:
     own: Floats
     reason: str
     sees: str = "the layer's input"
+    opening = LOGISTIC
 
     def draw(self, input_second_moment: float) -> DrawnGates:
         """Both of the same Gaussian input."""
@@ -63,6 +65,11 @@ class PeepholeDrive:
         """That of the gates."""
         return self.plain.sees
 
+    @property
+    def opening(self) -> Opening:
+        """That of the gates."""
+        return LOGISTIC if self.plain.state is None else self.plain.state.opening
+
     def draw(self, input_second_moment: float) -> DrawnGates:
         """The gates under an input and a state of independent components."""
         plain, state = self.plain, self.plain.state
@@ -80,6 +87,7 @@ class PeepholeDrive:
                 name: _preactivation(of, input_second_moment, held) for name, of in gates.items()
             },
             dict(self.peepholes),
+            state.opening,
             projection,
         )
 

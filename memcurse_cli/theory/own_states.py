@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.gate_laws import LOGISTIC
+from memcurse_cli.theory.gate_laws import LOGISTIC, Opening
 from memcurse_cli.theory.gaussian_gates import Preactivation
 
 Floats = NDArray[np.float64]
@@ -68,6 +68,7 @@ def draw_mixing_gates(
 def draw_lstm_gates(
     gates: Callable[[float], dict[str, Preactivation]],
     peepholes: dict[str, Floats],
+    opening: Opening = LOGISTIC,
     projection: float = 1.0,
 ) -> DrawnGates:
     """``c' = σ(f + p_f c) c + σ(i + p_i c) tanh(g)``, ``h = σ(o + p_o c') tanh(c')``.
@@ -77,6 +78,7 @@ def draw_lstm_gates(
     Args:
         gates: f, i, g and o of every unit by the names forget, input, cell and output, for E h².
         peepholes: (n,) p by gate, of those that are there.
+        opening: σ.
         projection: what a projection makes of E h².
     """
     size = gates(0.0)["forget"].mean.size
@@ -91,9 +93,9 @@ def draw_lstm_gates(
             name: at.mean[some] + at.spread[some] * normals() for name, at in gates(held).items()
         }
         z = drawn["forget"] + p["forget"] * c
-        written = LOGISTIC(drawn["input"] + p["input"] * c).value * np.tanh(drawn["cell"])
-        c = LOGISTIC(z).value * c + written
-        h = LOGISTIC(drawn["output"] + p_output * c).value * np.tanh(c)
+        written = opening(drawn["input"] + p["input"] * c).value * np.tanh(drawn["cell"])
+        c = opening(z).value * c + written
+        h = opening(drawn["output"] + p_output * c).value * np.tanh(c)
         held = projection * float(np.mean(h**2))
         if step >= STEPS // 2:
             counted.append(z)
