@@ -71,10 +71,10 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary |
     still = _held_at_bias(drive.gate)
     still_write = None if drive.write_gate is None else _held_at_bias(drive.write_gate)
     nominal, moving = (
-        gated_moments(law, at, settings.autocorrelation, drive.write, written)
-        for law, at, written in (
-            (drive.nominal or drive.law, still, still_write),
-            (drive.law, gate, write),
+        gated_moments(law, at, settings.autocorrelation, factor, written)
+        for law, at, factor, written in (
+            (drive.nominal or drive.law, still, drive.write and drive.write.nominal, still_write),
+            (drive.law, gate, drive.write, write),
         )
     )
     return replace(

@@ -12,7 +12,7 @@ from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive
 from memcurse_cli.recurrences.projected_gates import projected_gate
-from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, delta_rule
+from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, RANDOM_KEYS, delta_rule
 from memcurse_cli.recurrences.reading import group_by_module
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.vectors import rows_per
@@ -31,12 +31,6 @@ _GATED = (
     "f_proj.0.weight",
     "f_a_proj.weight",
     "k_k",
-)
-
-
-_KEYS = (
-    "for --gates keys are of norm 1, drawn anew at every step from all directions alike: what a"
-    " step forgets is what it overwrites"
 )
 
 
@@ -90,7 +84,7 @@ class DeltaNet:
             parameters=(),
             multiplicity=keys * values,
             input_dependent=True,
-            assumptions=(*assumed.sentences, *((_KEYS,) if options.gates else ())),
+            assumptions=(*assumed.sentences, *((RANDOM_KEYS,) if options.gates else ())),
             rank_one=delta_rule(negative=negative),
             gate=_drive(store, match, heads, keys, negative=negative) if options.gates else None,
         )

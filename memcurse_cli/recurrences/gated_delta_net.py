@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +14,12 @@ from memcurse_cli.recurrences.family import Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, NoDrive
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.projections import beside
-from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
+from memcurse_cli.recurrences.rank_one import (
+    NEGATIVE_EIGENVALUES,
+    OTHER_RULES,
+    RANDOM_KEYS,
+    delta_rule,
+)
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, split_name
 from memcurse_cli.recurrences.recurrence import Floats, Integers, Recurrence
 from memcurse_cli.recurrences.vectors import (
@@ -88,7 +94,14 @@ class GatedDeltaNet:
         rate, step = exponential_decay(log_rate), apply_transform(bias, "softplus")
         decay = rate * step.value
         eigenvalue = np.exp(-decay)
-        multiplicity, sentence = _multiplicity(store, names, log_rate.size)
+        widths, sentences = _widths(store, names, log_rate.size)
+        drive = None
+        if options.gates:
+            # Of keys whose width is not known nothing is said.
+            width = widths[0] if widths[0] > 1 else math.inf
+            drive = _drive(store, names, bias, rate, width, negative=negative)
+            if isinstance(drive, GateDrive) and width < math.inf:
+                sentences = (*sentences, RANDOM_KEYS)
         return Recurrence(
             name=match.layer,
             family=self.name,
@@ -108,25 +121,31 @@ class GatedDeltaNet:
                     ("dt_bias", bias, rate * step.slope),
                 )
             ),
-            multiplicity=multiplicity,
+            multiplicity=math.prod(widths),
             input_dependent=True,
             stable_by_construction=True,
-            assumptions=(*assumed.sentences, *sentence),
+            assumptions=(*assumed.sentences, *sentences),
             rank_one=delta_rule(negative=negative),
-            gate=_drive(store, names, bias, rate, negative=negative) if options.gates else None,
+            gate=drive,
         )
 
 
 def _drive(
-    store: TensorStore, names: Mapping[str, str], bias: Floats, rate: Floats, *, negative: bool
+    store: TensorStore,
+    names: Mapping[str, str],
+    bias: Floats,
+    rate: Floats,
+    width: float,
+    *,
+    negative: bool,
 ) -> GateDrive | NoDrive | None:
-    """The projections of the step and of β, apart or mixed by key heads."""
+    """The projections of the step and of β, apart or mixed by key heads, for keys of a width."""
 
     def drive(gate: GateInput, write: GateInput) -> GateDrive:
         return GateDrive(
             law=StepSize(rate, writes=False),
             gate=gate,
-            write=Write(parameter="strength", factor=2.0 if negative else 1.0),
+            write=Write(parameter="strength", factor=2.0 if negative else 1.0, width=width),
             write_gate=write,
             motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", 1.0)},
         )
@@ -161,17 +180,17 @@ def _mixed_rows(store: TensorStore, heads: int) -> tuple[Integers, Integers] | N
     return rows[:, 0].ravel(), rows[:, 1].ravel()
 
 
-def _multiplicity(
+def _widths(
     store: TensorStore, names: Mapping[str, str], heads: int
-) -> tuple[int, tuple[str, ...]]:
-    """Key dimension × value dimension of a value head, and what had to be assumed for it."""
+) -> tuple[tuple[int, int], tuple[str, ...]]:
+    """Key and value dimension of a value head, and what had to be assumed for them."""
     if "v_proj.weight" in names:
         keys, values = (
             rows_per(store, names.get(role), heads) for role in ("k_proj.weight", "v_proj.weight")
         )
-        return keys * values, ()
+        return (keys, values), ()
     values = rows_per(store, names.get("norm.weight"), 1)
-    keys = setting(store.config, "linear_key_head_dim")
-    if isinstance(keys, int) and 0 < keys <= LARGEST_KEY_WIDTH:
-        return keys * values, ()
-    return values**2, (_KEY_WIDTH,)
+    stored = setting(store.config, "linear_key_head_dim")
+    if isinstance(stored, int) and 0 < stored <= LARGEST_KEY_WIDTH:
+        return (stored, values), ()
+    return (values, values), (_KEY_WIDTH,)

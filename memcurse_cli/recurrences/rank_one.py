@@ -15,6 +15,10 @@ NEGATIVE_EIGENVALUES = Assumption(
     config_keys=("allow_neg_eigval", "linear_allow_neg_eigval"),
 )
 
+RANDOM_KEYS = (
+    "for --gates keys are of norm 1, drawn anew at every step from all directions alike: a step"
+    " forgets what it overwrites"
+)
 OTHER_RULES = ("D", "Mu_log", "A_log_atk", "w_proj.weight", "d_proj.weight")
 """Tensors beside A_log and b_proj of layers with another transition: Comba, momentum and
 preconditioned delta rules, and rules with a second gate."""

@@ -79,7 +79,7 @@ def expectations(
     found = expectations_of(law(at_nodes(gate, nodes)), xp.asarray(weights))
     if write is None or write_gate is None:
         return found
-    return _with_write(found, write.parameter, _of_write(write, write_gate))
+    return _with_write(found, write.parameter, _of_write(write, write_gate), 1 / write.width)
 
 
 def expectations_of(values: GateValues, weights: Array) -> Expectations:
@@ -110,13 +110,23 @@ def _mean(weights: Array, values: Array) -> Array:
 
 
 class _WriteExpectations(NamedTuple):
-    """Those of a factor k of γ and of its slope k'."""
+    """Those of a factor k of γ and of its slope k'.
+
+    Attributes:
+        value: E k.
+        squared: E k².
+        slope: E k'.
+        value_slope: E kk'.
+        squared_slope: E k'².
+        overwritten: E k (2-k).
+    """
 
     value: Array
     squared: Array
     slope: Array
     value_slope: Array
     squared_slope: Array
+    overwritten: Array
 
 
 def _of_write(write: Write, gate: Preactivation) -> _WriteExpectations:
@@ -131,47 +141,62 @@ def _of_write(write: Write, gate: Preactivation) -> _WriteExpectations:
                 write.factor**power * xp.exp(power * gate.mean + (power * gate.spread) ** 2 / 2)
                 for power in (1, 2)
             )
-        return _WriteExpectations(first, second, first, second, second)
+        # No delta rule has such a gate.
+        return _WriteExpectations(first, second, first, second, second, 0 * gate.mean)
     nodes, rule = normal_nodes(gate.mean, gate.spread, write.opening.smooth)
     opened, weights = write(at_nodes(gate, nodes)), xp.asarray(rule)
     value, slope = opened.value, opened.slope
-    products = (value, value**2, slope, value * slope, slope**2)
+    products = (value, value**2, slope, value * slope, slope**2, value * (2 - value))
     return _WriteExpectations(*(_mean(weights, product) for product in products))
 
 
-def _with_write(law: Expectations, name: str, write: _WriteExpectations) -> Expectations:
-    """γ k in place of γ, with an independent k: E of products of both are products of E."""
+def _with_write(
+    law: Expectations, name: str, write: _WriteExpectations, share: float
+) -> Expectations:
+    """γ k in place of γ, with an independent k: E of products of both are products of E.
+
+    A delta rule has λ (1 - k c) in place of λ, too, with c and c² of mean 1/d, its ``share``,
+    independent of both gates: E of a unit key's kkᵀ is I/d.
+    """
+
+    def shared(values: Array) -> Array:
+        return share * values if share else 0.0  # also of what is beyond all floats
+
+    kept = 1 - shared(write.value)
+    kept_squared = 1 - shared(write.overwritten)
+    kept_written = write.value - shared(write.squared)
     parameters = {
         parameter: ParameterExpectations(
-            d=of.d,
+            d=of.d * kept,
             e=_times(of.e, write.value),
-            eigenvalue_d=of.eigenvalue_d,
-            eigenvalue_e=_times(of.eigenvalue_e, write.value),
-            gain_d=_times(of.gain_d, write.value),
+            eigenvalue_d=of.eigenvalue_d * kept_squared,
+            eigenvalue_e=_times(of.eigenvalue_e, kept_written),
+            gain_d=_times(of.gain_d, kept_written),
             gain_e=_times(of.gain_e, write.squared),
-            d_d=of.d_d,
-            d_e=_times(of.d_e, write.value),
+            d_d=of.d_d * kept_squared,
+            d_e=_times(of.d_e, kept_written),
             e_e=_times(of.e_e, write.squared),
         )
         for parameter, of in law.parameters.items()
     }
-    zero = 0 * law.gain
+    mean, square = 1 - law.complement, 1 - law.squared_complement
+    both, zero = law.eigenvalue_gain, 0 * law.gain
     parameters[name] = ParameterExpectations(
-        d=zero,
+        d=zero - mean * shared(write.slope),
         e=_times(law.gain, write.slope),
-        eigenvalue_d=zero,
-        eigenvalue_e=_times(law.eigenvalue_gain, write.slope),
-        gain_d=zero,
+        eigenvalue_d=zero - square * shared(write.slope - write.value_slope),
+        eigenvalue_e=_times(both, write.slope - shared(write.value_slope)),
+        gain_d=zero - both * shared(write.value_slope),
         gain_e=_times(law.squared_gain, write.value_slope),
-        d_d=zero,
-        d_e=zero,
+        d_d=zero + square * shared(write.squared_slope),
+        d_e=zero - both * shared(write.squared_slope),
         e_e=_times(law.squared_gain, write.squared_slope),
     )
     return Expectations(
-        law.complement,
-        law.squared_complement,
+        law.complement + mean * shared(write.value),
+        law.squared_complement + square * shared(write.overwritten),
         _times(law.gain, write.value),
-        _times(law.eigenvalue_gain, write.value),
+        _times(both, kept_written),
         _times(law.squared_gain, write.squared),
         parameters,
     )

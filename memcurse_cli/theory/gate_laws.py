@@ -6,6 +6,7 @@ A law takes pre-activations z (…, n) and gives λ, 1 - λ, γ and what each of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -313,11 +314,19 @@ class Write:
         opening: σ.
         parameter: the name of the gate.
         factor: f.
+        width: d of a delta rule, ``λ (I - β k kᵀ)`` with β the factor of γ and a unit key k drawn
+            anew at every step from all directions alike; infinite where nothing is overwritten.
     """
 
     opening: Opening = LOGISTIC
     parameter: str = "input"
     factor: float = 1.0
+    width: float = math.inf
+
+    @property
+    def nominal(self) -> Write:
+        """At zero input, where keys vanish."""
+        return replace(self, width=math.inf)
 
     def __call__(self, z: Array) -> Openness:
         """The factor at pre-activations, and its slope; it has no complement of its own."""

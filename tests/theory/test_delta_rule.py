@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.delta_rule import Overwrite
-from memcurse_cli.theory.gated_moments import gated_moments
+from memcurse_cli.theory.gate_laws import Keep, StepSize, Write
+from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
 
 WIDTH, MEAN, SPREAD = 8, 0.4, 1.5
@@ -71,6 +72,72 @@ def test_a_key_of_its_own_at_every_step_writes_over_a_third() -> None:
     """In closed form under white drives: d E β² / E β(2-β), a third of d at β = 1/2."""
     found = gated_moments(Overwrite(64), Preactivation(np.zeros(1), np.zeros(1)))
     assert_allclose(found.second_moment, 64 / 3, rtol=1e-14)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.8])
+def test_a_decay_beside_what_is_overwritten(rho: float) -> None:
+    """A gated delta rule: rows of S by S' = α S (I - β k kᵀ) + β x, and s = dS/db of α's bias."""
+    random = np.random.default_rng(3)
+    runs, steps, skipped = 4000, 300, 150
+    rate = np.array([0.02])
+    state, moved = np.zeros((2, runs, WIDTH))
+    x = random.standard_normal((runs, WIDTH))
+    squares = np.zeros((3, runs))
+    law = StepSize(rate, writes=False)
+    for step in range(steps):
+        x = rho * x + np.sqrt(1 - rho**2) * random.standard_normal((runs, WIDTH))
+        k, beta = keys(random, runs), strengths(random, runs, 1.0)
+        values = law((0.5 + random.standard_normal(runs))[:, None])
+        alpha, slope = values.eigenvalue, values.motions["dt_bias"].eigenvalue
+        left, moved_left = (of - (beta * (of * k).sum(1))[:, None] * k for of in (state, moved))
+        moved = alpha * moved_left + slope * left
+        state = alpha * left + beta[:, None] * x
+        if step >= skipped:
+            for square, product in zip(squares, (state**2, state * moved, moved**2), strict=True):
+                square += product.mean(1) / (steps - skipped)
+    found = gated_moments(
+        law,
+        Preactivation(np.array([0.5]), np.ones(1)),
+        Autocorrelation.from_rho(rho),
+        Write(parameter="strength", width=WIDTH),
+        Preactivation(np.array([MEAN]), np.array([SPREAD])),
+    )
+    expected = (
+        found.second_moment[0],
+        found.cross_moments["dt_bias"][0],
+        found.sensitivities["dt_bias"][0],
+    )
+    for square, value in zip(squares, expected, strict=True):
+        assert abs(square.mean() - value) < 4 * square.std() / runs**0.5
+        assert square.std() / runs**0.5 < 0.03 * abs(value)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6])
+def test_the_cross_moment_by_the_strength_is_half_the_slope(rho: float) -> None:
+    """dE S²/db = 2 E[S s] of a β that moves both what is kept and what is written."""
+    step = 1e-5
+
+    def at(bias: float) -> GatedMoments:
+        return gated_moments(
+            StepSize(np.array([0.1]), writes=False),
+            Preactivation(np.array([-1.0]), np.ones(1)),
+            Autocorrelation.from_rho(rho),
+            Write(parameter="strength", factor=2.0, width=5.0),
+            Preactivation(np.array([bias]), np.array([0.8])),
+        )
+
+    slope = (at(0.3 + step).second_moment - at(0.3 - step).second_moment) / (2 * step)
+    assert_allclose(2 * at(0.3).cross_moments["strength"], slope, rtol=1e-8)
+
+
+def test_a_decay_of_one_is_the_delta_rule_itself() -> None:
+    gate = Preactivation(np.array([MEAN]), np.array([SPREAD]))
+    still = Preactivation(np.array([800.0]), np.zeros(1))
+    found = gated_moments(
+        Keep(), still, Autocorrelation.from_rho(0.4), Write(factor=2.0, width=WIDTH), gate
+    )
+    alone = gated_moments(Overwrite(WIDTH, 2.0), gate, Autocorrelation.from_rho(0.4))
+    assert_allclose(found.second_moment, alone.second_moment, rtol=1e-13)
 
 
 def test_keys_that_vanish_forget_nothing() -> None:
