@@ -19,6 +19,7 @@ from memcurse_cli.recurrences.reading import (
     shown_shape,
 )
 from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.torch_cells import Lookalikes
 from memcurse_cli.recurrences.torch_names import hidden_weights, read_gate_biases, read_weight
 
 ACTIVATION = Assumption(
@@ -27,6 +28,7 @@ ACTIVATION = Assumption(
     choices=("tanh", "relu", "linear"),
     meaning="the activation of an Elman network; taken with slope 1",
 )
+CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))
 # A continuous-time layer stores its step beside A: it is another family's.
 STEPS = ("log_dt", "inv_dt", "log_step", "dt", "A_log")
 
@@ -43,7 +45,7 @@ class ElmanRNN:
     recognised_by = "weight_hh_l0, weight_hh or W_hh (H, H)"
     equation = "λ = eig(weight_hh)"
     source = "torch.nn.RNN; Elman 1990; theory of Zucchet & Orvieto 2024, section 4"
-    assumptions: tuple[Assumption, ...] = (ACTIVATION,)
+    assumptions: tuple[Assumption, ...] = (ACTIVATION, CELLS.assumption)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Layers whose hidden weight is (H, H), and those whose shape fits no torch layer.
@@ -56,8 +58,10 @@ class ElmanRNN:
         """Read the weights and decompose the hidden one.
 
         Raises:
-            TensorError: NaN or inf, or weights whose shapes do not fit together.
+            TensorError: NaN or inf, weights whose shapes do not fit together, or a tensor or a name
+                that another cell has.
         """
+        assumed = CELLS.choose(store, match, options).sentences
         tensor = match.tensors["weight_hh"]
         shape = store.tensors[tensor].shape
         if shape[0] != shape[1]:
@@ -73,7 +77,7 @@ class ElmanRNN:
         )
         assert matrix is not None
         activation, chosen = options.choose(ACTIVATION)
-        assumptions = [] if chosen else [f"the activation is {activation}"]
+        assumptions = [*assumed, *(() if chosen else (f"the activation is {activation}",))]
         if readin is not None and readin.shape[0] != shape[0]:
             if readin.shape[1] != shape[0]:
                 raise TensorError(

@@ -11,8 +11,10 @@ from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import gru_spectra
 from memcurse_cli.recurrences.gated_layer import gru_recurrence
+from memcurse_cli.recurrences.gru_mutations import mutated_recurrence
 from memcurse_cli.recurrences.reading import read_real
 from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.torch_cells import Lookalikes
 from memcurse_cli.recurrences.torch_names import (
     GateBias,
     hidden_weights,
@@ -24,6 +26,8 @@ from memcurse_cli.recurrences.torch_names import (
 )
 
 GATES = ("reset", "update", "new")
+MUTATIONS = ("mut2", "mut3")
+CELLS = Lookalikes("gru", "torch's GRU", read=MUTATIONS, refused=("original_lstm",))
 
 
 class GRU:
@@ -39,7 +43,7 @@ class GRU:
     recognised_by = "weight_hh_l0, weight_hh or w_hh (3H, H)"
     equation = "λ = σ(b_z), γ = 1 - λ, b = bias_ih + bias_hh, rows r, z, n"
     source = "torch.nn.GRU; Cho et al. 2014; theory of Zucchet & Orvieto 2024, D.2"
-    assumptions: tuple[Assumption, ...] = ()
+    assumptions: tuple[Assumption, ...] = (CELLS.assumption,)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Layers whose hidden weight is (3H, H)."""
@@ -53,8 +57,19 @@ class GRU:
         """Read the biases, and the hidden weights where their spectra are asked for.
 
         Raises:
-            TensorError: NaN or inf in what is read, or a bias of another size than 3H.
+            TensorError: NaN or inf in what is read, a bias of another size than 3H, or a tensor or
+                a name that another cell has.
         """
+        choice = CELLS.choose(store, match, options)
+        if choice.cell in MUTATIONS:
+            return mutated_recurrence(
+                store,
+                match,
+                options,
+                family=self.name,
+                cell=choice.cell,
+                assumptions=choice.sentences,
+            )
         size = weight_rows(store, match) // len(GATES)
         biases = read_gate_biases(store, match, GATES, size)
         return gru_recurrence(
@@ -62,6 +77,7 @@ class GRU:
             family=self.name,
             biases=biases,
             function=Sigmoid(),
+            assumptions=choice.sentences,
             hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
             norms=read_gate_norms(store, match, GATES) if options.gates else None,
         )

@@ -13,17 +13,21 @@ from memcurse_cli.recurrences.dense_rnn import ACTIVATION
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.reading import log_of_eigenvalues, one_to_one, read_real, split_name
 from memcurse_cli.recurrences.recurrence import Complexes, Recurrence
+from memcurse_cli.recurrences.torch_cells import KEY, Lookalikes
 
 # The vector's name, that of the input weight beside it, and whether that one is (inputs, H).
 _NAMES = (
     (re.compile(r"weight_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"), "weight_ih", False),
+    (re.compile(r"vector_u(?P<suffix>)"), "weight_ih", False),
     (re.compile(r"recurrent_scale(?P<suffix>)"), "kernel", True),
     (re.compile(r"recurrent_kernel(?P<suffix>)"), "input_kernel", True),
     (re.compile(r"recurrent_kernel(?P<suffix>)"), "kernel", True),
 )
 # An oscillator has the same vector, and beside it the scale of its time step.
 _STRANGER = "c_"
-_HASTE = "recurrent_scale"
+_BENT = ("recurrent_scale", "vector_u")  # haste's and torchrecurrent's, by default with a tanh
+_TORCH = "weight_hh"
+CELLS = Lookalikes("ind_rnn", "an IndRNN")
 
 
 class IndRNN:
@@ -35,10 +39,14 @@ class IndRNN:
 
     name = "ind_rnn"
     title = "IndRNN (independently recurrent)"
-    recognised_by = "weight_hh or recurrent_scale of shape (H); or recurrent_kernel (H) by a kernel"
+    recognised_by = (
+        "weight_hh, vector_u or recurrent_scale of shape (H); or recurrent_kernel (H) by a kernel"
+    )
     equation = "λ = weight_hh"
-    source = "indrnn-pytorch, IndRNN_pytorch, haste; Li et al. 2018, arXiv 1803.04831"
-    assumptions: tuple[Assumption, ...] = (ACTIVATION,)
+    source = (
+        "indrnn-pytorch, IndRNN_pytorch, haste, torchrecurrent; Li et al. 2018, arXiv 1803.04831"
+    )
+    assumptions: tuple[Assumption, ...] = (ACTIVATION, CELLS.assumption)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Recurrent weights that are vectors, with the input weight where one is beside them."""
@@ -56,7 +64,7 @@ class IndRNN:
                 width = spec.shape[0]
                 fits = readin in tensors and _is_readin(tensors[readin].shape, width, from_right)
                 # A vector under this name alone could be anything's.
-                if last == "recurrent_kernel" and not fits:
+                if last in ("recurrent_kernel", "vector_u") and not fits:
                     continue
                 roles = {"recurrent": name} | ({"readin": readin} if fits else {})
                 suffix = parts["suffix"].lstrip("_")
@@ -69,13 +77,14 @@ class IndRNN:
         """Read the vector, and the input weight where it is beside it.
 
         Raises:
-            TensorError: NaN or inf.
+            TensorError: NaN or inf, or a tensor beside the vector that another cell has.
         """
         tensor = match.tensors["recurrent"]
         values = read_real(store, tensor, (None,))
         last = split_name(tensor)[1]
         assumed = Assumed(options)
-        assumed.choose(ACTIVATION, default="tanh" if last == _HASTE else "relu")
+        assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
+        cell = _cell(store, match, options) if last.startswith(_TORCH) else ()
         return Recurrence(
             name=match.layer,
             family=self.name,
@@ -86,8 +95,23 @@ class IndRNN:
                 one_to_one(last, tensor, values, store.tensors[tensor].dtype, np.ones(values.size)),
             ),
             readin=_readin(store, match, values.size),
-            assumptions=tuple(assumed.sentences),
+            assumptions=(*assumed.sentences, *cell),
         )
+
+
+def _cell(store: TensorStore, match: Match, options: ReadOptions) -> tuple[str, ...]:
+    """What is assumed of a cell in torch's names.
+
+    Raises:
+        TensorError: a tensor beside the vector belongs to another cell.
+    """
+    tensor = match.tensors["recurrent"]
+    inputs = tensor.replace("weight_hh", "weight_ih")
+    if inputs in store.tensors and options.assume.get(KEY) != CELLS.own:
+        rows, width = (store.tensors[name].shape[:1] for name in (inputs, tensor))
+        if rows and 2 * rows[0] == 3 * width[0]:  # two gates and a candidate, as a bistable cell's
+            raise CELLS.misfit(store, tensor, inputs)
+    return CELLS.choose(store, Match(match.layer, {"weight_hh": tensor}), options).sentences
 
 
 def _is_readin(shape: tuple[int, ...], width: int, from_right: bool) -> bool:

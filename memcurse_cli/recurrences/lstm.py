@@ -12,6 +12,7 @@ from memcurse_cli.recurrences.gated_cells import lstm_spectra
 from memcurse_cli.recurrences.gated_layer import lstm_recurrence
 from memcurse_cli.recurrences.reading import read_real
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.torch_cells import Lookalikes
 from memcurse_cli.recurrences.torch_names import (
     GateBias,
     hidden_weights,
@@ -23,6 +24,7 @@ from memcurse_cli.recurrences.torch_names import (
 )
 
 GATES = ("input", "forget", "cell", "output")
+CELLS = Lookalikes("lstm", "torch's LSTM", refused=("tau_gru", "intersection_rnn"))
 
 
 class LSTM:
@@ -38,7 +40,7 @@ class LSTM:
     recognised_by = "weight_hh_l0 or weight_hh (4H, H), or with a projection weight_hr_l0 (4H, P)"
     equation = "λ = σ(b_f), b = bias_ih + bias_hh, rows i, f, g, o"
     source = "torch.nn.LSTM; Gers et al. 2000; theory of Zucchet & Orvieto 2024, D.2"
-    assumptions: tuple[Assumption, ...] = ()
+    assumptions: tuple[Assumption, ...] = (CELLS.assumption,)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Layers whose hidden weight is (4H, H), or (4H, P) beside a projection."""
@@ -52,8 +54,10 @@ class LSTM:
         """Read the biases, and the hidden weights where their spectra are asked for.
 
         Raises:
-            TensorError: NaN or inf in what is read, or a bias of another size than 4H.
+            TensorError: NaN or inf in what is read, a bias of another size than 4H, or a tensor or
+                a name that another cell has.
         """
+        assumed = CELLS.choose(store, match, options).sentences
         size = weight_rows(store, match) // len(GATES)
         biases = read_gate_biases(store, match, GATES, size)
         return lstm_recurrence(
@@ -61,6 +65,7 @@ class LSTM:
             family=self.name,
             biases=biases,
             function=Sigmoid(),
+            assumptions=assumed,
             hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
             norms=read_gate_norms(store, match, GATES) if options.gates else None,
             projection=_projected(store, match) if options.gates else None,

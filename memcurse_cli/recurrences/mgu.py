@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateInput, HiddenState, row_norms
+from memcurse_cli.recurrences.gate_drive import GateInput, HiddenState, RowNorms, row_norms
+from memcurse_cli.recurrences.gate_keeping import JANET, LIGRU, OFFSET, UGRNN, keeping_recurrence
 from memcurse_cli.recurrences.gated_cells import gru_spectra
 from memcurse_cli.recurrences.reading import group_by_module, read_real
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.torch_cells import KEY, Choice, Lookalikes, beside, named_cell
 from memcurse_cli.recurrences.torch_names import (
     GateBias,
     hidden_weights,
@@ -24,7 +26,6 @@ from memcurse_cli.recurrences.torch_names import (
     read_gate_weights,
     weight_rows,
 )
-from memcurse_cli.spectra.eigendecomposition import eigenvalues
 
 GATE_KEEPS = Assumption(
     key="gate_keeps",
@@ -37,23 +38,32 @@ LINEARS = {"gate": ("W_f", "U_f"), "new": ("W_h", "U_h")}
 # Beside any of these there are more gates.
 _STRANGERS = tuple(f"{letter}_{gate}.weight" for letter in "WU" for gate in "iorzc")
 # Cells of the same shapes whose gate is defined the other way round.
-_KEEPING = re.compile(r"ligru|light_?gru|janet|ugrnn", re.IGNORECASE)
-_WRITING = re.compile(r"mgu|minimal_?gated", re.IGNORECASE)
+KEEPING = (LIGRU, JANET, UGRNN)
+CELLS = Lookalikes("mgu", "an MGU", read=KEEPING, refused=("sgu", "miru"))
+_ROWS = {UGRNN: ("new", "gate")}  # as torchrecurrent stacks them
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """The biases of both rows, and the (H, H) hidden weights where they were asked for."""
+class _Held:
+    """What the tensors of a cell hold.
+
+    Attributes:
+        biases: of the gate and the candidate.
+        weights: (H, H) hidden weights, where their spectra are asked for.
+        norms: of both weights, where they are asked for and there.
+    """
 
     biases: Mapping[str, GateBias]
     weights: Mapping[str, Floats]
+    norms: Mapping[str, RowNorms] | None
 
 
 class MGU:
     """``h[t+1] = (1-f) h[t] + f tanh(W x + U (f ∘ h[t]) + b)``: λ = 1 - σ(b_f), γ = σ(b_f).
 
     Its torch ports stack f and the candidate in a weight (2H, H), or have linears W_f, U_f, W_h,
-    U_h. LiGRU, JANET and UGRNN stack alike and keep by their gate: λ = σ(b).
+    U_h. LiGRU, JANET and UGRNN stack alike and keep by their gate: λ = σ(b). UGRNN has the
+    candidate's rows first; JANET has γ = σ(β - b) where a scalar ``beta`` is beside its weights.
     """
 
     name = "mgu"
@@ -61,12 +71,12 @@ class MGU:
     recognised_by = "weight_hh (2H, H); or U_f.weight, W_f.weight, U_h.weight and no other gate"
     equation = "λ = 1 - σ(b_f), γ = σ(b_f), b = bias_ih + bias_hh, rows f, h; or λ = σ(b_f)"
     source = "torchrecurrent; Zhou et al. 2016, arXiv 1603.09420"
-    assumptions: tuple[Assumption, ...] = (GATE_KEEPS,)
+    assumptions: tuple[Assumption, ...] = (GATE_KEEPS, CELLS.assumption)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Hidden weights (2H, H), and modules with the linears of one gate and a candidate."""
         matches = [
-            weight.match(self.name)
+            _with_offset(tensors, weight.match(self.name))
             for weight in hidden_weights(tensors)
             if weight.rows == 2 * weight.columns and not weight.projected
         ]
@@ -82,93 +92,133 @@ class MGU:
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases, and the hidden weights where their spectra are asked for.
+        """Read the biases, and the weights where what they do is asked for.
 
         Raises:
-            TensorError: NaN or inf in what is read, or shapes that do not fit together.
+            TensorError: NaN or inf in what is read, shapes that do not fit together, or a tensor or
+                a name that another cell has.
         """
+        cell, assumptions = _cell(store, match, options)
+        rows = _ROWS.get(cell or "", GATES)
         linears = "U_f.weight" in match.tensors
-        cell = (
-            _read_linears(store, match, options) if linears else _read_rows(store, match, options)
-        )
-        assumed = Assumed(options)
-        name = f"{match.layer} {store.path}"
-        default = "yes" if _KEEPING.search(name) and not _WRITING.search(name) else "no"
-        keeps = (
-            assumed.choose(GATE_KEEPS, default=default, silent=bool(_WRITING.search(name))) == "yes"
-        )
-        # Which cell keeps by its gate, and so what its candidate sees of the state, is not stored.
-        inputs = _inputs(store, match, cell.biases) if options.gates and not keeps else None
+        held = (_read_linears if linears else _read_rows)(store, match, options, rows)
+        inputs = {
+            gate: GateInput(held.biases[gate].total, norm)
+            for gate, norm in (held.norms or {}).items()
+        }
+        if cell != CELLS.own:
+            return keeping_recurrence(
+                store,
+                match,
+                options,
+                family=self.name,
+                cell=cell,
+                biases=held.biases,
+                weights=held.weights,
+                inputs=inputs or None,
+                assumptions=assumptions,
+            )
         return coupled_recurrence(
             match,
             family=self.name,
             gate="gate",
-            bias=cell.biases["gate"],
-            keeps=keeps,
+            bias=held.biases["gate"],
+            keeps=False,
             hidden_feedback=True,
-            hidden=_spectra(cell, keeps, options.device) if options.spectra else None,
-            assumptions=tuple(assumed.sentences),
-            inputs=inputs["gate"] if inputs else None,
+            hidden=_spectra(held, options.device) if options.spectra else None,
+            assumptions=assumptions,
+            inputs=inputs.get("gate"),
             state=HiddenState(inputs["new"], reset=inputs["gate"]) if inputs else None,
         )
 
 
-def _inputs(
-    store: TensorStore, match: Match, biases: Mapping[str, GateBias]
-) -> dict[str, GateInput]:
-    """What the gate and the candidate see; nothing where a weight is missing."""
+def _with_offset(tensors: Mapping[str, TensorSpec], match: Match) -> Match:
+    """The layer with the scalar that a JANET has beside its weights."""
+    tensor = beside(tensors, match.tensors["weight_hh"]).get(OFFSET)
+    if tensor is None or prod(tensors[tensor].shape) != 1:
+        return match
+    return replace(match, tensors={**match.tensors, OFFSET: tensor})
+
+
+def _cell(
+    store: TensorStore, match: Match, options: ReadOptions
+) -> tuple[str | None, tuple[str, ...]]:
+    """``mgu``, one of `KEEPING`, or None for one that keeps by its gate, and what that assumes."""
     if "U_f.weight" in match.tensors:
-        sides = [
-            {
-                gate: read_real(store, match.tensors[f"{layers[side]}.weight"], (None, None))
-                for gate, layers in LINEARS.items()
-            }
-            for side in (0, 1)
-        ]
-        norms = row_norms(sides[0], sides[1])
+        named = named_cell(match.tensors["U_f.weight"], store.path, (CELLS.own, *KEEPING))
+        choice = Choice(named or CELLS.own, told=named is not None)
     else:
-        norms = read_gate_norms(store, match, GATES)
-    return {gate: GateInput(biases[gate].total, norm) for gate, norm in (norms or {}).items()}
+        choice = CELLS.choose(store, match, options)
+    if OFFSET in match.tensors and not choice.told:
+        choice = Choice(
+            JANET, (f"{KEY}={JANET} (by its scalar {OFFSET}): {CELLS.meaning}",), told=True
+        )
+    elif OFFSET in match.tensors and choice.cell != JANET and not choice.given:
+        raise CELLS.stranger(match, OFFSET, match.tensors[OFFSET])
+    rows = match.tensors.get("weight_ih")
+    if rows is not None and not choice.given:
+        weight = match.tensors["weight_hh"]
+        if store.tensors[rows].shape[:1] != store.tensors[weight].shape[:1]:
+            raise CELLS.misfit(store, weight, rows)
+    assumed = Assumed(options)
+    keeps = assumed.choose(
+        GATE_KEEPS,
+        default="yes" if choice.cell in KEEPING else "no",
+        silent=choice.told and choice.cell == CELLS.own,
+    )
+    if (keeps == "yes") != (choice.cell in KEEPING):  # the user says other than the name
+        return (None if keeps == "yes" else CELLS.own), tuple(assumed.sentences)
+    return choice.cell, (*assumed.sentences, *choice.sentences)
 
 
-def _read_rows(store: TensorStore, match: Match, options: ReadOptions) -> _Cell:
-    size = weight_rows(store, match) // len(GATES)
-    weights = read_gate_weights(store, match, GATES) if options.spectra else {}
-    return _Cell(read_gate_biases(store, match, GATES, size), weights)
+def _read_rows(
+    store: TensorStore, match: Match, options: ReadOptions, rows: tuple[str, ...]
+) -> _Held:
+    size = weight_rows(store, match) // len(rows)
+    return _Held(
+        read_gate_biases(store, match, rows, size),
+        read_gate_weights(store, match, rows) if options.spectra else {},
+        read_gate_norms(store, match, rows) if options.gates else None,
+    )
 
 
-def _read_linears(store: TensorStore, match: Match, options: ReadOptions) -> _Cell:
+def _read_linears(
+    store: TensorStore, match: Match, options: ReadOptions, rows: tuple[str, ...]
+) -> _Held:
     size = store.tensors[match.tensors["U_f.weight"]].shape[0]
-    biases, weights = {}, {}
-    for gate, layers in LINEARS.items():
-        held = {
-            role: match.tensors[role]
-            for layer in layers
-            if (role := f"{layer}.bias") in match.tensors
-        }
+    biases = {}
+    for gate in rows:
+        roles = [f"{layer}.bias" for layer in LINEARS[gate]]
         parts = tuple(
             (role, tensor, read_real(store, tensor, (size,)), store.tensors[tensor].dtype)
-            for role, tensor in held.items()
+            for role in roles
+            if (tensor := match.tensors.get(role)) is not None
         )
         total = np.sum([np.zeros(size), *(part[2] for part in parts)], axis=0)
         biases[gate] = GateBias(total, parts)
-        if options.spectra:
-            weights[gate] = read_real(store, match.tensors[f"{layers[1]}.weight"], (size, size))
-    return _Cell(biases, weights)
+    inputs, hidden = (
+        {
+            gate: read_real(store, match.tensors[f"{LINEARS[gate][side]}.weight"], (size, columns))
+            for gate in rows
+            if options.gates or (options.spectra and side)
+        }
+        for side, columns in enumerate((None, size))
+    )
+    return _Held(
+        biases,
+        hidden if options.spectra else {},
+        row_norms(inputs, hidden) if options.gates else None,
+    )
 
 
-def _spectra(cell: _Cell, keeps: bool, device: str) -> HiddenSpectra:
-    if keeps:
-        gates = {gate: eigenvalues(weight, device) for gate, weight in cell.weights.items()}
-        reason = "which cell it is, and so what its candidate sees of the state, is not stored"
-        return HiddenSpectra(gates, None, reason)
+def _spectra(held: _Held, device: str) -> HiddenSpectra:
     # A GRU whose update gate is 1 - f and whose reset gate is f.
     weights = {
-        "reset": cell.weights["gate"],
-        "update": -cell.weights["gate"],
-        "new": cell.weights["new"],
+        "reset": held.weights["gate"],
+        "update": -held.weights["gate"],
+        "new": held.weights["new"],
     }
-    gate, new = cell.biases["gate"].total, cell.biases["new"].total
+    gate, new = held.biases["gate"].total, held.biases["new"].total
     found = gru_spectra(weights, {"reset": gate, "update": -gate, "new": new}, None, device)
     named = {"gate": found.gates["reset"], "new": found.gates["new"]}
     return HiddenSpectra(named, found.jacobian, found.reason)

@@ -87,6 +87,13 @@ def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
     return found
 
 
+def split_hidden_weight(name: str) -> tuple[str, str, str]:
+    """What stands before ``weight_hh``, ``weight``, ``w`` or ``W``, and ``_l0`` and its like."""
+    parts = _HIDDEN_WEIGHT.fullmatch(name)
+    assert parts is not None
+    return parts["module"], parts["stem"], parts["suffix"]
+
+
 def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) -> bool:
     """Whether a cell's weight stands in the file again, as its network's."""
     cell = _PADDLE_CELL.fullmatch(module)

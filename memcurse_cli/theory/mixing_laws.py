@@ -53,6 +53,39 @@ class FlooredMix:
 
 
 @dataclass(frozen=True)
+class OffsetMix:
+    """λ = σ(z) and γ = 1 - σ(z - β): JANET, whose two shares add up to more than 1 for β > 0.
+
+    Attributes:
+        offset: β.
+        parameter: the name of the gate.
+        offset_parameter: the name of β.
+    """
+
+    offset: float
+    parameter: str = "update"
+    offset_parameter: str = "beta"
+    smooth = True
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = σ'(z) and dγ/dβ = σ'(z - β) = -dγ/db."""
+        kept, shut = LOGISTIC(z), LOGISTIC(z - self.offset)
+        return GateValues(
+            kept.value,
+            kept.complement,
+            shut.complement,
+            {
+                self.parameter: Motion(kept.slope, -shut.slope),
+                self.offset_parameter: Motion(0 * kept.slope, shut.slope),
+            },
+        )
+
+    def take(self, units: Units) -> OffsetMix:
+        """The same law for every unit."""
+        return self
+
+
+@dataclass(frozen=True)
 class Written:
     """λ and, in the place of γ, all that is written: γ(z) tanh(z + d), of one pre-activation.
 

@@ -28,7 +28,7 @@ from memcurse_cli.theory.gate_laws import (
 )
 from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
 from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of, normal_nodes
-from memcurse_cli.theory.mixing_laws import FlooredMix, PartialMix
+from memcurse_cli.theory.mixing_laws import FlooredMix, OffsetMix, PartialMix
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 from memcurse_cli.theory.soft_cap import CappedLogistic, Exponential
@@ -49,6 +49,7 @@ LAWS: dict[str, GateLaw] = {
     "narrow cap": Keep(CappedLogistic(0.5)),
     "floored": FlooredMix(0.7, -2.0),
     "partial": PartialMix(0.4),
+    "offset": OffsetMix(1.3),
 }
 BIASED = [name for name in LAWS if name != "bounded"]  # whose gate has no bias of its own
 MIXTURES = {
@@ -250,6 +251,14 @@ def test_the_derivatives_by_the_scalars_of_a_floored_gain_are_differences() -> N
         difference = (above.gain - below.gain) / (2 * step)
         np.testing.assert_allclose(motions[parameter].gain, difference, rtol=1e-8)
         np.testing.assert_array_equal(motions[parameter].eigenvalue, 0.0)
+
+
+def test_the_derivative_by_the_offset_of_a_mix_is_a_difference() -> None:
+    step, z = 1e-6, np.linspace(-3.0, 3.0, 5)
+    motion = OffsetMix(0.7)(z).motions["beta"]
+    above, below = (OffsetMix(0.7 + sign * step)(z) for sign in (1, -1))
+    np.testing.assert_allclose(motion.gain, (above.gain - below.gain) / (2 * step), rtol=1e-8)
+    np.testing.assert_array_equal(motion.eigenvalue, 0.0)
 
 
 def test_a_lower_bound_is_what_a_shut_gate_keeps() -> None:

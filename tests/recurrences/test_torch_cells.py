@@ -1,0 +1,178 @@
+"""Every cell of torchrecurrent is read as what it is, or refused with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from recurrences.derivatives import check_derivatives, read_layer
+from recurrences.library_cells import H, arrays_of, blinded, cell_of, jacobian, kick
+from recurrences.oracles import assert_same_spectrum
+from recurrences.simulated_gates import drive_of
+
+from memcurse_cli import inspect
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.detect import detect
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.gru import GRU
+from memcurse_cli.recurrences.ind_rnn import IndRNN
+from memcurse_cli.recurrences.torch_cells import named_cell
+
+UPDATE, NEW = slice(0, H), slice(2 * H, 3 * H)
+# What a cell that is not read is refused by: a tensor that torch's has not, or its name.
+REFUSED = {
+    "ATR": "its name says ATR",
+    "AntisymmetricRNN": "its name says AntisymmetricRNN",
+    "BR": "does not fit",
+    "DSGU": "weight_ho",
+    "FastRNN": "alpha",
+    "MiRU1": "its name says MiRU",
+    "MiRU2": "its name says MiRU",
+    "MultiplicativeLSTM": "weight_mh",
+    "OriginalLSTM": "its name says OriginalLSTM",
+    "ResLSTM": "weight_ph",
+    "SCRN": "weight_ch",
+    "SGRN": "its name says SGRN",
+    "SGU": "its name says SGU",
+    "UnICORNN": "weight_ch",
+    "WMCLSTM": "weight_mh",
+    "coRNN": "weight_ch",
+    "tauGRU": "its name says tauGRU",
+}
+BY_NAME = {name for name, reason in REFUSED.items() if "name says" in reason}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_read_is_refused(name: str) -> None:
+    with pytest.raises(TensorError, match=REFUSED[name]) as caught:
+        inspect(arrays_of(cell_of(name), f"{name}.cells.0."))
+    assert "--assume cell=" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_where_no_name_tells_the_report_says_what_else_it_could_be(name: str) -> None:
+    (layer,) = inspect(arrays_of(cell_of(name), "model.cells.0.")).layers
+    title = name.removesuffix("1").removesuffix("2")
+    assert any("torchrecurrent stores" in text and title in text for text in layer.assumptions)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_torchs_own_layers_and_cells_stay_what_they_are(kind: str) -> None:
+    layer = getattr(torch.nn, kind)(3, H, num_layers=2, bidirectional=True)
+    cell = getattr(torch.nn, f"{kind}Cell")(3, H)
+    family = {"RNN": "dense_rnn"}.get(kind, kind.lower())
+    for prefix in ("atr.rnn.", "mut2_", "original_lstm.tau_gru."):
+        found = inspect(arrays_of(layer, prefix)).layers
+        assert [one.family for one in found] == [family] * 4
+        assert not any("cell=" in text for one in found for text in one.assumptions)
+    for prefix in ("", "encoder.", "transformer.grand.start_matrix."):
+        (one,) = inspect(arrays_of(cell, prefix)).layers
+        assert one.family == family
+        assert not any("cell=" in text for text in one.assumptions)
+
+
+@pytest.mark.parametrize("shape", [(), (4 * H,)])
+def test_a_stranger_is_refused_and_the_user_may_insist(shape: tuple[int, ...]) -> None:
+    arrays = arrays_of(torch.nn.LSTM(3, H)) | {"alpha": np.ones(shape)}
+    with pytest.raises(TensorError, match="torch's LSTM has no alpha"):
+        inspect(arrays)
+    (layer,) = inspect(arrays, assume={"cell": "lstm"}).layers
+    assert layer.family == "lstm"
+    assert any("cell=lstm (as given)" in text for text in layer.assumptions)
+
+
+def test_other_layers_are_reported_beside_a_refused_one() -> None:
+    arrays = arrays_of(torch.nn.LSTM(3, H), "a.") | arrays_of(cell_of("WMCLSTM"), "b.")
+    report = inspect(arrays)
+    assert [layer.name for layer in report.layers] == ["a.l0"]
+    assert [layer.name for layer in report.skipped] == ["b"]
+
+
+def test_tensors_that_training_adds_are_no_strangers() -> None:
+    layer = torch.nn.LSTM(3, H, proj_size=2)
+    torch.nn.utils.parametrizations.weight_norm(layer, "weight_ih_l0")
+    arrays = arrays_of(layer) | {"weight_hh_l0_mask": np.ones((4 * H, 2))}
+    assert [one.family for one in inspect(arrays).layers] == ["lstm"]
+
+
+def test_a_readout_beside_a_hand_written_cell_is_no_stranger() -> None:
+    arrays = {"weight_ih": np.ones((H, 3)), "weight_hh": np.eye(H), "weight_ho": np.ones((H, H))}
+    assert [one.family for one in inspect(arrays).layers] == ["dense_rnn"]
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "cell"),
+    [
+        ("encoder.mut2.cells.0", "", "mut2"),
+        ("MUT2Cell", "", "mut2"),
+        ("", "/runs/mut3/mut_2.pt", "mut2"),
+        ("", "/runs/mut2/model.pt", None),
+        ("permut2e", "", None),
+        ("atr_rnn2", "", "atr"),
+        ("matrix.patron", "", None),
+        ("my_sgrn", "", "sgrn"),
+    ],
+)
+def test_names(module: str, path: str, cell: str | None) -> None:
+    assert named_cell(module, path, ("mut2", "mut3", "atr", "sgrn")) == cell
+
+
+@pytest.mark.parametrize("name", ["MUT2", "MUT3"])
+def test_a_mutation_of_the_gru(name: str) -> None:
+    prefix = f"{name.lower()}.cells.0."
+    cell = blinded(cell_of(name))
+    recurrence = read_layer(arrays_of(cell, prefix), GRU())
+    assert_allclose(np.exp(recurrence.log_eigenvalues.real), np.diag(jacobian(cell)), rtol=1e-12)
+    slope = 1 - np.tanh((cell.bias_ih + cell.bias_hh).detach().numpy()[NEW]) ** 2
+    assert_allclose(np.exp(recurrence.log_gain.real) * slope, kick(cell, NEW), rtol=1e-12)
+    elements = {f"bias_{side}[update]": UPDATE for side in ("ih", "hh")}
+    check_derivatives(arrays_of(cell, prefix), GRU(), elements=elements)
+
+
+@pytest.mark.parametrize("name", ["MUT2", "MUT3"])
+def test_the_whole_step_of_a_mutation(name: str) -> None:
+    cell = cell_of(name)
+    store = MemoryStore(arrays_of(cell))
+    (match,) = GRU().find(store.tensors)
+    options = ReadOptions(spectra=True, gates=True, assume={"cell": name.lower()})
+    found = GRU().read(store, match, options)
+    assert found.hidden is not None
+    assert found.hidden.jacobian is not None
+    assert_same_spectrum(found.hidden.jacobian, np.linalg.eigvals(jacobian(cell)), 1e-11)
+    first = np.linalg.eigvals(cell.weight_hh.detach().numpy()[UPDATE])
+    assert_same_spectrum(found.hidden.gates["update"], first, 1e-11)
+    assert isinstance(found.gate, NoDrive) == (name == "MUT3")
+
+
+def test_what_drives_a_mutation() -> None:
+    cell = cell_of("MUT2")
+    drive = drive_of(MemoryStore(arrays_of(cell)), GRU(), cell="mut2")
+    hidden = (cell.weight_hh.detach().numpy() ** 2).sum(1)
+    assert_allclose(drive.gate.norms.hidden, hidden[UPDATE])
+    assert drive.state is not None
+    assert drive.state.reset is not None
+    assert_allclose(drive.state.reset.norms.hidden, hidden[H : 2 * H])
+    assert_allclose(drive.state.candidate.norms.hidden, hidden[NEW])
+
+
+def names_of(arrays: dict[str, Any]) -> list[str]:
+    return [family.name for family, _ in detect(MemoryStore(arrays).tensors)]
+
+
+def test_an_ind_rnn() -> None:
+    cell = cell_of("IndRNN")
+    arrays = arrays_of(cell, "cells.0.")
+    assert names_of(arrays) == ["ind_rnn"]
+    (layer,) = inspect(arrays).layers
+    assert any("activation=tanh" in text for text in layer.assumptions)
+    with torch.no_grad():
+        cell.bias_ih.zero_()
+        cell.bias_hh.zero_()
+    assert_allclose(
+        np.exp(read_layer(arrays, IndRNN()).log_eigenvalues), np.diag(jacobian(cell)), rtol=1e-12
+    )
