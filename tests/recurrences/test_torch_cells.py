@@ -21,6 +21,8 @@ from memcurse_cli.recurrences.family import ReadOptions
 from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.gru import GRU
 from memcurse_cli.recurrences.ind_rnn import IndRNN
+from memcurse_cli.recurrences.lstm import LSTM
+from memcurse_cli.recurrences.own_state_drive import PeepholeDrive
 from memcurse_cli.recurrences.torch_cells import named_cell
 
 UPDATE, NEW = slice(0, H), slice(2 * H, 3 * H)
@@ -35,7 +37,7 @@ REFUSED = {
     "MiRU2": "its name says MiRU",
     "MultiplicativeLSTM": "weight_mh",
     "OriginalLSTM": "its name says OriginalLSTM",
-    "ResLSTM": "weight_ph",
+    "ResLSTM": "weight_proj",
     "SCRN": "weight_ch",
     "SGRN": "its name says SGRN",
     "SGU": "its name says SGU",
@@ -176,3 +178,44 @@ def test_an_ind_rnn() -> None:
     assert_allclose(
         np.exp(read_layer(arrays, IndRNN()).log_eigenvalues), np.diag(jacobian(cell)), rtol=1e-12
     )
+
+
+def test_peepholes() -> None:
+    cell = blinded(cell_of("PeepholeLSTM"))
+    arrays = arrays_of(cell, "cells.0.")
+    recurrence = read_layer(arrays, LSTM())
+    kept = jacobian(cell, double=True, state=1)
+    assert_allclose(np.exp(recurrence.log_eigenvalues), np.diag(kept), rtol=1e-12)
+    rows = {"input": slice(0, H), "forget": slice(H, 2 * H), "cell": slice(2 * H, 3 * H)}
+    elements = {
+        f"bias_{side}[{gate}]": block for side in ("ih", "hh") for gate, block in rows.items()
+    }
+    check_derivatives(arrays, LSTM(), elements=elements | {"weight_ph[input]": slice(0, H)})
+    slope = 1 - np.tanh((cell.bias_ih + cell.bias_hh).detach().numpy()[rows["cell"]]) ** 2
+    gain = kick(cell, rows["cell"], double=True, state=1)
+    assert_allclose(np.exp(recurrence.log_gain.real) * slope, gain, rtol=1e-12)
+
+
+def test_the_whole_step_behind_peepholes() -> None:
+    cell = cell_of("PeepholeLSTM")
+    store = MemoryStore(arrays_of(cell))
+    (match,) = LSTM().find(store.tensors)
+    found = LSTM().read(store, match, ReadOptions(spectra=True, gates=True))
+    assert isinstance(found.gate, PeepholeDrive)
+    assert_allclose(found.gate.peepholes["output"], cell.weight_ph.detach().numpy()[2 * H :])
+    nothing = torch.zeros(3, dtype=torch.float64)
+
+    def step(states: torch.Tensor) -> torch.Tensor:
+        return torch.cat(cell(nothing, (states[:H], states[H:])))
+
+    rest = torch.zeros(2 * H, dtype=torch.float64)
+    expected = torch.autograd.functional.jacobian(step, rest).detach().numpy()
+    assert found.hidden is not None
+    assert found.hidden.jacobian is not None
+    assert_same_spectrum(found.hidden.jacobian, np.linalg.eigvals(expected), 1e-11)
+
+
+def test_peepholes_of_another_size_are_refused() -> None:
+    arrays = arrays_of(cell_of("PeepholeLSTM")) | {"weight_ph": np.ones(2 * H)}
+    with pytest.raises(TensorError, match="does not fit"):
+        inspect(arrays)
