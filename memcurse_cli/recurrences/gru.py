@@ -27,7 +27,7 @@ from memcurse_cli.recurrences.torch_names import (
 
 GATES = ("reset", "update", "new")
 MUTATIONS = ("mut2", "mut3")
-CELLS = Lookalikes("gru", "torch's GRU", read=MUTATIONS, refused=("original_lstm",))
+CELLS = Lookalikes("gru", "torch's GRU", read=MUTATIONS, refused=("original_lstm", "tgru", "tlstm"))
 
 
 class GRU:

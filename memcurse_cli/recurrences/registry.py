@@ -63,6 +63,7 @@ from memcurse_cli.recurrences.sru import SRU
 from memcurse_cli.recurrences.striped_hyena import StripedHyena
 from memcurse_cli.recurrences.tf_cells import TensorFlowGRU, TensorFlowRNN
 from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
+from memcurse_cli.recurrences.torch_recurrent import TorchRecurrent
 from memcurse_cli.recurrences.torchscale_retnet import TorchscaleRetNet
 from memcurse_cli.recurrences.unicornn import UnICORNN
 
@@ -89,6 +90,7 @@ FAMILIES: tuple[Family, ...] = (
     SRU(),
     QRNN(),
     MultiplicativeLSTM(),
+    TorchRecurrent(),
     LSTM(),
     GRU(),
     AllenNLPLSTM(),

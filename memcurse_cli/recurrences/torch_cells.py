@@ -57,8 +57,14 @@ _CALLED = {
     "original_lstm": _Called("OriginalLSTM", _within(r"original_?lstm")),
     "tau_gru": _Called("tauGRU", _word(r"tau_?gru")),
     "intersection_rnn": _Called("IntersectionRNN", _within(r"intersection_?rnn")),
+    "tgru": _Called("TGRU", _word(r"tgru")),
+    "tlstm": _Called("TLSTM", _word(r"tlstm")),
     "atr": _Called("ATR", _word(r"atr")),
     "antisymmetric_rnn": _Called("AntisymmetricRNN", _within(r"anti_?symmetric")),
+    "nbr": _Called("NBR", _word(r"nbr")),
+    "cfn": _Called("CFN", _word(r"cfn")),
+    "light_ru": _Called("LightRU", _word(r"light_?ru")),
+    "star": _Called("STAR", _word(r"star")),
     "sgrn": _Called("SGRN", _word(r"sgrn")),
 }
 # As torchrecurrent keeps the cells of a layer, and many a network those of torch.

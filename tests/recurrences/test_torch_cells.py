@@ -9,7 +9,15 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, read_layer
-from recurrences.library_cells import H, arrays_of, blinded, cell_of, jacobian, kick
+from recurrences.library_cells import (
+    H,
+    arrays_of,
+    blinded,
+    cell_of,
+    jacobian,
+    kick,
+    torchrecurrent,
+)
 from recurrences.oracles import assert_same_spectrum
 from recurrences.simulated_gates import drive_of
 
@@ -54,6 +62,15 @@ def test_what_is_not_read_is_refused(name: str) -> None:
     with pytest.raises(TensorError, match=REFUSED[name]) as caught:
         inspect(arrays_of(cell_of(name), f"{name}.cells.0."))
     assert "--assume cell=" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["TGRU", "TLSTM", "IntersectionRNN"])
+def test_a_cell_that_looks_like_torchs_where_it_has_as_many_inputs_as_units(name: str) -> None:
+    cell = getattr(torchrecurrent, f"{name}Cell")(H, H)
+    with pytest.raises(TensorError, match=f"its name says {name}"):
+        inspect(arrays_of(cell, f"{name}.cells.0."))
+    (layer,) = inspect(arrays_of(cell, "model.cells.0.")).layers
+    assert any(name in text for text in layer.assumptions)
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))
