@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
@@ -12,6 +13,12 @@ from memcurse_cli.recurrences.lem import STEP
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.torch_cells import KEY, beside, named_cell, title_of
 from memcurse_cli.recurrences.torch_names import hidden_weights, split_hidden_weight
+from memcurse_cli.recurrences.torch_recurrent_fast import (
+    FLOOR,
+    GATE_FUNCTION,
+    SCALE,
+    read_fast_grnn,
+)
 from memcurse_cli.recurrences.torch_recurrent_lem import read_lem
 from memcurse_cli.recurrences.torch_recurrent_steps import (
     Layer,
@@ -30,6 +37,7 @@ READERS = {
     "light_ru": read_light_ru,
     "star": read_star,
     "minimal_rnn": read_minimal_rnn,
+    "fast_grnn": read_fast_grnn,
     "lem": read_lem,
 }
 _ROLES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -47,7 +55,7 @@ class _Kind:
 
     Attributes:
         blocks: the rows of `_ROLES` in units of H.
-        beside: what else stands in the module, with its shape in units of H.
+        beside: what else stands in the module, with its rank: H, (H, H), or one number of any rank.
         read: the keys of those that are read.
         refused: of those that are not.
     """
@@ -63,6 +71,7 @@ _KINDS = (
     _Kind((3, 2, 3, 2), ("cfn", "mut1"), ("nbr",)),
     _Kind((2, 1, 2, 1), ("light_ru", "star"), ("antisymmetric_rnn",)),
     _Kind((1, 1, 1, 1), ("minimal_rnn",), beside=(("weight_mm", 2),)),
+    _Kind((1, 1, 2, 2), ("fast_grnn",), beside=((SCALE, 0), (FLOOR, 0))),
     _Kind((4, 3, 4, 3), ("lem",), beside=(("weight_ch", 2), ("bias_ch", 1))),
 )
 
@@ -75,14 +84,14 @@ class TorchRecurrent:
     """
 
     name = "torch_recurrent"
-    title = "RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, LEM (torchrecurrent)"
+    title = "RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)"
     recognised_by = (
         "weight_ih, weight_hh, bias_ih and bias_hh of (3H, 2H), (2H, H) or (4H, 3H) rows, or "
-        "weight_mm beside them"
+        "weight_mm, or zeta and nu, beside them"
     )
     equation = "λ = σ(b_f), γ = σ(b_i); or λ = 1 - σ(b), γ = σ(b); each cell's own on its page"
     source = "torchrecurrent; each cell's paper on the page"
-    assumptions: tuple[Assumption, ...] = (CELL, STEP)
+    assumptions: tuple[Assumption, ...] = (CELL, STEP, GATE_FUNCTION)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with both weights and both biases, of the rows of one kind of cell."""
@@ -120,7 +129,10 @@ def _kind(shapes: Mapping[str, tuple[int, ...]]) -> _Kind | None:
             size > 0
             and all(shapes[role][:1] == rows for role, rows in expected.items())
             and shapes.keys() == {*_ROLES, *own}
-            and all(shapes[role] == (size,) * rank for role, rank in own.items())
+            and all(
+                shapes[role] == (size,) * rank if rank else prod(shapes[role]) == 1
+                for role, rank in own.items()
+            )
         ):
             return kind
     return None

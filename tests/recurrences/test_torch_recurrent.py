@@ -1,4 +1,4 @@
-"""RAN, CFN, MUT1, LightRU, STAR, MinimalRNN and LEM against torchrecurrent's own cells."""
+"""The cells of torchrecurrent that torch has no shapes for, against the library's own."""
 
 from __future__ import annotations
 
@@ -210,6 +210,55 @@ def test_shapes_that_do_not_tell(name: str, others: str, choice: str) -> None:
 def test_a_name_that_says_a_cell_that_is_not_read(name: str, title: str) -> None:
     with pytest.raises(TensorError, match=f"its name says {title}"):
         inspect(arrays_of(cell_of(name), prefix_of(name)))
+
+
+FAST = {f"bias_{side}[gate]": BLOCKS[0] for side in ("ih", "hh")}
+
+
+@pytest.mark.parametrize("function", ["tanh", "sigmoid"])
+def test_a_fast_grnn(function: str) -> None:
+    cell = cell_of("FastGRNN", nonlinearity=function)
+    arrays = arrays_of(cell)
+    check_derivatives(arrays, FAMILY, elements=FAST, gate_activation=function)
+    store = MemoryStore(arrays)
+    (match,) = FAMILY.find(store.tensors)
+    options = ReadOptions(spectra=True, assume={"gate_activation": function})
+    whole = FAMILY.read(store, match, options)
+    assert whole.hidden is not None
+    assert whole.hidden.jacobian is not None
+    assert_same_spectrum(whole.hidden.jacobian, np.linalg.eigvals(jacobian(cell)), 1e-11)
+    # Without W and U the step is λ h + γ tanh(b_h).
+    own = np.exp(read_layer(arrays, FAMILY, gate_activation=function).log_eigenvalues)
+    assert_allclose(own, np.diag(jacobian(blinded(cell))), rtol=1e-12)
+    rest = torch.zeros(H, dtype=torch.float64)
+    candidate = torch.tanh((cell.bias_ih + cell.bias_hh)[H:])
+    taken = (cell(torch.zeros(INPUTS, dtype=torch.float64), rest) / candidate).detach().numpy()
+    assert_allclose(np.exp(whole.log_gain.real), taken, rtol=1e-12)
+
+
+def test_the_gate_of_a_fast_grnn_is_a_tanh_by_default() -> None:
+    arrays = arrays_of(cell_of("FastGRNN"))
+    found = read_layer(arrays, FAMILY)
+    total = (arrays["bias_ih"] + arrays["bias_hh"])[:H]
+    assert total.min() < 0
+    assert_allclose(np.exp(found.log_eigenvalues), np.tanh(total), rtol=1e-12)
+    assert "gate_activation=tanh" in found.assumptions[0]
+    store = MemoryStore(arrays)
+    (match,) = FAMILY.find(store.tensors)
+    assert isinstance(FAMILY.read(store, match, ReadOptions(gates=True)).gate, NoDrive)
+
+
+def test_what_drives_the_gate_of_a_fast_grnn() -> None:
+    cell = cell_of("FastGRNN", nonlinearity="sigmoid")
+    drive = drive_of(MemoryStore(arrays_of(cell)), FAMILY, gate_activation="sigmoid")
+    inputs, hidden = (
+        (getattr(cell, name).detach().numpy() ** 2).sum(1) for name in ("weight_ih", "weight_hh")
+    )
+    assert drive.state is not None
+    for seen in (drive.gate, drive.state.candidate):
+        assert_allclose(seen.norms.inputs, inputs)
+        assert_allclose(seen.norms.hidden, hidden)
+    assert drive.state.written is not None
 
 
 def lem(**arguments: float) -> torch.nn.Module:
