@@ -80,6 +80,11 @@ _OTHER_SCALES = (
     *("alpha", "beta", "beta1", "beta2", "gamma", "zeta", "nu", "eta", "epsilon", "dt", "tau"),
     *("leak", "leak_rate"),
 )
+# Norms inside the gates, whose biases add to theirs: those of TorchScript's LSTM and its like.
+_OTHER_NORMS = (
+    *("layernorm_i", "layernorm_h", "layernorm_c", "layer_norm_i", "layer_norm_h"),
+    *("ln_ih", "ln_hh", "ln_i2h", "ln_h2h", "norm_ih", "norm_hh"),
+)
 # A network of one hidden layer calls its readout so; only a square one can be inside the cell.
 _READOUT = "ho"
 
@@ -202,6 +207,7 @@ def beside(tensors: Mapping[str, TensorSpec], weight: str) -> dict[str, str]:
         *(f"{stem}_{end}" for end in _OTHER_WEIGHTS),
         *(f"{bias}_{end}" for end in _OTHER_BIASES),
         *_OTHER_SCALES,
+        *(f"{norm}.{part}" for norm in _OTHER_NORMS for part in ("weight", "bias")),
     )
     found = {}
     for role in roles:

@@ -55,7 +55,7 @@ def read_fast_grnn(layer: Layer) -> Recurrence:
     # 1 - tanh(b) = 2σ(-2b), without cancellation.
     stretch = 2.0 if bent else 1.0
     lost = stretch * sigmoid(-stretch * gate.total)
-    kept = np.tanh(gate.total) if bent else sigmoid(gate.total)
+    kept: Floats = np.tanh(gate.total) if bent else sigmoid(gate.total)
     slope = lost * stretch * sigmoid(stretch * gate.total)
     opened = sigmoid(scale)
     log_lost = np.log(stretch) + log_sigmoid(-stretch * gate.total)

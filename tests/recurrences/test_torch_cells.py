@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, read_layer
 from recurrences.library_cells import (
@@ -23,7 +25,7 @@ from recurrences.simulated_gates import drive_of
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import NoRecurrenceError, TensorError
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import ReadOptions
 from memcurse_cli.recurrences.gate_drive import NoDrive
@@ -103,6 +105,61 @@ def test_a_stranger_is_refused_and_the_user_may_insist(shape: tuple[int, ...]) -
     (layer,) = inspect(arrays, assume={"cell": "lstm"}).layers
     assert layer.family == "lstm"
     assert any("cell=lstm (as given)" in text for text in layer.assumptions)
+
+
+def test_norms_inside_the_gates_are_strangers() -> None:
+    arrays = arrays_of(torch.nn.LSTMCell(3, H), "layers.0.cell.")
+    arrays |= arrays_of(torch.nn.LayerNorm(4 * H), "layers.0.cell.layernorm_i.")
+    with pytest.raises(TensorError, match=r"torch's LSTM has no layernorm_i\.weight"):
+        inspect(arrays)
+    arrays = arrays_of(torch.nn.LSTMCell(3, H), "layers.0.cell.")
+    assert inspect(arrays | arrays_of(torch.nn.LayerNorm(H), "layers.0.norm.")).layers
+
+
+NAMES = (
+    *("weight_hh", "weight_ih", "bias_ih", "bias_hh", "weight_ph", "weight_mm", "weight_ch"),
+    *("bias_ch", "weight_ho", "vector_u", "alpha", "beta", "zeta", "nu"),
+)
+MODULES = ("", "mut2.cells.0.", "star.", "janet.", "ugrnn_", "model.cells.3.", "cfn.", "ligru.")
+SIZES = st.lists(st.sampled_from([0, 1, 2, 3, 4, 6, 8]), max_size=3).map(tuple)
+VALUES = st.sampled_from([0.0, 1.0, -0.3, 1e-300, 1e70, -800.0, 800.0, np.nan])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    module=st.sampled_from(MODULES),
+    blocks=st.tuples(*[st.sampled_from([1, 2, 3, 4])] * 4),
+    odd=st.dictionaries(st.sampled_from(NAMES), st.tuples(SIZES, VALUES), max_size=4),
+    values=st.tuples(*[VALUES] * 4),
+    assume=st.sampled_from([{}, {"cell": "star"}, {"cell": "cfn"}, {"gate_keeps": "yes"}]),
+)
+def test_whatever_stands_beside_only_our_errors_come(
+    module: str,
+    blocks: tuple[int, ...],
+    odd: dict[str, tuple[tuple[int, ...], float]],
+    values: tuple[float, ...],
+    assume: dict[str, str],
+) -> None:
+    shapes = [(2 * blocks[0], 3), (2 * blocks[1], 2), (2 * blocks[2],), (2 * blocks[3],)]
+    held = dict(zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), shapes, strict=True))
+    arrays = {name: np.full(held[name], value) for name, value in zip(held, values, strict=True)}
+    arrays |= {name: np.full(shape, value) for name, (shape, value) in odd.items()}
+    store = MemoryStore({f"{module}{name}": array for name, array in arrays.items()})
+    try:
+        found = detect(store.tensors)
+    except NoRecurrenceError:
+        return
+    for family, match in found:
+        try:
+            recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
+        except TensorError:
+            continue
+        assert np.isfinite(recurrence.log_eigenvalues).all()
+        assert np.isfinite(recurrence.log_gain).all()
+        for group in recurrence.parameters:
+            assert np.isfinite(group.eigenvalue_derivative).all()
+            assert group.scalar.max() < group.size
+            assert group.eigenvalue.max() < recurrence.size
 
 
 def test_other_layers_are_reported_beside_a_refused_one() -> None:
