@@ -27,7 +27,13 @@ from memcurse_cli.recurrences.torch_names import (
 
 GATES = ("reset", "update", "new")
 MUTATIONS = ("mut2", "mut3")
-CELLS = Lookalikes("gru", "torch's GRU", read=MUTATIONS, refused=("original_lstm", "tgru", "tlstm"))
+CELLS = Lookalikes(
+    "gru",
+    "torch's GRU",
+    read=MUTATIONS,
+    refused=("original_lstm", "tgru", "tlstm"),
+    square=("tgru", "tlstm"),
+)
 
 
 class GRU:

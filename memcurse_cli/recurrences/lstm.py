@@ -34,7 +34,12 @@ from memcurse_cli.recurrences.torch_names import (
 
 GATES = ("input", "forget", "cell", "output")
 PEEPHOLES = "weight_ph"
-CELLS = Lookalikes("lstm", "torch's LSTM", refused=("tau_gru", "intersection_rnn"))
+CELLS = Lookalikes(
+    "lstm",
+    "torch's LSTM",
+    refused=("tau_gru", "intersection_rnn"),
+    square=("intersection_rnn",),
+)
 
 
 class LSTM:

@@ -115,12 +115,14 @@ class Lookalikes:
         title: what it is called in a sentence.
         read: the keys of the others that the family reads.
         refused: those of the others that it does not.
+        square: those of the latter that look so only where there are as many inputs as units.
     """
 
     own: str
     title: str
     read: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    square: tuple[str, ...] = ()
 
     meaning = "which of the cells that are stored alike it is"
 
@@ -148,7 +150,7 @@ class Lookalikes:
         weight = match.tensors["weight_hh"]
         self._require_no_stranger(store.tensors, match)
         module, _, suffix = split_hidden_weight(weight)
-        others = (*self.read, *self.refused)
+        others = self._others(store.tensors, match)
         own = (self.own,) if self.own in _CALLED else ()
         if suffix and not own:  # a layer of torch's own, weight_hh_l0
             return Choice(self.own)
@@ -172,6 +174,13 @@ class Lookalikes:
             "and the layer's name does not tell"
         )
         return Choice(self.own, (sentence,))
+
+    def _others(self, tensors: Mapping[str, TensorSpec], match: Match) -> tuple[str, ...]:
+        """Those that the shapes allow."""
+        weights = [match.tensors.get(role) for role in ("weight_ih", "weight_hh")]
+        columns = {tensors[name].shape[1:] for name in weights if name is not None}
+        excluded = () if len(columns) == 1 else self.square
+        return tuple(cell for cell in (*self.read, *self.refused) if cell not in excluded)
 
     def _require_no_stranger(self, tensors: Mapping[str, TensorSpec], match: Match) -> None:
         for role, tensor in beside(tensors, match.tensors["weight_hh"]).items():

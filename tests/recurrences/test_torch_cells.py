@@ -73,6 +73,9 @@ def test_a_cell_that_looks_like_torchs_where_it_has_as_many_inputs_as_units(name
         inspect(arrays_of(cell, f"{name}.cells.0."))
     (layer,) = inspect(arrays_of(cell, "model.cells.0.")).layers
     assert any(name in text for text in layer.assumptions)
+    arrays = arrays_of(cell, "model.cells.0.")
+    arrays["model.cells.0.weight_ih"] = np.ones((len(arrays["model.cells.0.bias_ih"]), H + 1))
+    assert not any(name in text for text in inspect(arrays).layers[0].assumptions)
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))
