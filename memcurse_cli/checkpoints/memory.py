@@ -38,7 +38,7 @@ class MemoryStore(LazyStore):
                 remedy="pass model.state_dict(), a tree of parameters, or a path",
             )
         try:
-            found = collect(arrays, lazy)
+            found = collect(arrays, lazy, _opened)
             torch = any(hasattr(tensor.load.array, "detach") for tensor in found.values())
             selected, notes = (name_torch if torch else name_jax)(found)
         except ValueError as error:
@@ -59,6 +59,13 @@ class MemoryStore(LazyStore):
             notes=notes,
             contents=arrays,
         )
+
+
+def _opened(node: object) -> object:
+    """A state of an optax transformation under a key that says so."""
+    if isinstance(node, tuple) and type(node).__module__.split(".")[0] == "optax":
+        return {"opt_state": tuple(node)}
+    return node
 
 
 class _Convert:

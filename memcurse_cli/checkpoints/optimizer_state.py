@@ -17,8 +17,8 @@ from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.memory import lazy
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.open import open_file
-from memcurse_cli.checkpoints.optax_slots import optax_state
-from memcurse_cli.checkpoints.pickle_values import Record
+from memcurse_cli.checkpoints.optax_slots import FIRST, SECOND, optax_state
+from memcurse_cli.checkpoints.pickle_values import Global, Record
 from memcurse_cli.checkpoints.pickled_arrays import PickledArray
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.source import LocalDirectory, LocalFile
@@ -29,6 +29,7 @@ from memcurse_cli.errors import CheckpointError
 
 TRAINER_STATE = "optimizer.pt"
 """What HF Trainer writes beside the weights."""
+_ADAM = "ScaleByAdamState"  # optax's, a named tuple whose pickle has no names
 
 
 def adam_state(weights: LazyStore, source: LazyStore | None = None) -> AdamState | None:
@@ -100,6 +101,12 @@ def _expand(node: object) -> object:
     fields = getattr(node, "_fields", None)
     if isinstance(node, tuple) and isinstance(fields, tuple):
         return dict(zip(fields, node, strict=True))
+    if isinstance(node, Record) and _called(node) == _ADAM:
+        return dict(zip(("count", FIRST, SECOND), node.arguments, strict=False))
     if isinstance(node, Record) and isinstance(node.state, dict):
         return {printable(str(key), 100): child for key, child in node.state.items()}
-    return node
+    return node.arguments if isinstance(node, Record) and not node.state else node
+
+
+def _called(node: Record) -> str:
+    return node.function.name if isinstance(node.function, Global) else ""

@@ -100,11 +100,18 @@ class _Search:
         packed = unpacked(node)
         if packed is not None:
             return packed
+        if _of_optax(node):
+            return {"opt_state": _attributes(node)}
         children = _module_children(node)
         if children is None:
             return _attributes(node)
         self.module = self.module or str(node.function)[:200]
         return {f"{MODULE_MARK}{_text(key)}": child for key, child in children}
+
+
+def _of_optax(node: Record) -> bool:
+    """Whether it is a state of an optax transformation, which repeats the weights' tree."""
+    return isinstance(node.function, Global) and node.function.module.split(".")[0] == "optax"
 
 
 def _module_children(node: Record) -> list[tuple[object, object]] | None:

@@ -78,6 +78,18 @@ AVERAGED_COPIES = frozenset(
         "swa_state_dict",
     }
 )
+# Outermost keys of an averaged copy, in lower case, where another key holds the same names.
+_COPIES = frozenset(
+    {"average", "averaged", "ema", "model_avg", "polyak", "polyak_average", "shadow", "swa"}
+)
+# The same of optimiser state: both moments, or one.
+_MOMENT_PAIRS = (("mu", "nu"), ("m", "v"))
+_MOMENTS = frozenset({"momentum", "momentums", "velocity", "velocities"})
+_OPTAX_FIELDS = frozenset(
+    {"grad_acc", "m", "momentum", "mu", "nu", "sum_of_squares", "trace", "v", "v_col", "v_row"}
+)
+_DEEPEST_ROOT = 4
+"""Keys that may lead to the weights, of which a state has none."""
 # `net_ema` beside `net`.
 _CALLED_EMA = re.compile(r"(?i:ema)_(?P<after>.+)|(?P<before>.+)_(?i:ema)")
 # Lightning's WeightAveraging puts the average where the weights were, and these here.
@@ -103,6 +115,12 @@ def select(tensors: Mapping[Path, Leaf]) -> tuple[dict[Path, Leaf], list[str]]:
     parts = {path: tuple(p for part in path for p in _SEPARATORS.split(part)) for path in tensors}
     known = set(parts.values())
     optimizer = {path for path in tensors if is_optimizer_state(parts[path], known)}
+    roots = _moments(known) | _optax_fields(known)
+    optimizer |= {
+        path
+        for path in tensors
+        if any(parts[path][:length] in roots for length in range(1, len(parts[path])))
+    }
     rest = [path for path in tensors if path not in optimizer]
     averaged = _averaged({path: parts[path] for path in rest})
     left_out = set(optimizer)
@@ -132,6 +150,32 @@ def _is_optax_moment(parts: Path, known: Set[Path]) -> bool:
     )
 
 
+def _moments(known: Set[Path]) -> set[Path]:
+    """The outermost keys under which a tree of weights is repeated for an optimiser's moments."""
+    trees: dict[str, set[Path]] = {}
+    for name in known:
+        if len(name) > 1:
+            trees.setdefault(name[0], set()).add(name[1:])
+    pairs = [pair for pair in _MOMENT_PAIRS if set(pair) <= trees.keys()]
+    called = {key for pair in pairs for key in pair} | (_MOMENTS & trees.keys())
+    weights = [tree for key, tree in trees.items() if key not in called]
+    return {(key,) for key in called if any(trees[key] <= tree for tree in weights)}
+
+
+def _optax_fields(known: Set[Path]) -> set[Path]:
+    """Where a field of one of optax's states, which stand in tuples, repeats a tree of weights."""
+    trees: dict[Path, set[Path]] = {}
+    weights: set[Path] = set()
+    for name in known:
+        for index in range(1, len(name) - 1):
+            if name[index] in _OPTAX_FIELDS and name[index - 1].isdigit():
+                trees.setdefault(name[: index + 1], set()).add(name[index + 1 :])
+                break
+        else:
+            weights.update(name[start:] for start in range(min(len(name), _DEEPEST_ROOT)))
+    return {root for root, tree in trees.items() if tree <= weights}
+
+
 def _averaged(parts: Mapping[Path, Path]) -> set[Path]:
     marked = {
         path
@@ -140,6 +184,12 @@ def _averaged(parts: Mapping[Path, Path]) -> set[Path]:
     }
     known = set(parts.values())
     marked |= {path for path, name in parts.items() if _repeats_without_ema(name, known)}
+    elsewhere = {name[1:] for name in known if name[0].lower() not in _COPIES}
+    marked |= {
+        path
+        for path, name in parts.items()
+        if name[0].lower() in _COPIES and (name[1:] in elsewhere or name[1:] in known)
+    }
     if any(name[0] == _WEIGHTS_BESIDE_AVERAGE for name in known):
         marked |= {path for path, name in parts.items() if name[0] == "state_dict"}
     # A layer may be called ema as well (Mega has one); a copy repeats the names of the weights.

@@ -63,3 +63,26 @@ def test_moments_of_optax_without_a_container() -> None:
     # An LRU of DeepMind's port has a nu of its own, and no count.
     assert kept("lru/nu", "lru/theta", "count")[0] == {"lru/nu", "lru/theta", "count"}
     assert kept("lru/count", "lru/nu")[0] == {"lru/count", "lru/nu"}
+
+
+@pytest.mark.parametrize("moments", [("mu", "nu"), ("m", "v"), ("momentum",)])
+def test_moments_beside_the_weights_that_they_repeat(moments: tuple[str, ...]) -> None:
+    weights = {f"params/{name}" for name in WEIGHTS}
+    slots = [f"{moment}/{name}" for moment in moments for name in WEIGHTS]
+    assert kept(*weights, *slots)[0] == weights
+    # Keys, queries and values repeat each other's names too.
+    attention = {f"{part}/{name}" for part in "qkv" for name in WEIGHTS}
+    assert kept(*attention)[0] == attention
+    others = {f"{moment}/layer/{name}" for moment in moments for name in WEIGHTS}
+    assert kept(*weights, *others)[0] == weights | others
+
+
+@pytest.mark.parametrize("copy", ["EMA", "Shadow", "polyak", "model_avg", "swa"])
+def test_outermost_copies_repeat_another_tree(copy: str) -> None:
+    weights = {f"model.{name}" for name in WEIGHTS}
+    copies = [f"{copy}.{name}" for name in WEIGHTS]
+    found, note = kept(*weights, *copies)
+    assert found == weights
+    assert "averaged (EMA) copy" in note
+    assert kept(*WEIGHTS, *copies)[0] == set(WEIGHTS)
+    assert kept(*copies) == (set(copies), "")

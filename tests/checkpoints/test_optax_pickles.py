@@ -1,0 +1,88 @@
+"""What JAX users save: (params, opt_state) of real optax transformations, told apart."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memcurse_cli import inspect
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.optimizer_state import adam_state
+
+optax = pytest.importorskip("optax")
+jax = pytest.importorskip("jax")
+
+CELLS = {
+    f"{gate}{part}": {"kernel": (4, 4) if gate == "h" else (3, 4), "bias": (4,)}
+    for gate in "ih"
+    for part in "rzn"
+}
+TRANSFORMS = {
+    "adam": lambda: optax.adam(1e-3),
+    "clipped": lambda: optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3)),
+    "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
+    "momentum": lambda: optax.sgd(1e-2, momentum=0.9),
+    "rmsprop": lambda: optax.rmsprop(1e-3),
+    "adagrad": lambda: optax.adagrad(1e-2),
+    "lion": lambda: optax.lion(1e-4),
+    "adafactor": lambda: optax.adafactor(1e-3),
+    "many": lambda: optax.MultiSteps(optax.adam(1e-3), 4),
+    "groups": lambda: optax.multi_transform({"all": optax.adam(1e-3)}, "all"),
+}
+
+
+def saved(name: str) -> tuple[dict[str, Any], Any]:
+    random = np.random.default_rng(0)
+    params = {
+        "GRUCell_0": {
+            gate: {
+                part: jax.numpy.asarray(random.standard_normal(shape), "float32")
+                for part, shape in parts.items()
+            }
+            for gate, parts in CELLS.items()
+        }
+    }
+    transform = TRANSFORMS[name]()
+    state = transform.init(params)
+    gradients = jax.tree.map(jax.numpy.ones_like, params)
+    _, state = transform.update(gradients, state, params)
+    return params, state
+
+
+@pytest.mark.parametrize("container", ["pickle", "msgpack", "memory"])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_the_state_is_not_taken_for_layers(name: str, container: str, tmp_path: Path) -> None:
+    params, state = saved(name)
+    target: Any = tmp_path / "training"
+    if container == "pickle":
+        target.write_bytes(pickle.dumps((params, state)))
+    elif container == "msgpack":
+        serialization = pytest.importorskip("flax.serialization")
+        target.write_bytes(serialization.to_bytes((params, state)))
+    else:
+        target = {"params": params, "state": state}
+    report = inspect(target)
+    assert [layer.name for layer in report.layers] == [
+        "params/GRUCell_0" if container == "memory" else "0/GRUCell_0"
+    ]
+    assert any("optimiser state" in note for note in report.checkpoint.notes)
+
+
+def test_a_pickle_s_moments_are_those_of_its_weights(tmp_path: Path) -> None:
+    params, state = saved("adam")
+    path = tmp_path / "training.pkl"
+    path.write_bytes(pickle.dumps((params, state)))
+    with open_checkpoint(path) as store:
+        found = adam_state(store)
+    assert found is not None
+    assert found.refused == {}
+    assert len(found.slots) == 12
+    slot = found.slots["0/GRUCell_0/hr/kernel"]
+    assert slot.step == 1
+    np.testing.assert_allclose(
+        slot.second_moment.load(), state[0].nu["GRUCell_0"]["hr"]["kernel"], rtol=1e-6
+    )
