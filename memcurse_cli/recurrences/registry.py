@@ -50,6 +50,7 @@ from memcurse_cli.recurrences.multi_headed_ema import MultiHeadedEMA
 from memcurse_cli.recurrences.multiplicative_lstm import MultiplicativeLSTM
 from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM, OnnxRNN
 from memcurse_cli.recurrences.orthogonal_rnn import OrthogonalRNN
+from memcurse_cli.recurrences.parcae import Parcae
 from memcurse_cli.recurrences.qrnn import QRNN
 from memcurse_cli.recurrences.retnet import RetNet
 from memcurse_cli.recurrences.rg_lru import RGLRU
@@ -129,6 +130,7 @@ FAMILIES: tuple[Family, ...] = (
     DSS(),
     EMA(),
     MultiHeadedEMA(),
+    Parcae(),
     LinOSS(),
     LMU(),
     S4DPLR(),
