@@ -32,6 +32,7 @@ _BESIDE = {
     *("linear_q_adapter_list", "linear_k_adapter_list", "linear_v_adapter_list"),  # Zamba2
     *("sinks", "bias", "masked_bias"),
     *("output_dense", "attention_output"),
+    "indexer",  # Qwen4-Exp: it chooses the tokens that are attended to, and keeps no state
     # Relative positions, of Conformers and of the image encoder of SAM.
     *("relative_k_proj", "bias_u", "bias_v", "linear_out", "linear_pos", "pos_bias_u"),
     *("pos_bias_v", "rel_pos_h", "rel_pos_w"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import Qwen4ExpForCausalLM, Qwen4ExpTextConfig
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.store import TensorSpec
@@ -34,6 +35,7 @@ def weights(module: str, *parts: str) -> dict[str, TensorSpec]:
         ("q_proj", "k_proj", "v_proj", "o_proj", "relative_k_proj"),
         ("linear_q", "linear_k", "linear_v", "linear_out", "linear_pos"),
         ("att_proj", "out_proj"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "indexer.index_qk_proj", "indexer.q_layernorm"),
         ("q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "dense", "g_proj"),
         ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"),
     ],
@@ -50,6 +52,7 @@ def test_attention_by_its_projections(parts: tuple[str, ...]) -> None:
         ("q_proj", "k_proj", "v_proj", "b_proj", "o_norm"),
         ("q_proj", "k_proj", "v_proj", "q_conv1d"),
         ("qkv_proj", "out_proj", "output_gate", "norm"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gk_proj.0", "indexer.index_qk_proj"),
         ("q_proj", "k_proj"),
         ("up_proj", "down_proj", "gate_proj"),
     ],
@@ -115,6 +118,38 @@ def test_the_hybrid_of_mamba_ssm(zoo: Path) -> None:
 def test_hybrids_of_the_zoo(zoo: Path, folder: str, count: int) -> None:
     report = inspect(zoo / folder / "fp32")
     assert sum(other.count for other in report.not_recurrent) == count
+
+
+def test_attention_that_an_indexer_thins_out(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = Qwen4ExpTextConfig(
+        vocab_size=16,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=4,
+        linear_key_head_dim=4,
+        linear_value_head_dim=4,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        hc_count=2,
+        hc_lowrank=2,
+        indexer_n_heads=2,
+        indexer_kv_heads=1,
+        indexer_head_dim=4,
+        indexer_budget=4,
+        indexer_compress_ratio=2,
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=4,
+        shared_expert_intermediate_size=4,
+        layer_types=["linear_attention", "indexed_attention"],
+    )
+    Qwen4ExpForCausalLM(config).save_pretrained(tmp_path)
+    report = inspect(tmp_path)
+    assert [layer.name for layer in report.layers] == ["model.layers.0.linear_attn"]
+    assert report.not_recurrent == (NotRecurrent("attention", 1, ("model.layers.1.self_attn",)),)
 
 
 def test_linear_attention_is_never_called_attention(zoo: Path) -> None:
