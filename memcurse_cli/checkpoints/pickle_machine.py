@@ -7,13 +7,21 @@ it knows; they see plain data and build plain data.
 
 from __future__ import annotations
 
-import codecs
 import pickle
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.pickle_lines import (
+    MAX_ARRAY_LINE,
+    MAX_ARRAY_LINES,
+    MAX_LINE_LENGTH,
+    integer_line,
+    long_line,
+    unescaped,
+    unicode_line,
+)
 from memcurse_cli.checkpoints.pickle_values import (
     ByteRange,
     Bytes,
@@ -24,11 +32,11 @@ from memcurse_cli.checkpoints.pickle_values import (
 
 MAX_OPCODES = 10_000_000
 MAX_TEXT = 1 << 26
-MAX_LINE_LENGTH = 1000
 MAX_INTEGER_BYTES = 4096
 # Shorter byte strings are small data; longer ones are arrays, and stay in the file until read.
 INLINE_BYTES = 256
 _CHUNK = 1 << 16
+_SHORT_LINE = 64
 
 
 Constructor = Callable[..., object]
@@ -58,6 +66,7 @@ class Machine:
         self._chunk_start = position
         self._index = 0
         self._opcodes = 0
+        self._array_lines = 0
         self._reset()
 
     @property
@@ -132,12 +141,35 @@ class Machine:
         return str(self._take(count), "utf-8", "surrogatepass")
 
     def _line(self) -> bytes:
-        line = bytearray()
-        while (byte := self._take(1)[0]) != 0x0A:
-            line.append(byte)
-            if len(line) > MAX_LINE_LENGTH:
-                raise PickleError(f"it has a line of more than {MAX_LINE_LENGTH} bytes")
-        return bytes(line)
+        return self._pass_line(MAX_LINE_LENGTH)[1]
+
+    def _pass_line(self, longest: int) -> tuple[int, bytes]:
+        """The length of the line that is passed over, and as much as a short line has of it."""
+        line, length, step = bytearray(), 0, _SHORT_LINE
+        while True:
+            piece = bytes(self._take(max(1, min(step, self._source.size - self.position))))
+            end = piece.find(b"\n")
+            length += len(piece) if end < 0 else end
+            if length > longest:
+                raise PickleError(f"it has a line of more than {longest} bytes")
+            if len(line) <= MAX_LINE_LENGTH:
+                line += piece if end < 0 else piece[:end]
+            if end >= 0:
+                self._index -= len(piece) - end - 1
+                return length, bytes(line)
+            step = min(2 * step, _CHUNK)
+
+    def _value_line(self, codec: str) -> object:
+        # Python 2 wrote names and raw data alike, and protocol 0 spells data as text: short
+        # lines are names, longer ones are arrays.
+        start = self.position
+        length, line = self._pass_line(MAX_ARRAY_LINE)
+        if length <= INLINE_BYTES:
+            return unescaped(line).decode("latin-1") if codec == "string" else unicode_line(line)
+        self._array_lines += length
+        if self._array_lines > MAX_ARRAY_LINES:
+            raise PickleError(f"its long lines have more than {MAX_ARRAY_LINES} bytes")
+        return long_line(self._source, start, length, codec)
 
     def _bytes(self, count: int) -> bytes | ByteRange:
         if count <= INLINE_BYTES:
@@ -196,7 +228,8 @@ class Machine:
 
     def _instance(self) -> None:
         function = self._global(self._line().decode(), self._line().decode())
-        self._stack.append(self.construct(function, tuple(self._pop_mark())))
+        arguments = tuple(self._pop_mark())
+        self._stack.append(self.construct(function, arguments))
 
     def _object(self) -> None:
         function, *arguments = self._pop_mark()
@@ -245,18 +278,6 @@ def _key(key: object) -> object:
     return Record(key)
 
 
-def _text_integer(line: bytes) -> int | bool:
-    if line in (b"00", b"01"):
-        return line == b"01"
-    return int(line.rstrip(b"L"))
-
-
-def _quoted(line: bytes) -> str:
-    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
-        raise PickleError("it has a string without quotes")
-    return codecs.escape_decode(line[1:-1])[0].decode("latin-1")
-
-
 def _legacy_string(machine: Machine, count: int) -> object:
     # Python 2 wrote names and raw data alike; short ones are names.
     content = machine._bytes(count)
@@ -274,8 +295,8 @@ _STEPS: dict[bytes, Step] = {
     pickle.NONE: lambda m: m._push(None),
     pickle.NEWTRUE: lambda m: m._push(True),
     pickle.NEWFALSE: lambda m: m._push(False),
-    pickle.INT: lambda m: m._push(_text_integer(m._line())),
-    pickle.LONG: lambda m: m._push(_text_integer(m._line())),
+    pickle.INT: lambda m: m._push(integer_line(m._line())),
+    pickle.LONG: lambda m: m._push(integer_line(m._line())),
     pickle.BININT: lambda m: m._push(m._integer(4)),
     pickle.BININT1: lambda m: m._push(m._number(1)),
     pickle.BININT2: lambda m: m._push(m._number(2)),
@@ -283,10 +304,10 @@ _STEPS: dict[bytes, Step] = {
     pickle.LONG4: lambda m: m._push(m._integer(m._number(4))),
     pickle.FLOAT: lambda m: m._push(float(m._line())),
     pickle.BINFLOAT: lambda m: m._push(struct.unpack(">d", m._take(8))[0]),
-    pickle.STRING: lambda m: m._push(_quoted(m._line())),
+    pickle.STRING: lambda m: m._push(m._value_line("string")),
     pickle.BINSTRING: lambda m: m._push(_legacy_string(m, m._number(4))),
     pickle.SHORT_BINSTRING: lambda m: m._push(_legacy_string(m, m._number(1))),
-    pickle.UNICODE: lambda m: m._push(m._line().decode("raw-unicode-escape")),
+    pickle.UNICODE: lambda m: m._push(m._value_line("unicode")),
     pickle.SHORT_BINUNICODE: lambda m: m._push(m._text(m._number(1))),
     pickle.BINUNICODE: lambda m: m._push(m._text(m._number(4))),
     pickle.BINUNICODE8: lambda m: m._push(m._text(m._number(8))),

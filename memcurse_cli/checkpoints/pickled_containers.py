@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcurse_cli.checkpoints.pickle_lines import EscapedBytes
 from memcurse_cli.checkpoints.pickle_machine import Constructor
 from memcurse_cli.checkpoints.pickle_values import Global, PickleError, Record
 
@@ -27,7 +28,9 @@ def _listed(values: object = ()) -> list[object]:
 
 
 def _encoded(text: object, encoding: object = "latin1") -> object:
-    # How protocol 2 writes bytes: text in which each character is one of them.
+    # How protocols 0 to 2 write bytes: text in which each character is one of them.
+    if isinstance(text, EscapedBytes) and encoding in ("latin1", "latin-1"):
+        return text
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "utf8"):
         raise PickleError("it encodes what is not text")
     return text.encode("latin-1" if "latin" in str(encoding) else "utf-8", "replace")

@@ -6,6 +6,7 @@ PaddlePaddle's paddle.save writes one of NumPy arrays.
 from __future__ import annotations
 
 from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.pickle_lines import begins_like_a_pickle
 from memcurse_cli.checkpoints.pickled_tree import machine, no_persistent, tensors_of
 from memcurse_cli.checkpoints.pytorch_legacy import STORAGE_CONSTRUCTORS
 from memcurse_cli.checkpoints.source import File
@@ -13,15 +14,20 @@ from memcurse_cli.errors import CheckpointError
 
 
 class PlainPickle:
-    """One file of pickle.dump, protocol 2 or later."""
+    """One file of pickle.dump, of any protocol."""
 
     name = "pickle"
     extensions = (".pkl", ".pickle", ".pdparams")
-    recognised_by = "a pickle's protocol mark (2 to 5); run as data, never as code"
+    recognised_by = (
+        "a pickle's protocol mark (2 to 5) or its first instructions (0 and 1); run as data, "
+        "never as code"
+    )
 
     def recognises(self, head: bytes, file: File) -> bool:
-        """The protocol mark."""
-        return head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
+        """The protocol mark, or what stands where protocols 0 and 1 have none."""
+        if head[:1] == b"\x80":
+            return head[1:2] in (b"\2", b"\3", b"\4", b"\5")
+        return begins_like_a_pickle(head)
 
     def open(self, file: File) -> LazyStore:
         """Run the pickle on inert data."""

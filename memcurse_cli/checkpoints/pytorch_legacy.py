@@ -5,6 +5,7 @@ from __future__ import annotations
 from memcurse_cli.checkpoints.deepspeed import deepspeed_weights
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.pickle_lines import EscapedBytes
 from memcurse_cli.checkpoints.pickle_values import (
     ByteRange,
     Bytes,
@@ -115,6 +116,8 @@ def _place(source: Bytes, position: int, keys: list[str], storages: dict[str, St
 
 
 def _load_from_bytes(content: object) -> object:
+    if isinstance(content, EscapedBytes):  # decoded once, not for every field of the file
+        content = content.read(0, content.size)
     if isinstance(content, bytes):
         content = InlineBytes(content)
     if not isinstance(content, ByteRange | InlineBytes):

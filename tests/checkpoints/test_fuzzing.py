@@ -74,6 +74,8 @@ def valid(kind: str) -> bytes:
             torch.save(torch.ao.quantization.quantize_dynamic(network).state_dict(), buffer)
     elif kind == "pickle":
         pickle.dump({"params": {"lstm": {"kernel": np.ones((20, 20))}}, "sd": state}, buffer)
+    elif kind in ("pickle 0", "pickle 1"):
+        pickle.dump({"lstm": {"kernel": np.arange(400.0)}, "sd": state}, buffer, int(kind[-1]))
     elif kind == "index":
         buffer.write(b'{"metadata": {}, "weight_map": {"w": "a.safetensors", "v": "b.bin"}}')
     return buffer.getvalue()
@@ -93,6 +95,8 @@ KINDS = (
     "agent",
     "quantised",
     "pickle",
+    "pickle 0",
+    "pickle 1",
     "index",
 )
 
@@ -118,7 +122,14 @@ def test_random_bytes(content: bytes) -> None:
 @FUZZ
 @given(
     st.sampled_from(
-        [b"\x80\x02", b"\x80\x04", b"PK\x03\x04", b"PK\x05\x06", b'\x40\0\0\0\0\0\0\0{"']
+        [
+            b"\x80\x02",
+            b"\x80\x04",
+            b"(dp0\n(lp1\nI1\na",
+            b"PK\x03\x04",
+            b"PK\x05\x06",
+            b'\x40\0\0\0\0\0\0\0{"',
+        ]
     ),
     st.binary(max_size=400),
 )
