@@ -145,7 +145,8 @@ def test_text_is_not_taken_for_a_pickle() -> None:
     words = ["".join(draw.choices(string.ascii_lowercase, k=3)) for _ in range(4000)]
     texts = [
         "(lambda x: x)\n", "(see below)\np1\n", "cat\ndog\ncow\nelk\n" * 4, "}\n", "]\n", "N.",
-        "I1\n", "1\n2\n3\n", "0.5 0.25\n", "{'a': 1}", "[[1, 2], [3, 4]]\n", "import numpy\n", "", ".",
+        "I1\n", "1\n2\n3\n", "0.5 0.25\n",
+        "{'a': 1}", "[[1, 2], [3, 4]]\n", "import numpy\n", "", ".",
         "(dp\n", "(i)\n(ii)\n", "\n".join(sorted(words)), "\n".join(words), "((((((((((.",
     ]  # fmt: skip
     texts += [f"{first}{' '.join(draw.sample(words, 20))}\n" for first in "(}])cilSVIF" * 40]
