@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.dense_hessian import dense_hessian_reason, dense_layer_hessian
-from memcurse_cli.diagnosis.hessian_picture import picture
+from memcurse_cli.diagnosis.hessian_picture import picture, picture_of_some
 from memcurse_cli.diagnosis.hessian_report import (
     BlockPair,
     Conditioning,
@@ -36,6 +36,10 @@ Floats = NDArray[np.float64]
 
 FLAT = 1e-12  # a plane of less is a line
 WHOLE_ORDER = 1024  # entries of A up to which H is formed
+DRAWN_SIDE, FEWEST_DRAWN = 16, 8
+"""Rows and columns of A whose entries are drawn: a product with H for each pair."""
+DRAWN_CHEAPLY = 256
+"""Units up to which that takes no longer than the figures."""
 
 
 def diagnose_dense_hessian(
@@ -81,7 +85,7 @@ def diagnose_dense_hessian(
             for value, vector in zip(found.values, found.vectors, strict=True)
         ),
         conditioning=found.conditioning,
-        picture=_picture(found.matrix, matrix),
+        picture=_picture(hessian, found, matrix),
     )
 
 
@@ -123,11 +127,29 @@ def _by_products(hessian: DenseHessian) -> _Figures | None:
     return _Figures(found.scores, spectrum, None, found.eigenvalues, found.eigenvectors, None)
 
 
-def _picture(matrix: Floats | None, name: str) -> HessianPicture | None:
-    if matrix is None:
-        return None
-    title = f"{len(matrix):,} parameters"
-    return picture(title, matrix, np.zeros(len(matrix), np.intp), [name])
+def _picture(hessian: DenseHessian, found: _Figures, name: str) -> HessianPicture:
+    """H itself, or its rows and columns for every entry where some rows and columns of A meet."""
+    if found.matrix is not None:
+        title = f"{len(found.matrix):,} parameters"
+        return picture(title, found.matrix, np.zeros(len(found.matrix), np.intp), [name])
+    size = len(hessian.diagonal)
+    side = min(DRAWN_SIDE if size <= DRAWN_CHEAPLY else FEWEST_DRAWN, size)
+    taken = np.rint(np.linspace(0, size - 1, side)).astype(np.intp)
+    grid = np.ix_(taken, taken)
+    columns = []
+    for row in taken:
+        for column in taken:
+            change = np.zeros((size, size))
+            change[row, column] = 1.0
+            columns.append(hessian.apply(change)[grid].ravel())
+    matrix = np.array(columns)
+    title = (
+        f"{len(matrix):,} of {hessian.order:,} parameters, where {side} rows and columns of the"
+        " matrix, evenly taken, meet"
+    )
+    vectors = np.array([vector[grid].ravel() for vector in found.vectors])
+    group = np.zeros(len(matrix), np.intp)
+    return picture_of_some(title, (matrix + matrix.T) / 2, group, [name], found.values, vectors)
 
 
 class _Seats:

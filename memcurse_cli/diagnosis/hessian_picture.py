@@ -1,4 +1,4 @@
-"""One block of a Hessian, small enough to be drawn."""
+"""One block of a Hessian, or an even choice of its scalars, small enough to be drawn."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ Integers = NDArray[np.intp]
 
 CELLS = 480
 """A heat map has no more rows than about so many."""
+CHOSEN = 240
+"""Scalars of a block that was not formed, whose rows and columns are taken for a heat map."""
+OF_EVERY_GROUP = 8
 
 
 def picture(title: str, matrix: Floats, group: Integers, names: Sequence[str]) -> HessianPicture:
@@ -44,6 +47,48 @@ def picture(title: str, matrix: Floats, group: Integers, names: Sequence[str]) -
         eigenvalues=values,
         eigenvectors=_shrink(np.abs(vectors.T), starts, 1),
     )
+
+
+def picture_of_some(
+    title: str,
+    matrix: Floats,
+    group: Integers,
+    names: Sequence[str],
+    eigenvalues: Floats,
+    eigenvectors: Floats,
+) -> HessianPicture:
+    """Prepare what some scalars have of a block that was not formed.
+
+    Args:
+        title: what it is.
+        matrix: (N, N) the rows and columns of these scalars.
+        group: (N,) the group of each, ascending.
+        names: the name of every group.
+        eigenvalues: those of the block that are known, descending.
+        eigenvectors: (top, N) theirs, at these scalars.
+    """
+    present, first = np.unique(group, return_index=True)
+    return HessianPicture(
+        title=title,
+        order=len(matrix),
+        magnitude=np.abs(matrix),
+        correlation=np.abs(correlations(matrix[None])[0]),
+        groups=tuple(names[index] for index in present.tolist()),
+        boundaries=(*first.tolist(), len(matrix)),
+        eigenvalues=eigenvalues,
+        eigenvectors=np.abs(eigenvectors[:TOP]),
+    )
+
+
+def evenly_chosen(group: Integers) -> Integers:
+    """Places of some scalars, evenly over all, and at least a few of every group."""
+    every = np.linspace(0, group.size - 1, min(CHOSEN, group.size))
+    chosen = [np.rint(every).astype(np.intp)]
+    _, first, sizes = np.unique(group, return_index=True, return_counts=True)
+    for start, size in zip(first, sizes, strict=True):
+        few = np.linspace(start, start + size - 1, min(OF_EVERY_GROUP, int(size)))
+        chosen.append(np.rint(few).astype(np.intp))
+    return np.unique(np.concatenate(chosen))
 
 
 def _cells(first: Integers, order: int) -> tuple[Integers, tuple[int, ...]]:

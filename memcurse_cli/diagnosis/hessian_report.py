@@ -178,7 +178,8 @@ class Conditioning:
 class HessianPicture:
     """A block for a heat map, at most some hundreds of cells wide; it is not in the JSON.
 
-    A cell holds one scalar, or the largest of a few neighbours of one group.
+    A cell holds one scalar, or the largest of a few neighbours of one group. Of a block that was
+    not formed it has some scalars, evenly taken.
 
     Attributes:
         title: what the block is.
@@ -224,7 +225,7 @@ class LayerHessianReport:
         eigenvectors: the top ones.
         conditioning: what a diagonal preconditioner makes of it; None where not every eigenvalue
             was taken.
-        picture: the block of the largest eigenvalue; None where it was not formed.
+        picture: the block of the largest eigenvalue, or some of its scalars.
     """
 
     name: str

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_hessian
-from memcurse_cli.diagnosis.hessian_picture import picture
+from memcurse_cli.diagnosis.hessian_picture import evenly_chosen, picture, picture_of_some
 from memcurse_cli.diagnosis.hessian_report import (
     BlockPair,
     Conditioning,
@@ -31,7 +31,7 @@ from memcurse_cli.theory.diagonality import (
     correlations,
 )
 from memcurse_cli.theory.hessian import HessianBlocks, LayerHessian
-from memcurse_cli.theory.hessian_columns import FactoredBlock
+from memcurse_cli.theory.hessian_columns import LargeBlock
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -57,7 +57,7 @@ def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessian
             for blocks in hessian.blocks(LARGEST_BLOCK):
                 tally.add(blocks)
             for large in hessian.large_blocks(LARGEST_BLOCK):
-                tally.add_factored(large.factorise())
+                tally.add_factored(large)
     except OverflowError:
         return LayerHessianReport(name, family, count, EXPLODES)
     return tally.report(recurrence)
@@ -80,6 +80,7 @@ class _Tally:
         self.blocks, self.largest = 0, 0
         self.factored = False
         self.sharpest: tuple[Floats, Integers] | None = None
+        self.chosen_of = 0  # the size of that block, where these are some of it
         self.seats = _Seats(recurrence, hessian)
 
     def add(self, found: HessianBlocks) -> None:
@@ -93,6 +94,7 @@ class _Tally:
             own = self.whole.top[0].scalars
             index = int(np.flatnonzero(np.all(found.scalars == own, axis=1))[0])
             self.sharpest = found.hessians[index].copy(), found.scalars[index]
+            self.chosen_of = 0
         group = self.group_of(found.scalars)
         if np.all(group == group[0]):
             self._split(found.hessians, group[0])
@@ -100,13 +102,20 @@ class _Tally:
             for hessian, own_group in zip(found.hessians, group, strict=True):
                 self._split(hessian[None], own_group)
 
-    def add_factored(self, found: FactoredBlock) -> None:
-        """A block that was not formed."""
+    def add_factored(self, large: LargeBlock) -> None:
+        """A block that is not formed."""
+        found = large.factorise()
         self.blocks += 1
         self.factored = True
         self.largest = max(self.largest, found.scalars.size)
+        before = self.whole.top[0].value if self.whole.top else -1.0
         self.whole.add_factored(found.diagonal, found.plain, found.scaled, found.scalars)
-        present, first = np.unique(self.group_of(found.scalars), return_index=True)
+        group = self.group_of(found.scalars)
+        if self.whole.top[0].value > before:
+            chosen = evenly_chosen(group)
+            self.sharpest = large.columns(chosen)[chosen], found.scalars[chosen]
+            self.chosen_of = found.scalars.size
+        present, first = np.unique(group, return_index=True)
         ends = [*first[1:].tolist(), found.scalars.size]
         runs = [slice(start, end) for start, end in zip(first.tolist(), ends, strict=True)]
         factors = [found.plain.factor[run] for run in runs]
@@ -213,10 +222,25 @@ class _Tally:
             return None
         matrix, scalars = self.sharpest
         title = f"{len(scalars):,} parameters"
+        if self.chosen_of:
+            title = f"{len(scalars):,} of {self.chosen_of:,} parameters, evenly taken"
         if self.blocks > 1:
             title += f", the sharpest of {self.blocks:,} blocks"
         names = [group.name for group in self.groups]
-        return picture(title, matrix, self.group_of(scalars), names)
+        group = self.group_of(scalars)
+        if not self.chosen_of:
+            return picture(title, matrix, group, names)
+        top = [pair for pair in self.whole.top if pair.scalars is not None]
+        vectors = np.array([_at(pair, scalars) for pair in top])
+        values = np.array([pair.value for pair in top])
+        return picture_of_some(title, matrix, group, names, values, vectors)
+
+
+def _at(pair: Eigenpair, scalars: Integers) -> Floats:
+    """An eigenvector at some scalars; 0 at those of other blocks."""
+    assert pair.scalars is not None
+    place = np.minimum(np.searchsorted(pair.scalars, scalars), pair.scalars.size - 1)
+    return np.where(pair.scalars[place] == scalars, pair.vector[place], 0.0)
 
 
 class _Seats:

@@ -149,7 +149,7 @@ def _facts(layer: LayerHessianReport) -> dict[str, str]:
         )
     if layer.left_out:
         facts["left out"] = layer.left_out
-    if layer.picture is not None and layer.blocks > 1:
+    if layer.picture is not None and (layer.blocks > 1 or layer.method != "whole"):
         facts["drawn"] = layer.picture.title
     return facts
 

@@ -25,6 +25,8 @@ WIDTH, HEIGHT = 8.8, 4.4
 """Inches of one layer's row."""
 
 LINE = "white"
+FAINT = 0.2
+"""Weights of eigenvectors that are all below it are drawn by the largest of them."""
 
 
 def to_figure(report: HessianReport, name: str, *, correlation: bool = False) -> bytes:
@@ -46,7 +48,7 @@ def to_figure(report: HessianReport, name: str, *, correlation: bool = False) ->
         raise UsageError(
             "no layer has a Hessian to draw" + (f": {reason}" if reason else ""),
             where="--plot",
-            remedy="name another checkpoint, or a finite --horizon where one is missing",
+            remedy="name another checkpoint, or give a finite --horizon",
         )
     if len(drawn) > MOST_LAYERS:
         raise UsageError(
@@ -86,16 +88,20 @@ def _row(
     _mark_groups(matrix, picture, both=True)
     figure.colorbar(image, ax=matrix, location="left", shrink=0.6, pad=0.02)
 
+    # Of a few parameters among many every weight is small.
+    heaviest = float(picture.eigenvectors.max(initial=0.0))
+    bright = 1.0 if heaviest > FAINT or heaviest == 0 else heaviest
     vectors.imshow(
         picture.eigenvectors.T,
         vmin=0,
-        vmax=1,
+        vmax=bright,
         cmap="Greys",
         aspect="auto",
         interpolation="none",
         rasterized=True,
     )
-    vectors.set_title(f"top {len(picture.eigenvectors)} eigenvectors, |v|", loc="left")
+    reach = "|v|" if bright == 1 else f"|v| up to {bright:.1g}"
+    vectors.set_title(f"top {len(picture.eigenvectors)} eigenvectors, {reach}", loc="left")
     vectors.set_xticks([])
     _mark_groups(vectors, picture, both=False)
 

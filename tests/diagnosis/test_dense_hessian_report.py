@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis import dense_hessian_report
@@ -52,7 +53,9 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
     values, vectors = np.linalg.eigh(wanted)
     found = layer(state)
     assert found.method == ("whole" if formed else "Lanczos")
-    assert (found.picture is not None) == (found.conditioning is not None) == formed
+    assert (found.conditioning is not None) == formed
+    assert found.picture is not None
+    assert_allclose(found.picture.magnitude, np.abs(wanted), rtol=1e-6, atol=1e-9 * values[-1])
     assert found.scores is not None
     assert found.scores.order == found.largest_block == 25
     assert found.scores.trace == pytest.approx(np.trace(wanted), rel=1e-9)
@@ -67,6 +70,23 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
     top = found.eigenvectors[0]
     assert top.concentration == pytest.approx(1 / np.sum(vectors[:, -1] ** 4), rel=1e-6)
     assert top.weights == (1.0,)
+
+
+def test_of_a_large_matrix_some_rows_and_columns_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dense_hessian_report, "WHOLE_ORDER", 0)
+    monkeypatch.setattr(dense_hessian_report, "DRAWN_SIDE", 3)
+    state = drawn(5, 1.02)
+    found = layer(state).picture
+    assert found is not None
+    places = [row * 5 + column for row in (0, 2, 4) for column in (0, 2, 4)]
+    wanted = explicit(state, 40)
+    values, vectors = np.linalg.eigh(wanted)
+    assert_allclose(found.magnitude, np.abs(wanted[np.ix_(places, places)]), rtol=1e-9)
+    assert_allclose(found.eigenvectors[0], np.abs(vectors[places, -1]), rtol=1e-5)
+    assert found.eigenvalues[0] == pytest.approx(values[-1], rel=1e-9)
+    assert found.title.startswith("9 of 25 parameters, where 3 rows and columns")
 
 
 def test_a_seat_is_the_share_along_the_gradient_of_an_eigenvalue() -> None:

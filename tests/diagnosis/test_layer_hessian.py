@@ -11,7 +11,7 @@ from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.diagnosis import layer_hessian
 from memcurse_cli.diagnosis.hessian import layer_hessian as hessian_of
 from memcurse_cli.diagnosis.hessian_inspection import hessian
-from memcurse_cli.diagnosis.hessian_picture import CELLS, picture
+from memcurse_cli.diagnosis.hessian_picture import CELLS, evenly_chosen, picture
 from memcurse_cli.diagnosis.hessian_report import LayerHessianReport
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.settings import Settings
@@ -139,7 +139,6 @@ def test_a_block_that_is_not_formed_says_the_same_within_its_bounds(
     monkeypatch.setattr(layer_hessian, "LARGEST_BLOCK", 100)
     (found,) = hessian(SAMPLE, horizon=horizon).layers
     assert (found.method, found.blocks, found.largest_block) == ("partial Cholesky", 1, 449)
-    assert found.picture is None
     assert found.conditioning is None
     assert found.output_second_moment is None
     assert exact.scores is not None
@@ -158,6 +157,21 @@ def test_a_block_that_is_not_formed_says_the_same_within_its_bounds(
         assert low * (1 - 1e-9) <= other.scores.sharpness <= high * (1 + 1e-9)
     assert sum(pair.norm_share for pair in found.pairs) == pytest.approx(1)
     assert found.pairs[0].first == found.pairs[0].second == "theta_log"
+    assert exact.picture is not None
+    assert found.picture is not None
+    assert found.picture.groups == exact.picture.groups
+    assert 240 <= found.picture.order < 449
+    assert found.picture.title == f"{found.picture.order} of 449 parameters, evenly taken"
+    # Scalars of the whole block, group by group: the same elements, bit for bit or nearly so.
+    group = np.searchsorted(exact.picture.boundaries, np.arange(449), side="right") - 1
+    chosen = evenly_chosen(group)
+    wanted = exact.picture.magnitude[np.ix_(chosen, chosen)]
+    np.testing.assert_allclose(
+        found.picture.magnitude, wanted, rtol=1e-9, atol=1e-12 * wanted.max()
+    )
+    np.testing.assert_allclose(
+        found.picture.eigenvectors[0], exact.picture.eigenvectors[0][chosen], atol=1e-3
+    )
 
 
 @settings(max_examples=15)

@@ -90,3 +90,7 @@ def test_bounds_are_said_where_blocks_were_not_formed(report: HessianReport) -> 
     page = words(to_text(replace(report, layers=(bounded,)), file=FILE))
     assert "the largest eigenvalue is at most 12" in page
     assert "what Adam leaves at most 3.0" in page
+    assert layer.picture is not None
+    picture = replace(layer.picture, title="3 of 9 parameters, evenly taken")
+    page = words(to_text(replace(report, layers=(replace(bounded, picture=picture),)), file=FILE))
+    assert "drawn 3 of 9 parameters, evenly taken" in page
