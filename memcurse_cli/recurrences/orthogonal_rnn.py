@@ -1,12 +1,15 @@
-"""Networks whose recurrent matrix is orthogonal by its parametrisation."""
+"""Networks whose recurrent matrix is orthogonal or unitary by its parametrisation."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import schur
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
@@ -14,7 +17,7 @@ from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.dense_layer import dense_recurrence
 from memcurse_cli.recurrences.dense_rnn import ACTIVATION
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.reading import read_real
+from memcurse_cli.recurrences.reading import read_finite, read_real, require_shape
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, Recurrence
 
 MAP = Assumption(
@@ -34,9 +37,14 @@ _LINEAR = re.compile(
 # expRNN keeps the skew-symmetric matrix's upper triangle, and multiplies from the right.
 _EXPRNN = re.compile(r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\.A")
 _READINS = ("input_kernel.weight",)
+Square: TypeAlias = NDArray[Any]
 ROUGHLY_ORTHOGONAL = 1e-2
 """How far BᵀB of a half-precision base may be from the identity."""
 
+_COMPLEX = (
+    "the matrix is complex, so that no sensitivities are given; a step moves it among the unitary "
+    "matrices only, so that no eigenvalue can leave the unit circle"
+)
 _TANGENT = (
     "sensitivities are those of the matrix's entries; a step moves it among the orthogonal "
     "matrices only, so that no eigenvalue can leave the unit circle"
@@ -44,21 +52,24 @@ _TANGENT = (
 
 
 class OrthogonalRNN:
-    """``h[t+1] = φ(Q h[t] + W x[t+1])``, ``Q = B exp(X - Xᵀ)`` orthogonal: |λ| = 1 for all.
+    """``h[t+1] = φ(Q h[t] + W x[t+1])``, ``Q = B exp(X - X*)`` orthogonal: |λ| = 1 for all.
 
     X is the triangle that is trained and B a fixed orthogonal base. The Cayley map
     ``(1 + S/2)(1 - S/2)⁻¹`` or Householder reflections may stand for the exponential of
-    ``S = X - Xᵀ``. In expRNN X is an upper triangle, ``h Q`` is meant, and the Cayley map is
+    ``S = X - X*``. In expRNN X is an upper triangle, ``h Q`` is meant, and the Cayley map is
     ``(1 + S)⁻¹(1 - S)``.
+
+    Where X and B are complex, Q is unitary, and S has the imaginary diagonal of X too. Its modes
+    are orthogonal, so that the layer is read as the diagonal one of its modes, ``V* h``.
     """
 
     name = "orthogonal_rnn"
-    title = "Orthogonal RNN (expRNN, torch's and geotorch's parametrisations)"
+    title = "Orthogonal and unitary RNN (expRNN, torch's and geotorch's parametrisations)"
     recognised_by = (
-        "parametrizations.weight_hh_l0.original (H, H) beside its 0.base; recurrent_kernel.A "
-        "beside recurrent_kernel.base"
+        "parametrizations.weight_hh_l0.original (H, H), real or complex, beside its 0.base; "
+        "recurrent_kernel.A beside recurrent_kernel.base"
     )
-    equation = "λ = eig(base exp(X - Xᵀ)), |λ| = 1, X the triangle of original or A"
+    equation = "λ = eig(base exp(X - X*)), |λ| = 1, X the triangle of original or A"
     source = (
         "torch.nn.utils.parametrizations.orthogonal, geotorch, lezcano/expRNN; Lezcano-Casado & "
         "Martínez-Rubio 2019, arXiv 1901.08428"
@@ -95,29 +106,33 @@ class OrthogonalRNN:
         role = "upper" if "upper" in match.tensors else "lower"
         tensor = match.tensors[role]
         shape = store.tensors[tensor].shape
-        stored = read_real(store, tensor, shape)
-        base = read_real(store, match.tensors["base"], shape)
         size = shape[0]
-        if np.abs(base.T @ base - np.eye(size)).max() > ROUGHLY_ORTHOGONAL:
+        # expRNN's own maps are those of a real matrix.
+        is_complex = role == "lower" and store.tensors[tensor].dtype.startswith("complex")
+        stored, base = (
+            (_read_complex if is_complex else read_real)(store, name, shape)
+            for name in (tensor, match.tensors["base"])
+        )
+        if np.abs(base.conj().T @ base - np.eye(size)).max() > ROUGHLY_ORTHOGONAL:
+            wanted = "unitary" if is_complex else "orthogonal"
             raise TensorError(
-                "the base of the parametrisation is not orthogonal",
+                f"the base of the parametrisation is not {wanted}",
                 where=match.tensors["base"],
                 remedy="another parametrisation may bear these names; export the matrix itself",
             )
         assumed = Assumed(options)
         kind = assumed.choose(MAP)
         activation = assumed.choose(ACTIVATION)
-        if kind == "householder" and np.any(np.abs(np.trunc(np.diagonal(stored))) != 1):
-            raise TensorError(
-                "its diagonal is not of ones and minus ones, as that of Householder reflections is",
-                where=tensor,
-                remedy="take another --assume orthogonal_map=",
-            )
+        if kind == "householder":
+            _require_signs(stored, tensor)
         turned = base @ (_from_upper if role == "upper" else _from_lower)(stored, kind)
         matrix = turned.T if role == "upper" else turned
         readin: Complexes | None = None
         if "readin" in match.tensors:
-            readin = read_real(store, match.tensors["readin"], (size, None)).astype(np.complex128)
+            reader = _read_complex if is_complex else read_real
+            readin = reader(store, match.tensors["readin"], (size, None)).astype(np.complex128)
+        if is_complex:
+            return _unitary(match, matrix, readin, (*assumed.sentences, _COMPLEX))
         recurrence = dense_recurrence(
             store,
             match,
@@ -138,6 +153,53 @@ class OrthogonalRNN:
         )
 
 
+def _read_complex(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Square:
+    """A real or complex tensor of a given shape."""
+    require_shape(store, tensor, shape)
+    return read_finite(store, tensor).astype(np.complex128)
+
+
+def _require_signs(stored: Square, tensor: str) -> None:
+    """Check the diagonal of Householder reflections, whose signs the diagonal of Q takes.
+
+    Raises:
+        TensorError: it is not of ones and minus ones, or the matrix is complex.
+    """
+    if np.iscomplexobj(stored):
+        raise TensorError(
+            "Householder reflections stand for no complex matrix",
+            where=tensor,
+            remedy="take another --assume orthogonal_map=",
+        )
+    if np.any(np.abs(np.trunc(np.diagonal(stored))) != 1):
+        raise TensorError(
+            "its diagonal is not of ones and minus ones, as that of Householder reflections is",
+            where=tensor,
+            remedy="take another --assume orthogonal_map=",
+        )
+
+
+def _unitary(
+    match: Match, matrix: Square, readin: Complexes | None, assumptions: tuple[str, ...]
+) -> Recurrence:
+    """The diagonal layer of a unitary matrix's modes: ``z = V* h`` with ``Q = V diag(λ) V*``."""
+    # The Schur form of a normal matrix is diagonal, and its basis unitary even where λ are equal.
+    triangle, basis = schur(matrix, output="complex")
+    angles = np.angle(np.diagonal(triangle))
+    return Recurrence(
+        name=match.layer,
+        family=OrthogonalRNN.name,
+        tensors=tuple(match.tensors.values()),
+        log_eigenvalues=(1j * angles).astype(np.complex128),
+        log_gain=np.zeros(angles.size, dtype=np.complex128),
+        parameters=(),
+        readin=None if readin is None else basis.conj().T @ readin,
+        stable_by_construction=True,
+        unitary=True,
+        assumptions=assumptions,
+    )
+
+
 def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) -> dict[str, str]:
     """The input weight, plain and of the right shape."""
     own = parts["weight"].replace("_hh", "_ih")
@@ -148,33 +210,34 @@ def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) 
     return {}
 
 
-def _from_lower(stored: Floats, kind: str) -> Floats:
-    """The orthogonal matrix that torch and geotorch make of a lower triangle."""
+def _from_lower(stored: Square, kind: str) -> Square:
+    """The orthogonal or unitary matrix that torch and geotorch make of a lower triangle."""
     if kind == "householder":
-        return _householder(stored)
-    skew = np.tril(stored, -1)
-    skew = skew - skew.T
+        return _householder(stored.real)
+    skew = np.tril(stored)
+    skew = skew - skew.conj().T
     return _exponential(skew) if kind == "matrix_exp" else _cayley(skew / 2)
 
 
-def _from_upper(stored: Floats, kind: str) -> Floats:
+def _from_upper(stored: Square, kind: str) -> Square:
     """The orthogonal matrix that expRNN makes of an upper triangle."""
     skew = np.triu(stored, 1)
     skew = skew - skew.T
     return _exponential(skew) if kind == "matrix_exp" else _cayley(-skew)
 
 
-def _exponential(skew: Floats) -> Floats:
-    """exp(S) by the eigenvectors of the Hermitian i S, which keeps it orthogonal whatever ‖S‖."""
+def _exponential(skew: Square) -> Square:
+    """exp(S) by the eigenvectors of the Hermitian i S, which keeps it unitary whatever ‖S‖."""
     angles, vectors = np.linalg.eigh(1j * skew)
-    turned: Floats = ((vectors * np.exp(-1j * angles)) @ vectors.conj().T).real
-    return turned
+    turned: Complexes = (vectors * np.exp(-1j * angles)) @ vectors.conj().T
+    return turned if np.iscomplexobj(skew) else turned.real
 
 
-def _cayley(skew: Floats) -> Floats:
+def _cayley(skew: Square) -> Square:
     """(1 - S)⁻¹(1 + S), whose two factors commute."""
     one = np.eye(skew.shape[0])
-    return np.linalg.solve(one - skew, one + skew).astype(np.float64, copy=False)
+    turned: Square = np.linalg.solve(one - skew, one + skew)
+    return turned
 
 
 def _householder(stored: Floats) -> Floats:

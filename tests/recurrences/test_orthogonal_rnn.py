@@ -1,4 +1,4 @@
-"""Orthogonal RNNs against torch's own parametrisation and expRNN's maps."""
+"""Orthogonal and unitary RNNs against torch's and geotorch's parametrisations, expRNN's maps."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.orthogonal_rnn import OrthogonalRNN
+
+geotorch = pytest.importorskip("geotorch")
 
 H, INPUTS = 5, 3
 
@@ -98,7 +100,7 @@ def test_exprnn(kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> 
     assert recurrence.readin is not None
 
 
-def test_geotorch_s_linear() -> None:
+def test_a_linear_layer_called_recurrent_kernel() -> None:
     linear = torch.nn.Linear(H, H, bias=False, dtype=torch.float64)
     parametrizations.orthogonal(linear)
     arrays = arrays_of(linear, "cell.recurrent_kernel.")
@@ -107,6 +109,84 @@ def test_geotorch_s_linear() -> None:
     assert_same_spectrum(
         np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(linear.weight.detach().numpy()), 1e-12
     )
+
+
+@pytest.mark.parametrize("triv", [geotorch.so.torus_init_, geotorch.so.uniform_init_])
+def test_geotorch_s_own_cell(triv: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    torch.manual_seed(4)
+    cell = torch.nn.RNNCell(INPUTS, H, dtype=torch.float64)
+    geotorch.orthogonal(cell, "weight_hh")
+    cell.weight_hh = triv(torch.empty(H, H, dtype=torch.float64))
+    with torch.no_grad():
+        cell.parametrizations.weight_hh.original.add_(torch.randn(H, H).tril(-1))
+    recurrence = read_layer(arrays_of(cell), OrthogonalRNN())
+    assert recurrence.dense is not None
+    assert_allclose(recurrence.dense.matrix, cell.weight_hh.detach().numpy(), atol=1e-13)
+
+
+class UnitaryCell(torch.nn.Module):
+    """The step of a unitary RNN, whose matrix torch's parametrisation keeps unitary."""
+
+    def __init__(self, kind: str, dtype: torch.dtype = torch.complex128) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.weight_hh = torch.nn.Parameter(torch.randn(H, H, dtype=dtype))
+        self.weight_ih = torch.nn.Parameter(torch.randn(H, INPUTS, dtype=dtype))
+        parametrizations.orthogonal(self, "weight_hh", kind)
+        with torch.no_grad():
+            self.parametrizations.weight_hh.original.add_(torch.randn(H, H, dtype=dtype))
+
+    def forward(self, given: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        return self.weight_hh @ state + self.weight_ih @ given
+
+
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley"])
+def test_a_unitary_impulse_turns_by_the_modes(kind: str) -> None:
+    cell = UnitaryCell(kind)
+    recurrence = read_layer(arrays_of(cell), OrthogonalRNN(), orthogonal_map=kind)
+    weight = cell.weight_hh.detach().numpy()
+    eigenvalues = np.exp(recurrence.log_eigenvalues)
+    assert_same_spectrum(eigenvalues, np.linalg.eigvals(weight), 1e-12)
+    # Its spectrum is not that of a real matrix.
+    assert np.abs(np.sort(eigenvalues.imag) + np.sort(eigenvalues.imag)[::-1]).max() > 0.1
+    assert not recurrence.log_eigenvalues.real.any()
+    assert recurrence.readin is not None
+    assert recurrence.dense is None
+    given = torch.randn(INPUTS, dtype=torch.complex128)
+    state, silence = torch.zeros(H, dtype=torch.complex128), torch.zeros_like(given)
+    driven = recurrence.readin @ given.numpy()
+    states = []
+    with torch.no_grad():
+        for step in range(8):
+            state = cell(silence if step else given, state)
+            states.append(state.numpy())
+    modes = np.array([eigenvalues**lag * driven for lag in range(8)])
+    # The basis is unitary: all products between states are those between the modes.
+    assert_allclose(np.conj(states) @ np.transpose(states), modes.conj() @ modes.T, atol=1e-12)
+
+
+def test_a_unitary_layer_s_report() -> None:
+    recurrence = read_layer(arrays_of(UnitaryCell("matrix_exp", torch.complex64)), OrthogonalRNN())
+    assert recurrence.unitary
+    assert recurrence.stable_by_construction
+    assert "complex" in recurrence.assumptions[-1]
+    report = diagnose(recurrence, Settings(horizon=50))
+    assert report.parameters == ()
+    (finding,) = (each for each in report.findings if each.code == "MC101")
+    assert finding.severity == "info"
+
+
+def test_what_no_unitary_layer_has() -> None:
+    arrays = arrays_of(UnitaryCell("matrix_exp"))
+    with pytest.raises(TensorError, match="no complex matrix"):
+        read_layer(arrays, OrthogonalRNN(), orthogonal_map="householder")
+    base = "parametrizations.weight_hh.0.base"
+    with pytest.raises(TensorError, match="not unitary"):
+        read_layer(arrays | {base: 2 * arrays[base]}, OrthogonalRNN())
+    real = arrays_of(trained("matrix_exp"))
+    complex_readin = {"weight_ih_l0": real["weight_ih_l0"] * 1j}
+    with pytest.raises(TensorError, match="complex"):
+        read_layer(real | complex_readin, OrthogonalRNN())
 
 
 def test_half_precision_leaves_the_circle_alone() -> None:
