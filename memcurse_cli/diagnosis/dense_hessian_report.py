@@ -34,6 +34,11 @@ from memcurse_cli.theory.eigenbasis import Eigenbasis
 
 Floats = NDArray[np.float64]
 
+_LEFT_OUT = "B, C and D: it is over the entries of the matrix"
+_OF_HEADS = (
+    ", and what it shares with those of the other heads, whose outputs add to this one's: over all"
+    " heads it is less diagonal than said"
+)
 FLAT = 1e-12  # a plane of less is a line
 WHOLE_ORDER = 1024  # entries of A up to which H is formed
 DRAWN_SIDE, FEWEST_DRAWN = 16, 8
@@ -71,7 +76,7 @@ def diagnose_dense_hessian(
         name=name,
         family=family,
         eigenvalues=size,
-        left_out="B, C and D: it is over the entries of the matrix",
+        left_out=_LEFT_OUT if dynamics.heads == 1 else _LEFT_OUT + _OF_HEADS,
         blocks=1,
         largest_block=hessian.order,
         method="Lanczos" if found.matrix is None else "whole",

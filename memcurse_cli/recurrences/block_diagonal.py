@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.dense_layer import dense_recurrence
@@ -62,7 +63,7 @@ class BlockDiagonalRNN:
         units = slice(head * size, (head + 1) * size)
         readin = read_readin(store, match.tensors, heads * size)
         readout = read_readout(store, match.tensors, heads * size)
-        return dense_recurrence(
+        recurrence = dense_recurrence(
             store,
             match,
             family=self.name,
@@ -73,3 +74,5 @@ class BlockDiagonalRNN:
             readin=None if readin is None else readin[units],
             readout=None if readout is None else readout[:, units],
         )
+        assert recurrence.dense is not None
+        return replace(recurrence, dense=replace(recurrence.dense, heads=heads))

@@ -108,6 +108,7 @@ class DenseDynamics:
         scale: dA/dW for the stored W, e.g. the leak α of ``A = (1-α) I + α W``.
         bias: (n,) what is added inside a non-linear activation, all tensors together; None where
             it is not known.
+        heads: how many blocks there are like this one whose outputs add up.
     """
 
     matrix: Floats
@@ -117,6 +118,7 @@ class DenseDynamics:
     activation: str
     scale: float = 1.0
     bias: Floats | None = None
+    heads: int = 1
 
 
 @dataclass(frozen=True)

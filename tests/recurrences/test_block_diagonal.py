@@ -7,6 +7,7 @@ import pytest
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.diagnosis.hessian_inspection import hessian
 from memcurse_cli.experiments.structured_networks import BlockDiagonalRNN as Network
 from memcurse_cli.recurrences.block_diagonal import BlockDiagonalRNN
 from memcurse_cli.recurrences.family import ReadOptions
@@ -31,6 +32,15 @@ def test_every_head_is_a_dense_layer_of_its_own(state: dict[str, np.ndarray]) ->
         assert layer.eigenvalues == dense.eigenvalues
         assert layer.dense == dense.dense
         assert layer.usable_rate == dense.usable_rate
+
+
+def test_the_hessian_says_that_heads_are_taken_apart(state: dict[str, np.ndarray]) -> None:
+    """Over all heads, whose outputs add up, it has blocks that no head's own has."""
+    for layer in hessian(state, horizon=50).layers:
+        assert "of the other heads" in (layer.left_out or "")
+    alone = {"A": state["A"][0], "B": state["B"][: state["A"].shape[1]]}
+    (dense,) = hessian(alone | {"C": state["C"][:, : len(alone["B"])]}, horizon=50).layers
+    assert "heads" not in (dense.left_out or "")
 
 
 def test_an_impulse_decays_as_the_heads_say(state: dict[str, np.ndarray]) -> None:
