@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import schur
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
@@ -42,8 +41,8 @@ ROUGHLY_ORTHOGONAL = 1e-2
 """How far BᵀB of a half-precision base may be from the identity."""
 
 _COMPLEX = (
-    "the matrix is complex, so that no sensitivities are given; a step moves it among the unitary "
-    "matrices only, so that no eigenvalue can leave the unit circle"
+    "the matrix is complex and its inputs are taken as real: a unit is read as two real ones, so "
+    "that each eigenvalue stands beside its conjugate and each entry of the matrix in two places"
 )
 _TANGENT = (
     "sensitivities are those of the matrix's entries; a step moves it among the orthogonal "
@@ -59,8 +58,8 @@ class OrthogonalRNN:
     ``S = X - X*``. In expRNN X is an upper triangle, ``h Q`` is meant, and the Cayley map is
     ``(1 + S)⁻¹(1 - S)``.
 
-    Where X and B are complex, Q is unitary, and S has the imaginary diagonal of X too. Its modes
-    are orthogonal, so that the layer is read as the diagonal one of its modes, ``V* h``.
+    Where X and B are complex, Q is unitary, and S has the imaginary diagonal of X too. The layer
+    is then that of the real and imaginary parts of h, whose matrix is orthogonal.
     """
 
     name = "orthogonal_rnn"
@@ -132,7 +131,9 @@ class OrthogonalRNN:
             reader = _read_complex if is_complex else read_real
             readin = reader(store, match.tensors["readin"], (size, None)).astype(np.complex128)
         if is_complex:
-            return _unitary(match, matrix, readin, (*assumed.sentences, _COMPLEX))
+            matrix = _as_real(matrix)
+            if readin is not None:
+                readin = np.concatenate([readin.real, readin.imag]).astype(np.complex128)
         recurrence = dense_recurrence(
             store,
             match,
@@ -142,7 +143,7 @@ class OrthogonalRNN:
             activation=activation,
             device=options.device,
             readin=readin,
-            assumptions=(*assumed.sentences, _TANGENT),
+            assumptions=(*assumed.sentences, *([_COMPLEX] if is_complex else []), _TANGENT),
         )
         return replace(
             recurrence,
@@ -179,25 +180,10 @@ def _require_signs(stored: Square, tensor: str) -> None:
         )
 
 
-def _unitary(
-    match: Match, matrix: Square, readin: Complexes | None, assumptions: tuple[str, ...]
-) -> Recurrence:
-    """The diagonal layer of a unitary matrix's modes: ``z = V* h`` with ``Q = V diag(λ) V*``."""
-    # The Schur form of a normal matrix is diagonal, and its basis unitary even where λ are equal.
-    triangle, basis = schur(matrix, output="complex")
-    angles = np.angle(np.diagonal(triangle))
-    return Recurrence(
-        name=match.layer,
-        family=OrthogonalRNN.name,
-        tensors=tuple(match.tensors.values()),
-        log_eigenvalues=(1j * angles).astype(np.complex128),
-        log_gain=np.zeros(angles.size, dtype=np.complex128),
-        parameters=(),
-        readin=None if readin is None else basis.conj().T @ readin,
-        stable_by_construction=True,
-        unitary=True,
-        assumptions=assumptions,
-    )
+def _as_real(matrix: Square) -> Floats:
+    """(2n, 2n) what a complex matrix does to real and imaginary parts, one below the other."""
+    real: Floats = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
+    return real
 
 
 def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) -> dict[str, str]:
