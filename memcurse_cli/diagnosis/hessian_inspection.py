@@ -27,6 +27,7 @@ from memcurse_cli.diagnosis.layer_hessian import diagnose_hessian
 from memcurse_cli.diagnosis.report import Report, SkippedLayer
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.bounds import read_layer
 from memcurse_cli.recurrences.detect import detect, validate_assumptions
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.recurrence import Recurrence
@@ -116,7 +117,7 @@ def _layers(
         if progress is not None:
             progress(index, len(matches), match.layer)
         try:
-            reports.append(_layer(reader.read(store, match, options), settings))
+            reports.append(_layer(read_layer(reader, store, match, options), settings))
         except TensorError as error:
             errors.append(error)
             skipped.append(SkippedLayer(match.layer, reader.name, str(error)))

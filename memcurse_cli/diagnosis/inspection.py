@@ -29,6 +29,7 @@ from memcurse_cli.diagnosis.sentence import sentence
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.recurrences.bounds import read_layer
 from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.not_recurrent import attention_layers
@@ -166,7 +167,7 @@ def _inspect(
             progress(index, len(matches), match.layer)
         try:
             # One layer at a time: a recurrence is dropped before the next one is read.
-            recurrence = reader.read(store, match, options)
+            recurrence = read_layer(reader, store, match, options)
             report = diagnose(recurrence, settings)
             if state is not None:
                 taken = report.hessian is not None

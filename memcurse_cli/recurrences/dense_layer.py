@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.recurrences.bounds import require_order
 from memcurse_cli.recurrences.family import Match
 from memcurse_cli.recurrences.reading import log_of_eigenvalues
 from memcurse_cli.recurrences.recurrence import Complexes, DenseDynamics, Floats, Recurrence
@@ -43,7 +44,11 @@ def dense_recurrence(
         scale: dA/dW for the stored W.
         bias: (n,) what is added inside the activation, or None where it is not known.
         assumptions: what was assumed, one sentence each.
+
+    Raises:
+        TensorError: the matrix is larger than any that is decomposed.
     """
+    require_order(matrix.shape[0], tensor)
     decomposition = eigendecompose(matrix, device)
     return Recurrence(
         name=match.layer,

@@ -8,6 +8,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.bounds import require_order
 from memcurse_cli.recurrences.dense_layer import dense_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.reading import (
@@ -71,6 +72,7 @@ class ElmanRNN:
                 where=tensor,
                 remedy="export the layer under torch's names and shapes",
             )
+        require_order(shape[0], tensor)
         matrix, readin = (
             read_weight(store, match, "weight_hh"),
             read_weight(store, match, "weight_ih"),

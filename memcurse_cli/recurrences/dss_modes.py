@@ -11,6 +11,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.bounds import require_eigenvalues
 from memcurse_cli.recurrences.discretization import (
     ZERO_ORDER_HOLD,
     DiscreteModes,
@@ -124,6 +125,7 @@ def _with_steps(
             where=tensor,
             remedy="name the right family with --family, or export the layer again",
         )
+    require_eigenvalues(shape[0] * rate.size, tensor)
     stored = read_real(store, tensor, shape).reshape(shape[0], -1)
     step = apply_transform(stored, "exp")
     real, imag = step.value[:, :1], step.value[:, -1:]
@@ -186,6 +188,7 @@ def read_gated(store: TensorStore, names: Mapping[str, str], assumed: Assumed) -
     size = logarithm.size
     require_shape(store, names["C_real"], (None, size))
     channels = store.tensors[names["C_real"]].shape[0]
+    require_eigenvalues(channels * size, names["C_real"])
     slopes = (_complex(-decay.slope, 0), _complex(0, frequency.slope))
     parts = tuple(
         Part(role, role, values, np.arange(size), slope)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.bounds import require_size
 from memcurse_cli.recurrences.module_names import group_by_module as group_by_module
 from memcurse_cli.recurrences.module_names import split_name as split_name
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup
@@ -27,11 +28,12 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     """The tensor as float64 or complex128.
 
     Raises:
-        TensorError: it is empty, or holds NaN, inf or a value beyond `LARGEST_VALUE`, or integers
-            of eight bits without their scale.
+        TensorError: it is empty or larger than any that is read, or holds NaN, inf or a value
+            beyond `LARGEST_VALUE`, or integers of eight bits without their scale.
     """
     if 0 in store.tensors[tensor].shape:
         raise TensorError("the tensor is empty", where=tensor, remedy="use another checkpoint")
+    require_size(store, tensor)
     values = store.read(tensor)
     if not np.isfinite(values).all():
         raise TensorError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.bounds import require_eigenvalues
 from memcurse_cli.recurrences.discretization import (
     BILINEAR,
     METHODS,
@@ -140,6 +141,7 @@ class S4DPLR:
             diagonal = read_diagonal(store, names, version, assumed)
         systems, modes = diagonal.values.shape
         step = read_step(store, names[version.step], version, modes, assumed)
+        require_eigenvalues(2 * step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names["P"])
         q: Complexes | None
         if first:

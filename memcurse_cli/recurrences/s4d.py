@@ -10,6 +10,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
+from memcurse_cli.recurrences.bounds import require_eigenvalues
 from memcurse_cli.recurrences.discretization import (
     BILINEAR,
     METHODS,
@@ -142,6 +143,7 @@ class S4D:
             diagonal = read_diagonal(store, names, version, assumed)
         systems, modes = diagonal.values.shape
         step = read_step(store, names[version.step], version, modes, assumed)
+        require_eigenvalues(step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names[version.real])
         z = (step.parameter.value * diagonal.values[system]).ravel()
         if method == "dss":

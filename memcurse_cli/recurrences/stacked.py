@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.bounds import require_size
 from memcurse_cli.recurrences.family import Match
 from memcurse_cli.recurrences.reading import split_name
 
@@ -119,6 +120,8 @@ class _Member:
         return self._tensors
 
     def read(self, name: str) -> NDArray[Any]:
+        # One layer is read through the whole stack.
+        require_size(self._store, name)
         values = self._store.read(name)
         return np.ascontiguousarray(values[self._index]) if name in self._stacked else values
 
