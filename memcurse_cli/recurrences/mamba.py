@@ -25,6 +25,9 @@ _NOMINAL = (
 )
 _SHARED_STEP = "the backward direction has the step sizes of the forward one: its bias moves both"
 
+# What MambaBEAT calls x_proj, with the rows B, C, Δ instead of Δ, B, C.
+_SELECTION = "selection"
+
 
 class Mamba:
     """``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and ``Δ = softplus(dt_proj.bias)``.
@@ -122,13 +125,17 @@ def _drive(store: TensorStore, bias_name: str, bias: Floats, rate: Floats) -> Ga
     """The step's projection beside its bias: dt_proj (x_proj u), with Jamba's norm between."""
     outer = f"{bias_name[:-4]}weight"
     inner = outer.replace("dt_projs", "dt_proj").replace("dt_proj", "x_proj")
+    selection = outer.replace("dt_proj", _SELECTION)
+    last = inner not in store.tensors and selection in store.tensors
+    if last:
+        inner = selection
     norm = re.sub(r"dt_proj(\.\d+)?\.weight$", "dt_layernorm.weight", outer)
     normalised = None
     if norm != outer and norm in store.tensors:
         normalised = read_vector(store, norm)
     elif setting(store.config, "model_type") == "falcon_mamba":
         normalised = np.ones(1)  # its norm has no scale
-    gate = low_rank_gate(store, bias, outer, inner, normalised=normalised)
+    gate = low_rank_gate(store, bias, outer, inner, normalised=normalised, last=last)
     if gate is None:
         return None
     return GateDrive(

@@ -37,7 +37,13 @@ def projected_gate(
 
 
 def low_rank_gate(
-    store: TensorStore, bias: Floats, outer: str, inner: str, *, normalised: Floats | None = None
+    store: TensorStore,
+    bias: Floats,
+    outer: str,
+    inner: str,
+    *,
+    normalised: Floats | None = None,
+    last: bool = False,
 ) -> GateInput | None:
     """``z = V W x + b`` with the first rows of ``inner`` as W; None where they are not there.
 
@@ -51,6 +57,7 @@ def low_rank_gate(
         inner: the tensor of W.
         normalised: (rank,) the scale of a norm between the two, whose output has RMS 1 whatever
             the input is, or None.
+        last: W are the last rows of ``inner``.
 
     Raises:
         TensorError: NaN or inf in one of them.
@@ -67,7 +74,8 @@ def low_rank_gate(
     if normalised is not None:
         fixed = np.sum((above * normalised) ** 2, axis=-1).ravel()
         return GateInput(bias, RowNorms(np.zeros(bias.size), np.zeros(bias.size)), fixed)
-    below = read_finite(store, inner)[..., :rank, :]
+    rows = slice(-rank, None) if last else slice(rank)
+    below = read_finite(store, inner)[..., rows, :]
     gram = below @ below.swapaxes(-1, -2)
     return _gate(bias, np.maximum(np.sum((above @ gram) * above, axis=-1), 0.0).ravel())
 

@@ -119,6 +119,20 @@ def test_mamba_against_the_steps_of_transformers() -> None:
         )
 
 
+def test_a_selection_holds_the_rows_of_the_step_last() -> None:
+    """MambaBEAT's own split: selection(x) is B, C and then Δ."""
+    rng = np.random.default_rng(4)
+    arrays = {
+        "layers.0.A_log": rng.normal(size=(6, 3)),
+        "layers.0.dt_proj.bias": rng.normal(size=6),
+        "layers.0.dt_proj.weight": rng.normal(size=(6, 2)),
+        "layers.0.selection.weight": rng.normal(size=(8, 6)),
+    }
+    product = arrays["layers.0.dt_proj.weight"] @ arrays["layers.0.selection.weight"][-2:]
+    drive = drive_of(arrays, Mamba())
+    assert_allclose(drive.gate.norms.inputs, np.repeat((product**2).sum(1), 3), rtol=1e-12)
+
+
 def test_mamba_with_a_norm_between_the_projections() -> None:
     rng = np.random.default_rng(2)
     arrays = {
