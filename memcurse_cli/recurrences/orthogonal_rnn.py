@@ -33,8 +33,9 @@ _PARAMETRISED = re.compile(
 _LINEAR = re.compile(
     r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\.parametrizations\.weight\.original"
 )
-# expRNN keeps the skew-symmetric matrix's upper triangle, and multiplies from the right.
-_EXPRNN = re.compile(r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\.A")
+# expRNN keeps the skew-symmetric matrix's upper triangle, called _A at first, and multiplies from
+# the right.
+_EXPRNN = re.compile(r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\._?A")
 _READINS = ("input_kernel.weight",)
 Square: TypeAlias = NDArray[Any]
 ROUGHLY_ORTHOGONAL = 1e-2
@@ -86,7 +87,7 @@ class OrthogonalRNN:
                 if parts is None:
                     continue
                 flat = pattern is _EXPRNN
-                base = name.removesuffix("A") + "base" if flat else f"{name[:-8]}0.base"
+                base = f"{name.rpartition('.')[0]}.base" if flat else f"{name[:-8]}0.base"
                 if base not in tensors or tensors[base].shape != spec.shape:
                     continue
                 role = "upper" if flat else "lower"

@@ -98,6 +98,12 @@ def test_exprnn(kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> 
     assert recurrence.dense is not None
     assert_allclose(recurrence.dense.matrix, kernel.T.numpy(), atol=1e-13)
     assert recurrence.readin is not None
+    # The first version's names; it stored the product too.
+    older = {name.replace(".A", "._A"): array for name, array in arrays.items()}
+    older["rnn.recurrent_kernel._B"] = kernel.numpy()
+    again = read_layer(older, OrthogonalRNN(), orthogonal_map=kind)
+    assert again.name == "rnn"
+    assert_allclose(again.log_eigenvalues, recurrence.log_eigenvalues)
 
 
 def test_a_linear_layer_called_recurrent_kernel() -> None:
