@@ -25,7 +25,12 @@ def page_of(family: Family) -> Path:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_family_has_its_page(family: Family) -> None:
     page = page_of(family).read_text(encoding="utf-8")
-    assert page.startswith("# ")
+    title, blank, names, *_ = page.splitlines()
+    assert title.startswith("# ")
+    assert not blank
+    # What reports and --family call it.
+    assert names.startswith(("**Family** ", "**Families** "))
+    assert f"`{family.name}`" in names
     places = [page.index(section) for section in SECTIONS]
     assert places == sorted(places)
     recognised, equation, source = (
@@ -46,3 +51,9 @@ def test_a_family_has_its_page(family: Family) -> None:
 
 def test_every_page_is_that_of_a_family() -> None:
     assert set(PAGES.glob("*.md")) == {page_of(family) for family in FAMILIES}
+
+
+def test_a_page_names_no_other_family() -> None:
+    for page in PAGES.glob("*.md"):
+        names = re.findall(r"`(\w+)`", page.read_text(encoding="utf-8").splitlines()[2])
+        assert names == [family.name for family in FAMILIES if page_of(family) == page]
