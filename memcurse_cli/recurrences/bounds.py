@@ -45,6 +45,8 @@ def require_size(store: TensorStore, tensor: str) -> None:
     elements = math.prod(shape)
     if elements <= LARGEST_LAYER:
         return
+    if len(shape) == 2 and shape[0] == shape[1] and not _holds_scalars(tensor, shape):
+        require_order(shape[0], tensor)
     if _holds_scalars(tensor, shape):
         limit, what = LARGEST_LAYER, "of one for each eigenvalue"
     else:
