@@ -42,6 +42,7 @@ def to_json(estimate: AutocorrelationEstimate) -> dict[str, Any]:
         "centring_bias": estimate.centring_bias,
         "components": component_objects(estimate.components),
         "fit": {name: fields[name] for name in ("relative_rms", "relative_max", "worst_lag")},
+        "states": fields["states"],
         "empirical": {
             "lags": list(range(len(estimate.values))),
             "values": list(estimate.values),
@@ -140,6 +141,8 @@ def _meaning(estimate: AutocorrelationEstimate) -> Iterator[tuple[str, str]]:
         f"{percent(estimate.relative_max, 2)} at worst (lag {estimate.worst_lag})"
     )
     yield "fit", fit
+    if estimate.states:
+        yield "states", _states(estimate)
     source = {
         "sequences": "from the spread between sequences",
         "gaussian": "as if one sequence were Gaussian and its features independent",
@@ -160,6 +163,25 @@ def _meaning(estimate: AutocorrelationEstimate) -> Iterator[tuple[str, str]]:
         )
         yield "note", note
     yield "use", "write it with --json --output FILE, then give --autocorrelation FILE"
+
+
+def _states(estimate: AutocorrelationEstimate) -> str:
+    """How far the figures of states are off, where the mixture stands for R."""
+    each = []
+    for state in estimate.states:
+        pairs = (
+            (state.fitted_second_moment, state.second_moment),
+            (state.fitted_sensitivity, state.sensitivity),
+        )
+        second, sensitivity = (
+            percent(abs(fitted / direct - 1), 2) if direct > 0 else ABSENT
+            for fitted, direct in pairs
+        )
+        each.append(f"{second} and {sensitivity} at τ = {number(state.time_constant)}")
+    return (
+        "E h² and E (dh/dλ)² from the mixture are off those from R itself, lag by lag, by "
+        + ", ".join(each)
+    )
 
 
 def _curves(estimate: AutocorrelationEstimate) -> list[Curve]:

@@ -95,6 +95,25 @@ class FitQuality:
 
 
 @dataclass(frozen=True)
+class StateCheckDocument:
+    """What a state of one real λ makes of the estimate, and what it makes of the mixture.
+
+    Attributes:
+        time_constant: τ = -1/log λ in steps.
+        second_moment: E h² from R̂, lag by lag.
+        fitted_second_moment: E h² from the mixture.
+        sensitivity: E (dh/dλ)² from R̂.
+        fitted_sensitivity: E (dh/dλ)² from the mixture.
+    """
+
+    time_constant: float
+    second_moment: float
+    fitted_second_moment: float
+    sensitivity: float
+    fitted_sensitivity: float
+
+
+@dataclass(frozen=True)
 class EmpiricalDocument:
     """The estimate at every lag.
 
@@ -125,6 +144,7 @@ class AutocorrelationDocument:
         centring_bias: what that takes from every lag in the mean; 0 where nothing was.
         components: the mixture R(Δ) = Σ weight ρ^|Δ| cos(ωΔ).
         fit: how well it follows the estimate.
+        states: what states that forget within the lags make of both.
         empirical: the estimate.
     """
 
@@ -134,6 +154,7 @@ class AutocorrelationDocument:
     centring_bias: float
     components: tuple[Component, ...]
     fit: FitQuality
+    states: tuple[StateCheckDocument, ...]
     empirical: EmpiricalDocument
 
 

@@ -75,6 +75,10 @@ def test_json_goes_into_the_other_commands(
     assert (document["estimator"], document["centred"]) == ("biased", True)
     assert document["empirical"]["lags"] == list(range(101))
     assert set(document["fit"]) == {"relative_rms", "relative_max", "worst_lag"}
+    assert [state["time_constant"] for state in document["states"]] == [1, 10]
+    for state in document["states"]:
+        for name in ("second_moment", "sensitivity"):
+            assert state[f"fitted_{name}"] == pytest.approx(state[name], rel=0.1)
     assert capsys.readouterr().out == ""
     assert run(["predict", "--autocorrelation", str(target), "--json"]) == 0
     settings = json.loads(capsys.readouterr().out)["settings"]

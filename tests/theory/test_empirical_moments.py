@@ -1,0 +1,57 @@
+"""Moments from an autocorrelation lag by lag, against the mixture's own, and autodiff of a sum."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.empirical_moments import empirical_moments
+from memcurse_cli.theory.moments import moments
+
+MIXTURES = {
+    "white": Autocorrelation((1.3,), (0.0,)),
+    "decays": Autocorrelation((0.3, 0.5), (0.5, 0.9)),
+    "cosine": Autocorrelation((0.3, 0.7), (0.0, 0.95), (0.0, 0.4)),
+}
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("time_constant", [0.5, 5.0, 50.0])
+def test_of_a_mixture_s_lags_they_are_those_of_the_mixture(
+    mixture: str, time_constant: float
+) -> None:
+    autocorrelation = MIXTURES[mixture]
+    log = -1 / time_constant
+    found = empirical_moments(log, autocorrelation.at(np.arange(3000.0)))
+    expected = moments(np.array([log]), autocorrelation)
+    assert_allclose(found.second_moment, expected.second_moment[0], rtol=1e-10)
+    assert_allclose(found.sensitivity, expected.sensitivity[0], rtol=1e-10)
+
+
+def test_of_any_lags_they_are_the_double_sums() -> None:
+    """Σ α^n β^m R(n-m) and its derivative by both, with JAX."""
+    jax = pytest.importorskip("jax")
+    values = np.array([2.0, -0.7, 0.4, 0.1])
+    length = 400
+    with jax.enable_x64(True):
+        steps = jax.numpy.arange(length)
+        lags = jax.numpy.abs(steps[:, None] - steps)
+        table = jax.numpy.asarray(values)[jax.numpy.minimum(lags, 3)] * (lags <= 3)
+
+        def f(a: float, b: float) -> float:
+            return (a**steps) @ table @ (b**steps)
+
+        slope = jax.grad(jax.grad(f, 0), 1)(0.9, 0.9)
+        found = empirical_moments(math.log(0.9), values)
+        assert_allclose(found.second_moment, f(0.9, 0.9), rtol=1e-10)
+        assert_allclose(found.sensitivity, slope, rtol=1e-10)
+
+
+@pytest.mark.parametrize("log", [0.0, -math.inf, 0.1, math.nan])
+def test_other_eigenvalues_are_refused(log: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        empirical_moments(log, np.ones(3))
