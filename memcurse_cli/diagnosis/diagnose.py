@@ -16,6 +16,7 @@ from memcurse_cli.diagnosis.gates import summarise_gates
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.hidden import summarise_hidden
 from memcurse_cli.diagnosis.learning_rates import learning_rates
+from memcurse_cli.diagnosis.matrix_rounding import matrix_rounding
 from memcurse_cli.diagnosis.parameter_group import summarise_group
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report import LayerReport
@@ -41,6 +42,9 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     dense: DenseSummary | None
     if recurrence.dense is not None:
         state, parameters, dense = diagnose_dense(recurrence, recurrence.dense, settings)
+        parameters = tuple(
+            matrix_rounding(recurrence, recurrence.dense, group, settings) for group in parameters
+        )
         hessian: HessianSummary | None
         hessian_reason: str | None
         hessian, hessian_reason = summarise_dense_hessian(recurrence, recurrence.dense, settings)

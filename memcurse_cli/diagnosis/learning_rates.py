@@ -14,6 +14,7 @@ from memcurse_cli.diagnosis.report_figures import HessianSummary, ParameterSumma
 from memcurse_cli.diagnosis.report_optimizer import GroupRate, LearningRates, RelativeSharpness
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import FACTOR
+from memcurse_cli.diagnosis.verdicts import effect_rate
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.diagonality import diagonality_scores
 
@@ -43,11 +44,11 @@ def learning_rates(
 
 def _group(parameter: ParameterSummary, measured: float, settings: Settings) -> GroupRate:
     name, tensor, rest = parameter.name, parameter.tensor, settings.learning_rate
-    if parameter.max_lr is None:
+    stable = effect_rate(parameter, settings.watch_limit, settings)
+    if stable is None:
         if parameter.step_effect == 0:  # no step on it changes the state
             return GroupRate(name, tensor, None, rest, 1.0)
         return GroupRate(name, tensor, None, None, None)
-    stable = parameter.max_lr * settings.watch_limit / settings.cursed_limit
     if parameter.direction == "decorrelating":
         stable = max(stable, measured)
     rate = min(stable, rest)

@@ -41,6 +41,6 @@ def summarise_group(
         step_effect=effect,
         max_lr=max_learning_rate(relative.p99, settings.cursed_limit),
         direction=way,
-        rounding=summarise_rounding(kappa, group.values),
+        rounding=summarise_rounding(kappa, recurrence, group, settings),
         verdict=group_verdict(effect, way, settings),
     )

@@ -62,7 +62,8 @@ class StateSummary:
 class Rounding:
     """Relative error of the state when the parameter is stored in each type (p99).
 
-    None is an error that diverges, or a value beyond the range of the type.
+    Of the type that it is stored in, what that is expected to have cost. None is an error that
+    diverges, as where rounding takes |λ| to 1, or a value beyond the range of the type.
 
     Attributes:
         bfloat16: with 8 significant bits.
@@ -93,7 +94,8 @@ class ParameterSummary:
         sensitivity: E|dh/dω|² per scalar, for a drive of unit variance.
         relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
         step_effect: lr √κ of the p99 scalar: the relative change of the state in one step.
-        max_lr: the learning rate at which that change reaches the limit called cursed.
+        max_lr: the learning rate at which that change reaches the limit called cursed; the usable
+            rate where that is larger and a decorrelating group is judged by the output.
         direction: what a step does to the eigenvalues.
         rounding: what storing it in fewer bits does.
         verdict: this group alone.

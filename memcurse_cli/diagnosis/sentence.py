@@ -39,6 +39,8 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
         f"of {layer.name} by {percent(parameter.step_effect)}"
     )
     if parameter.verdict == "ok":
+        if parameter.step_effect > settings.watch_limit:
+            text += " by turning its angle, which is judged by the output"
         return f"at worst, {text}; {memory}{_room(layer)}"
     text += f" {CONSEQUENCE[parameter.direction]}; {memory}; "
     if layer.dense is not None:

@@ -70,10 +70,15 @@ def settled(
     """A group whose steps only turn angles, judged by the usable rate where the output is known.
 
     What such a step does to single states says little then: in the measured runs the best rates
-    moved the state of one eigenvalue in a hundred by several times itself.
+    moved the state of one eigenvalue in a hundred by several times itself. Its largest rate is the
+    usable one then, where that is above the rate of its own step effect.
     """
     decided = parameter.direction == "decorrelating" and hessian is not None
-    if not decided or usable.rate is None or parameter.verdict == "ok":
+    if not decided or usable.rate is None:
+        return parameter
+    if parameter.max_lr is not None:
+        parameter = replace(parameter, max_lr=max(parameter.max_lr, usable.rate))
+    if parameter.verdict == "ok":
         return parameter
     verdict: Verdict = "ok" if rate_verdict(usable, settings) == "ok" else "watch"
     return replace(parameter, verdict=verdict)

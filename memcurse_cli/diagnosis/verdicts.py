@@ -75,9 +75,15 @@ def diverges(parameter: ParameterSummary) -> bool:
 
 def advised_rate(parameter: ParameterSummary, settings: Settings) -> float | None:
     """The learning rate below which a group's verdict would be a better one."""
-    if parameter.max_lr is None or parameter.verdict != "watch":
-        return parameter.max_lr
-    return parameter.max_lr * settings.watch_limit / settings.cursed_limit
+    limit = settings.watch_limit if parameter.verdict == "watch" else settings.cursed_limit
+    return effect_rate(parameter, limit, settings)
+
+
+def effect_rate(parameter: ParameterSummary, limit: float, settings: Settings) -> float | None:
+    """The learning rate at which a group's step effect, which grows with it, is at a limit."""
+    if not parameter.step_effect:
+        return None
+    return settings.learning_rate * (limit / parameter.step_effect)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -28,6 +28,7 @@ from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.line_plot import Axis, Curve, plot
 from memcurse_cli.reports.numbers import count, setting
 from memcurse_cli.reports.prediction_words import (
+    cut_off,
     divergence,
     figure,
     gap,
@@ -121,7 +122,7 @@ class Page:
                 yield from _tables(screen, rows)
         yield Text()
         for heading, rows in groups:
-            for sentence in meaning(rows):
+            for sentence in [*meaning(rows), *cut_off(prediction, rows)]:
                 prefix = f"{heading}: " if len(groups) > 1 else ""
                 yield from paragraph(screen, screen.sentence(prefix + sentence, NAME))
         if prediction.ring is not None:

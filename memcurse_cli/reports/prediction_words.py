@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from memcurse_cli.diagnosis.beyond_horizon import beyond_horizon
 from memcurse_cli.diagnosis.chrono import ChronoBiases
 from memcurse_cli.diagnosis.prediction import Prediction, PredictionRow
 from memcurse_cli.diagnosis.ring import RingPrediction
@@ -45,6 +46,25 @@ def meaning(rows: Sequence[PredictionRow]) -> list[str]:
     if effects:
         sentences.append(_cost(longest, effects))
     return sentences
+
+
+def cut_off(prediction: Prediction, rows: Sequence[PredictionRow]) -> list[str]:
+    """That the horizon ends before the longest memory of these rows, and what that hides."""
+    found = beyond_horizon(prediction, rows)
+    if found is None:
+        return []
+    of = "one time constant" if found.count == 1 else f"{found.count} time constants"
+    which = "every step" if prediction.readout == "every" else "the last step"
+    said = (
+        f"The horizon matters: it cuts off {of} beyond {prediction.horizon} steps, and the figures "
+        f"are those of {which} of such a sequence."
+    )
+    if found.factor is not None:
+        said += (
+            f" Over an infinite one E|dh/dλ|² would be {number(found.factor)} times as large for "
+            f"the longest (τ = {number(found.time_constant)} steps)."
+        )
+    return [said]
 
 
 def _cost(row: PredictionRow, effects: Mapping[str, float]) -> str:

@@ -19,6 +19,10 @@ WHERE = "worst in"
 EIGHT_BITS_FROM = 100
 """The cells from which there is room for the 8-bit types; below, findings name what needs more."""
 LEAST_ERROR = 1e-4
+MAX_LR = (
+    "Max lr: where that is cursed; of angles, judged by the output where it is known, the usable "
+    "rate."
+)
 
 EIGHT_BITS = (
     Column("int8", leaves=8, meaning="int8: one scale per tensor; e4m3 and e5m2: float8."),
@@ -84,7 +88,7 @@ def _columns(dense: set[bool]) -> list[Column]:
         Column(WHERE, align="left", shrinks=True, leaves=4),
         Column("κ p99", leaves=6),
         Column("effect", meaning=effect_meaning),
-        Column("max lr", leaves=1, meaning="Max lr: where that is cursed."),
+        Column("max lr", leaves=1, meaning=MAX_LR),
         Column("a step is", align="left", leaves=2),
         Column("bf16", leaves=3, meaning=rounding),
         Column("fp16", leaves=5),

@@ -51,25 +51,46 @@ def spacing(values: NDArray[np.float64], dtype: Dtype) -> NDArray[np.float64]:
     return np.where(magnitude < form.largest + half_unit, unit, np.inf)
 
 
+def rounded(values: NDArray[np.float64], dtype: Dtype) -> NDArray[np.float64]:
+    """The nearest number of a type to each value, of two alike the even one, as casts round.
+
+    inf where a value is beyond the range of the type.
+    """
+    unit = spacing(values, dtype)
+    divisor = np.where(np.isfinite(unit) & (unit > 0), unit, 1.0)
+    nearest = np.where(unit > 0, np.rint(values / divisor) * divisor, values)
+    return np.where(np.isfinite(unit), nearest, np.copysign(np.inf, values))
+
+
 def rounding_error(
-    relative_sensitivity: NDArray[np.float64], values: NDArray[np.float64], dtype: Dtype
+    relative_sensitivity: NDArray[np.float64],
+    values: NDArray[np.float64],
+    dtype: Dtype,
+    *,
+    stored: bool = False,
 ) -> NDArray[np.float64]:
     """The relative error √(E|δh|² / E|h|²) of the state when ω is stored in a type.
 
-    Rounding moves ω by an error that is uniform over one spacing, of variance spacing²/12, and
-    the state by ``δω dh/dω``, so the error is ``√(κ(ω) spacing(ω)² / 12)``. It is of first order:
-    true while small against 1.
+    Rounding moves the state by ``δω dh/dω``, so the error is ``√κ(ω) |δω|``, with the element's
+    own ``δω = round(ω) - ω``: 0 where the type holds ω exactly. Of values that are stored in the
+    type already, what they were before is not known: the error is uniform over one spacing, of
+    variance spacing²/12, and a zero was a zero. Both are of first order: true while small
+    against 1.
 
     Args:
         relative_sensitivity: (size,) κ(ω), inf where it diverges.
         values: (size,) ω, the whole tensor.
         dtype: the type to store ω in.
+        stored: whether ω is stored in it already.
 
     Returns:
         (size,) the error; inf where κ diverges or ω is beyond the range of the type.
     """
-    unit = spacing(values, dtype)
-    fits = np.isfinite(unit)
-    exact = unit == 0  # nothing moves, however sensitive the state is
+    if stored:
+        moved = np.where(values == 0, 0.0, spacing(values, dtype) / np.sqrt(12))
+    else:
+        moved = np.abs(rounded(values, dtype) - values)
+    fits = np.isfinite(moved)
+    exact = moved == 0  # nothing moves, however sensitive the state is
     kappa = np.where(exact, 0.0, relative_sensitivity)
-    return np.where(fits, np.sqrt(kappa / 12) * np.where(fits, unit, 1.0), np.inf)
+    return np.where(fits, np.sqrt(kappa) * np.where(fits, moved, 1.0), np.inf)

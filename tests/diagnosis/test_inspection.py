@@ -163,7 +163,7 @@ def test_the_histogram_counts_every_stable_eigenvalue() -> None:
         (lambda: inspect(diagonal(1e-3)), "MC104"),
         (lambda: inspect(diagonal(0.999), horizon=100), "MC105"),
         (lambda: inspect(diagonal(0.9999)), "MC205"),
-        (lambda: inspect(diagonal(0.999)), "MC401"),
+        (lambda: inspect(diagonal(0.995)), "MC401"),
     ],
 )
 def test_findings(condition: Callable[[], Report], code: str) -> None:

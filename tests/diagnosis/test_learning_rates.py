@@ -133,8 +133,11 @@ def test_an_angle_bears_the_measured_rate_where_the_output_is_known() -> None:
     assert layer.usable_rate.rate is not None
     angle = layer.learning_rates.groups[1]
     assert layer.parameters[1].direction == "decorrelating"
-    own = layer.parameters[1].max_lr
-    assert own is not None
+    effect = layer.parameters[1].step_effect
+    assert effect is not None
+    own = report.input.learning_rate / effect
+    assert layer.usable_rate.rate > own
+    assert layer.parameters[1].max_lr == layer.usable_rate.rate
     assert angle.stable_lr == pytest.approx(max(layer.usable_rate.rate / 3, 0.1 * own))
     assert angle.stable_lr > 0.1 * own
     unknown = {name: value for name, value in lru().items() if name[0] not in "BCD"}

@@ -3,10 +3,12 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memcurse_cli.diagnosis.prediction import Prediction, predict
 from memcurse_cli.reports.console import text_for
+from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.prediction import Page, to_json, to_text
 from memcurse_cli.theory.parametrization import NORMALIZATIONS, PARAMETRIZATIONS
 
@@ -176,3 +178,37 @@ def test_gates_are_told_how_to_start() -> None:
     assert "log T = 2.30" in one
     assert "Chrono" not in to_text(predict(time_constant=1.2, **gates))
     assert "Chrono" not in to_text(predict(time_constant=10))
+
+
+def summed(modulus: float, steps: int, *, every: bool) -> float:
+    """E|dh/dλ|² under white noise, impulse by impulse."""
+    lags = np.arange(steps)
+    share = (steps - lags) / steps if every else 1.0
+    return float(np.sum(share * lags**2 * modulus ** (2.0 * np.maximum(lags - 1, 0))))
+
+
+@pytest.mark.parametrize("readout", ["last", "every"])
+def test_a_horizon_that_cuts_a_memory_off_is_said_with_its_factor(readout: str) -> None:
+    said = " ".join(text(predict(modulus=0.999, horizon=300, readout=readout)).split())
+    factor = summed(0.999, 50_000, every=False) / summed(0.999, 300, every=readout == "every")
+    assert "cuts off one time constant beyond 300 steps" in said
+    assert f"E|dh/dλ|² would be {number(factor)} times as large" in said
+
+
+def test_a_horizon_beyond_every_memory_goes_unsaid() -> None:
+    for prediction in (
+        predict(modulus=0.99, horizon=300),
+        predict(modulus=0.999),
+        predict(modulus=1.01, horizon=300),
+    ):
+        assert "horizon matters" not in text(prediction)
+
+
+def test_the_horizon_is_weighed_at_the_input_of_each_table() -> None:
+    mixture = "0.332:0,0.044:0.997"
+    alone = text(predict(modulus=0.999, horizon=300, autocorrelation=mixture))
+    assert "horizon matters" in " ".join(alone.split())
+    several = " ".join(
+        text(predict(rho=[0, 0.9], modulus=[0.5, 0.999, 0.9999], horizon=300)).split()
+    )
+    assert several.count("cuts off 2 time constants") == 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from memcurse_cli.theory.moments import moments
-from memcurse_cli.theory.rounding import Dtype, rounding_error, spacing
+from memcurse_cli.theory.rounding import Dtype, rounded, rounding_error, spacing
 from memcurse_cli.theory.sensitivity import relative_sensitivity
 
 TYPES: dict[Dtype, type] = {
@@ -67,13 +67,44 @@ def test_an_integer_type_has_one_scale_per_tensor(values: list[float]) -> None:
         assert (np.abs(stored * scale - tensor) <= 0.5 * scale * (1 + 1e-9)).all()
 
 
-def test_the_error_is_first_order_in_the_spacing() -> None:
-    values, kappa = np.array([0.3, -5.0, 1e5, 1.0]), np.array([2.0, 7.0, 0.0, np.inf])
+@given(share=st.floats(-1.1, 1.1), dtype=st.sampled_from(list(TYPES)))
+def test_a_value_rounds_as_a_cast_does(share: float, dtype: Dtype) -> None:
+    values = share * float(ml_dtypes.finfo(TYPES[dtype]).max) * np.array([1, 1e-3, 1e-6, 1e-9, 0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype != "float32":  # ml_dtypes casts through float32, which rounds twice
+            values = values.astype(np.float32).astype(np.float64)
+        cast = values.astype(TYPES[dtype]).astype(np.float64)
+    fits = np.isfinite(cast)
+    assert rounded(values, dtype)[fits].tolist() == cast[fits].tolist()
+    assert np.isinf(rounded(values, dtype)[~fits]).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_tie_rounds_to_the_even_number(dtype: Dtype) -> None:
+    numbers = 1 + np.arange(5) * spacing(np.ones(1), dtype)[0]
+    ties = (numbers[1:] + numbers[:-1]) / 2
+    assert rounded(ties, dtype).tolist() == ties.astype(TYPES[dtype]).astype(float).tolist()
+
+
+def test_the_error_is_first_order_in_what_rounding_moves() -> None:
+    values, kappa = np.array([0.3, -5.1, 1e5, 1.1]), np.array([2.0, 7.0, 0.0, np.inf])
     error = rounding_error(kappa, values, "float16")
-    np.testing.assert_allclose(
-        error[:2], np.sqrt(kappa[:2] / 12) * np.spacing(abs(values[:2]).astype(np.float16))
-    )
+    moved = np.abs(values[:2].astype(np.float16).astype(np.float64) - values[:2])
+    np.testing.assert_allclose(error[:2], np.sqrt(kappa[:2]) * moved)
     assert np.isposinf(error[2:]).all()  # 1e5 is beyond float16, and κ diverges
+
+
+def test_the_error_of_what_is_stored_already_is_uniform_over_its_spacing() -> None:
+    values = np.array([0.3, -5.1, 0.0]).astype(np.float16).astype(np.float64)
+    error = rounding_error(np.full(3, 2.0), values, "float16", stored=True)
+    gaps = np.spacing(np.abs(values[:2]).astype(np.float16))
+    np.testing.assert_allclose(error, np.append(np.sqrt(2 / 12) * gaps, 0))
+    # What rounding to it had moved by is that on average.
+    before = np.random.default_rng(1).uniform(0.25, 0.5, 4000)
+    known = rounding_error(np.ones(4000), before, "float16")
+    after = rounded(before, "float16")
+    expected = rounding_error(np.ones(4000), after, "float16", stored=True)
+    assert np.mean(known**2) == pytest.approx(np.mean(expected**2), rel=0.05)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -83,9 +114,9 @@ def test_the_state_moves_as_predicted_when_its_eigenvalue_is_stored(dtype: Dtype
     stored = eigenvalues.astype(TYPES[dtype]).astype(np.float64)
     x = random.normal(size=5000)
     measured = []
-    for exact, rounded in zip(eigenvalues, stored, strict=True):
+    for exact, kept in zip(eigenvalues, stored, strict=True):
         h = lfilter([1.0], [1.0, -exact], x)
-        moved = lfilter([1.0], [1.0, -rounded], x) - h
+        moved = lfilter([1.0], [1.0, -kept], x) - h
         measured.append(np.mean(moved**2) / np.mean(h**2))
     kappa = relative_sensitivity(
         moments(np.log(eigenvalues).astype(complex)), np.ones(400, complex)
@@ -94,6 +125,10 @@ def test_the_state_moves_as_predicted_when_its_eigenvalue_is_stored(dtype: Dtype
     assert np.mean(measured) == pytest.approx(np.mean(predicted), rel=0.15)
 
 
-def test_a_value_that_a_type_holds_exactly_loses_nothing_even_where_sensitivity_diverges() -> None:
-    zeros = np.zeros(2)
-    assert np.array_equal(rounding_error(np.array([np.inf, 1.0]), zeros, "int8"), zeros)
+@pytest.mark.parametrize("dtype", [*TYPES, "int8"])
+def test_a_value_that_a_type_holds_exactly_loses_nothing_even_where_sensitivity_diverges(
+    dtype: Dtype,
+) -> None:
+    exact = np.array([0.0, -0.5, 1.0]) if dtype != "int8" else np.array([0.0, -1.0, 127.0])
+    assert not rounding_error(np.array([np.inf, 1.0, 1.0]), exact, dtype).any()
+    assert not rounding_error(np.array([np.inf]), np.zeros(1), dtype, stored=True).any()

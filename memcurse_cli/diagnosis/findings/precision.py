@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
+from memcurse_cli.diagnosis.matrix_rounding import leaving_disk
 from memcurse_cli.diagnosis.report import Finding, Severity
 from memcurse_cli.diagnosis.report_figures import ParameterSummary, Rounding
-from memcurse_cli.diagnosis.wording import percent
+from memcurse_cli.diagnosis.rounding import DTYPES, is_stored, leaves_disk
+from memcurse_cli.diagnosis.wording import count, percent
+from memcurse_cli.theory.rounding import Dtype
 
 SOURCE = "rounding of recurrent parameters: δh = δω dh/dω"
 STATE_ERROR = 0.1
+EIGHT: tuple[Dtype, ...] = ("int8", "float8_e4m3fn", "float8_e5m2")
 
 WHY = (
     "A recurrence multiplies by the same stored value at every step, so that its rounding error "
     "adds up over the memory, where one of a feed-forward weight is made once."
 )
 EQUATION = (
-    "√(κ(ω) spacing(ω)² / 12) > 0.1, with the spacing of the type's numbers at ω: uniform errors, "
-    "independent between entries of a dense matrix, to first order"
+    "√κ(ω) |δω| > 0.1 with δω = round(ω) - ω, for a dense matrix √(Σ δA ∘ H[δA] / E‖h‖²), to first "
+    "order; √(κ(ω) spacing(ω)² / 12) of the type that ω is stored in; or |λ| ≥ 1 after rounding"
 )
 
 
@@ -27,8 +34,8 @@ def _rule(code: str, dtype: str, instead: str) -> Rule:
         code,
         f"{dtype} is too coarse",
         SOURCE,
-        what=f"Storing a recurrent parameter in {dtype} changes the state by more than a tenth, or "
-        "a value is beyond the type's range.",
+        what=f"Storing a recurrent parameter in {dtype} changes the state by more than a tenth, "
+        "takes an eigenvalue to the unit circle or past it, or a value is beyond the type's range.",
         why=WHY,
         equation=EQUATION,
         change=f"Keep the tensor in {instead}, also where the rest of the network is cast: exclude "
@@ -42,27 +49,61 @@ FLOAT32 = _rule("MC403", "float32", "float64")
 EIGHT_BITS = _rule("MC404", "an 8-bit type", "16 bits or more")
 
 
+FLOATS: Mapping[Dtype, Rule] = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
+"""Finer ones first."""
+
+
 def find_precision(facts: Facts) -> Iterator[Finding]:
-    """Types whose rounding of a parameter changes the state by more than a tenth."""
-    fine: list[ParameterSummary] = []
-    for parameter in facts.parameters:
-        for rule, dtype, error in (
-            (FLOAT32, "float32", parameter.rounding.float32),
-            (FLOAT16, "float16", parameter.rounding.float16),
-            (BFLOAT16, "bfloat16", parameter.rounding.bfloat16),
-        ):
-            if _too_coarse(error, parameter):
+    """Types whose rounding of a parameter changes the state by more than a tenth or unbounds it."""
+    fine: list[_Rounded] = []
+    for group in _rounded_groups(facts):
+        parameter = group.parameter
+        coarse = leaving = False
+        for dtype, rule in FLOATS.items():
+            error = getattr(parameter.rounding, dtype)
+            crossing = group.crossing[dtype]
+            # Fewer bits are coarser still: each thing is told of the finest type that does it.
+            if crossing and not leaving:
+                yield _leaving(facts, rule, dtype, error, group)
+            elif _too_coarse(error, parameter) and not (coarse or leaving):
                 yield _coarse(facts, rule, dtype, error, parameter)
-                break  # fewer bits are coarser still
-        else:
-            fine.append(parameter)
-    coarse = [
-        (parameter, _eight_bits(parameter.rounding))
-        for parameter in fine
-        if any(_too_coarse(error, parameter) for error in _eight_bits(parameter.rounding).values())
+            coarse = coarse or crossing > 0 or _too_coarse(error, parameter)
+            leaving = leaving or crossing > 0
+        if not coarse:
+            fine.append(group)
+    found = [group for group in fine if any(group.too_coarse(dtype) for dtype in EIGHT)]
+    if found:
+        yield _in_eight_bits(facts, found)
+
+
+@dataclass(frozen=True)
+class _Rounded:
+    """A group, and how many eigenvalues each type takes out of the unit disk."""
+
+    parameter: ParameterSummary
+    crossing: Mapping[Dtype, int]
+
+    def too_coarse(self, dtype: Dtype) -> bool:
+        """Whether a type changes the state by more than the limit or without one."""
+        error = getattr(self.parameter.rounding, dtype)
+        return self.crossing[dtype] > 0 or _too_coarse(error, self.parameter)
+
+
+def _rounded_groups(facts: Facts) -> list[_Rounded]:
+    recurrence = facts.recurrence
+    if recurrence.dense is not None:
+        crossing = leaving_disk(recurrence, recurrence.dense)
+        return [_Rounded(parameter, crossing) for parameter in facts.parameters]
+    return [
+        _Rounded(
+            parameter,
+            {
+                dtype: int(np.count_nonzero(leaves_disk(recurrence, group, dtype)))
+                for dtype in DTYPES
+            },
+        )
+        for parameter, group in zip(facts.parameters, recurrence.parameters, strict=True)
     ]
-    if coarse:
-        yield _in_eight_bits(facts, coarse)
 
 
 def _too_coarse(error: float | None, parameter: ParameterSummary) -> bool:
@@ -77,18 +118,10 @@ def _was_rounded(rounding: Rounding) -> bool:
     return any(error is not None for error in vars(rounding).values())
 
 
-def _eight_bits(rounding: Rounding) -> dict[str, float | None]:
-    return {
-        "int8": rounding.int8,
-        "float8_e4m3fn": rounding.float8_e4m3fn,
-        "float8_e5m2": rounding.float8_e5m2,
-    }
-
-
 def _coarse(
-    facts: Facts, rule: Rule, dtype: str, error: float | None, parameter: ParameterSummary
+    facts: Facts, rule: Rule, dtype: Dtype, error: float | None, parameter: ParameterSummary
 ) -> Finding:
-    stored = parameter.dtype == dtype
+    stored = is_stored(parameter.dtype, dtype)
     severity: Severity = "warning" if stored else "info"
     change = "overflows" if error is None else f"changes the state by {percent(error)}"
     verb = "storing" if not stored else "having stored"
@@ -96,30 +129,59 @@ def _coarse(
     return rule.finding(
         severity,
         f"{verb} {parameter.name} in {dtype} {change} ({extent})",
-        f"keep {_tensor(parameter)} in "
-        + ("float64" if dtype == "float32" else "float32")
-        + (", also in mixed precision" if dtype != "float32" else ""),
+        f"keep {_tensor(parameter)} in {_instead(dtype)}",
     )
 
 
-def _in_eight_bits(
-    facts: Facts, coarse: list[tuple[ParameterSummary, dict[str, float | None]]]
+def _leaving(
+    facts: Facts, rule: Rule, dtype: Dtype, error: float | None, group: _Rounded
 ) -> Finding:
+    """Eigenvalues that rounding takes to the unit circle, whatever else it changes."""
+    parameter, crossing = group.parameter, group.crossing[dtype]
+    horizon = facts.settings.horizon
+    if facts.linearised:
+        then = ", where its linearisation explodes"
+    elif horizon is None:
+        then = ": over an infinite sequence the state diverges"
+    else:
+        change = "" if error is None else f" and changes the state by {percent(error)}"
+        then = f"{change} within {horizon} steps"
+    return rule.finding(
+        "warning",
+        f"storing {parameter.name} in {dtype} takes {crossing} of "
+        f"{count(facts.recurrence.size, 'eigenvalue')} to |λ| >= 1{then}",
+        f"keep {_tensor(parameter)} in {_instead(dtype)}",
+    )
+
+
+def _in_eight_bits(facts: Facts, coarse: list[_Rounded]) -> Finding:
     """One finding for all groups that 16 bits are enough for and 8 are not."""
-    parameters = [parameter for parameter, _ in coarse]
-    stored = any(parameter.dtype in errors for parameter, errors in coarse)
+    parameters = [group.parameter for group in coarse]
+    stored = any(parameter.dtype in EIGHT for parameter in parameters)
     changes = []
-    for dtype in _eight_bits(parameters[0].rounding):
-        errors = [found[dtype] for _, found in coarse]
+    for dtype in EIGHT:
+        errors = [getattr(parameter.rounding, dtype) for parameter in parameters]
         known = [error for error in errors if error is not None]
-        overflow = len(known) < len(errors)
-        changes.append(f"{dtype} overflows" if overflow else f"{percent(max(known))} in {dtype}")
+        crossing = max(group.crossing[dtype] for group in coarse)
+        if crossing:
+            changes.append(
+                f"{dtype} takes {crossing} of {count(facts.recurrence.size, 'eigenvalue')} to "
+                "|λ| >= 1"
+            )
+        elif len(known) < len(errors):
+            changes.append(f"{dtype} overflows")
+        else:
+            changes.append(f"{percent(max(known))} in {dtype}")
     names = _listed([parameter.name for parameter in parameters])
     return EIGHT_BITS.finding(
         "warning" if stored else "info",
         f"8 bits are too few for {names}: the state changes by up to {', '.join(changes)}",
         f"keep {_listed([_tensor(parameter) for parameter in parameters])} in 16 bits or more",
     )
+
+
+def _instead(dtype: str) -> str:
+    return "float64" if dtype == "float32" else "float32, also in mixed precision"
 
 
 def _tensor(parameter: ParameterSummary) -> str:

@@ -1,0 +1,130 @@
+"""What storing a dense matrix in fewer bits does to the state, all entries together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.diagnosis.finite import finite
+from memcurse_cli.diagnosis.report_figures import ParameterSummary
+from memcurse_cli.diagnosis.rounding import DTYPES, is_stored
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.theory.dense import EIGENBASIS_CONDITION
+from memcurse_cli.theory.dense_hessian_horizon import HorizonHessian
+from memcurse_cli.theory.dense_hessian_stationary import StationaryHessian
+from memcurse_cli.theory.rounding import Dtype, rounded
+
+Floats = NDArray[np.float64]
+
+LARGEST = 512
+"""The units up to which the errors are added with their signs, and new eigenvalues taken."""
+
+LONGEST = 2e9
+"""steps × inputs × units² up to which a finite horizon does so."""
+
+
+def matrix_rounding(
+    recurrence: Recurrence,
+    dynamics: DenseDynamics,
+    parameter: ParameterSummary,
+    settings: Settings,
+) -> ParameterSummary:
+    """The group of a dense matrix, with ``E‖Σ δA_ij dh/dA_ij‖² / E‖h‖²`` of its known rounding.
+
+    Equal entries have equal errors, which add up rather than average out: the sum is taken with
+    its signs, as the quadratic form of the Hessian whose outputs are the states. Where that is
+    too large or not to be had, the errors stay those of `summarise_matrix_rounding`, whose squares
+    add. The type that the matrix is stored in keeps its expected error.
+    """
+    if not any(error is not None for error in vars(parameter.rounding).values()):
+        return parameter  # the sensitivity itself diverges or was refused
+    changes = matrix_changes(dynamics)
+    known = {dtype: change for dtype, change in changes.items() if np.isfinite(change).all()}
+    errors = _coherent_errors(recurrence, dynamics, known, settings)
+    errors |= {dtype: 0.0 for dtype, change in known.items() if not change.any()}
+    # A saturating activation keeps the state finite where its linearisation explodes.
+    if settings.horizon is None and dynamics.activation == "linear":
+        crossing = leaving_disk(recurrence, dynamics)
+        errors |= {dtype: math.inf for dtype, count in crossing.items() if count}
+    figures = {dtype: finite(error) for dtype, error in errors.items()}
+    return replace(parameter, rounding=replace(parameter.rounding, **figures))
+
+
+def matrix_changes(dynamics: DenseDynamics) -> dict[Dtype, Floats]:
+    """(n, n) δA by type, of the types that the matrix is not stored in; inf where it overflows."""
+    scale = dynamics.scale
+    stored = dynamics.matrix
+    if scale not in (0, 1):  # A = (1 - s) I + s W
+        stored = (stored - (1 - scale) * np.eye(len(stored))) / scale
+    return {
+        dtype: scale * (rounded(stored, dtype) - stored)
+        for dtype in DTYPES
+        if not is_stored(dynamics.dtype, dtype)
+    }
+
+
+def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[Dtype, int]:
+    """How many eigenvalues of a stable matrix are at |λ| ≥ 1 once it is stored in each type.
+
+    The eigenvalues of A + δA themselves, where the Bauer-Fike bound κ(P) ‖δA‖ lets one reach the
+    unit circle; 0 beyond `LARGEST` units, where they are not taken.
+    """
+    found = dict.fromkeys(DTYPES, 0)
+    radius = math.exp(float(np.max(recurrence.log_eigenvalues.real)))
+    if recurrence.size > LARGEST or recurrence.stable_by_construction or radius >= 1:
+        return found
+    for dtype, change in matrix_changes(dynamics).items():
+        size = float(np.linalg.norm(change))
+        if math.isfinite(size) and radius + recurrence.eigenbasis.condition * size >= 1:
+            moduli = np.abs(np.linalg.eigvals(dynamics.matrix + change))
+            found[dtype] = int(np.count_nonzero(moduli >= 1))
+    return found
+
+
+def _coherent_errors(
+    recurrence: Recurrence,
+    dynamics: DenseDynamics,
+    changes: dict[Dtype, Floats],
+    settings: Settings,
+) -> dict[Dtype, float]:
+    """√(Σ δA ∘ H[δA] / E‖h‖²) by type; empty where H is too large or not to be had."""
+    matrix, basis, size = dynamics.matrix, recurrence.eigenbasis, recurrence.size
+    states = np.eye(size)
+    readin = states if recurrence.readin is None else recurrence.readin.real
+    radius = math.exp(float(np.max(recurrence.log_eigenvalues.real)))
+    horizon = settings.horizon
+    steps = 1 if horizon is None else horizon
+    if size > LARGEST or steps * min(readin.shape[1], size) * size**2 > LONGEST:
+        return {}
+    hessian: HorizonHessian | StationaryHessian
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if horizon is None:
+                usable = basis if basis.condition < EIGENBASIS_CONDITION else None
+                hessian = StationaryHessian(
+                    matrix, usable, readin, states, settings.autocorrelation
+                )
+            else:
+                hessian = HorizonHessian(
+                    matrix,
+                    readin,
+                    states,
+                    settings.autocorrelation,
+                    horizon,
+                    settings.state_readout,
+                    radius,
+                )
+            power = hessian.output_second_moment
+            moved = {
+                dtype: float(np.sum(change * hessian.apply(change)))
+                for dtype, change in changes.items()
+            }
+    except ArithmeticError:  # it leaves the range of a float, or forgets too slowly
+        return {}
+    if not 0 < power < math.inf or not all(map(math.isfinite, moved.values())):
+        return {}
+    return {dtype: math.sqrt(max(square, 0.0) / power) for dtype, square in moved.items()}
