@@ -23,7 +23,7 @@ from memcurse_cli.diagnosis.rounding import summarise_matrix_rounding
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure
+from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure, within_rounding
 from memcurse_cli.theory.dense_result import DenseSensitivity
 
 UNKNOWN = Quantiles(None, None, None, None, None)
@@ -52,6 +52,7 @@ def diagnose_dense(
         activation=dynamics.activation,
         reason=sensitivity.reason,
         structure=summarise_structure(recurrence, dynamics, sensitivity, settings),
+        radius_within_rounding=within_rounding(dynamics.matrix, basis),
         operating_point=summarise_operating_point(recurrence, dynamics, settings),
     )
     # An orthogonal matrix stays one: a step turns the state and cannot make it explode.

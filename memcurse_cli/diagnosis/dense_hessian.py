@@ -8,10 +8,11 @@ from memcurse_cli.diagnosis.hessian import TOO_LONG, unknown_projections
 from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.theory.dense import EIGENBASIS_CONDITION
+from memcurse_cli.theory.dense import EIGENBASIS_CONDITION, is_undetermined
 from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian, dense_hessian_scores
 from memcurse_cli.theory.dense_hessian_horizon import GRAM_ORDER
-from memcurse_cli.theory.dense_stationary import cost_of_lags, remembered_lags
+from memcurse_cli.theory.dense_without_eigenbasis import cost_without_eigenbasis
+from memcurse_cli.theory.schur import TOO_UNCERTAIN
 
 LARGEST = 512  # units; its Hessian has an order of 262,144
 BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
@@ -85,6 +86,12 @@ def dense_hessian_reason(recurrence: Recurrence, settings: Settings) -> str | No
     """Why a dense layer has no Hessian at a perfect fit, or None where it has one."""
     if recurrence.readin is None or recurrence.readout is None:
         return unknown_projections(recurrence)
+    if (
+        settings.horizon is None
+        and recurrence.dense is not None
+        and is_undetermined(recurrence.dense.matrix, recurrence.eigenbasis)
+    ):
+        return TOO_UNCERTAIN
     if settings.horizon is None and bool((recurrence.log_eigenvalues.real >= 0).any()):
         return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
     if recurrence.size > LARGEST:
@@ -108,7 +115,8 @@ def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Setti
     else:
         cost = (PRODUCTS + PRODUCTS_OF_TEN) * STEIN_PRODUCTS * 2.0 * size**3
         if recurrence.eigenbasis.condition >= EIGENBASIS_CONDITION:
-            cost += cost_of_lags(size, remembered_lags(dynamics.matrix))
+            decay = -float(recurrence.log_eigenvalues.real.max())
+            cost += cost_without_eigenbasis(dynamics.matrix, decay)
     if cost <= BUDGET:
         return None
     return "it takes long for a matrix of this size; `memcurse hessian` takes that time"

@@ -28,6 +28,7 @@ from memcurse_cli.diagnosis.layer_hessian import (
 )
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.theory.dense import EIGENBASIS_CONDITION
 from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian_scores
 from memcurse_cli.theory.diagonality import DiagonalityScores, DiagonalityTally
 from memcurse_cli.theory.eigenbasis import Eigenbasis
@@ -166,11 +167,11 @@ class _Seats:
 
     def __init__(self, log_eigenvalues: NDArray[np.complex128], basis: Eigenbasis) -> None:
         self.log_eigenvalues, self.basis = log_eigenvalues, basis
-        self.finite = bool(np.all(np.isfinite(basis.rows)))
+        self.usable = basis.condition < EIGENBASIS_CONDITION
 
     def of(self, vector: Floats) -> tuple[Seat, ...]:
         """The eigenvalues that a unit change moves the most for its size, the heaviest first."""
-        if not self.finite:
+        if not self.usable:
             return ()
         weights = self._weights(vector)
         heaviest = np.argsort(-weights, kind="stable")[:SEATS]

@@ -70,6 +70,8 @@ class DenseSummary:
         reason: why a figure of the matrix is missing, or None.
         structure: what its eigenvalues do not tell.
         operating_point: of a non-linear layer whose biases are known, and that has one.
+        radius_within_rounding: the largest |λ| of any matrix within float64's rounding of A, where
+            κ(P) is 1e8 or more and eigenvalues are not determined to all digits; else None.
     """
 
     eigenvector_condition: float | None
@@ -80,6 +82,7 @@ class DenseSummary:
     reason: str | None = None
     structure: DenseStructure | None = None
     operating_point: OperatingPoint | None = None
+    radius_within_rounding: float | None = None
 
 
 @dataclass(frozen=True)

@@ -17,26 +17,38 @@ from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense_horizon import finite_dense_sensitivity
 from memcurse_cli.theory.dense_result import DenseSensitivity, mean_of_rise_and_limit
 from memcurse_cli.theory.dense_stationary import (
+    Memory,
     remembered_lags,
     sensitivity_by_eigenbasis,
-    sensitivity_by_lags,
 )
+from memcurse_cli.theory.dense_without_eigenbasis import GROWN, sensitivity_without_eigenbasis
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.moments import Readout
+from memcurse_cli.theory.schur import (
+    TOO_UNCERTAIN,
+    UNCERTAIN,
+    are_powers_lost,
+    radius_within_rounding,
+    uncertainty,
+)
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
 EIGENBASIS_CONDITION = 1e8  # beyond it the eigenbasis has lost half of float64's digits
+ON_CIRCLE = 1e-4  # log |λ| up to which a defective eigenvalue of 1 is computed above it
 FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
 
 
 def henrici_departure(matrix: Floats, eigenvalues: Complexes) -> float:
     """√(‖A‖_F² - Σ|λ|²) / ‖A‖_F: 0 for a normal matrix, 1 for a nilpotent one (Henrici 1962)."""
-    norm = float(np.sum(matrix**2))
-    if norm == 0:
+    largest = float(np.abs(matrix).max(initial=0))
+    if largest == 0:
         return 0.0
-    return math.sqrt(max(norm - float(np.sum(np.abs(eigenvalues) ** 2)), 0.0) / norm)
+    # Divided by the largest entry no square leaves the range of a float.
+    norm = float(np.sum((matrix / largest) ** 2))
+    spectrum = float(np.sum(np.abs(eigenvalues / largest) ** 2))
+    return math.sqrt(max(norm - spectrum, 0.0) / norm)
 
 
 def dense_sensitivity(
@@ -60,12 +72,18 @@ def dense_sensitivity(
     """
     decay = -float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
     usable = basis.condition < EIGENBASIS_CONDITION
-    remembered = math.inf
+    memory = Memory(math.inf, math.inf)
     if usable and decay > 0:
-        remembered = 1 + (FORGOTTEN + math.log(basis.condition)) / decay  # 1: what A = 0 remembers
+        # 1: what A = 0 remembers
+        memory = Memory(1 + (FORGOTTEN + math.log(basis.condition)) / decay, basis.condition)
     elif decay > 0:
-        remembered = remembered_lags(matrix)
+        memory = remembered_lags(matrix)
+    remembered = memory.lags
+    if not usable and (horizon is None or horizon > remembered) and is_undetermined(matrix, basis):
+        return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
     if horizon is not None and horizon <= remembered:
+        if not usable and memory.growth > GROWN and are_powers_lost(matrix, horizon):
+            return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
         return finite_dense_sensitivity(
             matrix, basis if usable else None, readin, autocorrelation, horizon, read_at
         )
@@ -74,7 +92,7 @@ def dense_sensitivity(
     if usable:
         limit = sensitivity_by_eigenbasis(basis, readin, autocorrelation)
     else:
-        limit = sensitivity_by_lags(matrix, readin, autocorrelation, remembered)
+        limit = sensitivity_without_eigenbasis(matrix, readin, autocorrelation, memory, decay)
     if horizon is None or read_at == "last":
         return limit
     # From the lag on at which all is forgotten, every step of the sequence is in that limit.
@@ -86,3 +104,26 @@ def dense_sensitivity(
         limit,
         rise / horizon,
     )
+
+
+def is_undetermined(matrix: Floats, basis: Eigenbasis) -> bool:
+    """Whether rounding A in float64 can change by more than 1 % what it does in infinitely long.
+
+    Args:
+        matrix: (n, n) real A.
+        basis: its eigenbasis; one with κ(P) < 1e8 determines it.
+    """
+    if basis.condition < EIGENBASIS_CONDITION:
+        return False
+    growth = float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
+    if 0 <= growth < ON_CIRCLE:  # an eigenvalue of 1 that is stored as such
+        return False
+    return not uncertainty(matrix) < UNCERTAIN
+
+
+def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
+    """The largest |λ| of any matrix within rounding of A; None where κ(P) < 1e8 determines it."""
+    if basis.condition < EIGENBASIS_CONDITION:
+        return None
+    radius = math.exp(float(np.max(basis.log_eigenvalues.real, initial=-np.inf)))
+    return radius_within_rounding(matrix, radius)

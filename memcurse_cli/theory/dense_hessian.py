@@ -25,16 +25,15 @@ from memcurse_cli.theory.dense_horizon import entries_within_horizon
 from memcurse_cli.theory.dense_stationary import (
     remembered_lags,
     sensitivity_by_eigenbasis,
-    sensitivity_by_lags,
 )
-from memcurse_cli.theory.diagonality import TOP, DiagonalityScores
+from memcurse_cli.theory.dense_without_eigenbasis import sensitivity_without_eigenbasis
+from memcurse_cli.theory.diagonality import FLAT, TOP, DiagonalityScores
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.moments import Readout
 
 Floats = NDArray[np.float64]
 
 PROBES = 16  # random vectors behind an estimated ‖H‖_F²
-GAIN = 1e-10  # relative trace below which H is zero
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,8 @@ def dense_hessian(
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
         OverflowError: a figure leaves the range of a float.
-        ArithmeticError: an infinite sequence whose memory is too long for so ill-conditioned a P.
+        ArithmeticError: an infinite sequence whose memory is too long for so ill-conditioned a P,
+            or so far from normal an A that its rounding changes the Hessian.
     """
     radius = math.exp(float(np.max(basis.log_eigenvalues.real)))
     if horizon is None and radius >= 1:
@@ -185,7 +185,7 @@ def dense_hessian(
         else:
             usable = basis if basis.condition < EIGENBASIS_CONDITION else None
             endless = StationaryHessian(matrix, usable, readin, readout, autocorrelation)
-            diagonal = _stationary_diagonal(matrix, usable, readin, readout, autocorrelation)
+            diagonal = _stationary_diagonal(matrix, basis, readin, readout, autocorrelation)
             apply, output = endless.apply, endless.output_second_moment
             squared_norm = endless.squared_norm()
     if not np.isfinite(float(np.sum(diagonal**2))):
@@ -195,16 +195,19 @@ def dense_hessian(
 
 def _stationary_diagonal(
     matrix: Floats,
-    basis: Eigenbasis | None,
+    basis: Eigenbasis,
     readin: Floats,
     readout: Floats,
     autocorrelation: Autocorrelation,
 ) -> Floats:
-    if basis is not None:
+    if basis.condition < EIGENBASIS_CONDITION:
         found = sensitivity_by_eigenbasis(basis, readin, autocorrelation, readout)
     else:
-        lags = remembered_lags(matrix)
-        found = sensitivity_by_lags(matrix, readin, autocorrelation, lags, readout)
+        decay = -float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
+        memory = remembered_lags(matrix)
+        found = sensitivity_without_eigenbasis(
+            matrix, readin, autocorrelation, memory, decay, readout
+        )
     if found.per_entry is None:
         raise ArithmeticError(found.reason or "the diagonal is not computed")
     return found.per_entry
@@ -230,7 +233,7 @@ def dense_hessian_scores(hessian: DenseHessian, count: int = TOP) -> DenseHessia
     if not hessian.trace > 0:
         return None
     values, vectors = hessian.top(max(count, TOP))
-    positive = values > GAIN * values[0]
+    positive = values > FLAT * values[0]
     values, vectors = values[positive], vectors[positive]
     squared_norm, error = hessian.squared_norm, 0.0
     if squared_norm is None:

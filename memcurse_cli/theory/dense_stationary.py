@@ -14,7 +14,7 @@ cosine has the real parts at ``ρ e^(iω)`` of Y and R(d), which are linear in i
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.dense_result import DenseSensitivity
 from memcurse_cli.theory.eigenbasis import Eigenbasis, PairTables
 from memcurse_cli.theory.moments import one_minus_exp
+from memcurse_cli.theory.schur import schur_form
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -221,16 +222,33 @@ def _stride(size: int, lags: int) -> int:
     return max(1, min(math.isqrt(lags), lags, int(POWER_ELEMENTS // size**2)))
 
 
-def remembered_lags(matrix: Floats) -> float:
-    """After how many lags A^d is negligible, or inf where summing so many costs too much."""
+class Memory(NamedTuple):
+    """How long a matrix remembers.
+
+    Attributes:
+        lags: after how many A^d is negligible; inf where summing so many costs too much.
+        growth: the largest ‖A^d‖_F of those that were squared on the way.
+    """
+
+    lags: float
+    growth: float
+
+
+def remembered_lags(matrix: Floats) -> Memory:
+    """After how many lags A^d is negligible, by squares of its Schur form.
+
+    Raises:
+        ArithmeticError: an entry is not finite, or the Schur form has not converged.
+    """
     size = len(matrix)
-    period, power = 1, matrix
+    period, power, growth = 1, schur_form(matrix).triangle, 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        while not float(np.sum(power**2)) <= 0.25:
+        while not (norm := float(np.sum(power**2))) <= 0.25:
+            growth = max(growth, math.sqrt(norm))
             period, power = 2 * period, power @ power
-            if cost_of_lags(size, HALVINGS * period) > LAG_FLOPS:
-                return math.inf
-    return HALVINGS * period
+            if not math.isfinite(norm) or cost_of_lags(size, HALVINGS * period) > LAG_FLOPS:
+                return Memory(math.inf, growth if math.isfinite(norm) else math.inf)
+    return Memory(HALVINGS * period, growth)
 
 
 def cost_of_lags(size: int, lags: float) -> float:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.moments import one_minus_exp
+from memcurse_cli.theory.schur import TOO_UNCERTAIN, UNCERTAIN, schur_form, uncertainty
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -72,30 +73,36 @@ class ModalStein:
 
 
 class DoublingStein:
-    """By Smith's doubling, ``X_2k = X_k + A^k X_k (A^k)ᵀ``: for any eigenvectors, and for none."""
+    """By Smith's doubling, ``X_2k = X_k + A^k X_k (A^k)ᵀ``: for any eigenvectors, and for none.
+
+    In Schur form, where repeated squares of a matrix far from normal keep their digits.
+    """
 
     def __init__(self, matrix: Floats) -> None:
-        powers = [matrix]
+        form = schur_form(matrix)
+        powers, self._vectors = [form.triangle], form.vectors
         with np.errstate(over="ignore", invalid="ignore"):
             while not float(np.sum(powers[-1] ** 2)) <= SETTLED:
                 if len(powers) > DOUBLINGS or not np.all(np.isfinite(powers[-1])):
                     raise ArithmeticError("the powers of the matrix do not vanish")
                 powers.append(powers[-1] @ powers[-1])
+        if not uncertainty(matrix) < UNCERTAIN:
+            raise ArithmeticError(TOO_UNCERTAIN)
         self._powers = powers
 
     def forward(self, source: Floats) -> Floats:
         """X = A X Aᵀ + F."""
-        total = source
+        total = self._vectors.T @ source @ self._vectors
         for power in self._powers:
             total = total + power @ total @ power.T
-        return total
+        return np.asarray(self._vectors @ total @ self._vectors.T)
 
     def adjoint(self, source: Floats) -> Floats:
         """Y = AᵀYA + F."""
-        total = source
+        total = self._vectors.T @ source @ self._vectors
         for power in self._powers:
             total = total + power.T @ total @ power
-        return total
+        return np.asarray(self._vectors @ total @ self._vectors.T)
 
 
 def stein_solver(matrix: Floats, basis: Eigenbasis | None) -> SteinSolver:
@@ -106,6 +113,6 @@ def stein_solver(matrix: Floats, basis: Eigenbasis | None) -> SteinSolver:
         basis: its eigenbasis, or None where that is too ill-conditioned.
 
     Raises:
-        ArithmeticError: the powers of A do not vanish.
+        ArithmeticError: the powers of A do not vanish, or rounding A changes the solutions.
     """
     return DoublingStein(matrix) if basis is None else ModalStein(basis)

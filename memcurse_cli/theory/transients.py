@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.spectra.lanczos import largest_eigenvalue
 from memcurse_cli.theory.eigenbasis import Eigenbasis
+from memcurse_cli.theory.schur import schur_form
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -44,15 +45,27 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
     It ends where ‖A^k‖_F <= 1: every later power is one of the earlier ones times a contraction.
 
     Args:
-        matrix: (n, n) real A, all |λ| < 1.
+        matrix: (n, n) real A, all |λ| < 1; or where its eigenvectors are ill-conditioned the T of
+            its Schur form, whose powers have the same norms and keep their digits.
+
+    Raises:
+        ArithmeticError: a power leaves the range of a float.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _largest_power(matrix)
+
+
+def _largest_power(matrix: Floats) -> TransientGrowth:
     best = TransientGrowth(1.0, 0)
     tried: dict[int, Floats] = {}
 
     def look(step: int, power: Floats) -> None:
         nonlocal best
         # The Frobenius norm is never below the other.
-        if float(np.linalg.norm(power)) > best.growth:
+        bound = float(np.linalg.norm(power))
+        if not np.isfinite(bound):
+            raise ArithmeticError("the powers of the matrix leave the range of a float")
+        if bound > best.growth:
             norm = _norm(power)
             if norm > best.growth:
                 best = TransientGrowth(norm, step)
@@ -144,7 +157,9 @@ class _SchurResolvent:
     def __init__(self, matrix: Floats) -> None:
         import scipy.linalg
 
-        self._triangle = scipy.linalg.schur(matrix, output="complex")[0]
+        form = schur_form(matrix)
+        # Its 2x2 blocks by rotations of their own: T and Q of the complex form.
+        self._triangle = scipy.linalg.rsf2csf(*form, check_finite=False)[0]
 
     def norms(self, points: Complexes) -> Floats:
         """(points,) lower bounds on ‖(z - A)⁻¹‖₂ = ‖(z - T)⁻¹‖₂."""
@@ -158,8 +173,8 @@ class _SchurResolvent:
             norm = 0.0
             for _ in range(ITERATIONS):
                 vector /= np.linalg.norm(vector)
-                image = solve_triangular(shifted, vector)
+                image = solve_triangular(shifted, vector, check_finite=False)
                 norm = max(norm, float(np.linalg.norm(image)))
-                vector = solve_triangular(shifted, image, trans="C")
+                vector = solve_triangular(shifted, image, trans="C", check_finite=False)
             norms[place] = norm
         return norms

@@ -220,7 +220,7 @@ def test_dense_sensitivities_are_the_sums(source: Autocorrelation) -> None:
     matrix, basis, readin, _ = dense()
     expected = np.diag(dense_sum(matrix, readin, np.eye(5), source, 80)).reshape(5, 5)
     by_modes = dense_sensitivity(matrix, basis, readin, source)
-    by_lags = sensitivity_by_lags(matrix, readin, source, remembered_lags(matrix))
+    by_lags = sensitivity_by_lags(matrix, readin, source, remembered_lags(matrix).lags)
     for found in (by_modes, by_lags):
         assert found.per_entry is not None
         np.testing.assert_allclose(found.per_entry, expected, rtol=1e-9)

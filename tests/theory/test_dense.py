@@ -64,7 +64,7 @@ def test_an_infinite_sequence_is_the_sum_over_responses(
     wanted = sums(matrix, readin, autocorrelation, LONG)
     basis = eigenbasis(matrix)
     assert_is(dense_sensitivity(matrix, basis, readin, autocorrelation), *wanted, 1e-10)
-    lags = remembered_lags(matrix)
+    lags = remembered_lags(matrix).lags
     assert_is(sensitivity_by_lags(matrix, readin, autocorrelation, lags), *wanted, 1e-10)
     if name in DIAGONALISABLE:
         assert_is(sensitivity_by_eigenbasis(basis, readin, autocorrelation), *wanted, 1e-10)
@@ -114,7 +114,7 @@ def test_powers_a_few_at_a_time_give_the_same(kept: float, monkeypatch: pytest.M
     readin = readin_of(matrix)
     for autocorrelation in INPUTS:
         wanted = sums(matrix, readin, autocorrelation, LONG)
-        lags = remembered_lags(matrix)
+        lags = remembered_lags(matrix).lags
         assert_is(sensitivity_by_lags(matrix, readin, autocorrelation, lags), *wanted, 1e-10)
 
 

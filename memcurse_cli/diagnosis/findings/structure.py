@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.report import Finding
+from memcurse_cli.diagnosis.report_dense import DenseSummary
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down
 
 SOURCE = "Zucchet & Orvieto 2024, section 4.3"
@@ -84,7 +85,13 @@ def find_structure(facts: Facts) -> Iterator[Finding]:
             yield NON_NORMAL.finding(
                 "warning",
                 f"the matrix {size} (departure from normality "
-                f"{percent(dense.henrici_departure)}): the state can grow before it decays, and "
-                "eigenvalues alone understate the sensitivity",
+                f"{percent(dense.henrici_departure)}{_rounded(dense)}): the state can grow "
+                "before it decays, and eigenvalues alone understate the sensitivity",
                 "read the sensitivity of the whole matrix, which includes this",
             )
+
+
+def _rounded(dense: DenseSummary) -> str:
+    """How far rounding moves the eigenvalues, where it does."""
+    radius = dense.radius_within_rounding
+    return "" if radius is None else f"; rounding it moves |λ| up to {number(radius)}"

@@ -1,0 +1,92 @@
+"""What the commands make of matrices far from normal: one document, right or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end.command import memcurse
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from theory.non_normal import exact_powers, exact_sensitivity, far_from_normal
+
+Floats = NDArray[np.float64]
+
+
+def channels(size: int, inputs: int = 3, outputs: int = 2) -> tuple[Floats, Floats]:
+    generator = np.random.default_rng(5)
+    return generator.normal(size=(size, inputs)), generator.normal(size=(outputs, size))
+
+
+def saved(folder: Path, matrix: Floats, inputs: int = 3, outputs: int = 2) -> Path:
+    path = folder / "layer.safetensors"
+    readin, readout = channels(len(matrix), inputs, outputs)
+    save_file({"A": matrix, "B": readin, "C": readout, "D": np.zeros((outputs, inputs))}, path)
+    return path
+
+
+@pytest.mark.parametrize("case", [(2, 2), (3, 0), (4, 0), (4, 2), (20, 0)], ids=str)
+def test_standard_output_is_the_document_alone(case: tuple[float, int], tmp_path: Path) -> None:
+    path = saved(tmp_path, far_from_normal(*case))
+    for arguments in (["inspect"], ["inspect", "--horizon", "200"], ["hessian"]):
+        result = memcurse(*arguments, path, "--json")
+        assert result.returncode == 0
+        assert result.stderr == ""
+        json.loads(result.stdout)
+
+
+def test_a_report_has_the_figures_of_the_stored_matrix(tmp_path: Path) -> None:
+    matrix, powers = far_from_normal(4, 0), exact_powers(4, 0)
+    path = saved(tmp_path, matrix)
+    (layer,) = json.loads(memcurse("inspect", path, "--json").stdout)["layers"]
+    dense, structure = layer["dense"], layer["dense"]["structure"]
+    norms = np.linalg.norm(powers, 2, axis=(1, 2))
+    assert 0.98 * norms.max() < structure["transient_growth"] < 1.01 * norms.max()
+    assert norms.max() / (12 * np.e) < structure["kreiss_bound"] < norms.max()
+    _, entries = exact_sensitivity(powers, channels(12)[0])
+    assert dense["sensitivity"] == pytest.approx(entries.sum(), rel=0.01)
+    assert 0.9 < dense["radius_within_rounding"] < 0.91
+    (finding,) = (one for one in layer["findings"] if one["code"] == "MC303")
+    assert "rounding it moves |λ| up to 0.902" in finding["message"]
+
+
+def test_a_sparse_reservoir_has_all_but_what_is_defective(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    matrix = generator.standard_normal((40, 40)) * (generator.random((40, 40)) < 0.1)
+    matrix *= 0.9 / np.abs(np.linalg.eigvals(matrix)).max()
+    matrix[:, 1] = 0
+    matrix[0] = 0
+    matrix[0, 1] = 0.5  # a nilpotent block
+    path = saved(tmp_path, matrix)
+    result = memcurse("hessian", path, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    result = memcurse("inspect", path, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    structure = json.loads(result.stdout)["layers"][0]["dense"]["structure"]
+    growth = max(np.linalg.norm(np.linalg.matrix_power(matrix, k), 2) for k in range(60))
+    assert 1 < structure["kreiss_bound"] <= growth
+    assert structure["transient_growth"] == pytest.approx(growth, rel=0.02)
+    conditions = structure["eigenvalue_condition"]
+    assert 2 <= conditions["divergent"] <= 4  # of the zeros that the draw has besides
+    assert 1 < conditions["p50"] < 100
+
+
+def test_both_commands_average_the_spread_over_the_same_directions(tmp_path: Path) -> None:
+    chain = np.diag(np.full(32, 0.7)) + np.diag(np.full(31, 0.5), 1)
+    path = saved(tmp_path, chain, 1, 1)
+    (layer,) = json.loads(memcurse("inspect", path, "--json").stdout)["layers"]
+    (other,) = json.loads(memcurse("hessian", path, "--json").stdout)["layers"]
+    # The responses themselves, whose singular values reach twice as far down as a Hessian's.
+    readin, readout = channels(32, 1, 1)
+    seen, driven = [readout[0]], [readin[:, 0]]
+    for _ in range(450):
+        seen.append(seen[-1] @ chain)
+        driven.append(chain @ driven[-1])
+    rows, columns = np.array(seen), np.array(driven)
+    responses = [(rows[: lag + 1].T @ columns[lag::-1]).reshape(1, -1) for lag in range(450)]
+    vectors = np.linalg.svd(np.concatenate(responses), full_matrices=False)[2][:10]
+    spread = float(np.mean(1 / np.sum(vectors**4, axis=1)))
+    assert layer["hessian"]["concentration"] == pytest.approx(spread, rel=1e-2)
+    assert other["scores"]["concentration"] == pytest.approx(spread, rel=1e-2)
