@@ -48,7 +48,7 @@ class FamilyList:
             yield Text.assemble((screen.clean(entry.name), NAME), "  ", screen.clean(entry.title))
             table = Table.grid(padding=(0, 2, 0, 0))
             table.add_column(style=LABEL, no_wrap=True)
-            table.add_column()
+            table.add_column(overflow="fold")  # no word is cut, however many choices it lists
             for label, text in entry.facts:
                 table.add_row(screen.clean(label), Text(screen.clean(text)))
             yield Padding(table, (0, 0, 0, 2))

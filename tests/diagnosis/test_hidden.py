@@ -27,8 +27,13 @@ def lstm() -> dict[str, np.ndarray]:
     return {"weight_hh": np.ones((4 * UNITS, UNITS)), "bias_hh": np.zeros(4 * UNITS)}
 
 
-def only(state: dict[str, np.ndarray] | Path, *, spectra: bool = True) -> LayerReport:
-    (layer,) = inspect(state, spectra=spectra).layers
+def only(
+    state: dict[str, np.ndarray] | Path,
+    *,
+    spectra: bool = True,
+    assume: dict[str, str] | None = None,
+) -> LayerReport:
+    (layer,) = inspect(state, spectra=spectra, assume=assume or {}).layers
     return layer
 
 
@@ -117,10 +122,13 @@ def test_the_heads_of_an_slstm_are_taken_together() -> None:
 
 
 def test_a_cell_that_is_not_known_says_why_its_step_is_missing() -> None:
-    names = ("ligru.weight_hh", "ligru.bias_hh")
-    layer = only(dict(zip(names, (np.ones((2 * UNITS, UNITS)), np.zeros(2 * UNITS)), strict=True)))
+    arrays = {"cell.weight_hh": np.ones((2 * UNITS, UNITS)), "cell.bias_hh": np.zeros(2 * UNITS)}
+    layer = only(arrays, assume={"gate_keeps": "yes"})
     assert [spectrum.name for spectrum in layer.hidden_spectra] == ["gate", "new"]
     assert "which cell it is" in (layer.hidden_spectra_reason or "")
+    # A name tells the cell, and not its activation.
+    named = only({f"ligru.{name.split('.')[1]}": array for name, array in arrays.items()})
+    assert "activation of its candidate" in (named.hidden_spectra_reason or "")
     assert hidden_finding(layer).advice == ""
 
 
