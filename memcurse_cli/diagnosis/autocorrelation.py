@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.state_checks import StateCheck, check_states
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Component
 from memcurse_cli.theory.cosine_mixture import add_cosines, simplify_cosines
@@ -28,8 +29,6 @@ from memcurse_cli.theory.empirical_autocorrelation import (
     empirical_autocorrelation,
     gaussian_standard_error,
 )
-from memcurse_cli.theory.empirical_moments import empirical_moments
-from memcurse_cli.theory.moments import moments
 
 SCHEMA = "memcurse.autocorrelation/1"
 
@@ -41,30 +40,7 @@ MOST_LAGS = 100_000
 MOST_FILE_BYTES = 2**28
 CHANCE = 2.0  # standard errors that a simpler mixture may move a lag by
 COSINE_CHANCE = 4.0  # the same for one with a cosine less
-TIME_CONSTANTS = (1.0, 10.0, 100.0, 1000.0)
-"""Of the states that the mixture is tried on, in steps."""
-FORGOTTEN = 10.0
-"""Time constants after which what is left of an input, e^-10, no longer counts."""
 ROUNDING = 1e-12  # of the mean square: what is left of a constant after centring
-
-
-@dataclass(frozen=True)
-class StateCheck:
-    """What a state makes of the estimate itself, and what it makes of the mixture.
-
-    Attributes:
-        time_constant: τ of a real λ, in steps.
-        second_moment: E h² from R̂, lag by lag.
-        fitted_second_moment: E h² from the mixture.
-        sensitivity: E (dh/dλ)² from R̂.
-        fitted_sensitivity: E (dh/dλ)² from the mixture.
-    """
-
-    time_constant: float
-    second_moment: float
-    fitted_second_moment: float
-    sensitivity: float
-    fitted_sensitivity: float
 
 
 @dataclass(frozen=True)
@@ -174,28 +150,8 @@ def estimate_autocorrelation(
         relative_rms=float(np.sqrt(np.mean(off**2))),
         relative_max=float(np.max(off)),
         worst_lag=int(np.argmax(off)),
-        states=_states(found.values, mixture),
+        states=check_states(found.values, mixture),
     )
-
-
-def _states(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
-    """For time constants of which the lags are `FORGOTTEN` or more."""
-    checks = []
-    for time_constant in TIME_CONSTANTS:
-        if FORGOTTEN * time_constant > values.size - 1:
-            break
-        log = -1 / time_constant
-        direct, fitted = empirical_moments(log, values), moments(np.array([log]), mixture)
-        checks.append(
-            StateCheck(
-                time_constant,
-                direct.second_moment,
-                float(fitted.second_moment[0]),
-                direct.sensitivity,
-                float(fitted.sensitivity[0]),
-            )
-        )
-    return tuple(checks)
 
 
 def check_estimator(name: str) -> Estimator:

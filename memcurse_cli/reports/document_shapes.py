@@ -7,6 +7,7 @@ from typing import Literal
 
 from memcurse_cli.diagnosis.prediction import PredictionRow
 from memcurse_cli.diagnosis.ring import RingPrediction
+from memcurse_cli.diagnosis.state_checks import StateCheck
 
 
 @dataclass(frozen=True)
@@ -95,25 +96,6 @@ class FitQuality:
 
 
 @dataclass(frozen=True)
-class StateCheckDocument:
-    """What a state of one real λ makes of the estimate, and what it makes of the mixture.
-
-    Attributes:
-        time_constant: τ = -1/log λ in steps.
-        second_moment: E h² from R̂, lag by lag.
-        fitted_second_moment: E h² from the mixture.
-        sensitivity: E (dh/dλ)² from R̂.
-        fitted_sensitivity: E (dh/dλ)² from the mixture.
-    """
-
-    time_constant: float
-    second_moment: float
-    fitted_second_moment: float
-    sensitivity: float
-    fitted_sensitivity: float
-
-
-@dataclass(frozen=True)
 class EmpiricalDocument:
     """The estimate at every lag.
 
@@ -154,7 +136,7 @@ class AutocorrelationDocument:
     centring_bias: float
     components: tuple[Component, ...]
     fit: FitQuality
-    states: tuple[StateCheckDocument, ...]
+    states: tuple[StateCheck, ...]
     empirical: EmpiricalDocument
 
 
