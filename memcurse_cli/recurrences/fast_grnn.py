@@ -93,8 +93,8 @@ class FastGRNN:
                     kept * lost,
                     -opened * kept * lost / gain,
                 ),
-                _scalar(store, names[_SCALE], _SCALE, scale, by_scale),
-                _scalar(store, names[_FLOOR], _FLOOR, floor, by_floor),
+                gain_scalar(store, names[_SCALE], _SCALE, scale, by_scale),
+                gain_scalar(store, names[_FLOOR], _FLOOR, floor, by_floor),
             ),
             input_dependent=True,
             stable_by_construction=True,
@@ -126,10 +126,18 @@ def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
     )
 
 
-def _scalar(
+def gain_scalar(
     store: TensorStore, tensor: str, role: str, value: Floats, log_gain_slope: Floats
 ) -> ParameterGroup:
-    """One scalar that moves the gain of every unit, and no λ."""
+    """One scalar that moves the gain of every unit, and no λ.
+
+    Args:
+        store: the open checkpoint.
+        tensor: the scalar's.
+        role: the name of its group.
+        value: (1,) the scalar.
+        log_gain_slope: (H,) d log γ / d scalar.
+    """
     units = log_gain_slope.size
     return one_to_many(
         role,
@@ -142,24 +150,46 @@ def _scalar(
     )
 
 
+def shared_drive(
+    law: FlooredMix,
+    norms: RowNorms,
+    gate: Floats,
+    update: Floats,
+    motions: Mapping[str, tuple[str, float | Floats]],
+) -> GateDrive:
+    """What W and U show to the gate and, with another bias, to the candidate.
+
+    Args:
+        law: λ and γ.
+        norms: those of the rows of W and U.
+        gate: (H,) the gate's bias.
+        update: (H,) the candidate's.
+        motions: as those of `GateDrive`.
+    """
+    return GateDrive(
+        law=law,
+        gate=GateInput(gate, norms),
+        state=HiddenState(
+            GateInput(update, norms), convex=False, written=Written(law, update - gate)
+        ),
+        motions=motions,
+    )
+
+
 def _drive(
     store: TensorStore, names: Mapping[str, str], bias: Floats, scalars: tuple[Floats, Floats]
 ) -> GateDrive | None:
-    """What W and U show to the gate and, with another bias, to the candidate."""
+    """Where W and U are there, whole or in factors."""
     inputs, hidden = (_matrix(store, names, roles, bias.size) for roles in (_INPUT, _HIDDEN))
     if inputs is None or hidden is None:
         return None
-    norms = RowNorms(squared_rows(inputs), squared_rows(hidden))
-    update = read_vector(store, names[_UPDATE], bias.size)
     scale, floor = (float(value[0]) for value in scalars)
-    law = FlooredMix(scale, floor, _GATE, _SCALE, _FLOOR)
-    return GateDrive(
-        law=law,
-        gate=GateInput(bias, norms),
-        state=HiddenState(
-            GateInput(update, norms), convex=False, written=Written(law, update - bias)
-        ),
-        motions={role: (role, 1.0) for role in (_GATE, _SCALE, _FLOOR)},
+    return shared_drive(
+        FlooredMix(scale, floor, _GATE, _SCALE, _FLOOR),
+        RowNorms(squared_rows(inputs), squared_rows(hidden)),
+        bias,
+        read_vector(store, names[_UPDATE], bias.size),
+        {role: (role, 1.0) for role in (_GATE, _SCALE, _FLOOR)},
     )
 
 

@@ -8,25 +8,14 @@ import numpy as np
 
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption
-from memcurse_cli.recurrences.gate_drive import (
-    GateDrive,
-    GateInput,
-    HiddenState,
-    NoDrive,
-    RowNorms,
-    squared_rows,
-)
-from memcurse_cli.recurrences.reading import (
-    log_of_eigenvalues,
-    log_sigmoid,
-    one_to_many,
-    sigmoid,
-)
+from memcurse_cli.recurrences.fast_grnn import gain_scalar, shared_drive
+from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive, RowNorms, squared_rows
+from memcurse_cli.recurrences.reading import log_of_eigenvalues, log_sigmoid, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.recurrences.torch_recurrent_steps import Layer
 from memcurse_cli.recurrences.vectors import read_vector
-from memcurse_cli.theory.mixing_laws import FlooredMix, Written
+from memcurse_cli.theory.mixing_laws import FlooredMix
 
 GATE_FUNCTION = Assumption(
     key="gate_activation",
@@ -91,17 +80,7 @@ def read_fast_grnn(layer: Layer) -> Recurrence:
 
 
 def _scalar(layer: Layer, role: str, value: Floats, log_gain_slope: Floats) -> ParameterGroup:
-    """One scalar that moves the gain of every unit, and no λ."""
-    tensor = layer.match.tensors[role]
-    return one_to_many(
-        role,
-        tensor,
-        value,
-        layer.store.tensors[tensor].dtype,
-        np.zeros(layer.size, dtype=np.intp),
-        np.zeros(layer.size),
-        log_gain_slope,
-    )
+    return gain_scalar(layer.store, layer.match.tensors[role], role, value, log_gain_slope)
 
 
 def _drive(
@@ -113,14 +92,11 @@ def _drive(
     inputs, hidden = (
         squared_rows(layer.weights(side, ("shared",))["shared"]) for side in ("ih", "hh")
     )
-    norms = RowNorms(inputs, hidden)
-    law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR)
-    return GateDrive(
-        law=law,
-        gate=GateInput(gate.total, norms),
-        state=HiddenState(
-            GateInput(new.total, norms), convex=False, written=Written(law, new.total - gate.total)
-        ),
-        motions={f"{role}[gate]": ("gate", 1.0) for role, *_ in gate.parts}
+    return shared_drive(
+        FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR),
+        RowNorms(inputs, hidden),
+        gate.total,
+        new.total,
+        {f"{role}[gate]": ("gate", 1.0) for role, *_ in gate.parts}
         | {role: (role, 1.0) for role in (SCALE, FLOOR)},
     )
