@@ -6,12 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report_gates import GateFigure
+from memcurse_cli.diagnosis.report_gates import GateBand, GateFigure
 
 Floats = NDArray[np.float64]
 
 BANDS = ((0.05, -1.6448536), (0.1587, -1.0), (0.8413, 1.0), (0.95, 1.6448536))
 """The share of a Gaussian that lies below, and where, in standard deviations."""
+
+
+def bands_of(moduli: Floats, complements: Floats) -> tuple[GateBand, ...]:
+    """From |λ| and 1 - |λ| of every unit at the shares of `BANDS`, each (4, n)."""
+    return tuple(
+        GateBand(share, quantiles(modulus), quantiles(time_constant(modulus, complement)))
+        for (share, _), modulus, complement in zip(BANDS, moduli, complements, strict=True)
+    )
 
 
 def figure(nominal: Floats, moving: Floats) -> GateFigure:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.gate_figures import BANDS, figure, quotient, time_constant
+from memcurse_cli.diagnosis.gate_figures import BANDS, bands_of, figure, quotient
 from memcurse_cli.diagnosis.gate_states import held_states, preactivation
 from memcurse_cli.diagnosis.own_state_gates import summarise_own_state_gates
 from memcurse_cli.diagnosis.quantiles import quantiles
@@ -171,10 +171,7 @@ def _bands(law: GateLaw, gate: Preactivation) -> tuple[GateBand, ...]:
     order = np.argsort(-complements, axis=0, kind="stable")
     moduli = np.take_along_axis(moduli, order, axis=0)
     complements = np.take_along_axis(complements, order, axis=0)
-    return tuple(
-        GateBand(share, quantiles(modulus), quantiles(time_constant(modulus, complement)))
-        for (share, _), modulus, complement in zip(BANDS, moduli, complements, strict=True)
-    )
+    return bands_of(moduli, complements)
 
 
 def _relative(

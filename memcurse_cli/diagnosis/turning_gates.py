@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from memcurse_cli.diagnosis.gate_figures import BANDS, figure
+from memcurse_cli.diagnosis.gate_figures import BANDS, bands_of, figure
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report_gates import GateBand, GateSummary
+from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.turning_drive import TurningDrive
+from memcurse_cli.theory.gate_laws import LOGISTIC
 from memcurse_cli.theory.turning_bands import radius_quantiles
 from memcurse_cli.theory.turning_gates import turning_second_moment
 
@@ -22,11 +21,7 @@ def summarise_turning_gates(drive: TurningDrive, settings: Settings) -> GateSumm
     scale = settings.input_scale**2
     gates = drive.gates(scale)
     radii = radius_quantiles(gates, tuple(share for share, _ in BANDS))
-    bands = []
-    with np.errstate(divide="ignore"):
-        for (share, _), radius in zip(BANDS, radii, strict=True):
-            decay = np.log1p(np.exp(-radius))  # -log σ(|a|)
-            bands.append(GateBand(share, quantiles(np.exp(-decay)), quantiles(1 / decay)))
+    opened = LOGISTIC(radii)
     nominal, moving = (
         turning_second_moment(at, settings.autocorrelation) for at in (gates.still, gates)
     )
@@ -34,7 +29,7 @@ def summarise_turning_gates(drive: TurningDrive, settings: Settings) -> GateSumm
         input_scale=settings.input_scale,
         sees=drive.sees,
         spread=quantiles(drive.spreads(scale)),
-        bands=tuple(bands),
+        bands=bands_of(opened.value, opened.complement),
         second_moment=figure(nominal, moving),
         reason=ANGLE_AT_ZERO,
     )

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.few_units import evenly_taken
 from memcurse_cli.theory.gate_laws import GateLaw, Write
 from memcurse_cli.theory.gaussian_gates import Preactivation
 
 Floats = NDArray[np.float64]
 
-UNITS = 256
-"""At most so many, evenly taken, stand for a layer."""
 STEPS = 2000
 """The second half counts."""
 SEED = 7
@@ -48,7 +47,7 @@ def averaged_variance(
         autocorrelation: R; its weights are taken relative to their sum.
     """
     size = gate.mean.size
-    some = np.unique(np.linspace(0, size - 1, UNITS).astype(np.intp))
+    some = evenly_taken(size)
     gate, write_gate, law = gate.take(some), write_gate.take(some), law.take(some)
     random = np.random.default_rng(SEED)
     weights = np.array(autocorrelation.weights) / autocorrelation.variance

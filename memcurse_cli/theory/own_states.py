@@ -12,14 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.theory.few_units import evenly_taken
 from memcurse_cli.theory.gate_laws import LOGISTIC, Opening
 from memcurse_cli.theory.gaussian_gates import Preactivation
 
 Floats = NDArray[np.float64]
 Normals = Callable[[], Floats]
 
-UNITS = 256
-"""At most so many, evenly taken, stand for a layer."""
 CHAINS = 8
 STEPS = 2000
 """The second half counts."""
@@ -105,6 +104,6 @@ def draw_lstm_gates(
 
 def _draws(size: int) -> tuple[NDArray[np.intp], Normals]:
     """The units that run, and their normal draws; the same at every call."""
-    some = np.unique(np.linspace(0, size - 1, UNITS).astype(np.intp))
+    some = evenly_taken(size)
     random = np.random.default_rng(SEED)
     return some, lambda: random.standard_normal((CHAINS, some.size))
