@@ -61,6 +61,17 @@ def jacobian(cell: Cell, *, double: bool = False, state: int = 0) -> NDArray[Any
     return torch.autograd.functional.jacobian(step, rest).detach().numpy()
 
 
+def whole_jacobian(cell: Cell) -> NDArray[Any]:
+    """Of one step of both states of a cell at zero input and zero state, by autodiff."""
+    nothing = torch.zeros(INPUTS, dtype=torch.float64)
+
+    def step(states: torch.Tensor) -> torch.Tensor:
+        return torch.cat(cell(nothing, (states[:H], states[H:])))
+
+    rest = torch.zeros(2 * H, dtype=torch.float64)
+    return torch.autograd.functional.jacobian(step, rest).detach().numpy()
+
+
 def kick(
     cell: Cell, rows: slice, *, bias: str = "bias_ih", double: bool = False, state: int = 0
 ) -> NDArray[Any]:

@@ -19,6 +19,7 @@ from recurrences.library_cells import (
     jacobian,
     kick,
     torchrecurrent,
+    whole_jacobian,
 )
 from recurrences.oracles import assert_same_spectrum
 from recurrences.simulated_gates import drive_of
@@ -280,13 +281,7 @@ def test_the_whole_step_behind_peepholes() -> None:
     found = LSTM().read(store, match, ReadOptions(spectra=True, gates=True))
     assert isinstance(found.gate, PeepholeDrive)
     assert_allclose(found.gate.peepholes["output"], cell.weight_ph.detach().numpy()[2 * H :])
-    nothing = torch.zeros(3, dtype=torch.float64)
-
-    def step(states: torch.Tensor) -> torch.Tensor:
-        return torch.cat(cell(nothing, (states[:H], states[H:])))
-
-    rest = torch.zeros(2 * H, dtype=torch.float64)
-    expected = torch.autograd.functional.jacobian(step, rest).detach().numpy()
+    expected = whole_jacobian(cell)
     assert found.hidden is not None
     assert found.hidden.jacobian is not None
     assert_same_spectrum(found.hidden.jacobian, np.linalg.eigvals(expected), 1e-11)

@@ -9,7 +9,15 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, read_layer
-from recurrences.library_cells import INPUTS, H, arrays_of, blinded, cell_of, jacobian
+from recurrences.library_cells import (
+    INPUTS,
+    H,
+    arrays_of,
+    blinded,
+    cell_of,
+    jacobian,
+    whole_jacobian,
+)
 from recurrences.oracles import assert_same_spectrum
 from recurrences.simulated_gates import drive_of
 
@@ -283,13 +291,7 @@ def test_the_whole_step_of_a_long_expressive_memory() -> None:
     store = MemoryStore(arrays_of(cell))
     (match,) = FAMILY.find(store.tensors)
     found = FAMILY.read(store, match, ReadOptions(spectra=True, assume={"dt": "0.7"}))
-    nothing = torch.zeros(INPUTS, dtype=torch.float64)
-
-    def step(states: torch.Tensor) -> torch.Tensor:
-        return torch.cat(cell(nothing, (states[:H], states[H:])))
-
-    rest = torch.zeros(2 * H, dtype=torch.float64)
-    expected = torch.autograd.functional.jacobian(step, rest).detach().numpy()
+    expected = whole_jacobian(cell)
     assert found.hidden is not None
     assert found.hidden.jacobian is not None
     assert_same_spectrum(found.hidden.jacobian, np.linalg.eigvals(expected), 1e-11)
