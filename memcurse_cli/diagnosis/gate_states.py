@@ -44,8 +44,7 @@ class HeldStates:
 
 def preactivation(gate: GateInput, settings: Settings, held: HeldStates) -> Preactivation:
     """What a gate has under inputs of the scale that was asked for, and states of this size."""
-    variance = gate.variance(settings.input_scale**2, held.shown or 0.0)
-    return Preactivation(gate.centre, np.sqrt(variance))
+    return gate.preactivation(settings.input_scale**2, held.shown or 0.0)
 
 
 def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
@@ -99,8 +98,8 @@ def _after(
 def _taken(state: HiddenState, settings: Settings, held: HeldStates) -> CandidateMoments:
     """What comes in."""
     opened = _opened(state.reset, state.opening, settings, held)
-    variance = state.candidate.variance(settings.input_scale**2, held.taken * opened)
-    return state.function.moments(Preactivation(state.candidate.centre, np.sqrt(variance)))
+    seen = state.candidate.preactivation(settings.input_scale**2, held.taken * opened)
+    return state.function.moments(seen)
 
 
 def _stored(

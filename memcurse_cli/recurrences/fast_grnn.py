@@ -16,14 +16,14 @@ from memcurse_cli.recurrences.gate_drive import (
     squared_rows,
 )
 from memcurse_cli.recurrences.reading import (
+    gain_scalar,
     group_by_module,
     log_sigmoid,
-    one_to_many,
     one_to_one,
     read_real,
     sigmoid,
 )
-from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.vectors import read_vector
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
 from memcurse_cli.theory.mixing_laws import FlooredMix, Written
@@ -93,8 +93,12 @@ class FastGRNN:
                     kept * lost,
                     -opened * kept * lost / gain,
                 ),
-                gain_scalar(store, names[_SCALE], _SCALE, scale, by_scale),
-                gain_scalar(store, names[_FLOOR], _FLOOR, floor, by_floor),
+                gain_scalar(
+                    _SCALE, names[_SCALE], scale, store.tensors[names[_SCALE]].dtype, by_scale
+                ),
+                gain_scalar(
+                    _FLOOR, names[_FLOOR], floor, store.tensors[names[_FLOOR]].dtype, by_floor
+                ),
             ),
             input_dependent=True,
             stable_by_construction=True,
@@ -123,30 +127,6 @@ def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
         len(inner) == len(outer) == 2
         and (outer[0], outer[1]) == (bias[1], inner[0])
         and (inner[1] == bias[1])
-    )
-
-
-def gain_scalar(
-    store: TensorStore, tensor: str, role: str, value: Floats, log_gain_slope: Floats
-) -> ParameterGroup:
-    """One scalar that moves the gain of every unit, and no λ.
-
-    Args:
-        store: the open checkpoint.
-        tensor: the scalar's.
-        role: the name of its group.
-        value: (1,) the scalar.
-        log_gain_slope: (H,) d log γ / d scalar.
-    """
-    units = log_gain_slope.size
-    return one_to_many(
-        role,
-        tensor,
-        value,
-        store.tensors[tensor].dtype,
-        np.zeros(units, dtype=np.intp),
-        np.zeros(units),
-        log_gain_slope,
     )
 
 

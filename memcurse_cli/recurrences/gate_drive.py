@@ -77,6 +77,13 @@ class GateInput:
             variance = variance + self.bottleneck.variance(input_second_moment)
         return variance
 
+    def preactivation(
+        self, input_second_moment: float, hidden_second_moment: float | Floats = 0.0
+    ) -> Preactivation:
+        """z under inputs and states of these second moments."""
+        variance = self.variance(input_second_moment, hidden_second_moment)
+        return Preactivation(self.centre, np.sqrt(variance))
+
 
 @dataclass(frozen=True)
 class HiddenState:
@@ -208,8 +215,7 @@ class TwoGateDrive:
     def gates(self, input_second_moment: float) -> TwoPreactivations:
         """Both for an input of independent components of this second moment."""
         first, second = (
-            Preactivation(gate.bias, np.sqrt(gate.variance(input_second_moment, 0.0)))
-            for gate in (self.first, self.second)
+            gate.preactivation(input_second_moment) for gate in (self.first, self.second)
         )
         shared = self.shared * input_second_moment
         return TwoPreactivations(first, second, _correlation(shared, first, second))

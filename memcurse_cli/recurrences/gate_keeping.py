@@ -11,9 +11,9 @@ from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState, NoDrive
-from memcurse_cli.recurrences.gated_cells import LARGEST_JACOBIAN
-from memcurse_cli.recurrences.reading import log_sigmoid, one_to_many, sigmoid
-from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.gated_cells import jacobian_beyond
+from memcurse_cli.recurrences.reading import gain_scalar, log_sigmoid, sigmoid
+from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.recurrences.vectors import read_vector
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
@@ -101,7 +101,8 @@ def _offset(
         replace(group, log_gain_derivative=(-shut).astype(np.complex128))
         for group in found.parameters
     ]
-    groups.append(_scalar(match.tensors[OFFSET], store, offset, shut))
+    tensor = match.tensors[OFFSET]
+    groups.append(gain_scalar(OFFSET, tensor, offset, store.tensors[tensor].dtype, shut))
     drive = found.gate
     if isinstance(drive, GateDrive):
         motions = {**drive.motions, OFFSET: (OFFSET, 1.0)}
@@ -111,18 +112,6 @@ def _offset(
         log_gain=log_sigmoid(offset - bias.total).astype(np.complex128),
         parameters=tuple(groups),
         gate=drive,
-    )
-
-
-def _scalar(tensor: str, store: TensorStore, value: Floats, slope: Floats) -> ParameterGroup:
-    return one_to_many(
-        OFFSET,
-        tensor,
-        value,
-        store.tensors[tensor].dtype,
-        np.zeros(slope.size, dtype=np.intp),
-        np.zeros(slope.size),
-        slope,
     )
 
 
@@ -143,9 +132,9 @@ def _spectra(
         return HiddenSpectra(gates, None, _UNKNOWN_CELL)
     if cell == LIGRU:
         return HiddenSpectra(gates, None, _ACTIVATION)
-    if size > LARGEST_JACOBIAN:
-        reason = f"a Jacobian of order {size} is above {LARGEST_JACOBIAN} and is not taken"
-        return HiddenSpectra(gates, None, reason)
+    beyond = jacobian_beyond(size)
+    if beyond is not None:
+        return HiddenSpectra(gates, None, beyond)
     shifted = bias if offset is None else bias - offset
     written = sigmoid(-shifted)
     candidate = np.tanh(biases["new"].total)

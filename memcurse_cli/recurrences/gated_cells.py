@@ -20,6 +20,13 @@ LARGEST_JACOBIAN = 1024
 """The order above which the Jacobian is left out: that of an LSTM of 512 units."""
 
 
+def jacobian_beyond(order: int) -> str | None:
+    """Why a Jacobian of this order is not taken, or None where it is."""
+    if order <= LARGEST_JACOBIAN:
+        return None
+    return f"a Jacobian of order {order} is above {LARGEST_JACOBIAN} and is not taken"
+
+
 def lstm_spectra(
     weights: Mapping[str, Floats],
     biases: Mapping[str, Floats],

@@ -17,7 +17,7 @@ from memcurse_cli.recurrences.gate_drive import (
     RowNorms,
     squared_rows,
 )
-from memcurse_cli.recurrences.gated_cells import LARGEST_JACOBIAN
+from memcurse_cli.recurrences.gated_cells import jacobian_beyond
 from memcurse_cli.recurrences.reading import group_by_module, log_of_eigenvalues, read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
@@ -154,9 +154,9 @@ def _spectra(
     into_y = read_real(store, match.tensors[f"{TRANSFORM}.weight"], (size, size))
     named = {"step of y": slow, "step of z": fast, "z": into_z, "y": into_y}
     gates = {gate: eigenvalues(weight, device) for gate, weight in named.items()}
-    if 2 * size > LARGEST_JACOBIAN:
-        reason = f"a Jacobian of order {2 * size} is above {LARGEST_JACOBIAN} and is not taken"
-        return HiddenSpectra(gates, None, reason)
+    beyond = jacobian_beyond(2 * size)
+    if beyond is not None:
+        return HiddenSpectra(gates, None, beyond)
 
     def total(block: int, second: str, held: int) -> Floats:
         own = _bias(store, match, (INPUT,), _block(block, size), size).total

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput
 from memcurse_cli.theory.gate_laws import LOGISTIC, Opening
-from memcurse_cli.theory.gaussian_gates import Preactivation
 from memcurse_cli.theory.own_states import DrawnGates, draw_lstm_gates, draw_mixing_gates
 
 Floats = NDArray[np.float64]
@@ -39,7 +38,7 @@ class MixingDrive:
 
     def draw(self, input_second_moment: float) -> DrawnGates:
         """Both of the same Gaussian input."""
-        gate, taken = (_preactivation(of, input_second_moment) for of in (self.gate, self.taken))
+        gate, taken = (of.preactivation(input_second_moment) for of in (self.gate, self.taken))
         scale = 1.0 if self.gate.fixed is not None else input_second_moment
         both = gate.spread * taken.spread
         correlation = np.divide(self.shared * scale, both, out=np.zeros_like(both), where=both > 0)
@@ -84,7 +83,7 @@ class PeepholeDrive:
         projection = 1.0 if state.projection is None else float(np.mean(state.projection))
         return draw_lstm_gates(
             lambda held: {
-                name: _preactivation(of, input_second_moment, held) for name, of in gates.items()
+                name: of.preactivation(input_second_moment, held) for name, of in gates.items()
             },
             dict(self.peepholes),
             state.opening,
@@ -94,7 +93,3 @@ class PeepholeDrive:
 
 OwnStateDrive = MixingDrive | PeepholeDrive
 """Gates whose band is drawn: no theory of gates that are drawn anew at every step fits them."""
-
-
-def _preactivation(gate: GateInput, second_moment: float, held: float = 0.0) -> Preactivation:
-    return Preactivation(gate.centre, np.sqrt(gate.variance(second_moment, held)))

@@ -209,6 +209,24 @@ def one_to_one(
     )
 
 
+def gain_scalar(
+    name: str, tensor: str, value: Floats, dtype: str, log_gain_derivative: Floats
+) -> ParameterGroup:
+    """A group of one scalar that moves the gain of every eigenvalue, and none of these.
+
+    Args:
+        name: of the group.
+        tensor: that holds it.
+        value: (1,) the scalar.
+        dtype: the stored type.
+        log_gain_derivative: (n,) d log γ/dω of every eigenvalue.
+    """
+    count = log_gain_derivative.size
+    nothing = np.zeros(count)
+    first = np.zeros(count, dtype=np.intp)
+    return one_to_many(name, tensor, value, dtype, first, nothing, log_gain_derivative)
+
+
 def one_to_many(
     name: str,
     tensor: str,

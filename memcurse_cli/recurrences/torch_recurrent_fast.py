@@ -8,9 +8,9 @@ import numpy as np
 
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption
-from memcurse_cli.recurrences.fast_grnn import gain_scalar, shared_drive
+from memcurse_cli.recurrences.fast_grnn import shared_drive
 from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive, RowNorms, squared_rows
-from memcurse_cli.recurrences.reading import log_of_eigenvalues, log_sigmoid, sigmoid
+from memcurse_cli.recurrences.reading import gain_scalar, log_of_eigenvalues, log_sigmoid, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.recurrences.torch_recurrent_steps import Layer
@@ -80,7 +80,8 @@ def read_fast_grnn(layer: Layer) -> Recurrence:
 
 
 def _scalar(layer: Layer, role: str, value: Floats, log_gain_slope: Floats) -> ParameterGroup:
-    return gain_scalar(layer.store, layer.match.tensors[role], role, value, log_gain_slope)
+    tensor = layer.match.tensors[role]
+    return gain_scalar(role, tensor, value, layer.store.tensors[tensor].dtype, log_gain_slope)
 
 
 def _drive(

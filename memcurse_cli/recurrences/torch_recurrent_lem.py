@@ -20,7 +20,7 @@ from memcurse_cli.recurrences.gate_drive import (
     RowNorms,
     squared_rows,
 )
-from memcurse_cli.recurrences.gated_cells import LARGEST_JACOBIAN
+from memcurse_cli.recurrences.gated_cells import jacobian_beyond
 from memcurse_cli.recurrences.lem import HIDDEN, INPUT, LEM, STEP, TRANSFORM
 from memcurse_cli.recurrences.reading import read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
@@ -104,10 +104,9 @@ def _spectra(
     """Of every matrix, and of one step of (y, z)."""
     device = layer.options.device
     gates = {gate: eigenvalues(weight, device) for gate, weight in weights.items()}
-    if 2 * layer.size > LARGEST_JACOBIAN:
-        order = 2 * layer.size
-        reason = f"a Jacobian of order {order} is above {LARGEST_JACOBIAN} and is not taken"
-        return HiddenSpectra(gates, None, reason)
+    beyond = jacobian_beyond(2 * layer.size)
+    if beyond is not None:
+        return HiddenSpectra(gates, None, beyond)
     slow, fast = biases["step of y"], biases["step of z"]
     y, z = np.tanh(biases["y"]), np.tanh(biases["z"])
     slow_step, fast_step = step * sigmoid(slow), step * sigmoid(fast)

@@ -22,7 +22,7 @@ from memcurse_cli.recurrences.gate_drive import (
     squared_rows,
 )
 from memcurse_cli.recurrences.gate_functions import Sigmoid
-from memcurse_cli.recurrences.gated_cells import LARGEST_JACOBIAN
+from memcurse_cli.recurrences.gated_cells import jacobian_beyond
 from memcurse_cli.recurrences.gated_layer import lstm_recurrence
 from memcurse_cli.recurrences.reading import read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
@@ -88,9 +88,9 @@ class Layer:
             return None
         weights = self.weights("hh", rows)
         gates = {gate: eigenvalues(weight, self.options.device) for gate, weight in weights.items()}
-        if self.size > LARGEST_JACOBIAN:
-            reason = f"a Jacobian of order {self.size} is above {LARGEST_JACOBIAN} and is not taken"
-            return HiddenSpectra(gates, None, reason)
+        beyond = jacobian_beyond(self.size)
+        if beyond is not None:
+            return HiddenSpectra(gates, None, beyond)
         return HiddenSpectra(gates, eigenvalues(jacobian(weights), self.options.device))
 
     def undriven(self, reason: NoDrive) -> NoDrive | None:

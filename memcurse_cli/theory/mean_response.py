@@ -47,15 +47,15 @@ class MeanResponse:
     def _variance(self) -> Array:
         """Var λ, from 1 - λ."""
         complement = self.of.complement
-        return _covariance(2 * complement - self.of.squared_complement, complement**2, complement)
+        return covariance(2 * complement - self.of.squared_complement, complement**2, complement)
 
     @property
     def _gain_covariance(self) -> Array:
-        return _covariance(self.of.eigenvalue_gain, (1 - self.of.complement) * self.of.gain)
+        return covariance(self.of.eigenvalue_gain, (1 - self.of.complement) * self.of.gain)
 
     def fluctuation(self, a: Array) -> Array:
         """(1-m₂) times what the fluctuations add to E h²."""
-        squared = _covariance(self.of.squared_gain, self.of.gain**2)
+        squared = covariance(self.of.squared_gain, self.of.gain**2)
         return self._variance * self.held + 2 * self._gain_covariance * a + squared
 
     def parameter(
@@ -65,29 +65,35 @@ class MeanResponse:
         gain, m1 = self.of.gain, 1 - self.of.complement
         cross = gain * (p.d * gain * self.c + p.e * self.f)
         squared = (p.d * gain) ** 2 * self.s + 2 * p.d * gain * p.e * self.c + p.e**2 * self.f
-        by_d = _covariance(p.eigenvalue_d, m1 * p.d)
-        by_e = _covariance(p.eigenvalue_e, m1 * p.e)
+        by_d = covariance(p.eigenvalue_d, m1 * p.d)
+        by_e = covariance(p.eigenvalue_e, m1 * p.e)
         off = (
             self._variance * cross
             + p.eigenvalue_d * fluctuation
             + by_d * self.held
-            + (by_e + _covariance(p.gain_d, gain * p.d)) * a
+            + (by_e + covariance(p.gain_d, gain * p.d)) * a
             + self._gain_covariance * y
-            + _covariance(p.gain_e, gain * p.e)
+            + covariance(p.gain_e, gain * p.e)
         ) / below
         off_squared = (
             self._variance * squared
             + 2 * (p.eigenvalue_d * off + by_d * cross)
             + p.d_d * fluctuation
-            + _covariance(p.d_d, p.d**2) * self.held
-            + 2 * (by_e * y + _covariance(p.d_e, p.d * p.e) * a)
-            + _covariance(p.e_e, p.e**2)
+            + covariance(p.d_d, p.d**2) * self.held
+            + 2 * (by_e * y + covariance(p.d_e, p.d * p.e) * a)
+            + covariance(p.e_e, p.e**2)
         ) / below
         return cross + off, squared + off_squared
 
 
-def _covariance(product: Array, means: Array, scale: Array | None = None) -> Array:
-    """E[ab] - E[a] E[b], and 0 where only rounding is left."""
+def covariance(product: Array, means: Array, scale: Array | None = None) -> Array:
+    """E[ab] - E[a] E[b], and 0 where only rounding is left.
+
+    Args:
+        product: E[ab].
+        means: E[a] E[b].
+        scale: what was rounded, where the product is itself a difference; by default the product.
+    """
     xp = array_namespace(product)
     found = product - means
     rounding = ROUNDING * xp.abs(product if scale is None else scale)

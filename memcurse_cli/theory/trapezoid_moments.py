@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
 from memcurse_cli.theory.gated_moments import GatedMoments, gathered
+from memcurse_cli.theory.mean_response import covariance
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.trapezoid_gates import (
     TrapezoidExpectations,
@@ -28,7 +29,6 @@ Floats = NDArray[np.float64]
 BIAS = "dt_bias"
 MOST_TERMS = 1 << 29
 """Of heads times nodes that a layer may take: a quarter of a minute."""
-ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 def trapezoid_moments(
@@ -130,11 +130,11 @@ def _of_part(
     apart = np.real(rho) * ones
     k = np.array([[held, seen, ahead], [seen, ones, apart], [ahead, apart, ones]])
     q = np.array([mixed, np.real(y), np.real(rho * y)])
-    products = _covariance(of.products, of.means, of.means)
+    products = _covariances(of.products, of.means, of.means)
     variance = 2 * of.complement - of.squared_complement
-    products[0, 0] = _difference(variance, of.complement**2, of.complement)
-    by_slope = _covariance(of.mixed, of.means, of.slopes)
-    squares = _covariance(of.squares, of.slopes, of.slopes)
+    products[0, 0] = covariance(variance, of.complement**2, of.complement)
+    by_slope = _covariances(of.mixed, of.means, of.slopes)
+    squares = _covariances(of.squares, of.slopes, of.slopes)
 
     def summed(covariances: Floats) -> Floats:
         return np.asarray(np.einsum("ijkn,ijkn->kn", covariances, k))
@@ -163,11 +163,5 @@ def _constant(
     return f, c, s
 
 
-def _covariance(products: Floats, left: Floats, right: Floats) -> Floats:
-    return _difference(products, left[:, None] * right[None], products)
-
-
-def _difference(product: Floats, means: Floats, scale: Floats) -> Floats:
-    """product - means, and 0 where only rounding is left."""
-    found = product - means
-    return np.where(np.abs(found) <= ROUNDING * np.abs(scale), 0.0, found)
+def _covariances(products: Floats, left: Floats, right: Floats) -> Floats:
+    return np.asarray(covariance(products, left[:, None] * right[None]))
