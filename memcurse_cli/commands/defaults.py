@@ -34,6 +34,26 @@ FORMAT = "format"
 PER_COMMAND = frozenset({FORMAT})
 """Options that mean something else in each command: only its own variable and table set them."""
 
+FOUND_MAY_SET = frozenset(
+    # What is read, and of what input and optimizer.
+    {"family", "layer", "assume", "array", "device", "rho", "horizon", "readout", "lr"}
+    | {"watch-limit", "cursed-limit", "modulus", "time-constant", "angle", "from", "from-angle"}
+    | {"level", "parametrization", "normalization", "step-size", "ring", "as", "normalize"}
+    | {"lags", "centred", "padding", "estimator", "spectra", "gates", "input-scale"}
+    # What is shown of it.
+    | {"learning-rates", "correlation", "values", "all", FORMAT, "quiet", "no-cache", "interval"}
+    # The limits, which stand in the table `check`.
+    | {"max-verdict", "max-step-effect", "max-relative-sensitivity", "max-unstable"}
+    | {"max-time-constant", "min-diagonality", "max-adam-residual", "max-rounding-error"}
+    | {"select", "forbid", "ignore", "allow-missing", "tolerance"}
+)
+"""The options that a settings file may set that was found and not named.
+
+It may be a stranger's, of a repository that was cloned. What reaches the network (a Dask scheduler
+may run code here), writes, names a file, keeps the machine busy (processes, a regular expression)
+or lets a check pass regardless is not here, and neither is an option that nobody has thought about.
+"""
+
 EXCLUSIVE = (("rho", "autocorrelation"), ("jobs", "executor"))
 """Of these only the one from the higher place counts; from the same place they still clash."""
 
@@ -199,15 +219,15 @@ def entries(
     """(option, key path, value) of what a file says of a command; its own table comes last.
 
     Raises:
-        ConfigurationError: a key that is no option.
+        ConfigurationError: a key that is no option, or that only a named file may set.
     """
     for key, value in file.values.items():
         if isinstance(value, dict):
             if key not in (command, OWN_TABLE) and key not in everything():
                 raise _unknown(file, (key,), everything())
-        elif key in options and _at_the_top(command, key):
-            yield key, (key,), value
-        else:
+            continue
+        mine = key in options and _at_the_top(command, key)
+        if not mine:
             known = {
                 name
                 for other, found in everything().items()
@@ -216,12 +236,27 @@ def entries(
             }
             if key not in known:
                 raise _unknown(file, (key,), known)
+        _require_allowed(file, command, key)
+        if mine:
+            yield key, (key,), value
     table = file.values.get(command, {})
     if command != OWN_TABLE and isinstance(table, dict):
         for key, value in table.items():
             if key not in options:
                 raise _unknown(file, (command, key), options)
+            _require_allowed(file, command, command, key)
             yield key, (command, key), value
+
+
+def _require_allowed(file: SettingsFile, command: str, *keys: str) -> None:
+    """Refuse what a file that was only found may not set."""
+    name = keys[-1]
+    if file.found and name not in FOUND_MAY_SET:
+        raise file.wrong(
+            f"{name} is not taken from a settings file that was found, only from one that is named",
+            *keys,
+            remedy=f"give --{name}, {variables(command, name)[-1]} or --config {file.path}",
+        )
 
 
 def _at_the_top(command: str, name: str) -> bool:

@@ -1,14 +1,17 @@
 """Settings files: `memcurse.toml`, or the table `[tool.memcurse]` of a `pyproject.toml`.
 
 The nearest folder that holds one, from the working directory upwards, is the only one that is
-read; in one folder `memcurse.toml` comes first.
+read; in one folder `memcurse.toml` comes first. The search ends at a repository's root, and before
+a folder of another user. A file that was found so may come from anyone whose repository was cloned,
+so that commands take from it only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from memcurse_cli.errors import UsageError
 FILE = "memcurse.toml"
 PROJECT = "pyproject.toml"
 PREFIX = ("tool", "memcurse")
+MAX_BYTES = 1 << 20
 
 KeyPath = tuple[str | int, ...]
 
@@ -35,12 +39,14 @@ class SettingsFile:
         values: the table of memcurse.
         text: the whole file, to find lines in.
         prefix: the table that ``values`` is, ``("tool", "memcurse")`` or nothing.
+        found: whether it was found rather than named by the user.
     """
 
     path: str
     values: Mapping[str, Any]
     text: str
     prefix: tuple[str, ...] = ()
+    found: bool = False
 
     def place(self, *keys: str | int) -> str:
         """``FILE:LINE`` of a key, or of the table that it would stand in."""
@@ -59,25 +65,71 @@ def find_settings(folder: Path | None = None) -> SettingsFile | None:
         ConfigurationError: it is not TOML, or cannot be read.
     """
     start = (Path.cwd() if folder is None else folder).resolve()
-    for parent in (start, *start.parents):
+    for parent in _searched(start):
         for name in (FILE, PROJECT):
             path = parent / name
-            if path.is_file():
-                found = read_settings(path, shown=_shown(path, start), optional=name == PROJECT)
-                if found is not None:
-                    return found
+            if os.path.isfile(path):
+                shown = _shown(path, start)
+                settings = read_settings(path, shown=shown, optional=name == PROJECT, found=True)
+                if settings is not None:
+                    return settings
     return None
 
 
-def read_settings(path: Path, *, shown: str = "", optional: bool = False) -> SettingsFile | None:
+def _searched(start: Path) -> Iterator[Path]:
+    """A folder and those above it, up to the repository's root, that are not another user's.
+
+    The folder itself may be: where a container's root works in a checkout, its owner's count.
+    """
+    owners = {owner(start)} | {getattr(os, "getuid", lambda: None)()}
+    for folder in (start, *start.parents):
+        if owner(folder) not in owners:
+            return
+        yield folder
+        if os.path.lexists(folder / ".git"):  # a file in a worktree or a submodule
+            return
+
+
+def owner(folder: Path) -> int | None:
+    """The number of the user whose folder it is; None where it cannot be told."""
+    try:
+        return folder.stat().st_uid
+    except OSError:
+        return None
+
+
+def read_settings(
+    path: Path, *, shown: str = "", optional: bool = False, found: bool = False
+) -> SettingsFile | None:
     """A settings file; None where it is optional and has no table of memcurse.
 
+    Args:
+        path: where it is.
+        shown: what to call it in messages, where that is not ``path``.
+        optional: whether it may be of something else.
+        found: whether it was found rather than named: then no link is followed out of its folder,
+            as an error could show the keys of any file.
+
     Raises:
-        ConfigurationError: it is missing, not TOML, or has no table of memcurse.
+        ConfigurationError: it is missing, not TOML, too large, or has no table of memcurse.
     """
     shown = shown or str(path)
     try:
-        text = path.read_bytes().decode()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if optional and b"memcurse" not in content:
+            return None  # a project that says nothing of memcurse need not even be valid
+        if found and not path.resolve().is_relative_to(path.parent):
+            raise ConfigurationError(
+                "this link leads out of its folder, and is not followed",
+                where=shown,
+                remedy=f"copy the file, or name it with --config {shown}",
+            )
+        if len(content) > MAX_BYTES:
+            raise ConfigurationError(
+                f"more than {MAX_BYTES} bytes", where=shown, remedy="keep settings short"
+            )
+        text = content.decode()
     except OSError as error:
         raise ConfigurationError(
             f"cannot be read: {error.strerror or error}",
@@ -88,14 +140,12 @@ def read_settings(path: Path, *, shown: str = "", optional: bool = False) -> Set
         raise ConfigurationError(
             "not UTF-8 text", where=shown, remedy="save it as UTF-8, which TOML requires"
         ) from error
-    if optional and "memcurse" not in text:
-        return None  # a project that says nothing of memcurse need not even be valid
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _not_toml(shown, str(error)) from error
     if path.name != PROJECT:
-        return SettingsFile(shown, document, text)
+        return SettingsFile(shown, document, text, found=found)
     tool = document.get("tool")
     table = tool.get("memcurse") if isinstance(tool, dict) else None
     if table is None and optional:
@@ -104,7 +154,7 @@ def read_settings(path: Path, *, shown: str = "", optional: bool = False) -> Set
         raise ConfigurationError(
             "has no table [tool.memcurse]", where=shown, remedy=f"add one, or give a {FILE}"
         )
-    return SettingsFile(shown, table, text, PREFIX)
+    return SettingsFile(shown, table, text, PREFIX, found)
 
 
 def _not_toml(shown: str, problem: str) -> ConfigurationError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,15 @@ from typing import Any
 import pytest
 from end_to_end.command import SAMPLES, assert_refused, memcurse
 
-from memcurse_cli.app import COMMANDS, all_options
+from memcurse_cli.app import COMMANDS, all_options, build
+from memcurse_cli.commands.defaults import FOUND_MAY_SET, entries, option_name
+from memcurse_cli.diagnosis.configuration import (
+    ConfigurationError,
+    SettingsFile,
+    find_settings,
+    read_settings,
+)
+from memcurse_cli.diagnosis.policy_settings import KEYS, rule_sets
 
 LRU = SAMPLES / "lru.safetensors"
 
@@ -63,13 +73,14 @@ def test_of_two_that_exclude_each_other_the_one_from_the_higher_place_counts(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "memcurse.toml").write_text('autocorrelation = "1:0.1"\n')
-    rho = {"MEMCURSE_RHO": "0.2"}
-    assert report(tmp_path)["autocorrelation"][0]["rho"] == 0.1
+    named = {"MEMCURSE_CONFIG": "memcurse.toml"}
+    rho = {"MEMCURSE_RHO": "0.2", **named}
+    assert report(tmp_path, environment=named)["autocorrelation"][0]["rho"] == 0.1
     assert report(tmp_path, environment=rho)["autocorrelation"][0]["rho"] == 0.2
     given = report(tmp_path, "--autocorrelation", "1:0.3", environment=rho)
     assert given["autocorrelation"][0]["rho"] == 0.3
     (tmp_path / "memcurse.toml").write_text('autocorrelation = "1:0.1"\nrho = 0.5\n')
-    assert_refused(memcurse("inspect", LRU, folder=tmp_path), "both")
+    assert_refused(memcurse("inspect", LRU, folder=tmp_path, environment=named), "both")
 
 
 def test_json_on_the_command_line_wins_over_a_format_from_elsewhere(tmp_path: Path) -> None:
@@ -170,6 +181,78 @@ def test_every_configurable_option_has_one_name_in_the_environment() -> None:
     assert {"lr", "horizon", "rho", "autocorrelation"} <= set(options["inspect"])
     for found in options.values():
         assert not {"output", "json", "help"} & set(found)
+
+
+def outcome(file: SettingsFile | None, command: str, everything: Mapping[str, Any]) -> Any:
+    """The keys that a command takes from a file, or why it takes none."""
+    assert file is not None
+    try:
+        rule_sets(file)
+        found = entries(file, command, everything.get(command, {}), lambda: everything)
+        return [name for name, _, _ in found]
+    except ConfigurationError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_is_found_sets_only_what_is_listed(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file, everything = Path("memcurse.toml"), all_options()
+    for name in filter(None, map(option_name, build(command).params)):
+        for table in ("", f"[{command}]"):
+            file.write_text(f"{table}\n{name} = 1\n")
+            found = outcome(find_settings(), command, everything)
+            named = outcome(read_settings(file), command, everything)
+            if name in FOUND_MAY_SET or isinstance(named, str):
+                assert found == named, name
+                continue
+            variable = f"MEMCURSE_{name}".upper().replace("-", "_")
+            for words in ("memcurse.toml:2: ", f"--{name}", variable, "--config memcurse.toml"):
+                assert words in found, name
+
+
+def test_every_option_is_listed_for_a_found_file_or_left_out_for_a_reason() -> None:
+    options = {name: option for found in all_options().values() for name, option in found.items()}
+    network, files = {"executor"}, {"autocorrelation", "optimizer", "cache"}
+    busy, passing = {"jobs", "step-pattern"}, {"exit-zero"}
+    assert options.keys() - FOUND_MAY_SET == network | files | busy | passing
+    assert options.keys() > FOUND_MAY_SET > {*KEYS} - {"overrides"}
+    for name in FOUND_MAY_SET:
+        assert not re.search(r"FILE|DIR|PATH|://", options[name].metavar or ""), name
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (("track", "run"), "executor"),
+        (("track", "run"), "cache"),
+        (("inspect", LRU), "optimizer"),
+        (("inspect", LRU), "autocorrelation"),
+        (("predict",), "autocorrelation"),
+        (("settings",), "executor"),
+    ],
+)
+def test_a_cloned_file_reaches_neither_the_network_nor_a_file(
+    command: tuple[str | Path, ...], key: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "step_1.safetensors").write_bytes(LRU.read_bytes())
+    (tmp_path / "secret").write_text("hidden")
+    with socket.create_server(("127.0.0.1", 0)) as scheduler:
+        scheduler.settimeout(0)
+        place = f"dask://127.0.0.1:{scheduler.getsockname()[1]}" if key == "executor" else "secret"
+        for name, text in (
+            ("pyproject.toml", f"[tool.memcurse]\n{key} = '{place}/x'\n"),
+            ("memcurse.toml", f"\n{key} = '{place}'\n"),
+        ):
+            (tmp_path / name).write_text(text)
+            result = memcurse(*command, folder=tmp_path)
+            assert_refused(result, f"{name}:2: {key} ", f"--{key}", f"--config {name}")
+            assert "hidden" not in result.stderr
+        with pytest.raises(BlockingIOError):
+            scheduler.accept()
 
 
 def test_verbose_tells_where_options_come_from_on_standard_error(tmp_path: Path) -> None:

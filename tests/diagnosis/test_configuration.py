@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from memcurse_cli.diagnosis import configuration
 from memcurse_cli.diagnosis.configuration import (
     ConfigurationError,
     find_line,
@@ -76,6 +78,60 @@ def test_the_nearest_file_wins_and_memcurse_toml_comes_first(tmp_path: Path) -> 
     own = find_settings(below)
     assert own is not None
     assert (own.path, own.values["check"]["max-unstable"]) == ("memcurse.toml", 3)
+
+
+def test_the_search_ends_at_the_root_of_the_repository(tmp_path: Path) -> None:
+    below = tmp_path / "clone" / "runs"
+    below.mkdir(parents=True)
+    write(tmp_path, "horizon = 1\n")
+    assert find_settings(below) is not None
+    (tmp_path / "clone" / ".git").write_text("gitdir: elsewhere")
+    assert find_settings(below) is None
+    write(tmp_path / "clone", "horizon = 2\n")
+    found = find_settings(below)
+    assert found is not None
+    assert (found.values, found.found) == ({"horizon": 2}, True)
+
+
+def test_the_search_enters_no_folder_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "mine" / "runs"
+    below.mkdir(parents=True)
+    write(tmp_path, "horizon = 1\n")
+    others = {tmp_path: 4001}
+    mine = configuration.owner(below)
+    monkeypatch.setattr(configuration, "owner", lambda folder: others.get(folder, mine))
+    assert find_settings(below) is None
+    # A checkout of another user's, as a container's root has it, is that user's all the way.
+    assert find_settings(tmp_path) is not None
+    others |= {below: 4001, below.parent: 4001}
+    assert find_settings(below) is not None
+
+
+@pytest.mark.parametrize("name", ["memcurse.toml", "pyproject.toml"])
+def test_a_found_link_is_not_followed_out_of_its_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / "secrets.toml").write_text("[tool.memcurse]\nhunter2 = 1\n")
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    (clone / name).symlink_to("../secrets.toml")
+    with pytest.raises(ConfigurationError, match="leads out of its folder") as caught:
+        find_settings(clone)
+    assert "hunter2" not in str(caught.value)
+    assert read_settings(clone / name) is not None
+    (clone / "own.toml").write_text("[tool.memcurse]\n")
+    (clone / name).unlink()
+    (clone / name).symlink_to("own.toml")
+    assert find_settings(clone) is not None
+
+
+def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "memcurse.toml")
+    huge = write(tmp_path, "x = 1\n" + "#" * configuration.MAX_BYTES, "pyproject.toml")
+    assert find_settings(tmp_path) is None  # it says nothing of memcurse
+    huge.write_text("# memcurse\n" + huge.read_text())
+    with pytest.raises(ConfigurationError, match="more than 1048576 bytes"):
+        find_settings(tmp_path)
 
 
 def test_a_project_that_is_silent_need_not_even_be_toml(tmp_path: Path) -> None:
