@@ -10,6 +10,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ STYLE: dict[Any, Any] = {
     "ytick.major.width": 0.6,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "memcurse",  # ids that do not change from run to run
+    "text.usetex": False,  # else a matplotlibrc in the working directory could run LaTeX
 }
 
 
@@ -38,7 +40,7 @@ def check_figure(path: Path) -> str:
     if name not in FORMATS:
         raise UsageError(
             f"'{path.suffix}' is no format of a figure" if name else "the file has no suffix",
-            where=f"--plot {path}",
+            where=f"--plot {shown_place(path)}",
             remedy="name a file that ends in .png, .svg or .pdf",
         )
     try:

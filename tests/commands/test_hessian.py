@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from end_to_end.command import process
 
 from memcurse_cli.__main__ import run
 
@@ -31,6 +32,14 @@ def test_a_figure_beside_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(["hessian", SAMPLE, "--plot", str(target), "--quiet"]) == 0
     assert target.read_text().lstrip().startswith("<?xml")
     assert "|H_ab|" in capsys.readouterr().out
+
+
+def test_a_matplotlibrc_of_the_working_directory_runs_no_latex(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nbackend: module://none\n")
+    done = process("hessian", SAMPLE, "--plot", "figure.svg", "--quiet", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "figure.svg").is_file()
 
 
 def test_correlations_instead(capsys: pytest.CaptureFixture[str]) -> None:
