@@ -98,7 +98,9 @@ def _show_traceback(arguments: list[str]) -> None:
     if "--debug" in arguments or os.environ.get("MEMCURSE_DEBUG", "0") != "0":
         import traceback
 
-        traceback.print_exc()
+        from memcurse_cli.checkpoints.names import shown_text
+
+        print(shown_text(traceback.format_exc()), end="", file=sys.stderr)
 
 
 def _interrupted() -> int:
@@ -107,7 +109,9 @@ def _interrupted() -> int:
 
 
 def _fail(message: str) -> int:
-    line = " ".join(message.split())
+    from memcurse_cli.checkpoints.names import shown_text
+
+    line = shown_text(" ".join(message.split()))
     print(f"memcurse: error: {line}", file=sys.stderr)
     return BAD_INPUT
 

@@ -1,8 +1,18 @@
-"""Text from a file, made safe to print: no control character of a checkpoint reaches a terminal."""
+"""Text from elsewhere, made safe to print: no control character of a file, no secret of a URL."""
 
 from __future__ import annotations
 
+import os
+import re
+
 MAX_NAME_LENGTH = 1000
+
+_SCHEME = re.compile(r"([^?#@]*?(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]{2,}:[/\\]+)")
+_NAMED = re.compile(r"([^?#@]*[/\\]{2}|[/\\]*)[^/\\:]*:[^/\\]*@")
+_KEYED = re.compile(r"(?s)().*?\?[A-Za-z][\w.%-]*=")
+_QUERY = re.compile(r"[?#]|[;&][\w.%-]+=")
+_HOST = re.compile(r"(\[[^\]]*\]?|[^:]*)(:(\d*|PORT))?")  # as in our own dask://HOST:PORT
+_WORD = re.compile(r"""[^\s'"`()<>\[\]{},;:.](?:\S*[^\s'"`()<>\[\]{},;:.])?""")
 
 
 def printable(text: str, limit: int = 200, keep: str = "") -> str:
@@ -26,3 +36,38 @@ def printable(text: str, limit: int = 200, keep: str = "") -> str:
         for character in text
     )
     return escaped if len(escaped) <= limit else f"{escaped[: limit - 1]}…"
+
+
+def shown_place(place: str | os.PathLike[str], limit: int = 1000) -> str:
+    """A path or URL that a user gave, as every report and message names it, made `printable`."""
+    return printable(_without_credentials(os.fsdecode(place)), limit)
+
+
+def shown_text(text: str) -> str:
+    """A message of a library's, or one with what a user typed: each URL in it as `shown_place`."""
+    return _WORD.sub(lambda word: _without_credentials(word[0]), text)
+
+
+def _without_credentials(place: str) -> str:
+    """A URL without name, password, query and fragment, any of which may be secret.
+
+    A URL that is misspelt holds secrets as well, so that this does not parse it but takes for one
+    whatever has a scheme (also one that lacks a slash), begins with ``NAME:PASSWORD@`` or has a
+    query ``?KEY=``. Any other path is returned as it is.
+    """
+    url = _SCHEME.match(place) or _NAMED.match(place) or _KEYED.match(place)
+    if url is None:
+        return place
+    start = url.end(1)
+    shown = _QUERY.split(place[start:], maxsplit=1)[0]
+    host = re.split(r"[/\\]", shown, maxsplit=1)[0]
+    path = shown[len(host) :]
+    host = host.rpartition("@")[2]
+    if _HOST.fullmatch(host) is None or re.search(r":[/\\]+[^/\\]*@", path):
+        # A password with a / ? or # of its own, or a URL within another.
+        _, at, rest = place[start:].rpartition("@")
+        if at:
+            host, path = "", _QUERY.split(rest, maxsplit=1)[0]
+        else:
+            host = host.partition(":")[0]
+    return place[:start] + host + path

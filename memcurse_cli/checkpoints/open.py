@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from memcurse_cli.checkpoints.directory import candidates, choose_file
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.model_config import read_model_config
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.npy_files import array_names, open_arrays
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.remote import RemoteDirectory, is_url, open_remote
@@ -35,7 +35,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
     """
     if is_url(path):
         return _open_url(path)
-    shown = printable(os.fspath(path))
+    shown = shown_place(path, 200)
     try:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
     except (OSError, ValueError) as error:

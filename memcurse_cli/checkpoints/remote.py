@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Protocol
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from memcurse_cli.checkpoints.lazy import Transfer
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.source import Directory, File, is_inside
 from memcurse_cli.errors import CheckpointError
 
@@ -69,7 +69,7 @@ class RemoteFile:
     """
 
     def __init__(self, url: str, place: Place, transfer: Transfer) -> None:
-        self.path = shown_url(url)
+        self.path = shown_place(url)
         self.transfer = transfer
         self._url, self._place = url, place
         self._source = place.open(url)
@@ -148,7 +148,7 @@ class RemoteDirectory:
     def __init__(
         self, url: str, place: Place, transfer: Transfer, names: list[str] | None = None
     ) -> None:
-        self.path = shown_url(url).rpartition("/")[0]
+        self.path = shown_place(url).rpartition("/")[0]
         self.names = sorted(names or [])
         self._url, self._place, self.transfer = url, place, transfer
 
@@ -176,13 +176,6 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.match(path) is not None
 
 
-def shown_url(url: str) -> str:
-    """The URL without what may be secret: the user's name and password, and the query."""
-    parts = _split(url)
-    host = parts.netloc.rpartition("@")[2]
-    return printable(f"{parts.scheme}://{host}{parts.path}", 1000)
-
-
 def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     """What is at a URL.
 
@@ -190,11 +183,16 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
         CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
     """
     transfer = Transfer()
-    scheme = _split(url).scheme.lower()
+    try:
+        scheme = urlsplit(url).scheme.lower()
+    except ValueError:  # whose text quotes the URL
+        raise CheckpointError(
+            "this is not a URL", where=shown_place(url), remedy="check its spelling"
+        ) from None
     if scheme not in PLACES:
         raise CheckpointError(
             f"{printable(scheme, 40)}:// is not a kind of path that memcurse reads",
-            where=shown_url(url),
+            where=shown_place(url),
             remedy=f"give a path on this machine, or {', '.join(f'{s}://' for s in PLACES)}",
         )
     place = PLACES[scheme](url, transfer)
@@ -202,15 +200,6 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     if names is None:
         return RemoteFile(url, place, transfer)
     return RemoteDirectory(f"{url.rstrip('/')}/", place, transfer, names)
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError as error:
-        raise CheckpointError(
-            "this is not a URL", where=printable(url.partition("?")[0]), remedy="check its spelling"
-        ) from error
 
 
 def _http(url: str, transfer: Transfer) -> Place:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from memcurse_cli.checkpoints.lazy import Transfer
-from memcurse_cli.checkpoints.remote import shown_url
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class HttpPlace:
         if urlsplit(url).path.endswith("/"):
             raise CheckpointError(
                 "a web server's folder cannot be listed",
-                where=shown_url(url),
+                where=shown_place(url),
                 remedy="name the file in it, such as model.safetensors or its .index.json",
             )
 
@@ -197,8 +197,8 @@ class HttpFile:
             raise self._refused(
                 f"the server redirects more than {MAX_REDIRECTS} times", "check the URL"
             ) from error
-        except (aiohttp.InvalidURL, ValueError) as error:
-            raise self._refused("this is not a URL", "check its spelling") from error
+        except (aiohttp.InvalidURL, ValueError):  # which quote parts of the URL
+            raise self._refused("this is not a URL", "check its spelling") from None
         except (aiohttp.ClientError, OSError) as error:
             raise self._refused(
                 f"the server cannot be reached ({type(error).__name__})",
@@ -206,7 +206,7 @@ class HttpFile:
             ) from error
 
     def _refused(self, what: str, remedy: str) -> CheckpointError:
-        return CheckpointError(what, where=shown_url(self._url), remedy=remedy)
+        return CheckpointError(what, where=shown_place(self._url), remedy=remedy)
 
 
 def _is_size(text: str) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memcurse_cli.checkpoints.lazy import Transfer
-from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.remote import shown_url
+from memcurse_cli.checkpoints.names import printable, shown_place, shown_text
 from memcurse_cli.checkpoints.source import MAX_DIRECTORY_ENTRIES
 from memcurse_cli.errors import CheckpointError
 
@@ -24,7 +23,7 @@ class ObjectPlace:
     def __init__(self, url: str, transfer: Transfer) -> None:
         scheme = url.partition(":")[0].lower()
         package = PACKAGES[scheme]
-        self._where, self._transfer = shown_url(url), transfer
+        self._where, self._transfer = shown_place(url), transfer
         try:
             import fsspec
 
@@ -78,14 +77,14 @@ class ObjectFile:
         try:
             self.size = int(system.info(url)["size"])
         except Exception as error:  # each store's package has exceptions of its own
-            raise unreadable_object(shown_url(url), error) from error
+            raise unreadable_object(shown_place(url), error) from error
 
     def fetch(self, start: int, stop: int) -> bytes:
         """The bytes from ``start`` up to ``stop``."""
         try:
             content = bytes(self._system.cat_file(self._url, start=start, end=stop))
         except Exception as error:  # as above
-            raise unreadable_object(shown_url(self._url), error) from error
+            raise unreadable_object(shown_place(self._url), error) from error
         return self._transfer.count(content)
 
 
@@ -97,7 +96,7 @@ def unreadable_object(where: str, error: Exception) -> CheckpointError:
         return CheckpointError(
             "the store refuses access", where=where, remedy="log in to it, or check the URL"
         )
-    said = printable(str(error).strip().partition("\n")[0], 120)
+    said = printable(shown_text(str(error).strip().partition("\n")[0]), 120)
     return CheckpointError(
         f"the store does not give it ({type(error).__name__}{': ' if said else ''}{said})",
         where=where,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.source import LocalFile
 from memcurse_cli.errors import CheckpointError, UsageError
@@ -33,7 +33,7 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArra
         CheckpointError: the file is missing, damaged, or not numeric.
         UsageError: no array or several arrays are meant by the name.
     """
-    shown = printable(os.fspath(path))
+    shown = shown_place(path, 200)
     if shown.lower().endswith(TEXT_EXTENSIONS):
         if name is not None:
             raise UsageError(

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.errors import CheckpointError
 
 HEAD_BYTES = 4096
@@ -82,7 +82,7 @@ class LocalFile:
     def __init__(
         self, path: str | os.PathLike[str], shown: str = "", directory: Path | None = None
     ) -> None:
-        self.path = printable(shown or os.fspath(path))
+        self.path = printable(shown) if shown else shown_place(path, 200)
         self._directory = directory or Path(path).parent
         # Without O_NONBLOCK the open itself waits for a writer when the path is a FIFO.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -142,7 +142,7 @@ class LocalDirectory:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = printable(os.fspath(path))
+        self.path = shown_place(path, 200)
         self._root = Path(path)
         try:
             self._resolved = self._root.resolve(strict=True)

@@ -59,7 +59,7 @@ def autocorrelation(
     Example: memcurse autocorrelation embeddings.npy --json --output input.json
     then: memcurse inspect model.safetensors --autocorrelation input.json
     """
-    from memcurse_cli.checkpoints.names import printable
+    from memcurse_cli.checkpoints.names import shown_place
     from memcurse_cli.checkpoints.series import read_series
     from memcurse_cli.diagnosis.autocorrelation import check_estimator, estimate_autocorrelation
 
@@ -69,7 +69,7 @@ def autocorrelation(
         centred=centred,
         padding=padding,
         estimator=check_estimator(estimator),
-        source=printable(data),
+        source=shown_place(data),
     )
     if as_json:
         import json

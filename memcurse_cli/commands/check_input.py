@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import MemcurseError, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def read_reports(
     text = _stdin() if path == STDIN else _report_text(path)
     if text is None:
         return [inspect(path)]
-    where = "standard input" if path == STDIN else path
+    where = "standard input" if path == STDIN else shown_place(path)
     if reading_options:
         raise UsageError(
             f"{where} is a report, whose figures are taken already",
@@ -88,10 +89,10 @@ def load_baseline(path: Path) -> list[Report]:
     except OSError as error:
         raise UsageError(
             f"cannot be read: {error.strerror or error}",
-            where=str(path),
+            where=shown_place(path),
             remedy="write it with memcurse inspect --json --output",
         ) from error
-    return load_reports(text, str(path))
+    return load_reports(text, shown_place(path))
 
 
 def _stdin() -> bytes:
@@ -142,7 +143,7 @@ def _unreadable(path: str) -> bytes:
     except OSError as error:
         raise MemcurseError(
             f"cannot be read: {error.strerror or error}",
-            where=path,
+            where=shown_place(path),
             remedy="give a file that exists and is readable",
         ) from error
 

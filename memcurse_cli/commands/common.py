@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.commands.defaults import (
     EVERYTHING,
     UNCONFIGURABLE,
@@ -156,6 +157,8 @@ def shown(value: Any) -> str:
         return f"{{ {', '.join(f'{key} = {shown(one)}' for key, one in value.items())} }}"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str | Path):
+        return shown_place(value)
     return "none" if value is None else f"{value}"
 
 

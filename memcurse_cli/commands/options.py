@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import UsageError
 
 RhoOption = Annotated[
@@ -182,7 +183,7 @@ def write_file(path: Path, content: bytes) -> None:
     except OSError as error:
         raise UsageError(
             f"cannot be written: {error.strerror or error}",
-            where=str(path),
+            where=shown_place(path),
             remedy="name a file in a folder that exists and is writable",
         ) from error
 

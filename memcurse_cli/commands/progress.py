@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from memcurse_cli.checkpoints.names import shown_place
+
 PATIENCE = 1.0  # seconds before anything is shown
 
 
@@ -24,7 +26,7 @@ def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, st
         if time.monotonic() - started < PATIENCE:
             return
         shown = True
-        line = f"{path}: layer {done + 1} of {total}"
+        line = f"{shown_place(path)}: layer {done + 1} of {total}"
         sys.stderr.write(f"\r\x1b[2K{line[:79]}")
         sys.stderr.flush()
 

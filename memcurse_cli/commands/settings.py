@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.commands.defaults import EVERYTHING
 from memcurse_cli.commands.options import JsonOption, OutputOption, emit
 
@@ -79,9 +80,10 @@ def _options(
             key = shown_name, repr(setting.value), setting.origin
             rows.setdefault(key, (setting, []))[1].append(command)
     for (name, _, origin), (setting, commands) in sorted(rows.items()):
+        value = setting.value
         yield SettingDocument(
             name=name,
-            value=setting.value,
+            value=shown_place(value) if isinstance(value, str) else value,
             origin=origin or DEFAULT,
             variable=setting.variable,
             commands=tuple(commands),

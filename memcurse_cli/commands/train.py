@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.commands.options import QuietOption, write_whole
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
@@ -119,8 +120,8 @@ def train(
             }
             _write(output, _serialise(result.parameters, {**settings.metadata(), **losses}))
     typer.echo(
-        f"{output}: loss {result.loss_before:.4g} before, {result.loss_after:.4g} after "
-        f"{settings.steps} steps in {result.seconds:.0f} s "
+        f"{shown_place(output)}: loss {result.loss_before:.4g} before, "
+        f"{result.loss_after:.4g} after {settings.steps} steps in {result.seconds:.0f} s "
         f"(a student that says nothing: {teacher_power(settings):.4g})"
     )
 
@@ -159,7 +160,7 @@ def _check_writable(output: Path) -> None:
 def _unwritable(output: Path, reason: str) -> UsageError:
     return UsageError(
         f"cannot be written: {reason}",
-        where=str(output),
+        where=shown_place(output),
         remedy="name a file in a folder that exists and is writable",
     )
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.diagnosis.state_checks import StateCheck, check_states
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Component
@@ -186,7 +187,7 @@ def read_autocorrelation(
             if _looks_like_pairs(text):
                 raise
             raise UsageError(
-                f"'{text}' is neither a file nor a list of pairs",
+                f"'{shown_place(text)}' is neither a file nor a list of pairs",
                 where="autocorrelation",
                 remedy=f"{error.remedy}, or name the JSON that memcurse autocorrelation wrote",
             ) from error

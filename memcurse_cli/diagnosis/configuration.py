@@ -12,10 +12,11 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import UsageError
 
 FILE = "memcurse.toml"
@@ -72,7 +73,7 @@ def find_settings(folder: Path | None = None) -> SettingsFile | None:
                 shown = _shown(path, start)
                 settings = read_settings(path, shown=shown, optional=name == PROJECT, found=True)
                 if settings is not None:
-                    return settings
+                    return replace(settings, found=True)
     return None
 
 
@@ -113,7 +114,7 @@ def read_settings(
     Raises:
         ConfigurationError: it is missing, not TOML, too large, or has no table of memcurse.
     """
-    shown = shown or str(path)
+    shown = shown or shown_place(path)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -145,7 +146,7 @@ def read_settings(
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _not_toml(shown, str(error)) from error
     if path.name != PROJECT:
-        return SettingsFile(shown, document, text, found=found)
+        return SettingsFile(shown, document, text)
     tool = document.get("tool")
     table = tool.get("memcurse") if isinstance(tool, dict) else None
     if table is None and optional:
@@ -154,7 +155,7 @@ def read_settings(
         raise ConfigurationError(
             "has no table [tool.memcurse]", where=shown, remedy=f"add one, or give a {FILE}"
         )
-    return SettingsFile(shown, table, text, PREFIX, found)
+    return SettingsFile(shown, table, text, PREFIX)
 
 
 def _not_toml(shown: str, problem: str) -> ConfigurationError:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.diagnosis.configuration import SettingsFile
 from memcurse_cli.diagnosis.limits import DTYPES, KINDS, MAX_ROUNDING_ERROR, MAX_VERDICT, VERDICTS
 from memcurse_cli.diagnosis.policy import Limit, RuleSet
@@ -100,7 +101,10 @@ def _rule_set(
         for code in texts.get(key, ()):
             if not CODE.match(code):
                 raise file.wrong(
-                    f"{code[:20]!r} is not a code or its beginning", *place, key, remedy=CODE_REMEDY
+                    f"{shown_place(code)!r} is not a code or its beginning",
+                    *place,
+                    key,
+                    remedy=CODE_REMEDY,
                 )
     return RuleSet(
         limits=tuple(_limits(file, found, place)),
@@ -264,6 +268,8 @@ def _codes(texts: Iterable[str], option: str) -> tuple[str, ...]:
     for code in codes:
         if not CODE.match(code):
             raise UsageError(
-                f"{code[:20]!r} is not a code or its beginning", where=option, remedy=CODE_REMEDY
+                f"{shown_place(code)!r} is not a code or its beginning",
+                where=option,
+                remedy=CODE_REMEDY,
             )
     return tuple(codes)

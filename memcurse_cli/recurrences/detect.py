@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import NoRecurrenceError, UsageError
@@ -77,7 +77,7 @@ def named_family(name: str) -> Family:
         if family.name == name:
             return family
     raise UsageError(
-        f"no family is called {printable(name, 60)}",
+        f"no family is called {shown_place(name)}",
         where="--family",
         remedy=f"choose one of {', '.join(family.name for family in FAMILIES)}",
     )
@@ -96,7 +96,7 @@ def select_layers(
             names = [printable(match.layer, 80) for _, match in found[:SHOWN_LAYERS]]
             more = len(found) - len(names)
             raise UsageError(
-                f"no layer matches {printable(pattern, 80)}",
+                f"no layer matches {shown_place(pattern)}",
                 where="--layer",
                 remedy=f"the layers are {', '.join(names)}" + (f" and {more} more" if more else ""),
             )
@@ -126,7 +126,7 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
     for key, value in assume.items():
         if key not in known:
             raise UsageError(
-                f"nothing is assumed under the name {printable(key, 60)}",
+                f"nothing is assumed under the name {shown_place(key)}",
                 where="--assume",
                 remedy=f"choose one of {', '.join(sorted(known))}; memcurse families explains them",
             )
@@ -137,7 +137,7 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
                 for choice in assumption.choices or ("a number",)
             )
             raise UsageError(
-                f"{printable(value, 60)} is not a value of {key}",
+                f"{shown_place(value)} is not a value of {key}",
                 where="--assume",
                 remedy=f"choose one of {', '.join(choices)}",
             )

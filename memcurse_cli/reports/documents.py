@@ -10,6 +10,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import UsageError
 
 
@@ -135,7 +136,7 @@ def find_document(name: str) -> Document:
         if document.name == name:
             return document
     raise UsageError(
-        f"{name[:40]!r} is not a document",
+        f"{shown_place(name)!r} is not a document",
         where="schema",
         remedy=f"known are {', '.join(document.name for document in DOCUMENTS)}",
     )

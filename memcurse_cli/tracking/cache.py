@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.tracking.series import Snapshot
 from memcurse_cli.tracking.work import Reading
@@ -104,7 +105,7 @@ class Cache:
                 return
             raise UsageError(
                 f"cannot be written: {error.strerror or error}",
-                where=str(self.directory),
+                where=shown_place(self.directory),
                 remedy="name another folder with --cache, or give --no-cache",
             ) from error
 

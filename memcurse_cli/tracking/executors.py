@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.process import BaseProcess
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.tracking.work import Outcome, Reading, failed, read_checkpoint
 from memcurse_cli.tracking.worker_process import begin
@@ -144,11 +145,13 @@ def open_executor(address: str | None, jobs: int | None) -> AbstractContextManag
             remedy="leave it out with --executor",
         )
     host, separator, port = address.removeprefix(DASK).rpartition(":")
-    if not address.startswith(DASK) or not (host and separator and port.isdecimal()):
+    shown = shown_place(address)
+    known = address.startswith(DASK) and shown == address
+    if not known or not (host and separator and port.isdecimal()):
         raise UsageError(
-            f"{address[:80]!r} is not the address of a Dask scheduler",
+            f"{shown!r} is not the address of a Dask scheduler",
             where="--executor",
-            remedy="give dask://HOST:PORT",
+            remedy="give dask://HOST:PORT, and no name or password",
         )
     return _on_dask(f"tcp://{host}:{port}")
 

@@ -13,7 +13,7 @@ from memcurse_cli.checkpoints.directory import (
     TRAINER_FILES,
     choose_file,
 )
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.checkpoints.npy_files import array_names
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.remote import is_url
@@ -45,7 +45,7 @@ def find_checkpoints(given: Sequence[str], *, waiting: bool = False) -> list[str
         if not paths and not waiting:
             raise CheckpointError(
                 "no checkpoint matches",
-                where=printable(one),
+                where=shown_place(one),
                 remedy="give files, a directory of checkpoints, or a quoted glob",
             )
         for path in paths:
@@ -62,7 +62,7 @@ def _expand(given: str, *, waiting: bool) -> Iterator[str]:
         for path in sorted(glob.iglob(given, recursive=True)):
             yield from _one(path, waiting=waiting)
     elif not waiting:
-        raise unreadable(printable(given), FileNotFoundError(2, "no such file"))
+        raise unreadable(shown_place(given), FileNotFoundError(2, "no such file"))
 
 
 def _one(path: str, *, waiting: bool) -> Iterator[str]:

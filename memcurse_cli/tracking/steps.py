@@ -12,9 +12,10 @@ from pathlib import Path
 
 from memcurse_cli.checkpoints.adam_slots import number
 from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.pickled_arrays import PickledArray
+from memcurse_cli.checkpoints.remote import is_url
 from memcurse_cli.errors import UsageError
 from memcurse_cli.tracking.series import StepSource
 
@@ -95,12 +96,13 @@ def find_step(path: str, pattern: re.Pattern[str] | None = None) -> FoundStep | 
         path: a file, a directory that is one checkpoint, or a URL.
         pattern: what to look for in the path; its group holds the digits, or its match does.
     """
+    place = shown_place(path) if is_url(path) else path  # the digits of a signature are no step
     if pattern is not None:
-        return _by_pattern(path, pattern)
-    said = step_in_name(path)
+        return _by_pattern(place, pattern)
+    said = step_in_name(place)
     if (stored := _stored(path)) is not None:
         return FoundStep(stored, "metadata", in_name=said if said != stored else None)
-    file = Path(path)
+    file = Path(place)
     directory = file if file.is_dir() else file.parent
     if said is not None:
         return FoundStep(said, "directory" if directory == file else "name")
@@ -152,7 +154,7 @@ def _by_pattern(path: str, pattern: re.Pattern[str]) -> FoundStep | None:
         text = digits[1]
     if text is None or not text.isdecimal():
         raise UsageError(
-            f"finds {printable(str(text), 40)!r} in {printable(path)}, which is not a number",
+            f"finds {printable(str(text), 40)!r} in {shown_place(path)}, which is not a number",
             where="--step-pattern",
             remedy=r"put only the digits into its group, as in 'update(\d+)'",
         )

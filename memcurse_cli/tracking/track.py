@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.checkpoints.remote import is_url
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.tracking.cache import Cache, Signature, signature
@@ -158,7 +158,7 @@ class Tracker:
             TrackedStep(
                 step=known.found.step,
                 step_source=known.found.source,
-                path=printable(path, 1000),
+                path=shown_place(path),
                 snapshot=known.outcome.snapshot,
                 error=known.outcome.error,
             )
@@ -192,7 +192,7 @@ class Tracker:
         for path, known in self._known.items():
             if known.found is not None and known.found.in_name is not None:
                 notes.append(
-                    f"{printable(path)} is called step {known.found.in_name} and holds step "
+                    f"{shown_place(path)} is called step {known.found.in_name} and holds step "
                     f"{known.found.step}, which counts"
                 )
         unplaced = sum(known.found is None for known in self._known.values())
@@ -212,7 +212,7 @@ def check_steps(placed: dict[str, FoundStep | None], *, waiting: bool = False) -
     """
     unplaced = [path for path, found in placed.items() if found is None]
     if unplaced and not waiting:
-        listed = ", ".join(map(printable, unplaced[:NAMES_SHOWN]))
+        listed = ", ".join(map(shown_place, unplaced[:NAMES_SHOWN]))
         more = ", …" if len(unplaced) > NAMES_SHOWN else ""
         raise UsageError(
             f"nothing says the step of {listed}{more}",
@@ -226,7 +226,7 @@ def check_steps(placed: dict[str, FoundStep | None], *, waiting: bool = False) -
             continue
         if found.step in seen:
             raise UsageError(
-                f"{printable(seen[found.step])} and {printable(path)} are both of step "
+                f"{shown_place(seen[found.step])} and {shown_place(path)} are both of step "
                 f"{found.step} (by {found.source})",
                 where="track",
                 remedy="name only one of them, or tell steps apart with --step-pattern",

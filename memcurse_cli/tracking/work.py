@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from memcurse_cli.checkpoints.names import shown_text
 from memcurse_cli.diagnosis.inspection import choose_autocorrelation, inspect
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import MemcurseError
@@ -128,4 +129,4 @@ def failed(error: BaseException, hint: str = "") -> Outcome:
     said = str(error)
     if not isinstance(error, MemcurseError):
         said = f"internal error, {type(error).__name__}: {said}" + f"; {hint}" * bool(hint)
-    return Outcome(error=" ".join(said.split()))
+    return Outcome(error=" ".join(shown_text(said).split()))

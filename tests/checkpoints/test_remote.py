@@ -21,8 +21,9 @@ from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints import remote, remote_http, remote_objects
 from memcurse_cli.checkpoints.lazy import Transfer
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.remote import PAGE, READ_AROUND, RemoteFile, is_url, shown_url
+from memcurse_cli.checkpoints.remote import PAGE, READ_AROUND, RemoteFile, is_url
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError
 
@@ -243,7 +244,7 @@ def test_a_folder_of_many_files_is_not_read_remotely(web: Web) -> None:
 
 
 def test_secrets_of_a_url_are_not_shown() -> None:
-    assert shown_url("https://me:pw@host:1/a/b.pt?key=1#x") == "https://host:1/a/b.pt"
+    assert shown_place("https://me:pw@host:1/a/b.pt?key=1#x") == "https://host:1/a/b.pt"
     assert is_url("https://host/a")
     assert not any(map(is_url, ["a/b", "C:\\a", "./https://host", Path("https://host"), 3]))
 
@@ -265,6 +266,8 @@ class FakeStore:
             raise PermissionError(url)
         if url.endswith("odd"):
             raise RuntimeError("\x1b[31mno credentials\nat all")
+        if url.endswith("quoted"):
+            raise RuntimeError(f'Invalid bucket name "{url.removeprefix("s3://")}?sig=pw": {url}')
         if url not in self.objects:
             raise FileNotFoundError(url)
         return {"size": len(self.objects[url])}
@@ -297,9 +300,10 @@ def test_an_object_store_is_read_by_ranges(tmp_path: Path, monkeypatch: pytest.M
         ("missing", "no such file; check the URL"),
         ("denied", "the store refuses access; log in"),
         ("odd", r"RuntimeError: \\x1b\[31mno credentials\)"),
+        ("me:pw@quoted", r'Invalid bucket name "quoted": s3://quoted\)'),
     ):
         with pytest.raises(CheckpointError, match=expected) as caught:
-            open_checkpoint(f"s3://bucket/{name}")
+            open_checkpoint(f"s3://{name}" if "@" in name else f"s3://bucket/{name}")
         assert str(caught.value).isprintable()
 
 

@@ -109,11 +109,16 @@ def test_jobs_choose_where_work_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["dask://", "dask://host", "dask://:8786", "tcp://host:1", "dask://host:x", "spark"]
+    "address",
+    [
+        *("dask://", "dask://host", "dask://:8786", "tcp://host:1", "dask://host:x", "spark"),
+        *("dask://me:secret@host:1", "dask://me:sec/ret@host:1", "dask://host:1?secret:1"),
+    ],
 )
 def test_another_address_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match="dask://HOST:PORT"):
+    with pytest.raises(UsageError, match="dask://HOST:PORT") as caught:
         open_executor(address, None)
+    assert "sec" not in str(caught.value)
 
 
 def test_a_cluster_has_its_own_number_of_workers() -> None:

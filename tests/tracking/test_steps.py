@@ -9,6 +9,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 import torch
+from checkpoints.web import unused_port
 from safetensors.numpy import save_file
 from tracking.build import state, write
 
@@ -181,3 +182,16 @@ def test_a_file_that_cannot_be_opened_is_told_by_its_name(tmp_path: Path) -> Non
     path = tmp_path / "step_3.safetensors"
     path.write_bytes(b"not a checkpoint")
     assert find_step(str(path)) == FoundStep(3, "name")
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("model.pt", None), ("step_5.pt", 5), ("step_7/model.pt", 7)],
+)
+def test_the_signature_of_a_url_says_no_step(name: str, step: int | None) -> None:
+    url = f"http://127.0.0.1:{unused_port()}/{name}?dir=step_9/0&sig=secret_12"
+    found = find_step(url)
+    assert (None if found is None else found.step) == step
+    by_pattern = find_step(url, compile_pattern(r"step_(\d+)"))
+    assert (None if by_pattern is None else by_pattern.step) == step
+    assert find_step(url, compile_pattern(r"(secret_\d+)")) is None

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from functools import cache
 
+from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.diagnosis import findings
 from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.errors import UsageError
@@ -36,7 +37,7 @@ def find_rules(prefix: str) -> tuple[Rule, ...]:
         return found
     near = [rule.code for rule in all_rules() if rule.code[:3] == prefix.upper()[:3]]
     raise UsageError(
-        f"{prefix[:20]!r} is not the code of a finding",
+        f"{shown_place(prefix)!r} is not the code of a finding",
         where="rule",
         remedy=f"known are {', '.join(near or [rule.code for rule in all_rules()])}",
     )
