@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from memcurse_cli.diagnosis.findings.sensitivity import CONSEQUENCE, REMEDY
 from memcurse_cli.diagnosis.report import LayerReport
-from memcurse_cli.diagnosis.report_figures import ParameterSummary
+from memcurse_cli.diagnosis.report_figures import Verdict
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.usable_rate import advised
-from memcurse_cli.diagnosis.verdicts import ORDER, diverges
+from memcurse_cli.diagnosis.usable_rate import advised, rate_verdict, smallest_rate
+from memcurse_cli.diagnosis.verdicts import ORDER, diverges, parameter_rank
 from memcurse_cli.diagnosis.wording import count, number, percent, rounded_down
 
 
@@ -21,7 +21,7 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
             f"{count(len(layers), 'layer')} without a recurrent parameter of its own: nothing "
             "that an optimizer step could be too large for"
         )
-    layer, parameter = max(ranked, key=lambda pair: _severity(pair[1]))
+    layer, parameter = max(ranked, key=lambda pair: parameter_rank(pair[1]))
     memory = _memory(layer)
     if parameter.step_effect is None and not diverges(parameter):
         return f"the sensitivity of {layer.name} to `{parameter.name}` is not computed; {memory}"
@@ -41,30 +41,39 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
     if parameter.verdict == "ok":
         if parameter.step_effect > settings.watch_limit:
             text += " by turning its angle, which is judged by the output"
-        return f"at worst, {text}; {memory}{_room(layer)}"
+        return f"at worst, {text}; {memory}{_room(layers)}"
     text += f" {CONSEQUENCE[parameter.direction]}; {memory}; "
     if layer.dense is not None:
         text += "make the recurrence diagonal"
     else:
         text += REMEDY[parameter.direction]
-    target = advised(parameter, layer.usable_rate, settings)
+    target = _advised(layers, parameter.verdict, settings)
     if target is not None:
         text += f", or stay below {rounded_down(target)}"
     return text
 
 
-def _severity(parameter: ParameterSummary) -> tuple[int, float]:
-    effect = parameter.step_effect
-    if effect is None:
-        effect = float("inf") if diverges(parameter) else -1.0
-    return ORDER.index(parameter.verdict), effect
+def _advised(layers: Sequence[LayerReport], verdict: Verdict, settings: Settings) -> float | None:
+    """The lowest of the rates that layers and groups of a verdict, or of a worse one, ask for."""
+    rates = [
+        advised(parameter, layer.usable_rate, settings)
+        for layer in layers
+        for parameter in layer.parameters
+        if parameter.verdict == verdict
+    ]
+    rates += [
+        usable.rate
+        for layer in layers
+        if (usable := layer.usable_rate) is not None
+        and ORDER.index(rate_verdict(usable, settings)) >= ORDER.index(verdict)
+    ]
+    return min((rate for rate in rates if rate is not None), default=None)
 
 
-def _room(layer: LayerReport) -> str:
-    """The rate that training should bear, where it is known."""
-    if layer.usable_rate is None or layer.usable_rate.rate is None:
-        return ""
-    return f"; training should bear a rate of about {number(layer.usable_rate.rate)}"
+def _room(layers: Sequence[LayerReport]) -> str:
+    """The rate that training should bear, where it is known of a layer."""
+    rate = smallest_rate(layers)
+    return "" if rate is None else f"; training should bear a rate of about {number(rate)}"
 
 
 def _memory(layer: LayerReport) -> str:

@@ -9,12 +9,13 @@ constants, and how often the rates that follow were right.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import UsableRate
+from memcurse_cli.diagnosis.report import LayerReport, UsableRate
 from memcurse_cli.diagnosis.report_figures import HessianSummary, ParameterSummary, Verdict
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import advised_rate, direction
@@ -98,6 +99,12 @@ def advised(
     if usable.limited_by == "divergence":
         return usable.rate if own is None else min(own, usable.rate)
     return usable.rate / FACTOR if parameter.direction == "decorrelating" else own
+
+
+def smallest_rate(layers: Iterable[LayerReport]) -> float | None:
+    """The usable rate of several layers, the smallest of theirs; None where none is known."""
+    rates = [layer.usable_rate.rate for layer in layers if layer.usable_rate is not None]
+    return min((rate for rate in rates if rate is not None), default=None)
 
 
 def _reason(recurrence: Recurrence, settings: Settings) -> str | None:

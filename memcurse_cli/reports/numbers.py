@@ -28,6 +28,12 @@ def number_or_absent(value: float | None, digits: int = 3) -> str:
     return ABSENT if value is None else number(value, digits)
 
 
+def span(values: Sequence[float], digits: int = 3) -> str:
+    """One measured number, or the range of several: `1.2`, `0.3 - 40`."""
+    low, high = number(min(values), digits), number(max(values), digits)
+    return low if low == high else f"{low} - {high}"
+
+
 def percent(fraction: float, digits: int = 3) -> str:
     """A fraction in per cent: `220 %`."""
     return f"{_scaled(fraction, 2, digits)} %"

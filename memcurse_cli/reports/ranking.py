@@ -1,14 +1,20 @@
-"""Which layer, parameter group or finding is the worst, and which layers look alike."""
+"""Which layer, parameter group or finding is the worst, and what stands for several of them.
+
+A row or a sentence that several layers share shows the worst of each of their figures, or the
+range of them, whichever layer each of these is from.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
 
 from memcurse_cli.diagnosis.report import Finding, LayerReport
 from memcurse_cli.diagnosis.report_dense import jacobian_of
-from memcurse_cli.diagnosis.report_figures import ParameterSummary
+from memcurse_cli.diagnosis.report_figures import Direction, ParameterSummary, Rounding
+from memcurse_cli.diagnosis.verdicts import diverges, parameter_rank
 
 VERDICTS = ("ok", "watch", "cursed")
 SEVERITIES = ("info", "warning", "error")
@@ -19,17 +25,43 @@ ALIKE_LEAST = 7
 Rank = tuple[float, ...]
 
 
-def parameter_rank(parameter: ParameterSummary) -> Rank:
-    """The verdict, then the step effect; a divergent effect is above every finite one."""
-    effect = parameter.step_effect
-    if effect is None:
-        effect = float("inf") if parameter.relative_sensitivity.divergent else -1.0
-    return VERDICTS.index(parameter.verdict), effect
-
-
 def worst_parameter(layer: LayerReport) -> ParameterSummary | None:
     """The parameter group that decides a layer's verdict; None where it has none."""
     return max(layer.parameters, key=parameter_rank, default=None)
+
+
+def lowest_rate(parameters: Sequence[ParameterSummary]) -> float | None:
+    """The largest rate that no group is cursed at; None where one is at every rate, or none is."""
+    rates = [one.max_lr for one in parameters if one.max_lr is not None]
+    return None if any(map(diverges, parameters)) else min(rates, default=None)
+
+
+def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
+    """Groups of one name in several layers as one; what was not computed in a layer is left out."""
+    computed = [one for one in parameters if one.step_effect is not None or diverges(one)]
+    computed = computed or list(parameters)
+    largest = max(computed, key=lambda one: _size(one.relative_sensitivity.p99))
+    errors = {
+        dtype: _largest([getattr(one.rounding, dtype) for one in computed])
+        for dtype in Rounding.__dataclass_fields__
+    }
+    return replace(
+        max(parameters, key=parameter_rank),
+        relative_sensitivity=largest.relative_sensitivity,
+        step_effect=_largest([one.step_effect for one in computed]),
+        max_lr=lowest_rate(computed),
+        direction=min((one.direction for one in parameters), key=get_args(Direction).index),
+        rounding=Rounding(**errors),
+    )
+
+
+def _largest(figures: Sequence[float | None]) -> float | None:
+    """The largest figure; None, which diverges, is above every other."""
+    return max(figures, key=_size)
+
+
+def _size(figure: float | None) -> float:
+    return float("inf") if figure is None else figure
 
 
 def layer_rank(layer: LayerReport) -> Rank:
@@ -90,7 +122,7 @@ def _shape(layer: LayerReport) -> object:
 
 @dataclass(frozen=True)
 class Told:
-    """A finding that several layers share, told where it is worst."""
+    """A finding that several layers share: the range of each of its figures, the worst layer."""
 
     finding: Finding
     layer: LayerReport
@@ -98,7 +130,10 @@ class Told:
 
 
 def told_once(layers: Iterable[LayerReport]) -> list[Told]:
-    """Findings that say the same but for their numbers, once each; the severest first."""
+    """Findings that say the same but for their numbers, once each; the severest first.
+
+    An advice's numbers are rates to stay below, so that the lowest of them holds for every layer.
+    """
     groups: dict[object, list[tuple[Finding, LayerReport]]] = {}
     for layer in layers:
         for finding in layer.findings:
@@ -106,6 +141,11 @@ def told_once(layers: Iterable[LayerReport]) -> list[Told]:
     told = []
     for group in groups.values():
         finding, layer = max(group, key=lambda pair: _finding_rank(*pair))
+        finding = replace(
+            finding,
+            message=_merged(finding.message, [one.message for one, _ in group], _range),
+            advice=_merged(finding.advice, [one.advice for one, _ in group], _least),
+        )
         told.append(Told(finding, layer, len({id(layer) for _, layer in group})))
     return sorted(
         told,
@@ -113,26 +153,38 @@ def told_once(layers: Iterable[LayerReport]) -> list[Told]:
     )
 
 
+NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w-]|\.\w)")
+"""A number that stands alone; that of a type or of a layer, as in float32 and rnn.0, does not."""
+
+RATES = ("MC207", "MC302")
+"""Findings on a learning rate that is too low: the smaller it is, the worse."""
+
+
 def _wording(finding: Finding) -> object:
     """The code, and the message without its numbers."""
-    return finding.code, re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", finding.message)
+    return finding.code, NUMBER.sub("#", finding.message)
 
 
 def _finding_rank(finding: Finding, layer: LayerReport) -> Rank:
-    severity = SEVERITIES.index(finding.severity)
-    if finding.code.startswith("MC1"):
-        return severity, *memory_rank(layer)
-    if finding.code == "MC503" and layer.hidden_spectra:
-        return severity, *hidden_rank(layer)
-    named = [
-        parameter
-        for parameter in layer.parameters
-        if _whole_word(parameter.name).search(finding.message)
-    ]
-    if named:
-        return severity, *max(map(parameter_rank, named))
-    return severity, *layer_rank(layer)
+    """The severity, the numbers of the message, and where these are the same the layer."""
+    sign = -1 if finding.code in RATES else 1
+    figures = [sign * float(figure) for figure in NUMBER.findall(finding.message)]
+    rest = memory_rank(layer) if finding.code.startswith("MC1") else layer_rank(layer)
+    return SEVERITIES.index(finding.severity), *figures, *rest
 
 
-def _whole_word(word: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+def _merged(worst: str, texts: Sequence[str], choose: Callable[[Sequence[str]], str]) -> str:
+    """One text for several that differ in their numbers; the worst where they differ in words."""
+    if len({NUMBER.sub("#", text) for text in texts}) > 1:
+        return worst
+    figures = map(choose, zip(*map(NUMBER.findall, texts), strict=True))
+    return NUMBER.sub(lambda _: next(figures), worst)
+
+
+def _least(figures: Sequence[str]) -> str:
+    return min(figures, key=float)
+
+
+def _range(figures: Sequence[str]) -> str:
+    low, high = _least(figures), max(figures, key=float)
+    return low if float(low) == float(high) else f"{low} - {high}"

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rich.text import Text
 
 from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.verdicts import parameter_rank
 from memcurse_cli.reports.console import ALARM, LABEL, NAME, SPECTRUM, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, Row, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, effect, largest
-from memcurse_cli.reports.ranking import Alike, alike, layer_rank, parameter_rank, worst_parameter
+from memcurse_cli.reports.ranking import Alike, alike, layer_rank, together
 from memcurse_cli.reports.spectrum_plot import AXES, Resolution, added, spectrum
 
 NAME_WIDTH = 24
@@ -164,12 +165,11 @@ def _row(
         screen.glyphs,
         resolution,
     )
-    parameters = [
-        parameter for layer in layers if (parameter := worst_parameter(layer)) is not None
-    ]
+    parameters = [parameter for layer in layers for parameter in layer.parameters]
     parameter = max(parameters, key=parameter_rank, default=None)
     step = Cell(ABSENT)
     if parameter is not None:
+        parameter = together([one for one in parameters if one.name == parameter.name])
         divergent = parameter.relative_sensitivity.divergent
         step = Cell(
             effect(parameter.step_effect, divergent=divergent), VERDICT_STYLES[parameter.verdict]

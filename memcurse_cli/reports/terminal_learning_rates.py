@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -15,7 +15,15 @@ from memcurse_cli.diagnosis.report_optimizer import (
 )
 from memcurse_cli.reports.console import LABEL, NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, count, number, number_or_absent, percent, setting
+from memcurse_cli.reports.numbers import (
+    ABSENT,
+    count,
+    number,
+    number_or_absent,
+    percent,
+    setting,
+    span,
+)
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 8
@@ -25,8 +33,10 @@ REST = "everything else"
 Rate = tuple[GroupRate, LayerReport, int]
 """A recurrent group, the layer where its rate is lowest, and how many layers have such a group."""
 
-Stepped = tuple[AdamGroup, LayerReport, int]
-"""A group with effective steps, the layer where Adam leaves most, and how many layers have one."""
+Stepped = tuple[Sequence[AdamGroup], LayerReport]
+"""Groups with effective steps that share a row, and the layer where Adam leaves most."""
+
+SHARED = "Where layers share a row, lr/√v spans them all, the rest is their worst."
 
 
 def learning_rate_lines(
@@ -93,8 +103,9 @@ def adam_lines(
         drawn, names = fitting(layers, [table])
         yield from drawn.lines
         hidden = len(described) - len(shown)
-        note = f"{count(hidden, 'more tensor')}: --all." if hidden else ""
-        yield from legend(screen, drawn, names, note=note)
+        notes = [SHARED] if any(len(groups) > 1 for groups, _ in shown) else []
+        notes += [f"{count(hidden, 'more tensor')}: --all."] if hidden else []
+        yield from legend(screen, drawn, names, note=" ".join(notes))
     for words in dict.fromkeys(adam_notes([group for group, _ in groups], optimizer)):
         yield from paragraph(screen, screen.sentence(words, LABEL))
 
@@ -188,8 +199,11 @@ def _least_compensated(layers: Sequence[LayerReport], *, every: bool) -> list[St
             if group.effective_step is not None:
                 key = id(group) if every else (layer.family, group.name)
                 groups.setdefault(key, []).append((group, layer))
-    least = [(*max(same, key=lambda pair: _left(pair[0])), len(same)) for same in groups.values()]
-    return sorted(least, key=lambda one: not one[0].recurrent)
+    least = [
+        ([group for group, _ in same], max(same, key=lambda pair: _left(pair[0]))[1])
+        for same in groups.values()
+    ]
+    return sorted(least, key=lambda one: not one[0][0].recurrent)
 
 
 def _left(group: AdamGroup) -> float:
@@ -201,9 +215,9 @@ def _left(group: AdamGroup) -> float:
 
 def adam_row(one: Stepped, names: Names) -> list[Cell]:
     """Adam's effective steps on one tensor, and what of κ and of H they make up for."""
-    group, layer, layers = one
-    steps = group.effective_step
-    levels = (None, None, None) if steps is None else (steps.p10, steps.p50, steps.p90)
+    groups, layer = one
+    group, layers = max(groups, key=_left), len(groups)
+    steps = [one.effective_step for one in groups if one.effective_step is not None]
     before, after = group.hessian_spread_before, group.hessian_spread_after
     if before is None or after is None:
         before, after = group.spread_before, group.spread_after
@@ -214,10 +228,17 @@ def adam_row(one: Stepped, names: Names) -> list[Cell]:
         Cell(""),
         Cell(group.name, NAME if group.recurrent else LABEL),
         Cell(f"{names[layer.name]} +{layers - 1}" if layers > 1 else names[layer.name]),
-        *(Cell(number_or_absent(level, 2)) for level in levels),
-        *(Cell(number_or_absent(one, 2)) for one in (group.correlation, group.hessian_correlation)),
+        Cell(number(min(step.p10 for step in steps), 2)),
+        Cell(span([step.p50 for step in steps], 2)),
+        Cell(number(max(step.p90 for step in steps), 2)),
+        Cell(number_or_absent(_highest(one.correlation for one in groups), 2)),
+        Cell(number_or_absent(_highest(one.hessian_correlation for one in groups), 2)),
         Cell(spread),
     ]
+
+
+def _highest(correlations: Iterable[float | None]) -> float | None:
+    return max((one for one in correlations if one is not None), default=None)
 
 
 def adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iterator[str]:

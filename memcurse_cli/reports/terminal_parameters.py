@@ -8,13 +8,15 @@ from rich.text import Text
 
 from memcurse_cli.diagnosis.report import LayerReport
 from memcurse_cli.diagnosis.report_figures import ParameterSummary
+from memcurse_cli.diagnosis.verdicts import parameter_rank
 from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
 from memcurse_cli.reports.numbers import ABSENT, count, effect, largest, number_or_absent, percent
-from memcurse_cli.reports.ranking import parameter_rank
+from memcurse_cli.reports.ranking import together
 from memcurse_cli.reports.terminal_layers import Names, fitting, legend
 
 SHOWN = 8
+SHARED = "Where layers share a row, each figure is their worst."
 WHERE = "worst in"
 EIGHT_BITS_FROM = 100
 """The cells from which there is room for the 8-bit types; below, findings name what needs more."""
@@ -31,7 +33,7 @@ EIGHT_BITS = (
 )
 
 Entry = tuple[ParameterSummary, LayerReport, int]
-"""A parameter group, its layer, and how many layers the entry stands for."""
+"""A parameter group, the layer where it is worst, and how many layers the entry stands for."""
 
 
 def parameter_lines(
@@ -59,8 +61,9 @@ def parameter_lines(
     drawn, names = fitting(layers, [table])
     yield from drawn.lines
     hidden = len(entries) - len(shown)
-    note = f"{count(hidden, 'more group')} with smaller effects: --all." if hidden else ""
-    yield from legend(screen, drawn, names, note=note)
+    notes = [SHARED] if any(shared > 1 for *_, shared in shown) else []
+    notes += [f"{count(hidden, 'more group')} with smaller effects: --all."] if hidden else []
+    yield from legend(screen, drawn, names, note=" ".join(notes))
 
 
 def _entries(layers: Sequence[LayerReport], *, every: bool) -> list[Entry]:
@@ -70,7 +73,11 @@ def _entries(layers: Sequence[LayerReport], *, every: bool) -> list[Entry]:
             key = (id(layer), id(parameter)) if every else (layer.family, parameter.name)
             groups.setdefault(key, []).append((parameter, layer))
     entries = [
-        (*max(group, key=lambda pair: parameter_rank(pair[0])), len(group))
+        (
+            together([parameter for parameter, _ in group]),
+            max(group, key=lambda pair: parameter_rank(pair[0]))[1],
+            len(group),
+        )
         for group in groups.values()
     ]
     return sorted(entries, key=lambda entry: parameter_rank(entry[0]), reverse=True)

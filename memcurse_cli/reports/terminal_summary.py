@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.report import Report
+from memcurse_cli.diagnosis.verdicts import parameter_rank
 from memcurse_cli.reports.console import (
     NAME,
     TITLE,
@@ -22,13 +23,12 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import (
     ABSENT,
-    DIVERGENT,
-    number,
+    effect,
+    largest,
     number_or_absent,
-    percent,
     setting,
 )
-from memcurse_cli.reports.ranking import layer_rank, parameter_rank, worst_parameter
+from memcurse_cli.reports.ranking import lowest_rate, together
 
 COLUMNS = [
     Column("", align="left"),
@@ -37,7 +37,7 @@ COLUMNS = [
     Column("|λ|≥1", leaves=3),
     Column("worst step", align="left", leaves=1),
     Column("effect"),
-    Column("max lr", leaves=5),
+    Column("max lr", leaves=5, meaning="Max lr: the lowest of all groups."),
     Column("a step is", align="left", leaves=4),
 ]
 
@@ -63,13 +63,12 @@ class Summary:
         rows = [
             _row(name, report) for name, report in zip(self._names(), self.reports, strict=True)
         ]
-        yield from draw(screen, COLUMNS, rows).lines
+        drawn = draw(screen, COLUMNS, rows)
+        yield from drawn.lines
         rates = sorted({report.input.learning_rate for report in self.reports})
         said = ", ".join(setting(rate) for rate in rates)
-        legend = (
-            f"Effect: what one step at {said} on the worst parameter group of the worst layer "
-            "does to the state."
-        )
+        legend = f"Effect: what one step at {said} on the worst parameter group does to the state."
+        legend = " ".join(filter(None, [legend, *drawn.meanings]))
         if any(layer.hidden_feedback for report in self.reports for layer in report.layers):
             legend += " Where gates see the state, as in an LSTM, τ max is that of the gates alone."
         yield from paragraph(screen, Text(screen.clean(legend)))
@@ -82,24 +81,21 @@ class Summary:
 
 
 def _row(name: str, report: Report) -> list[Cell]:
-    layer = max(report.layers, key=layer_rank)
-    parameter = worst_parameter(layer)
-    longest = layer.eigenvalues.time_constant.max
-    if parameter is None:
-        effect, rate, group, direction = ABSENT, ABSENT, ABSENT, ABSENT
-    else:
+    parameters = [one for layer in report.layers for one in layer.parameters]
+    parameter = max(parameters, key=parameter_rank, default=None)
+    step, group, direction = ABSENT, ABSENT, ABSENT
+    if parameter is not None:
+        parameter = together([one for one in parameters if one.name == parameter.name])
         group, direction = parameter.name, parameter.direction
-        diverges = parameter_rank(parameter)[1] == float("inf")
-        step = parameter.step_effect
-        effect = percent(step) if step is not None else DIVERGENT if diverges else ABSENT
-        rate = number_or_absent(parameter.max_lr, 2)
+        divergent = parameter.relative_sensitivity.divergent
+        step = effect(parameter.step_effect, divergent=divergent)
     return [
         Cell(report.verdict, VERDICT_STYLES[report.verdict]),
         Cell(name, NAME),
-        Cell(DIVERGENT if longest is None else number(longest)),
+        Cell(largest([one.eigenvalues.time_constant for one in report.layers], "max")),
         Cell(str(sum(one.eigenvalues.unstable for one in report.layers))),
         Cell(group),
-        Cell(effect),
-        Cell(rate),
+        Cell(step),
+        Cell(number_or_absent(lowest_rate(parameters), 2)),
         Cell(direction),
     ]

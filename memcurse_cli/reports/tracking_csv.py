@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from memcurse_cli.diagnosis.verdicts import parameter_rank
 from memcurse_cli.reports.console import to_ascii, visible
 from memcurse_cli.tracking.series import Spread, TrackedLayer, TrackedStep, Tracking
 
@@ -74,8 +75,7 @@ def _rows(step: TrackedStep) -> Iterator[Row]:
 
 
 def _layer(layer: TrackedLayer) -> Row:
-    known = [group for group in layer.groups if group.step_effect is not None]
-    worst = max(known, key=lambda group: group.step_effect or 0.0, default=None)
+    worst = max(layer.groups, key=lambda group: parameter_rank(group)[1], default=None)
     hessian = layer.hessian
     return {
         "layer": visible(layer.name),

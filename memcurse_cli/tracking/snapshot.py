@@ -15,7 +15,8 @@ from memcurse_cli.diagnosis.report import (
     SkippedLayer,
 )
 from memcurse_cli.diagnosis.report_quantiles import Quantiles
-from memcurse_cli.diagnosis.verdicts import ORDER, diverges
+from memcurse_cli.diagnosis.usable_rate import smallest_rate
+from memcurse_cli.diagnosis.verdicts import diverges, parameter_rank
 from memcurse_cli.tracking.series import (
     Snapshot,
     Spread,
@@ -120,8 +121,6 @@ def summarise(layers: Sequence[LayerReport]) -> Summary:
     decays = np.concatenate([_decays(layer.eigenvalues) for layer in layers])
     longest = [layer.eigenvalues.time_constant.max for layer in layers]
     moduli = [layer.eigenvalues.modulus.max for layer in layers]
-    rates = [layer.usable_rate.rate for layer in layers if layer.usable_rate is not None]
-    known_rates = [rate for rate in rates if rate is not None]
     known = [time_constant for time_constant in longest if time_constant is not None]
     return Summary(
         unstable=sum(layer.eigenvalues.unstable for layer in layers),
@@ -129,7 +128,7 @@ def summarise(layers: Sequence[LayerReport]) -> Summary:
         time_constant_median=_quantile(_time_constants(decays), 0.5),
         time_constant=max(known) if len(known) == len(longest) else None,
         worst=_worst(layers),
-        usable_rate=min(known_rates, default=None),
+        usable_rate=smallest_rate(layers),
     )
 
 
@@ -142,18 +141,13 @@ def _worst(layers: Sequence[LayerReport]) -> WorstGroup | None:
     ]
     if not ranked:
         return None
-    layer, group = max(ranked, key=lambda pair: _severity(pair[1]))
+    layer, group = max(ranked, key=lambda pair: parameter_rank(pair[1]))
     return WorstGroup(
         layer=layer.name,
         name=group.name,
         relative_sensitivity=_deciding(layer, group),
         step_effect=group.step_effect,
     )
-
-
-def _severity(group: ParameterSummary) -> tuple[int, float]:
-    effect = float("inf") if group.step_effect is None else group.step_effect
-    return ORDER.index(group.verdict), effect
 
 
 def _deciding(layer: LayerReport, group: ParameterSummary) -> float | None:

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 from end_to_end.command import SAMPLES
+from reports import build
 
 from memcurse_cli.__main__ import run
+from memcurse_cli.diagnosis.report_optimizer import AdamGroup, StepQuantiles
+from memcurse_cli.reports.terminal_learning_rates import adam_row
 
 LRU = str(SAMPLES / "lru.safetensors")
 
@@ -105,3 +108,23 @@ def test_an_ambiguous_state_says_why(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(["inspect", str(tmp_path / "groups.pt")]) == 0
     table = section(capsys.readouterr().out, "Adam's effective steps")
     assert "nu_log, theta_log left out: 2 weights have its shape, in several groups" in table
+
+
+def test_layers_that_share_a_row_show_how_far_their_steps_span() -> None:
+    groups = [
+        AdamGroup(
+            "nu_log",
+            f"{layer}.nu_log",
+            True,
+            4,
+            effective_step=StepQuantiles(0.0, *(scale * step for step in (1e-3, 1e-2, 1e-1)), 1.0),
+            correlation=correlation,
+            spread_before=1.0,
+            spread_after=after,
+        )
+        for layer, scale, correlation, after in (("a", 1.0, -0.9, 0.7), ("b", 4.0, 0.2, 0.3))
+    ]
+    row = adam_row((groups, build.lru("a")), {"a": "a"})
+    assert [cell.text for cell in row[2:]] == [
+        *("a +1", "0.0010", "0.010 - 0.040", "0.40", "0.20", "-", "1.0 to 0.70")
+    ]

@@ -174,3 +174,23 @@ def test_an_angle_whose_state_bears_more_than_the_output_keeps_its_own_rate() ->
     assert angle.direction == "decorrelating"
     assert angle.max_lr is not None
     assert angle.max_lr > 100 * layer.usable_rate.rate
+
+
+@pytest.mark.parametrize(("rate", "said"), [(1e-3, "a rate of about "), (0.5, "or stay below ")])
+def test_the_sentence_gives_the_lowest_rate_of_all_layers(rate: float, said: str) -> None:
+    """A step does most to the state of the second layer, whose output hardly sees it."""
+    calm, turning = lru(0.02, 0.1), lru(0.002, 0.1)
+    unseen = {"C_re": np.array([[1.0, 0.1]]), "C_im": np.array([[1.0, 0.1]]), "D": np.zeros(1)}
+    units = {name: np.concatenate((calm[name], turning[name])) for name in calm}
+    states = [lru(0.02, 0.3), units | unseen]
+    alone = [inspect(state, horizon=1024, learning_rate=rate) for state in states]
+    state = {f"{i}.{name}": value for i in (0, 1) for name, value in states[i].items()}
+    both = inspect(state, horizon=1024, learning_rate=rate)
+    rates = [float(report.sentence.split(said)[1]) for report in alone]
+    assert rates[0] < rates[1]
+    assert float(both.sentence.split(said)[1]) == min(rates)
+    worst = max(
+        both.layers, key=lambda layer: max(group.step_effect or 0.0 for group in layer.parameters)
+    )
+    assert worst is both.layers[1]
+    assert worst.name in both.sentence

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from reports import build
 
 from memcurse_cli.diagnosis.report import Finding
-from memcurse_cli.reports.ranking import alike, told_once, worst_parameter
+from memcurse_cli.reports.ranking import alike, together, told_once, worst_parameter
 
 
 def test_a_divergent_effect_is_worse_than_any_other() -> None:
@@ -107,3 +108,53 @@ def test_memory_through_hidden_weights_is_told_where_it_is_longest() -> None:
     layers = [build.gru_with_spectra(name, radius) for name, radius in radii.items()]
     (told,) = told_once(layers)
     assert (told.layer.name, told.layers) == ("b", 3)
+
+
+def test_figures_of_groups_together_are_the_worst_of_each() -> None:
+    large = replace(build.parameter("theta", 9.0, "decorrelating"), max_lr=0.0104)
+    small = replace(build.parameter("theta", 0.3, "decorrelating"), max_lr=0.0051)
+    turned = replace(build.parameter("theta", 0.2), rounding=build.parameter("", 20.0).rounding)
+    one = together([small, large, turned])
+    assert (one.step_effect, one.max_lr) == (9.0, 0.005)
+    assert one.relative_sensitivity == large.relative_sensitivity
+    assert (one.verdict, one.direction) == ("watch", "decorrelating")
+    assert one.rounding == turned.rounding
+
+
+def test_a_group_that_diverges_leaves_no_rate_to_those_beside_it() -> None:
+    one = together([build.parameter("nu", None), build.parameter("nu", 0.1)])
+    assert (one.step_effect, one.max_lr, one.rounding.bfloat16) == (None, None, None)
+    assert one.relative_sensitivity.divergent
+
+
+@pytest.mark.parametrize(
+    ("code", "messages", "worst", "merged"),
+    [
+        ("MC202", ("moves it by 12 %", "moves it by 1.2e3 %"), "b", "moves it by 12 - 1.2e3 %"),
+        ("MC207", ("about 0.0051: it", "about 0.0104: it"), "a", "about 0.0051 - 0.0104: it"),
+        ("MC302", ("above 2e-5 (sharp)", "above 1e-5 (sharp)"), "b", "above 1e-5 - 2e-5 (sharp)"),
+        ("MC401", ("nu_1 in bf16 20 %", "nu_1 in bf16 3 %"), "a", "nu_1 in bf16 3 - 20 %"),
+    ],
+)
+def test_a_shared_finding_spans_the_figures_of_its_layers(
+    code: str, messages: tuple[str, str], worst: str, merged: str
+) -> None:
+    advice = ("stay below 3e-3, known within 3", "stay below 1e-3, known within 3")
+    layers = [
+        build.layer(name, "lru", [1.0], [], (Finding(code, "warning", message, said, ""),))
+        for name, message, said in zip("ab", messages, advice, strict=True)
+    ]
+    (told,) = told_once(layers)
+    assert told.layer.name == worst
+    assert told.finding.message == merged
+    assert told.finding.advice == "stay below 1e-3, known within 3"
+
+
+def test_numbers_within_names_are_not_figures() -> None:
+    advice = ("keep nu (rnn.0.nu) in float32", "keep nu (rnn.1.nu) in float32")
+    layers = [
+        build.layer(name, "lru", [1.0], [], (Finding("MC401", "info", f"nu by {name}", said, ""),))
+        for name, said in zip("12", advice, strict=True)
+    ]
+    (told,) = told_once(layers)
+    assert told.finding.advice == advice[1]

@@ -39,3 +39,12 @@ def test_it_fits(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     reports = [at(f"{'x' * 80}{index}.pt", build.report(build.gru())) for index in range(3)]
     assert max(map(len, summary_text(reports).splitlines())) <= width
+
+
+def test_a_checkpoint_has_the_worst_figures_of_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    turning = build.parameter("theta", 9.0, "decorrelating")
+    loud = build.layer("a", "lru", [1.0, 20.0], [replace(turning, max_lr=0.0104)])
+    slow = build.layer("b", "lru", [1.0, 5000.0], [replace(turning, step_effect=0.2, max_lr=0.005)])
+    row = summary_text([build.report(loud, slow)]).splitlines()[2].split()
+    assert row[2:] == ["5000", "0", "theta", "900", "%", "0.0050", "decorrelating"]

@@ -168,6 +168,7 @@ def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:
     safetensors.numpy.save_file(state, path)
     (row,) = read_csv(tracking_csv.to_text(track(path)))
     assert (row["unstable"], row["time_constant_max"], row["step_effect"]) == ("1", "", "")
+    assert row["worst_parameter"] == "A_re"
     assert float(row["modulus_max"]) == pytest.approx(1.1)
     page = to_text(track(path))
     assert "divergent" in page

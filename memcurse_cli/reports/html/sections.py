@@ -130,7 +130,7 @@ def _rates(report: Report, layer: LayerReport) -> Table:
 
 def _adam(report: Report, layer: LayerReport) -> Table:
     stepped = [group for group in layer.adam if group.effective_step is not None]
-    rows = [adam_row((group, layer, 1), {layer.name: ""}) for group in stepped]
+    rows = [adam_row(([group], layer), {layer.name: ""}) for group in stepped]
     if report.optimizer is None:
         return ADAM_COLUMNS, rows, ()
     return ADAM_COLUMNS, rows, [*adam_notes(layer.adam, report.optimizer)]
