@@ -99,8 +99,9 @@ def _show_traceback(arguments: list[str]) -> None:
         import traceback
 
         from memcurse_cli.checkpoints.names import shown_text
+        from memcurse_cli.reports.console import say
 
-        print(shown_text(traceback.format_exc()), end="", file=sys.stderr)
+        say(shown_text(traceback.format_exc().rstrip("\n")))
 
 
 def _interrupted() -> int:
@@ -110,9 +111,9 @@ def _interrupted() -> int:
 
 def _fail(message: str) -> int:
     from memcurse_cli.checkpoints.names import shown_text
+    from memcurse_cli.reports.console import say
 
-    line = shown_text(" ".join(message.split()))
-    print(f"memcurse: error: {line}", file=sys.stderr)
+    say(f"memcurse: error: {shown_text(' '.join(message.split()))}")
     return BAD_INPUT
 
 

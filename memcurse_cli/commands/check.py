@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +31,7 @@ from memcurse_cli.commands.options import (
     emit,
     read_assumptions,
 )
+from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.check import Check
@@ -241,10 +241,7 @@ def _warn(unmatched: Iterable[RuleSet]) -> None:
     for rules in unmatched:
         wanted = [f"layers {', '.join(rules.layers)}"] if rules.layers else []
         wanted += [f"families {', '.join(rules.families)}"] if rules.families else []
-        print(
-            f"memcurse: warning: {rules.origin}: matches no layer ({'; '.join(wanted)})",
-            file=sys.stderr,
-        )
+        say(f"memcurse: warning: {rules.origin}: matches no layer ({'; '.join(wanted)})")
 
 
 def _text(outcome: Check, chosen: str, output: Path | None) -> str:

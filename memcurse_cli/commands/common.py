@@ -23,6 +23,7 @@ from memcurse_cli.commands.defaults import (
     give_variables,
 )
 from memcurse_cli.errors import MemcurseError
+from memcurse_cli.reports.console import say
 
 CONFIG = "config"
 VERBOSE = "verbose"
@@ -127,16 +128,16 @@ def _narrated(
         if not context.meta.get(VERBOSE):
             return located(context)
         if defaults.file is not None:
-            _say(f"settings are read from {defaults.file.path}")
+            say(f"memcurse: settings are read from {defaults.file.path}")
         for name, option in defaults.options.items():
             origin = defaults.origin(name)
             if origin:
-                _say(f"{name} = {shown(context.params.get(option.name))} ({origin})")
+                say(f"memcurse: {name} = {shown(context.params.get(option.name))} ({origin})")
         started = time.perf_counter()
         try:
             return located(context)
         finally:
-            _say(f"{time.perf_counter() - started:.2f} s{_memory()}")
+            say(f"memcurse: {time.perf_counter() - started:.2f} s{_memory()}")
 
     return run
 
@@ -170,7 +171,3 @@ def _memory() -> str:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     in_bytes = peak if sys.platform == "darwin" else peak * 1024
     return f", {in_bytes / 1e6:.0f} MB of memory at most"
-
-
-def _say(line: str) -> None:
-    print(f"memcurse: {line}", file=sys.stderr)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from memcurse_cli.checkpoints.names import shown_place
+from memcurse_cli.reports.console import visible
 
 PATIENCE = 1.0  # seconds before anything is shown
 
@@ -26,7 +27,7 @@ def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, st
         if time.monotonic() - started < PATIENCE:
             return
         shown = True
-        line = f"{shown_place(path)}: layer {done + 1} of {total}"
+        line = visible(f"{shown_place(path)}: layer {done + 1} of {total}")
         sys.stderr.write(f"\r\x1b[2K{line[:79]}")
         sys.stderr.flush()
 

@@ -16,6 +16,7 @@ from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.commands.options import QuietOption, write_whole
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
+from memcurse_cli.reports.console import line_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,11 +120,12 @@ def train(
                 "memcurse.loss_after": str(result.loss_after),
             }
             _write(output, _serialise(result.parameters, {**settings.metadata(), **losses}))
-    typer.echo(
-        f"{shown_place(output)}: loss {result.loss_before:.4g} before, "
-        f"{result.loss_after:.4g} after {settings.steps} steps in {result.seconds:.0f} s "
+    said = (
+        f"{shown_place(output)}: loss {result.loss_before:.4g} before, {result.loss_after:.4g} after "
+        f"{settings.steps} steps in {result.seconds:.0f} s "
         f"(a student that says nothing: {teacher_power(settings):.4g})"
     )
+    typer.echo(line_for(said, sys.stdout))
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """What the place that a report is written to can show: width, colour, characters.
 
-Everything that a report prints passes `Screen.clean` first, since names come from checkpoints.
+Everything that a report prints passes `Screen.clean` first, since names come from checkpoints, and
+`inert` last, since a log of it may be read for commands. What standard error says passes `say`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import unicodedata
 from dataclasses import dataclass
@@ -172,6 +174,37 @@ def visible(text: str) -> str:
     return "".join(shown)
 
 
+COMMAND = re.compile(r"(^(?:[^\S\n]|\x1b\[[\d;]*m)*):(?=:)|(#)#(?=\w*\[)", re.MULTILINE)
+"""Where a line of a log turns into a command of GitHub's, Azure's or TeamCity's: ``::error`` at its
+start, blanks and colours aside, and ``##[``, ``##vso[`` and ``##teamcity[`` anywhere."""
+
+
+def inert(text: str, stream: TextIO | None) -> str:
+    r"""Text that is no command to the CI that logs the stream: ``::`` is ``\:`` and ``##`` ``#\``.
+
+    A terminal gets it unchanged; a file, None, is taken for a log.
+    """
+    if _is_terminal(stream):
+        return text
+    return COMMAND.sub(lambda mark: f"{mark[1] or mark[2] or ''}\\", text)
+
+
+def say(text: str) -> None:
+    """Print on standard error; nothing that a text holds but its line ends steers anything."""
+    lines = "\n".join(map(visible, text.split("\n")))
+    print(inert(lines, sys.stderr), file=sys.stderr)
+
+
+def line_for(text: str, stream: TextIO) -> str:
+    """One line as a stream can show it."""
+    unicode = (stream.encoding or "").lower().startswith("utf")
+    return inert(Screen(FILE_WIDTH, ascii_only=not unicode).clean(text), stream)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return hasattr(stream, "isatty") and stream.isatty()
+
+
 def to_ascii(text: str) -> str:
     """Text in ASCII: Greek spelled out, accents dropped, anything else as its escape."""
     if text.isascii():
@@ -202,9 +235,7 @@ def console_for(stream: TextIO | None = None, *, width: int | None = None) -> Co
     from rich.console import Console
 
     stream = sys.stdout if stream is None else stream
-    terminal = bool(os.environ.get("FORCE_COLOR")) or (
-        hasattr(stream, "isatty") and stream.isatty()
-    )
+    terminal = bool(os.environ.get("FORCE_COLOR")) or _is_terminal(stream)
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "") in DUMB_TERMINALS
     coloured = terminal and not plain
     return Console(
@@ -223,7 +254,7 @@ def text_for(renderable: RenderableType, stream: TextIO | None, *, width: int | 
     console = console_for(stream, width=width)
     with console.capture() as capture:
         console.print(renderable)
-    return capture.get()
+    return inert(capture.get(), console.file)
 
 
 def text_for_file(renderable: RenderableType, *, width: int = FILE_WIDTH) -> str:
@@ -237,4 +268,4 @@ def text_for_file(renderable: RenderableType, *, width: int = FILE_WIDTH) -> str
         file=stream, width=width, color_system=None, markup=False, emoji=False, highlight=False
     )
     console.print(renderable)
-    return stream.getvalue()
+    return inert(stream.getvalue(), None)

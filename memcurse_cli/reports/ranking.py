@@ -40,7 +40,9 @@ def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
     """Groups of one name in several layers as one; what was not computed in a layer is left out."""
     computed = [one for one in parameters if one.step_effect is not None or diverges(one)]
     computed = computed or list(parameters)
-    largest = max(computed, key=lambda one: _size(one.relative_sensitivity.p99))
+    largest = max(
+        computed, key=lambda one: (one.step_effect is None, _size(one.relative_sensitivity.p99))
+    )
     errors = {
         dtype: _largest([getattr(one.rounding, dtype) for one in computed])
         for dtype in Rounding.__dataclass_fields__

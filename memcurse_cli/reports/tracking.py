@@ -20,6 +20,7 @@ from memcurse_cli.reports.console import (
     Screen,
     capitalised,
     console_for,
+    line_for,
     text_for,
     text_for_file,
 )
@@ -74,8 +75,7 @@ def step_line(step: TrackedStep) -> str:
             f"{name} {cells[name].text}" for name in ("max |λ|", "τ max", "worst κ", "usable lr")
         ]
         text = f"step {step.step}: {step.snapshot.verdict}; {'; '.join(figures)}"
-    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    return Screen(len(text), ascii_only=not unicode).clean(text)
+    return line_for(text, sys.stdout)
 
 
 @contextmanager

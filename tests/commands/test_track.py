@@ -291,6 +291,19 @@ def test_progress_is_for_terminals_and_not_for_the_quiet(
     assert capsys.readouterr().err == ""
 
 
+def test_the_progress_of_a_file_shows_its_name_and_obeys_none_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from memcurse_cli.commands import progress
+
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with progress.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
+        assert show is not None
+        show(0, 2, "layer")
+        assert capsys.readouterr().err.endswith(r"a\x1b]0;b\x07.pt: layer 1 of 2")
+
+
 def test_a_cluster_is_an_option(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask")
     with distributed.LocalCluster(

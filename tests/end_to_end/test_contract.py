@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
+import safetensors.numpy
 from end_to_end.calls import CALLS, CURSED, PAGES, SAMPLE, each_call
 from end_to_end.command import exit_code, memcurse
 
@@ -189,3 +191,65 @@ def test_a_state_dict_and_its_file_by_any_name_are_read_by_content(tmp_path: Pat
     disguised.write_bytes(SAMPLE.read_bytes())
     report = json.loads(memcurse("inspect", disguised, "--json").stdout)
     assert report["checkpoint"]["format"] == "safetensors"
+
+
+HOSTILE = (
+    *("::error::a", "##[error]b", "x ##vso[task.setvariable variable=a]c", "d\n::warning::d"),
+    *("\x1b[31me", "\x9b31mf", "[bold]g[/]", "h\u202e", "i\r::error::i", "##teamcity[j]"),
+)
+STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]|^\s*::|##\w*\[", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints whose layers' names steer a terminal or a CI; bad.safetensors is NaN."""
+    lru = safetensors.numpy.load_file(SAMPLE)
+    folder = tmp_path_factory.mktemp("hostile")
+    for name, worth in (("step_1", 1.0), ("step_2", 1.1), ("bad", np.nan)):
+        state = {f"{name}.{key}": worth * lru[key] for name in HOSTILE for key in lru}
+        safetensors.numpy.save_file(state, folder / f"{name}.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "step_1.safetensors"),
+        (
+            "inspect",
+            "step_1.safetensors",
+            "--all",
+            "--lr",
+            "0.1",
+            "--learning-rates",
+            "--as",
+            "lru",
+        ),
+        ("inspect", "step_1.safetensors", "step_2.safetensors"),
+        ("hessian", "step_1.safetensors"),
+        ("compare", "step_1.safetensors", "step_2.safetensors"),
+        ("check", "step_1.safetensors", "--max-step-effect", "1e-9"),
+        ("track", "step_1.safetensors", "step_2.safetensors", "--no-cache"),
+        ("inspect", "bad.safetensors"),
+        ("inspect", "bad.safetensors", "--debug"),
+        ("inspect", "step_1.safetensors", "--layer", "##[error]\x1b[31mz", "--debug"),
+        ("inspect", "step_1.safetensors", "--verbose", "--config", "settings.toml"),
+        ("check", "step_1.safetensors", "--config", "settings.toml"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("coloured", [False, True])
+def test_no_name_and_no_setting_steers_a_terminal_or_a_ci(
+    hostile: Path, arguments: tuple[str, ...], coloured: bool
+) -> None:
+    hostile.joinpath("settings.toml").write_text(
+        'device = "\\u001b[31m##[error]"\n[[check.overrides]]\nlayers = ["\\u009b31m##vso[x]"]\n'
+    )
+    environment = {"FORCE_COLOR": "1"} if coloured else {"NO_COLOR": "1"}
+    result = memcurse(*arguments, folder=hostile, environment=environment)
+    assert result.returncode in (0, 1, 2)
+    assert "internal error" not in result.stderr
+    ours = re.compile(r"\x1b\[[\d;]*m") if coloured else re.compile("(?!)")
+    assert not STEERING.findall(ours.sub("", result.stdout))
+    assert not STEERING.findall(result.stderr)
+    assert result.stdout + result.stderr

@@ -11,7 +11,14 @@ from reports import build
 from reports.streams import Stream
 from rich.cells import cell_len
 
-from memcurse_cli.reports.console import Screen, console_for, text_for, to_ascii, visible
+from memcurse_cli.reports.console import (
+    Screen,
+    console_for,
+    inert,
+    text_for,
+    to_ascii,
+    visible,
+)
 from memcurse_cli.reports.terminal import render
 
 
@@ -120,3 +127,19 @@ def test_the_middle_goes_first() -> None:
 
 def test_a_name_of_a_million_characters_costs_a_line() -> None:
     assert len(Screen(80).clean("x" * 10**6)) <= 2001
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("::error::x", r"\:error::x"),
+        ("a\n \u3000::warning file=b::x", "a\n \u3000" + r"\:warning file=b::x"),
+        ("x ##[error]y ##vso[task.debug]", r"x #\[error]y #\vso[task.debug]"),
+        ("###teamcity[x]", r"##\teamcity[x]"),
+        ("rnn::cell ## [x] ##\n:x", "rnn::cell ## [x] ##\n:x"),
+    ],
+)
+def test_a_log_holds_no_command_and_a_terminal_is_told_as_it_is(text: str, shown: str) -> None:
+    assert inert(text, Stream(terminal=False)) == inert(text, None) == shown
+    assert inert(shown, None) == shown
+    assert inert(text, Stream(terminal=True)) == text
