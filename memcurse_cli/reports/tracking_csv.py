@@ -44,7 +44,8 @@ Row = dict[str, object]
 def to_text(tracking: Tracking, *, file: Path | None = None) -> str:
     """The table with a line of headings; a number that does not exist is an empty cell.
 
-    Numbers have all their digits. The text is ASCII where standard output can write nothing else
+    Numbers have all their digits, and texts that a spreadsheet would compute start with an
+    apostrophe. The text is ASCII where standard output can write nothing else
     and no file is named.
     """
     groups = dict.fromkeys(
@@ -55,20 +56,21 @@ def to_text(tracking: Tracking, *, file: Path | None = None) -> str:
         for group in layer.groups
     )
     stream = io.StringIO()
-    columns = [*COLUMNS, *(SENSITIVITY + visible(group) for group in groups)]
-    writer = csv.DictWriter(stream, columns, restval="")
-    writer.writeheader()
+    columns = [*COLUMNS, *(SENSITIVITY + group for group in groups)]
+    writer = csv.writer(stream)
+    writer.writerow(map(_safe, columns))
     for step in tracking.steps:
-        writer.writerows(_rows(step))
+        for row in _rows(step):
+            writer.writerow([_safe(row.get(column, "")) for column in columns])
     text = stream.getvalue()
     unicode = file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
     return text if unicode else "\r\n".join(map(to_ascii, text.split("\r\n")))
 
 
 def _rows(step: TrackedStep) -> Iterator[Row]:
-    row: Row = {"step": step.step, "path": visible(step.path)}
+    row: Row = {"step": step.step, "path": step.path}
     if step.snapshot is None:
-        yield {**row, "error": visible(step.error or "")}
+        yield {**row, "error": step.error or ""}
         return
     for layer in step.snapshot.layers:
         yield {**row, "checkpoint_verdict": step.snapshot.verdict, **_layer(layer)}
@@ -78,7 +80,7 @@ def _layer(layer: TrackedLayer) -> Row:
     worst = max(layer.groups, key=lambda group: parameter_rank(group)[1], default=None)
     hessian = layer.hessian
     return {
-        "layer": visible(layer.name),
+        "layer": layer.name,
         "family": layer.family,
         "verdict": layer.verdict,
         "eigenvalues": layer.count,
@@ -86,7 +88,7 @@ def _layer(layer: TrackedLayer) -> Row:
         **_spread("modulus", layer.modulus),
         **_spread("time_constant", layer.time_constant),
         "second_moment_max": _cell(layer.second_moment.max),
-        "worst_parameter": "" if worst is None else visible(worst.name),
+        "worst_parameter": "" if worst is None else worst.name,
         "step_effect": "" if worst is None else _cell(worst.step_effect),
         "usable_rate": "" if layer.usable_rate is None else _cell(layer.usable_rate.rate),
         "diagonality": "" if hessian is None else hessian.diagonality,
@@ -94,10 +96,19 @@ def _layer(layer: TrackedLayer) -> Row:
         "adam_residual": "" if hessian is None else hessian.adam_residual,
         "findings": " ".join(dict.fromkeys(layer.findings)),
         **{
-            SENSITIVITY + visible(group.name): _cell(group.relative_sensitivity.p99)
+            SENSITIVITY + group.name: _cell(group.relative_sensitivity.p99)
             for group in layer.groups
         },
     }
+
+
+def _safe(cell: object) -> object:
+    """A text that no spreadsheet takes for a formula, since an apostrophe says what it is."""
+    if not isinstance(cell, str):
+        return cell
+    shown = visible(cell)
+    formula = to_ascii(shown).lstrip().startswith(("=", "+", "-", "@"))
+    return f"'{shown}" if formula else shown
 
 
 def _spread(name: str, spread: Spread) -> Row:

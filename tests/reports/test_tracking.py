@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from end_to_end.command import SAMPLES
+from reports.streams import Stream
 from rich.cells import cell_len
 from tracking.build import write, write_run
 
@@ -172,6 +174,29 @@ def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:
     assert float(row["modulus_max"]) == pytest.approx(1.1)
     page = to_text(track(path))
     assert "divergent" in page
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_no_cell_is_a_formula(
+    sample: Tracking, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "\uff1d1", "\u22121", "rnn-0=1"]
+    snapshot = sample.steps[0].snapshot
+    assert snapshot is not None
+    (layer,) = snapshot.layers
+    groups = (replace(layer.groups[0], name="=2", step_effect=-0.5),)
+    layers = tuple(replace(layer, name=name, groups=groups) for name in names)
+    step = TrackedStep(1, "name", "-run/step_1", replace(snapshot, layers=layers))
+    failed = TrackedStep(2, "name", "@run/step_2", None, "=3: damaged")
+    monkeypatch.setattr("sys.stdout", Stream(terminal=False, encoding=encoding))
+    rows = read_csv(tracking_csv.to_text(Tracking("", (step, failed), "", 1)))
+    cells = [cell for row in rows for cell in row.values()]
+    assert not [cell for cell in cells if re.match(r"\s*[=+@\uff1d\u2212]|\s*-\D", cell)]
+    assert [row["layer"][:2] for row in rows[:4]] == ["'=", "'+", "'-", "'@"]
+    assert (rows[4]["layer"], rows[9]["layer"]) == (r"\t=1", "rnn-0=1")
+    assert (rows[0]["path"], rows[10]["error"]) == ("'-run/step_1", "'=3: damaged")
+    assert (rows[0]["worst_parameter"], rows[0]["step_effect"]) == ("'=2", "-0.5")
+    assert float(rows[0]["relative_sensitivity:=2"]) > 0
 
 
 def test_gates_that_see_the_state_are_told(tmp_path: Path) -> None:
