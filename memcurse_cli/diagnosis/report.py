@@ -250,7 +250,7 @@ class Report:
         input: what was assumed of the input and of the optimizer.
         device: where eigendecompositions ran.
         verdict: the worst of the layers'.
-        sentence: the verdict in words, on the worst layer.
+        sentence: the verdict in words, on the worst layer; a rate in it holds for all layers.
         layers: the recurrent layers, in the checkpoint's order.
         skipped: those that could not be read.
         not_recurrent: layers of a hybrid that have no recurrence.

@@ -45,8 +45,7 @@ def to_text(tracking: Tracking, *, file: Path | None = None) -> str:
     """The table with a line of headings; a number that does not exist is an empty cell.
 
     Numbers have all their digits, and texts that a spreadsheet would compute start with an
-    apostrophe. The text is ASCII where standard output can write nothing else
-    and no file is named.
+    apostrophe. The text is ASCII where standard output can write nothing else and no file is named.
     """
     groups = dict.fromkeys(
         group.name

@@ -141,7 +141,7 @@ class Snapshot:
 
     Attributes:
         verdict: the worst of the layers'.
-        sentence: the verdict in words, on the worst layer.
+        sentence: the verdict in words, on the worst layer; a rate in it holds for all layers.
         input: what was assumed of the input and of the optimizer.
         summary: the checkpoint in a line.
         layers: the recurrent layers, in the checkpoint's order.
