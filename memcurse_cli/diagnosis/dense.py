@@ -55,7 +55,7 @@ def diagnose_dense(
         radius_within_rounding=within_rounding(dynamics.matrix, basis),
         operating_point=summarise_operating_point(recurrence, dynamics, settings),
     )
-    # An orthogonal matrix stays one: a step turns the state and cannot make it explode.
+    # An orthogonal matrix stays one: a step turns the state and takes no |λ| past 1.
     way: Direction = "decorrelating" if recurrence.stable_by_construction else "destabilising"
     return StateSummary(state), (_matrix_group(dynamics, sensitivity, settings, way),), summary
 

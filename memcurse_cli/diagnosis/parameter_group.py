@@ -30,7 +30,7 @@ def summarise_group(
         kappa = group_sensitivity(moment, recurrence.log_gain, group, drive).relative_sensitivity
     relative = quantiles(kappa)
     effect = step_effect(relative.p99, settings.learning_rate)
-    way = direction(recurrence, group)
+    way = direction(recurrence, group, settings.learning_rate)
     return ParameterSummary(
         name=group.name,
         tensor=group.tensor,

@@ -49,12 +49,17 @@ def max_learning_rate(relative_sensitivity: float | None, limit: float) -> float
     return limit / math.sqrt(relative_sensitivity)
 
 
-def direction(recurrence: Recurrence, group: ParameterGroup) -> Direction:
+def direction(
+    recurrence: Recurrence, group: ParameterGroup, learning_rate: float = 0.0
+) -> Direction:
     """What a step on a group does to the eigenvalues that it moves.
 
     *destabilising*: it changes |λ| and the parametrisation lets |λ| pass 1. *decorrelating*: it
-    mostly turns the angle, which scrambles what the state holds and cannot make it explode.
+    mostly turns the angle, which scrambles what the state holds and takes no |λ| past 1.
     *scaling*: it changes the gain, or a modulus that cannot leave the unit disk.
+
+    Where nothing keeps |λ| < 1, λ is taken at ω ± lr too: a step on Im λ of a real λ leaves |λ|
+    as it is to first order only, |λ'|² = λ² + lr².
     """
     derivative = group.eigenvalue_derivative
     stable = recurrence.stable_by_construction or group.keeps_stable
@@ -65,7 +70,8 @@ def direction(recurrence: Recurrence, group: ParameterGroup) -> Direction:
     radial, tangential = np.abs(turned.real), np.abs(turned.imag)
     # |λ'| |λ| is the scale at which rounding leaves a purely tangential change slightly radial.
     moves_modulus = bool(np.any(radial > 1e-12 * np.abs(turned)))
-    if moves_modulus and not stable:
+    ends = np.abs(eigenvalue + learning_rate * np.array([derivative, -derivative]))
+    if not stable and (moves_modulus or np.any((ends >= 1) & (derivative != 0))):
         return "destabilising"
     # Near the unit circle a change counts 1/(1-|λ|)²; there the question is decided.
     decay = np.maximum(-recurrence.log_eigenvalues[group.eigenvalue].real, 1e-300)
@@ -78,7 +84,7 @@ def direction(recurrence: Recurrence, group: ParameterGroup) -> Direction:
 def group_verdict(effect: float | None, way: Direction, settings: Settings) -> Verdict:
     """The verdict on one group; an effect of None diverges.
 
-    A decorrelating group is never worse than *watch*: its modulus cannot leave the disk, and the
+    A decorrelating group is never worse than *watch*: its |λ| stay in the unit disk, and the
     networks that were measured trained through step effects far above 100 %.
     """
     if effect is None or effect > settings.cursed_limit:

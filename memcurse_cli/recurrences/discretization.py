@@ -135,6 +135,7 @@ def group_through_z(
         eigenvalue=eigenvalue,
         eigenvalue_derivative=modes.eigenvalue_slope[eigenvalue] * z_slope,
         log_gain_derivative=modes.log_gain_slope[eigenvalue] * z_slope + log_step_slope,
+        keeps_stable=not np.any(z_slope.real),  # |λ| < 1 where Re z < 0
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -148,12 +148,15 @@ class LRU:
                     -decay_slope * eigenvalues,
                     gain_derivative,
                 ),
-                one_to_one(
-                    "theta" if direct else "theta_log",
-                    theta_tensor,
-                    theta,
-                    theta_dtype,
-                    1j * angle_slope * eigenvalues,
+                replace(
+                    one_to_one(
+                        "theta" if direct else "theta_log",
+                        theta_tensor,
+                        theta,
+                        theta_dtype,
+                        1j * angle_slope * eigenvalues,
+                    ),
+                    keeps_stable=True,
                 ),
                 *gamma,
             ),

@@ -212,7 +212,9 @@ def _groups(recurrence: Recurrence, parametrization: str) -> tuple[ParameterGrou
     logs = recurrence.log_eigenvalues
     moved = parametrize(logs, parametrization).derivatives
     return tuple(
-        one_to_one(name, "", values, "", moved[name].eigenvalue)
+        replace(
+            one_to_one(name, "", values, "", moved[name].eigenvalue), keeps_stable=name == "theta"
+        )
         for name, values in coordinates(logs, parametrization).items()
     )
 

@@ -142,7 +142,7 @@ class S5:
                         z_slope=z_slope.astype(np.complex128),
                         log_step_slope=log_step_slope,
                     ),
-                    keeps_stable=role == "log_step",  # a positive Δ never changes the sign of Re z
+                    keeps_stable=role != "Lambda_re",  # nothing else changes the sign of Re z
                 )
                 for role, tensor, values, z_slope, log_step_slope in slopes
             ),

@@ -146,7 +146,7 @@ def lru(name: str = "encoder.layers.0.lru", scale: float = 1.0) -> LayerReport:
                 "MC202",
                 "warning",
                 f"one step at 0.001 on theta_log moves the state by {43 * scale:.3g} % by turning "
-                "its angle: it scrambles what the state holds and cannot explode",
+                "its angle: it scrambles what the state holds and takes no |λ| past 1",
                 "give the angle its own lower learning rate, or stay below a learning rate of 2e-4",
                 "Zucchet & Orvieto 2024, eq. 6 and section 3",
             ),

@@ -34,8 +34,8 @@ DECORRELATING = Rule(
     what="One optimizer step on a parameter group changes the state by more than a limit by "
     "turning the angle of λ.",
     why="A turn of the angle by δ has moved the phase by kδ after k steps, so that over a long "
-    "memory the state stands for something else after each update. It cannot explode: the modulus "
-    "stays.",
+    "memory the state stands for something else after each update. A step of this size takes no "
+    "|λ| past 1; what the rest of the network does with such a state is not bounded by that.",
     equation=f"{EFFECT}; for the LRU's angle κ ~ θ²/(2(1-|λ|)²) as |λ| → 1",
     change="Give the angle its own, lower learning rate, or a parametrisation that scales it by "
     "1-|λ|², such as `optimal`.",
@@ -107,7 +107,8 @@ LARGE_SECOND_MOMENT = 100.0
 RULES = {"destabilising": DESTABILISING, "decorrelating": DECORRELATING, "scaling": SCALING}
 CONSEQUENCE = {
     "destabilising": "and can leave the unit disk",
-    "decorrelating": "by turning its angle: it scrambles what the state holds and cannot explode",
+    "decorrelating": "by turning its angle: it scrambles what the state holds and takes no |λ| "
+    "past 1",
     "scaling": "in scale",
 }
 ENDS = {
