@@ -17,8 +17,12 @@ from memcurse_cli.theory.dense import EIGENBASIS_CONDITION
 from memcurse_cli.theory.dense_hessian_horizon import HorizonHessian
 from memcurse_cli.theory.dense_hessian_stationary import StationaryHessian
 from memcurse_cli.theory.rounding import Dtype, rounded
+from memcurse_cli.theory.state_change import matrix_state_change
 
 Floats = NDArray[np.float64]
+
+EXACT = 128
+"""The units up to which the state of the rounded matrix itself is taken; first order beyond."""
 
 LARGEST = 512
 """The units up to which the errors are added with their signs, and new eigenvalues taken."""
@@ -33,9 +37,10 @@ def matrix_rounding(
     parameter: ParameterSummary,
     settings: Settings,
 ) -> ParameterSummary:
-    """The group of a dense matrix, with ``E‖Σ δA_ij dh/dA_ij‖² / E‖h‖²`` of its known rounding.
+    """The group of a dense matrix, with ``E‖h' - h‖² / E‖h‖²`` of its known rounding.
 
-    Equal entries have equal errors, which add up rather than average out: the sum is taken with
+    h' is the state of the rounded matrix. Beyond `EXACT` units it is taken to first order: equal
+    entries have equal errors, which add up rather than average out, so that the sum is taken with
     its signs, as the quadratic form of the Hessian whose outputs are the states. Where that is
     too large or not to be had, the errors stay those of `summarise_matrix_rounding`, whose squares
     add. The type that the matrix is stored in keeps its expected error.
@@ -44,12 +49,17 @@ def matrix_rounding(
         return parameter  # the sensitivity itself diverges or was refused
     changes = matrix_changes(dynamics)
     known = {dtype: change for dtype, change in changes.items() if np.isfinite(change).all()}
-    errors = _coherent_errors(recurrence, dynamics, known, settings)
+    crossing = leaving_disk(recurrence, dynamics) if settings.horizon is None else {}
+    gone = {dtype for dtype, count in crossing.items() if count}
+    if recurrence.size <= EXACT:
+        taken = {dtype: change for dtype, change in known.items() if dtype not in gone}
+        errors = _exact_errors(recurrence, dynamics, taken, settings)
+    else:
+        errors = _coherent_errors(recurrence, dynamics, known, settings)
     errors |= {dtype: 0.0 for dtype, change in known.items() if not change.any()}
     # A saturating activation keeps the state finite where its linearisation explodes.
-    if settings.horizon is None and dynamics.activation == "linear":
-        crossing = leaving_disk(recurrence, dynamics)
-        errors |= {dtype: math.inf for dtype, count in crossing.items() if count}
+    if dynamics.activation == "linear":
+        errors |= dict.fromkeys(gone, math.inf)
     figures = {dtype: finite(error) for dtype, error in errors.items()}
     return replace(parameter, rounding=replace(parameter.rounding, **figures))
 
@@ -83,6 +93,31 @@ def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[Dtype,
             moduli = np.abs(np.linalg.eigvals(dynamics.matrix + change))
             found[dtype] = int(np.count_nonzero(moduli >= 1))
     return found
+
+
+def _exact_errors(
+    recurrence: Recurrence,
+    dynamics: DenseDynamics,
+    changes: dict[Dtype, Floats],
+    settings: Settings,
+) -> dict[Dtype, float]:
+    """√(E‖h' - h‖² / E‖h‖²) by type; inf where it leaves the range of a float."""
+    size = recurrence.size
+    readin = np.eye(size) if recurrence.readin is None else recurrence.readin.real
+    errors = {}
+    for dtype, change in changes.items():
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            moved, power = matrix_state_change(
+                dynamics.matrix,
+                change,
+                readin,
+                settings.autocorrelation,
+                settings.horizon,
+                settings.state_readout,
+            )
+            error = np.sqrt(np.float64(moved) / power)
+        errors[dtype] = math.inf if np.isnan(error) else float(error)
+    return errors
 
 
 def _coherent_errors(

@@ -14,6 +14,7 @@ from memcurse_cli.diagnosis.verdicts import (
     max_learning_rate,
     step_effect,
 )
+from memcurse_cli.recurrences.reading import LARGEST_DECAY
 from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.theory.moments import Moments
 from memcurse_cli.theory.sensitivity import group_sensitivity
@@ -24,10 +25,16 @@ def summarise_group(
 ) -> ParameterSummary:
     """The sensitivity of one group, its step effect and what rounding does to it."""
     sensitivity, kappa = group_sensitivity(moment, recurrence.log_gain, group)
-    if recurrence.readin is not None and group.scalar.size > group.size:
-        # A tied scalar moves states of different sizes: κ weighs them as B drives them.
-        drive = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
-        kappa = group_sensitivity(moment, recurrence.log_gain, group, drive).relative_sensitivity
+    share = np.ones(recurrence.size)
+    if group.scalar.size > group.size:
+        # A tied scalar moves states of different sizes: κ weighs them as γ and B drive them.
+        if recurrence.readin is not None:
+            share = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
+            kappa = group_sensitivity(
+                moment, recurrence.log_gain, group, share
+            ).relative_sensitivity
+        log_gain = recurrence.log_gain.real
+        share = share * np.exp(2 * (log_gain - max(log_gain.max(), -LARGEST_DECAY)))
     relative = quantiles(kappa)
     effect = step_effect(relative.p99, settings.learning_rate)
     way = direction(recurrence, group, settings.learning_rate)
@@ -41,6 +48,8 @@ def summarise_group(
         step_effect=effect,
         max_lr=max_learning_rate(relative.p99, settings.cursed_limit),
         direction=way,
-        rounding=summarise_rounding(kappa, recurrence, group, settings),
+        rounding=summarise_rounding(
+            kappa, recurrence, group, moment.second_moment, share, settings
+        ),
         verdict=group_verdict(effect, way, settings),
     )

@@ -30,17 +30,21 @@ LARGEST_INTEGER = 127
 """int8 without -128, so that it is symmetric."""
 
 
-def spacing(values: NDArray[np.float64], dtype: Dtype) -> NDArray[np.float64]:
+def spacing(
+    values: NDArray[np.float64], dtype: Dtype, largest: float | None = None
+) -> NDArray[np.float64]:
     """The distance between neighbours of a type at each value: its unit in the last place.
 
     Below the smallest normal number it is the constant spacing of the subnormal ones. A value
     that rounds beyond the largest number of the type has no neighbours: inf.
 
-    int8 stands for integers times one scale per tensor, max|ω|/127, so that its spacing is that
-    scale at every value; finer schemes, with a scale per row or per block, are more exact.
+    int8 stands for integers times one scale, max|ω|/127, so that its spacing is that scale at every
+    value. The scale is that of the values, or of a whole tensor whose ``largest`` |ω| is given;
+    finer schemes, with a scale per row or per block, are more exact.
     """
     if dtype == "int8":
-        largest = np.abs(values).max(initial=0.0)
+        if largest is None:
+            largest = float(np.abs(values).max(initial=0.0))
         return np.full(values.shape, largest / LARGEST_INTEGER)
     form = _FORMATS[dtype]
     magnitude = np.abs(values)
@@ -51,45 +55,60 @@ def spacing(values: NDArray[np.float64], dtype: Dtype) -> NDArray[np.float64]:
     return np.where(magnitude < form.largest + half_unit, unit, np.inf)
 
 
-def rounded(values: NDArray[np.float64], dtype: Dtype) -> NDArray[np.float64]:
+def rounded(
+    values: NDArray[np.float64], dtype: Dtype, largest: float | None = None
+) -> NDArray[np.float64]:
     """The nearest number of a type to each value, of two alike the even one, as casts round.
 
     inf where a value is beyond the range of the type.
     """
-    unit = spacing(values, dtype)
+    unit = spacing(values, dtype, largest)
     divisor = np.where(np.isfinite(unit) & (unit > 0), unit, 1.0)
     nearest = np.where(unit > 0, np.rint(values / divisor) * divisor, values)
     return np.where(np.isfinite(unit), nearest, np.copysign(np.inf, values))
 
 
-def rounding_error(
-    relative_sensitivity: NDArray[np.float64],
+def rounding_steps(
     values: NDArray[np.float64],
     dtype: Dtype,
     *,
     stored: bool = False,
+    largest: float | None = None,
 ) -> NDArray[np.float64]:
-    """The relative error √(E|δh|² / E|h|²) of the state when ω is stored in a type.
+    """δω = round(ω) - ω of every element when ω is stored in a type; 0 where that holds it exactly.
 
-    Rounding moves the state by ``δω dh/dω``, so the error is ``√κ(ω) |δω|``, with the element's
-    own ``δω = round(ω) - ω``: 0 where the type holds ω exactly. Of values that are stored in the
-    type already, what they were before is not known: the error is uniform over one spacing, of
-    variance spacing²/12, and a zero was a zero. Both are of first order: true while small
-    against 1.
+    Of values that are stored in the type already, what they were before is not known: the error is
+    uniform over one spacing, of variance spacing²/12 whose root this is, and a zero was a zero.
+
+    Args:
+        values: (size,) ω.
+        dtype: the type to store ω in.
+        stored: whether ω is stored in it already.
+        largest: the largest |ω| of the tensor, where the values are a part of it.
+
+    Returns:
+        (size,) δω; not finite where ω is beyond the range of the type.
+    """
+    if stored:
+        return np.where(values == 0, 0.0, spacing(values, dtype, largest) / np.sqrt(12))
+    return rounded(values, dtype, largest) - values
+
+
+def rounding_error(
+    relative_sensitivity: NDArray[np.float64], steps: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The relative error √(E|δh|² / E|h|²) of the state when ω moves by δω, to first order.
+
+    The state moves by ``δω dh/dω``, so the error is ``√κ(ω) |δω|`` while that is small against 1.
 
     Args:
         relative_sensitivity: (size,) κ(ω), inf where it diverges.
-        values: (size,) ω, the whole tensor.
-        dtype: the type to store ω in.
-        stored: whether ω is stored in it already.
+        steps: (size,) δω, as `rounding_steps` has it.
 
     Returns:
-        (size,) the error; inf where κ diverges or ω is beyond the range of the type.
+        (size,) the error; inf where κ diverges or δω is not finite.
     """
-    if stored:
-        moved = np.where(values == 0, 0.0, spacing(values, dtype) / np.sqrt(12))
-    else:
-        moved = np.abs(rounded(values, dtype) - values)
+    moved = np.abs(steps)
     fits = np.isfinite(moved)
     exact = moved == 0  # nothing moves, however sensitive the state is
     kappa = np.where(exact, 0.0, relative_sensitivity)

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 import memcurse_cli
+from memcurse_cli.diagnosis import matrix_rounding
+from memcurse_cli.diagnosis.findings import precision
 from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.wording import percent
 
 CASTS = {
     "float32": np.float32,
@@ -94,7 +97,12 @@ def test_it_holds_for_an_input_of_few_channels_and_long_correlation() -> None:
 
 
 @pytest.mark.parametrize("readout", ["last", "every"])
-def test_within_a_horizon_it_is_the_sum_of_the_impulse_responses(readout: str) -> None:
+@pytest.mark.parametrize("exact", [True, False])
+def test_within_a_horizon_it_is_the_sum_of_the_impulse_responses(
+    readout: str, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not exact:  # as for matrices of more units
+        monkeypatch.setattr(matrix_rounding, "EXACT", 0)
     matrix, steps = chain(), 40
     (group,) = layer(matrix, horizon=steps, readout=readout).parameters
     change = store_as(matrix, "bfloat16") - matrix
@@ -103,6 +111,8 @@ def test_within_a_horizon_it_is_the_sum_of_the_impulse_responses(readout: str) -
         sum((powers[m] @ change @ powers[k - 1 - m] for m in range(k)), np.zeros_like(matrix))
         for k in range(steps)
     ]
+    if exact:
+        response = [np.linalg.matrix_power(matrix + change, k) - powers[k] for k in range(steps)]
     share = [(steps - k) / steps if readout == "every" else 1.0 for k in range(steps)]
     moved = sum(s * np.sum(one**2) for s, one in zip(share, response, strict=True))
     power = sum(s * np.sum(one**2) for s, one in zip(share, powers, strict=True))
@@ -161,6 +171,31 @@ def test_a_value_that_rounds_to_the_unit_circle_makes_the_state_diverge() -> Non
     severity, message = rules(finite)["MC401"]
     assert severity == "warning"
     assert "within 300 steps" in message
+
+
+@pytest.mark.parametrize("steps", [300, 10_000, 100_000])
+def test_the_change_past_the_unit_circle_is_the_real_one(steps: int) -> None:
+    """0.9995 is 1.0 in bfloat16, where first order stands still at 1/√2."""
+    modulus = float(np.float32(0.9995))
+    lags = np.arange(steps)
+    real = np.sqrt(np.sum((1 - modulus**lags) ** 2) / np.sum(modulus ** (2 * lags)))
+    tensors = {"A_re": np.full(2, 0.9995, np.float32), "A_im": np.zeros(2, np.float32)}
+    (found,) = memcurse_cli.inspect(tensors, horizon=steps).layers
+    assert found.parameters[0].rounding.bfloat16 == pytest.approx(real, rel=1e-9)
+    assert f"changes the state by {percent(real)} within" in rules(found)["MC401"][1]
+    dense = layer(np.diag(np.full(2, 0.9995, np.float32)), horizon=steps)
+    assert dense.parameters[0].rounding.bfloat16 == pytest.approx(real, rel=1e-6)
+
+
+def test_a_large_change_that_is_known_to_first_order_has_no_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matrix = np.diag(np.full(3, 0.9995))
+    assert "changes the state by 265 %" in rules(layer(matrix, horizon=10_000))["MC401"][1]
+    for module in (matrix_rounding, precision):
+        monkeypatch.setattr(module, "EXACT", 0)
+    message = rules(layer(matrix, horizon=10_000))["MC401"][1]
+    assert "changes the state by more than 10 %" in message
 
 
 @pytest.mark.parametrize("modulus", [0.9, 0.99, 0.996, 0.997, 0.998, 0.9985, 0.999, 0.9995])

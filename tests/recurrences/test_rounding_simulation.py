@@ -13,15 +13,18 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
+import memcurse_cli
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import ReadOptions
 from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.theory.autocorrelation import WHITE
 from memcurse_cli.theory.dense import dense_sensitivity
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.moments import moments
-from memcurse_cli.theory.rounding import Dtype, rounding_error
+from memcurse_cli.theory.rounding import Dtype, rounding_error, rounding_steps
 from memcurse_cli.theory.sensitivity import group_sensitivity
+from memcurse_cli.theory.state_change import state_change
 
 Tensors = dict[str, np.ndarray]
 CASTS: dict[Dtype, type] = {
@@ -125,7 +128,7 @@ def test_a_diagonal_state_moves_as_predicted(
     kappa = group_sensitivity(
         moments(layer.log_eigenvalues), layer.log_gain, group
     ).relative_sensitivity
-    predicted = rounding_error(kappa, group.values, dtype)
+    predicted = rounding_error(kappa, rounding_steps(group.values, dtype))
     assert np.quantile(predicted, 0.99) < 0.5
 
     rounded = tensors | {group.tensor: store_as(tensors[group.tensor], dtype)}
@@ -150,6 +153,36 @@ def test_a_diagonal_state_moves_as_predicted(
     assert abs(ratio.mean() - 1) < 4 * error + 0.05 * (dtype != "float32")
 
 
+@pytest.mark.parametrize("network", [lru, mamba, s4d])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("horizon", [None, 300])
+def test_a_large_change_is_that_of_the_layer_that_is_read_again(
+    network: Callable[[int], Tensors], dtype: Dtype, horizon: int | None
+) -> None:
+    """The p99 of every group, beyond first order too, from λ and γ of the rounded tensor."""
+    tensors = network(200)
+    layer = read(tensors)
+    (found,) = memcurse_cli.inspect(tensors, horizon=horizon).layers
+    held = moments(layer.log_eigenvalues, WHITE, horizon).second_moment
+    for group, told in zip(layer.parameters, found.parameters, strict=True):
+        again = read(tensors | {group.tensor: store_as(tensors[group.tensor], dtype)})
+        change = state_change(
+            layer.log_eigenvalues,
+            again.log_eigenvalues,
+            again.log_gain - layer.log_gain,
+            WHITE,
+            horizon,
+            "last",
+        )
+        weight = np.exp(2 * layer.log_gain.real) if group.scalar.size > group.size else held**0
+        moved, power = (
+            np.bincount(group.scalar, (weight * values)[group.eigenvalue], group.size)
+            for values in (change, held)
+        )
+        expected = np.quantile(np.sqrt(moved / power), 0.99)
+        assert getattr(told.rounding, dtype) == pytest.approx(expected, rel=0.01, abs=1e-6)
+
+
 def matrices(count: int, size: int) -> list[np.ndarray]:
     random = np.random.default_rng(6)
     drawn = random.normal(size=(count, size, size))
@@ -170,7 +203,7 @@ def test_a_dense_state_moves_as_predicted(dtype: Dtype) -> None:
         assert found.per_entry is not None
         assert found.second_moment is not None
         kappa = found.per_entry / found.second_moment.sum()
-        predicted = np.sum(rounding_error(kappa, matrix, dtype) ** 2)
+        predicted = np.sum(rounding_error(kappa, rounding_steps(matrix, dtype)) ** 2)
         inputs = readin @ random.normal(size=(2, 800))
         stored = store_as(matrix, dtype)
         state, moved = np.zeros(size), np.zeros(size)

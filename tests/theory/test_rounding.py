@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from memcurse_cli.theory.moments import moments
-from memcurse_cli.theory.rounding import Dtype, rounded, rounding_error, spacing
+from memcurse_cli.theory.rounding import Dtype, rounded, rounding_error, rounding_steps, spacing
 from memcurse_cli.theory.sensitivity import relative_sensitivity
 
 TYPES: dict[Dtype, type] = {
@@ -88,7 +88,7 @@ def test_a_tie_rounds_to_the_even_number(dtype: Dtype) -> None:
 
 def test_the_error_is_first_order_in_what_rounding_moves() -> None:
     values, kappa = np.array([0.3, -5.1, 1e5, 1.1]), np.array([2.0, 7.0, 0.0, np.inf])
-    error = rounding_error(kappa, values, "float16")
+    error = rounding_error(kappa, rounding_steps(values, "float16"))
     moved = np.abs(values[:2].astype(np.float16).astype(np.float64) - values[:2])
     np.testing.assert_allclose(error[:2], np.sqrt(kappa[:2]) * moved)
     assert np.isposinf(error[2:]).all()  # 1e5 is beyond float16, and κ diverges
@@ -96,14 +96,14 @@ def test_the_error_is_first_order_in_what_rounding_moves() -> None:
 
 def test_the_error_of_what_is_stored_already_is_uniform_over_its_spacing() -> None:
     values = np.array([0.3, -5.1, 0.0]).astype(np.float16).astype(np.float64)
-    error = rounding_error(np.full(3, 2.0), values, "float16", stored=True)
+    error = rounding_error(np.full(3, 2.0), rounding_steps(values, "float16", stored=True))
     gaps = np.spacing(np.abs(values[:2]).astype(np.float16))
     np.testing.assert_allclose(error, np.append(np.sqrt(2 / 12) * gaps, 0))
     # What rounding to it had moved by is that on average.
     before = np.random.default_rng(1).uniform(0.25, 0.5, 4000)
-    known = rounding_error(np.ones(4000), before, "float16")
+    known = rounding_error(np.ones(4000), rounding_steps(before, "float16"))
     after = rounded(before, "float16")
-    expected = rounding_error(np.ones(4000), after, "float16", stored=True)
+    expected = rounding_error(np.ones(4000), rounding_steps(after, "float16", stored=True))
     assert np.mean(known**2) == pytest.approx(np.mean(expected**2), rel=0.05)
 
 
@@ -121,7 +121,7 @@ def test_the_state_moves_as_predicted_when_its_eigenvalue_is_stored(dtype: Dtype
     kappa = relative_sensitivity(
         moments(np.log(eigenvalues).astype(complex)), np.ones(400, complex)
     )
-    predicted = rounding_error(kappa, eigenvalues, dtype) ** 2
+    predicted = rounding_error(kappa, rounding_steps(eigenvalues, dtype)) ** 2
     assert np.mean(measured) == pytest.approx(np.mean(predicted), rel=0.15)
 
 
@@ -130,5 +130,7 @@ def test_a_value_that_a_type_holds_exactly_loses_nothing_even_where_sensitivity_
     dtype: Dtype,
 ) -> None:
     exact = np.array([0.0, -0.5, 1.0]) if dtype != "int8" else np.array([0.0, -1.0, 127.0])
-    assert not rounding_error(np.array([np.inf, 1.0, 1.0]), exact, dtype).any()
-    assert not rounding_error(np.array([np.inf]), np.zeros(1), dtype, stored=True).any()
+    assert not rounding_error(np.array([np.inf, 1.0, 1.0]), rounding_steps(exact, dtype)).any()
+    assert not rounding_error(
+        np.array([np.inf]), rounding_steps(np.zeros(1), dtype, stored=True)
+    ).any()

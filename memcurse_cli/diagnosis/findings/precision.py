@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.matrix_rounding import leaving_disk
+from memcurse_cli.diagnosis.matrix_rounding import EXACT, leaving_disk
 from memcurse_cli.diagnosis.report import Finding, Severity
 from memcurse_cli.diagnosis.report_figures import ParameterSummary, Rounding
 from memcurse_cli.diagnosis.rounding import DTYPES, is_stored, leaves_disk
 from memcurse_cli.diagnosis.wording import count, percent
 from memcurse_cli.theory.rounding import Dtype
 
-SOURCE = "rounding of recurrent parameters: δh = δω dh/dω"
+SOURCE = "rounding of recurrent parameters: δh = δω dh/dω to first order"
 STATE_ERROR = 0.1
 EIGHT: tuple[Dtype, ...] = ("int8", "float8_e4m3fn", "float8_e5m2")
 
@@ -24,8 +24,9 @@ WHY = (
     "adds up over the memory, where one of a feed-forward weight is made once."
 )
 EQUATION = (
-    "√κ(ω) |δω| > 0.1 with δω = round(ω) - ω, for a dense matrix √(Σ δA ∘ H[δA] / E‖h‖²), to first "
-    "order; √(κ(ω) spacing(ω)² / 12) of the type that ω is stored in; or |λ| ≥ 1 after rounding"
+    "√(E|h' - h|² / E|h|²) > 0.1 with h' the state after rounding, which is √κ(ω) |δω| while "
+    "small; of the type that ω is stored in, with errors uniform over spacing(ω); or |λ| ≥ 1 after "
+    "rounding"
 )
 
 
@@ -123,7 +124,7 @@ def _coarse(
 ) -> Finding:
     stored = is_stored(parameter.dtype, dtype)
     severity: Severity = "warning" if stored else "info"
-    change = "overflows" if error is None else f"changes the state by {percent(error)}"
+    change = "overflows" if error is None else _change(facts, error)
     verb = "storing" if not stored else "having stored"
     extent = "all of its entries" if facts.dense is not None else "p99 of its elements"
     return rule.finding(
@@ -131,6 +132,13 @@ def _coarse(
         f"{verb} {parameter.name} in {dtype} {change} ({extent})",
         f"keep {_tensor(parameter)} in {_instead(dtype)}",
     )
+
+
+def _change(facts: Facts, error: float) -> str:
+    """How far the state changes; no number where only first order knows of a large change."""
+    if facts.dense is not None and facts.recurrence.size > EXACT and error > STATE_ERROR:
+        return f"changes the state by more than {percent(STATE_ERROR)}"
+    return f"changes the state by {percent(error)}"
 
 
 def _leaving(
@@ -144,7 +152,7 @@ def _leaving(
     elif horizon is None:
         then = ": over an infinite sequence the state diverges"
     else:
-        change = "" if error is None else f" and changes the state by {percent(error)}"
+        change = "" if error is None else f" and {_change(facts, error)}"
         then = f"{change} within {horizon} steps"
     return rule.finding(
         "warning",
