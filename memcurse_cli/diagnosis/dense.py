@@ -86,7 +86,9 @@ def _matrix_group(
         entries = quantiles(per_entry)
         if not diverges and 0 < state < math.inf:
             relative_entries = quantiles(per_entry / state)
-            rounding = summarise_matrix_rounding(per_entry / state, dynamics.matrix)
+            rounding = summarise_matrix_rounding(
+                per_entry / state, dynamics.matrix, dynamics.tensor_largest
+            )
     return ParameterSummary(
         name=dynamics.tensor.rpartition(".")[2],
         tensor=dynamics.tensor,

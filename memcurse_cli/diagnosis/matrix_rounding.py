@@ -61,7 +61,12 @@ def matrix_rounding(
     if dynamics.activation == "linear":
         errors |= dict.fromkeys(gone, math.inf)
     figures = {dtype: finite(error) for dtype, error in errors.items()}
-    return replace(parameter, rounding=replace(parameter.rounding, **figures))
+    own_scale = None
+    if dynamics.tensor_largest is not None:
+        alone = replace(dynamics, tensor_largest=None)
+        own_scale = matrix_rounding(recurrence, alone, parameter, settings).rounding.int8
+    rounding = replace(parameter.rounding, **figures)
+    return replace(parameter, rounding=rounding, int8_own_scale=own_scale)
 
 
 def matrix_changes(dynamics: DenseDynamics) -> dict[Dtype, Floats]:
@@ -71,7 +76,7 @@ def matrix_changes(dynamics: DenseDynamics) -> dict[Dtype, Floats]:
     if scale not in (0, 1):  # A = (1 - s) I + s W
         stored = (stored - (1 - scale) * np.eye(len(stored))) / scale
     return {
-        dtype: scale * (rounded(stored, dtype) - stored)
+        dtype: scale * (rounded(stored, dtype, dynamics.tensor_largest) - stored)
         for dtype in DTYPES
         if not is_stored(dynamics.dtype, dtype)
     }

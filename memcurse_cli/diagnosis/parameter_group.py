@@ -38,6 +38,9 @@ def summarise_group(
     relative = quantiles(kappa)
     effect = step_effect(relative.p99, settings.learning_rate)
     way = direction(recurrence, group, settings.learning_rate)
+    rounding, own_scale = summarise_rounding(
+        kappa, recurrence, group, moment.second_moment, share, settings
+    )
     return ParameterSummary(
         name=group.name,
         tensor=group.tensor,
@@ -48,8 +51,7 @@ def summarise_group(
         step_effect=effect,
         max_lr=max_learning_rate(relative.p99, settings.cursed_limit),
         direction=way,
-        rounding=summarise_rounding(
-            kappa, recurrence, group, moment.second_moment, share, settings
-        ),
+        rounding=rounding,
         verdict=group_verdict(effect, way, settings),
+        int8_own_scale=own_scale,
     )

@@ -69,7 +69,7 @@ class Rounding:
         bfloat16: with 8 significant bits.
         float16: with 11, up to 65504.
         float32: with 24.
-        int8: with one scale per tensor, the largest |ω| over 127.
+        int8: with one scale per tensor, the largest |ω| of all of it over 127.
         float8_e4m3fn: with 4 significant bits, up to 448.
         float8_e5m2: with 3, up to 57344.
     """
@@ -99,6 +99,8 @@ class ParameterSummary:
         direction: what a step does to the eigenvalues.
         rounding: what storing it in fewer bits does.
         verdict: this group alone.
+        int8_own_scale: the error in int8 with a scale of the group's own, where its tensor holds
+            more than the group, as the bias of several gates does; else None.
     """
 
     name: str
@@ -112,6 +114,7 @@ class ParameterSummary:
     direction: Direction
     rounding: Rounding
     verdict: Verdict
+    int8_own_scale: float | None = None
 
 
 @dataclass(frozen=True)

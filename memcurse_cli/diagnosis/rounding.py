@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,7 @@ def summarise_rounding(
     held: Floats,
     share: Floats,
     settings: Settings,
-) -> Rounding:
+) -> tuple[Rounding, float | None]:
     """The p99 relative error of the state when a group is stored in each type.
 
     It diverges where an infinite sequence meets an eigenvalue that rounding takes out of the disk.
@@ -66,11 +67,14 @@ def summarise_rounding(
         held: (n,) E|h|² of each state at γ = 1.
         share: (n,) what κ weighs each state with: |γ|² and its drive where scalars are tied.
         settings: of the report.
+
+    Returns:
+        The errors, and that of int8 with a scale of the group's own where its tensor holds more.
     """
-    figures = []
-    for dtype in DTYPES:
+
+    def figure(group: ParameterGroup, dtype: Dtype) -> float | None:
         stored = is_stored(group.dtype, dtype)
-        steps = rounding_steps(group.values, dtype, stored=stored)
+        steps = rounding_steps(group.values, dtype, stored=stored, largest=group.tensor_largest)
         error = rounding_error(relative_sensitivity, steps)
         error = _beyond_first_order(
             error, recurrence, group, steps, held, share, settings, stored=stored
@@ -78,8 +82,12 @@ def summarise_rounding(
         if settings.horizon is None:
             crossed = leaves_disk(recurrence, group, dtype)
             error[group.scalar[crossed[group.eigenvalue]]] = np.inf
-        figures.append(quantiles(error).p99)
-    return Rounding(*figures)
+        return quantiles(error).p99
+
+    own_scale = None
+    if group.tensor_largest is not None:
+        own_scale = figure(replace(group, tensor_largest=None), "int8")
+    return Rounding(*(figure(group, dtype) for dtype in DTYPES)), own_scale
 
 
 def _beyond_first_order(
@@ -140,7 +148,7 @@ def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> 
     safe = recurrence.stable_by_construction or group.keeps_stable
     if safe or is_stored(group.dtype, dtype):
         return none
-    moved = rounded(group.values, dtype) - group.values
+    moved = rounded(group.values, dtype, group.tensor_largest) - group.values
     moved = np.where(np.isfinite(moved), moved, 0.0)  # an overflow, which is told as such
     log_modulus = recurrence.log_eigenvalues.real
     change = np.zeros(recurrence.size)
@@ -152,15 +160,19 @@ def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> 
     return (log_modulus < 0) & (change != 0) & reached
 
 
-def summarise_matrix_rounding(relative_sensitivity: Floats, matrix: Floats) -> Rounding:
+def summarise_matrix_rounding(
+    relative_sensitivity: Floats, matrix: Floats, largest: float | None = None
+) -> Rounding:
     """The relative error of the state when every entry of a dense matrix is rounded at once.
 
     With the errors of the entries taken as independent, so that their squares add. A matrix that a
-    type holds exactly is taken as one that was stored in it.
+    type holds exactly is taken as one that was stored in it. Where it is a part of a tensor,
+    ``largest`` is that tensor's largest |ω|.
     """
     errors = []
     for dtype in DTYPES:
-        held = bool(np.array_equal(rounded(matrix, dtype), matrix))
-        each = rounding_error(relative_sensitivity, rounding_steps(matrix, dtype, stored=held))
+        held = bool(np.array_equal(rounded(matrix, dtype, largest), matrix))
+        steps = rounding_steps(matrix, dtype, stored=held, largest=largest)
+        each = rounding_error(relative_sensitivity, steps)
         errors.append(math.sqrt(float(np.sum(each**2))))
     return Rounding(*map(finite, errors))

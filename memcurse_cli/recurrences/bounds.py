@@ -7,6 +7,9 @@ read. A layer beyond one is left out with a `TensorError`, like any other that c
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
@@ -80,7 +83,32 @@ def read_layer(
     """
     recurrence = family.read(store, match, options)
     require_eigenvalues(recurrence.size, match.layer)
-    return recurrence
+    dense = recurrence.dense
+    return replace(
+        recurrence,
+        parameters=tuple(
+            replace(group, tensor_largest=_largest_beyond(store, group.tensor, group.size))
+            for group in recurrence.parameters
+        ),
+        dense=dense
+        and replace(dense, tensor_largest=_largest_beyond(store, dense.tensor, dense.matrix.size)),
+    )
+
+
+def _largest_beyond(store: TensorStore, tensor: str, count: int) -> float | None:
+    """The largest |ω| of a tensor that holds more than a group of so many scalars, else None.
+
+    A scheme with one scale per tensor takes it from there, as for the gates that share a bias.
+    """
+    spec = store.tensors.get(tensor)
+    if spec is None:
+        return None
+    parts = 2 if spec.dtype.startswith("complex") else 1
+    if parts * math.prod(spec.shape) <= count:
+        return None
+    values = store.read(tensor)
+    largest = float(max(np.abs(values.real).max(), np.abs(values.imag).max()))
+    return largest if math.isfinite(largest) else None
 
 
 def require_eigenvalues(count: int, where: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 import memcurse_cli
 from memcurse_cli.diagnosis.findings import precision
 from memcurse_cli.diagnosis.report import Finding, LayerReport
+from memcurse_cli.diagnosis.wording import percent
 from memcurse_cli.reports.json_report import from_json, to_json
 
 EIGHT = ("int8", "float8_e4m3fn", "float8_e5m2")
@@ -103,3 +104,58 @@ def test_a_report_from_before_the_8_bit_types_is_still_read() -> None:
 )
 def test_a_rule_explains_itself(rule: precision.Rule) -> None:
     assert all([rule.what, rule.why, rule.equation, rule.change])
+
+
+def shared_bias(units: int = 40) -> dict[str, np.ndarray]:
+    """An LSTM of PyTorch's whose cell candidate has a far larger bias than its forget gate."""
+    random = np.random.default_rng(0)
+    bias = np.zeros(4 * units)
+    bias[units : 2 * units] = random.uniform(3, 6, units)
+    bias[2 * units : 3 * units] = 60.0
+    return {
+        "lstm.weight_ih_l0": random.normal(size=(4 * units, 3)),
+        "lstm.weight_hh_l0": 0.01 * random.normal(size=(4 * units, units)),
+        "lstm.bias_ih_l0": bias,
+        "lstm.bias_hh_l0": np.zeros(4 * units),
+    }
+
+
+def test_the_scale_of_int8_is_that_of_the_whole_tensor_and_of_the_gate_by_itself() -> None:
+    tensors = shared_bias()
+    (layer,) = memcurse_cli.inspect(tensors).layers
+    (forget,) = (one for one in layer.parameters if one.name == "bias_ih[forget]")
+    bias = tensors["lstm.bias_ih_l0"]
+    rows = slice(40, 80)
+
+    def change(scale: float) -> float:
+        """The p99 over units of √(E|c' - c|² / E|c|²), of impulse responses."""
+        lags = np.arange(20_000)[:, None]
+        before, after = (
+            (1 / (1 + np.exp(-values[rows]))) ** lags
+            for values in (bias, np.rint(bias / scale) * scale)
+        )
+        moved = np.sum((after - before) ** 2, axis=0) / np.sum(before**2, axis=0)
+        return float(np.quantile(np.sqrt(moved), 0.99))
+
+    whole, alone = change(60 / 127), change(np.abs(bias[rows]).max() / 127)
+    assert whole > 5 * alone
+    assert forget.rounding.int8 == pytest.approx(whole, rel=0.01)
+    assert forget.int8_own_scale == pytest.approx(alone, rel=0.01)
+    (finding,) = found(layer, "MC404")
+    told = f"{percent(whole)} in int8 with one scale per tensor ({percent(alone)} with one per"
+    assert told in finding.message
+
+
+def test_a_matrix_within_a_larger_tensor_has_its_scale() -> None:
+    """TensorFlow's kernel has the rows of the input above those of the state."""
+    matrix = 0.9 * np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
+    kernel = np.concatenate([np.full((2, 6), 20.0), matrix])
+    tensors = {"rnn/basic_rnn_cell/kernel": kernel, "rnn/basic_rnn_cell/bias": np.zeros(6)}
+    (group,) = memcurse_cli.inspect(tensors, horizon=50).layers[0].parameters
+    assert group.rounding.int8 is not None
+    assert group.int8_own_scale is not None
+    assert group.rounding.int8 > 5 * group.int8_own_scale
+
+
+def test_a_tensor_of_one_group_has_one_scale() -> None:
+    assert all(group.int8_own_scale is None for group in lru(0.1).parameters)

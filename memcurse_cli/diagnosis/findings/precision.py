@@ -179,13 +179,26 @@ def _in_eight_bits(facts: Facts, coarse: list[_Rounded]) -> Finding:
         elif len(known) < len(errors):
             changes.append(f"{dtype} overflows")
         else:
-            changes.append(f"{percent(max(known))} in {dtype}")
+            changes.append(f"{percent(max(known))} in {dtype}{_own_scale(dtype, parameters)}")
     names = _listed([parameter.name for parameter in parameters])
     return EIGHT_BITS.finding(
         "warning" if stored else "info",
         f"8 bits are too few for {names}: the state changes by up to {', '.join(changes)}",
         f"keep {_listed([_tensor(parameter) for parameter in parameters])} in 16 bits or more",
     )
+
+
+def _own_scale(dtype: Dtype, parameters: list[ParameterSummary]) -> str:
+    """The change in int8 where each gate has a scale, not each tensor."""
+    errors = [
+        parameter.rounding.int8 if parameter.int8_own_scale is None else parameter.int8_own_scale
+        for parameter in parameters
+    ]
+    known = [error for error in errors if error is not None]
+    shared = any(parameter.int8_own_scale is not None for parameter in parameters)
+    if dtype != "int8" or not shared:
+        return ""
+    return f" with one scale per tensor ({percent(max(known))} with one per group)"
 
 
 def _instead(dtype: str) -> str:
