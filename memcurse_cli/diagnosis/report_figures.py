@@ -93,7 +93,8 @@ class ParameterSummary:
         dtype: the stored type.
         sensitivity: E|dh/dω|² per scalar, for a drive of unit variance.
         relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
-        step_effect: lr √κ of the p99 scalar: the relative change of the state in one step.
+        step_effect: lr √κ of the p99 scalar: the relative change of the state in one step; of all
+            entries of a dense matrix, the RMS over independent signs.
         max_lr: the learning rate at which that change reaches the limit called cursed; the usable
             rate where that is larger and a decorrelating group is judged by the output.
         direction: what a step does to the eigenvalues.
@@ -129,7 +130,9 @@ class HessianSummary:
             stable; None where the Hessian is zero.
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
         concentration: coordinates that carry a top eigenvector.
-        output_step_effect: lr √(tr H / E y²); None where E y² was not taken or is zero.
+        output_step_effect: lr √(tr H / E y²), the RMS over steps of independent signs; signs in
+            concert reach at most √adam_residual times that. None where E y² was not taken or is
+            zero.
         diagonality_error: the standard error of an estimated diagonality; 0 where it is exact.
         sharpness_error: how much larger the sharpness may be; 0 where it is exact.
         adam_residual_error: how much larger the residual may be; 0 where it is exact.

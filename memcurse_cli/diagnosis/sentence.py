@@ -35,7 +35,8 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
             + REMEDY[parameter.direction]
         )
     text = (
-        f"one Adam step at {number(settings.learning_rate)} on `{parameter.name}` moves the state "
+        f"one Adam step{'' if layer.dense is None else ' of independent signs'} at "
+        f"{number(settings.learning_rate)} on `{parameter.name}` moves the state "
         f"of {layer.name} by {percent(parameter.step_effect)}"
     )
     if parameter.verdict == "ok":

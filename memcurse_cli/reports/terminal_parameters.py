@@ -85,7 +85,10 @@ def _entries(layers: Sequence[LayerReport], *, every: bool) -> list[Entry]:
 
 def _columns(dense: set[bool]) -> list[Column]:
     """The columns; an effect is that of a whole matrix where a layer is dense."""
-    meanings = {False: "the p99 element, lr √κ", True: "all entries of a dense matrix, lr √κ(A)"}
+    meanings = {
+        False: "the p99 element, lr √κ",
+        True: "all entries of a dense matrix, signs independent, lr √κ(A)",
+    }
     moved = "; on ".join(meaning for kind, meaning in meanings.items() if kind in dense)
     effect_meaning = f"Effect: the state's change by one step on {moved}."
     rounding = "bf16, fp16, fp32: the state's error, in %, when the group is stored so."

@@ -102,7 +102,12 @@ HESSIAN_COLUMNS = [
     Column("spread", leaves=3, meaning="Spread: coordinates that carry a top eigenvector."),
     Column("sharpness", leaves=2),
     Column("max SGD lr", leaves=1),
-    Column("output", leaves=4, meaning="Output: its change by one step on all N."),
+    Column(
+        "output",
+        leaves=4,
+        meaning="Output: its change by one step on all N, signs independent; signs in concert "
+        "reach at most √(Adam left) times that.",
+    ),
 ]
 
 DENSE_COLUMNS = [

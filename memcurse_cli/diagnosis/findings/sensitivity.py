@@ -55,10 +55,11 @@ DENSE = Rule(
     "MC204",
     "a step on a dense matrix moves every eigenvalue",
     "Zucchet & Orvieto 2024, sections 2.3 and A.2.3",
-    what="One optimizer step on every entry of a dense recurrent matrix changes the state by more "
-    "than a limit.",
+    what="One optimizer step on every entry of a dense recurrent matrix, their signs independent, "
+    "changes the state by more than a limit.",
     why="Every entry moves every eigenvalue, so that the eigenvalues of the longest memory set the "
-    "sensitivity of all n² entries, and no learning rate per entry can tell them apart.",
+    "sensitivity of all n² entries, and no learning rate per entry can tell them apart. Signs in "
+    "concert reach further: the output at most √λ_max(D^-½ H D^-½) times as far, D = diag H.",
     equation="lr √(E‖dh/dA‖²_F / E‖h‖²), with E‖dh/dA‖²_F = tr G tr Σ + 2 Re Σ_ij g_i σ_j "
     "λ_iλ_j/(1-λ_iλ_j) for white input",
     change="Make the recurrence diagonal, with complex eigenvalues of its own, or lower the "
@@ -173,7 +174,8 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
         )
     rate = facts.settings.learning_rate
     message = (
-        f"one step at {number(rate)} on {parameter.name} moves the state by "
+        f"one step{signs} at {number(rate)} on {parameter.name} moves the state by "
+    signs = "" if facts.dense is None else " of independent signs"
         f"{percent(parameter.step_effect)} {CONSEQUENCE[parameter.direction]}"
     )
     advice = REMEDY[parameter.direction]

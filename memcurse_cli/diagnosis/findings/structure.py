@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
@@ -56,10 +57,13 @@ def find_structure(facts: Facts) -> Iterator[Finding]:
     if hessian is not None:
         if hessian.adam_residual > ADAM_RESIDUAL:
             yield COUPLED.finding(
+            concert = math.sqrt(hessian.adam_residual + hessian.adam_residual_error)
                 "warning",
                 f"after an ideal diagonal preconditioner a curvature of "
                 f"{number(hessian.adam_residual)} is left (1 is diagonal, {hessian.order} the "
-                f"worst; diagonality {percent(hessian.diagonality)}): Adam cannot take it away",
+                f"worst; diagonality {percent(hessian.diagonality)}): Adam cannot take it away, "
+                f"and signs in concert move the output up to {number(concert)} times as far as "
+                "independent ones",
                 "spread the eigenvalues, or lower the learning rate of the recurrent parameters"
                 if dense is None
                 else "make the recurrence diagonal, or lower the learning rate of the matrix",
