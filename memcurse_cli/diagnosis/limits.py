@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from memcurse_cli.diagnosis.report import LayerReport
 from memcurse_cli.diagnosis.report_figures import ParameterSummary, Rounding, Verdict
-from memcurse_cli.diagnosis.wording import number, percent
+from memcurse_cli.diagnosis.wording import duration, number, percent
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 DTYPES = tuple(Rounding.__dataclass_fields__)
@@ -122,10 +122,6 @@ def _verdict(layer: LayerReport) -> Iterator[Figure]:
     yield Figure(float(VERDICTS.index(layer.verdict)))
 
 
-def _say_steps(value: float) -> str:
-    return f"{number(value)} steps"
-
-
 def _say_count(value: float) -> str:
     return f"{value:.0f}"
 
@@ -169,7 +165,7 @@ KINDS: tuple[LimitKind, ...] = (
         "longest time constant",
         "max -1/log|λ| of a layer, in steps.",
         _time_constant,
-        _say_steps,
+        duration,
     ),
     LimitKind(
         "min-diagonality",

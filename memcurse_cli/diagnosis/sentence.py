@@ -10,7 +10,7 @@ from memcurse_cli.diagnosis.report_figures import Verdict
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import advised, rate_verdict, smallest_rate
 from memcurse_cli.diagnosis.verdicts import ORDER, diverges, parameter_rank
-from memcurse_cli.diagnosis.wording import count, number, percent, rounded_down
+from memcurse_cli.diagnosis.wording import count, duration, number, percent, rounded_down
 
 
 def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
@@ -34,6 +34,8 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
             + ("give --horizon T, or " if endless else "")
             + REMEDY[parameter.direction]
         )
+    if parameter.step_effect == 0:
+        return f"no step on `{parameter.name}` changes the state of {layer.name}; {memory}"
     text = (
         f"one Adam step{'' if layer.dense is None else ' of independent signs'} at "
         f"{number(settings.learning_rate)} on `{parameter.name}` moves the state "
@@ -80,6 +82,9 @@ def _room(layers: Sequence[LayerReport]) -> str:
 def _memory(layer: LayerReport) -> str:
     longest = layer.eigenvalues.time_constant.max
     if longest is None:
-        return f"{count(layer.eigenvalues.unstable, 'eigenvalue')} of it never decay"
+        unstable = layer.eigenvalues.unstable
+        return (
+            f"{count(unstable, 'eigenvalue')} of it never {'decays' if unstable == 1 else 'decay'}"
+        )
     aside = ", hidden weights aside," if layer.hidden_feedback else ""
-    return f"its longest time constant{aside} is {number(longest)} steps"
+    return f"its longest time constant{aside} is {duration(longest)}"

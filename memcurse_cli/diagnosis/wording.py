@@ -28,3 +28,14 @@ def rounded_down(value: float) -> str:
 def count(items: int, noun: str) -> str:
     """`1 eigenvalue`, `2 eigenvalues`."""
     return f"{items} {noun}" if items == 1 else f"{items} {noun}s"
+
+
+def share_having(items: int, total: int, noun: str) -> str:
+    """`1 of 1 eigenvalue has`, `2 of 64 eigenvalues have`."""
+    return f"{items} of {count(total, noun)} {'has' if items == 1 else 'have'}"
+
+
+def duration(steps: float) -> str:
+    """`1 step`, `38.4 steps`."""
+    said = number(steps)
+    return f"{said} step" if said == "1" else f"{said} steps"

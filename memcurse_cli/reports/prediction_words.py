@@ -103,18 +103,19 @@ def ring_average(ring: RingPrediction, horizon: int | None) -> str:
 
 def initialisation(chrono: ChronoBiases) -> str:
     """How to start gates at these memories, by either convention."""
-    (shortest, longest), (low, high) = chrono.steps, chrono.biases
+    (shortest, longest), (low, high) = chrono.time_constants, chrono.biases
+    least, most = chrono.steps
     if shortest == longest:
         return (
-            f"Chrono initialisation for {number(longest)} steps: a bias of log(T - 1) = "
-            f"{number(high)} for λ = 1 - 1/T; log T = {number(chrono.printed[1])}, as often "
-            "printed, gives λ = T/(1+T)."
+            f"Chrono initialisation for τ = {number(longest)} steps: a bias of log(T - 1) = "
+            f"{number(high)} with T = 1/(1-λ) = {number(most)} gives this λ; log T = "
+            f"{number(chrono.printed[1])}, as often printed, gives λ = T/(1+T)."
         )
     return (
-        f"Chrono initialisation for {number(shortest)} to {number(longest)} steps: biases of "
-        f"log(T - 1), T uniform between them, for λ = 1 - 1/T: {number(low)} to {number(high)}; "
-        f"log T, as often printed, gives λ = T/(1+T): {number(chrono.printed[0])} to "
-        f"{number(chrono.printed[1])}."
+        f"Chrono initialisation for τ from {number(shortest)} to {number(longest)} steps: biases "
+        f"of log(T - 1), T = 1/(1-λ) uniform from {number(least)} to {number(most)}, give these λ: "
+        f"{number(low)} to {number(high)}; log T, as often printed, gives λ = T/(1+T): "
+        f"{number(chrono.printed[0])} to {number(chrono.printed[1])}."
     )
 
 

@@ -190,6 +190,44 @@ def test_the_sentence_and_the_finding_advise_the_same_rate() -> None:
     assert finding.advice.endswith("stay below a learning rate of 1e-4")
 
 
+def test_what_one_eigenvalue_does_is_said_in_the_singular() -> None:
+    tensors = {"A_re": np.array([1.01]), "A_im": np.zeros(1)}
+    report = inspect(tensors, horizon=1)
+    said = {found.code: found for found in only(report).findings}
+    assert said["MC101"].message.startswith("1 of 1 eigenvalue has |λ| >= 1")
+    assert "1 eigenvalue of it never decays" in report.sentence
+    (beyond,) = (
+        found
+        for found in only(inspect(diagonal(0.9, units=1), horizon=1)).findings
+        if found.code == "MC105"
+    )
+    assert beyond.message.startswith("1 of 1 eigenvalue has a time constant beyond the horizon of")
+    assert "horizon of 1 step;" in beyond.message
+
+
+def test_advice_is_what_the_layer_can_follow() -> None:
+    """No γ = √(1-|λ|²) for |λ| ≥ 1, and no Adam where its steps are what is judged."""
+    state = diagonal(1.01, units=1) | {"B": np.ones((1, 1)), "C": np.full((1, 1), 30.0)}
+    advice = {found.code: found.advice for found in only(inspect(state, horizon=300)).findings}
+    assert advice["MC205"].endswith("once every |λ| is below 1")
+    assert advice["MC302"] == "nothing under Adam, which every step effect assumes"
+    stable = only(inspect(diagonal(0.9999)))
+    (found,) = (one for one in stable.findings if one.code == "MC205")
+    assert found.advice == "scale the input of each state by √(1-|λ|²)"
+    gains = {"nu_log": np.zeros(2), "theta_log": np.zeros(2), "gamma_log": np.zeros(2)}
+    scaled = {found.advice for found in only(inspect(gains, learning_rate=0.5)).findings}
+    assert any(one.startswith("give it a lower learning rate of its own") for one in scaled)
+    assert not any("normalise" in one for one in scaled)
+
+
+def test_a_step_that_moves_nothing_is_said_to() -> None:
+    """After one step from zero the state is B x, whatever A."""
+    dense = {"A": 0.5 * np.eye(2), "B": np.ones((2, 1)), "C": np.eye(2)}
+    sentence = inspect(dense, horizon=1).sentence
+    assert sentence.startswith("no step on `A` changes the state")
+    assert "0 %" not in sentence
+
+
 def test_a_step_size_cannot_destabilise() -> None:
     state = {
         "Lambda_re": np.full(4, -0.5),

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.diagnosis.wording import count, number, percent, rounded_down
+from memcurse_cli.diagnosis.wording import (
+    count,
+    duration,
+    number,
+    percent,
+    rounded_down,
+    share_having,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +37,10 @@ def test_percent_and_count() -> None:
     assert percent(2.2) == "220 %"
     assert count(1, "eigenvalue") == "1 eigenvalue"
     assert count(2, "eigenvalue") == "2 eigenvalues"
+    assert share_having(1, 1, "eigenvalue") == "1 of 1 eigenvalue has"
+    assert share_having(2, 64, "eigenvalue") == "2 of 64 eigenvalues have"
+    assert duration(1.0) == "1 step"
+    assert duration(38.42) == "38.4 steps"
 
 
 @pytest.mark.parametrize(

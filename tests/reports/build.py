@@ -147,7 +147,7 @@ def lru(name: str = "encoder.layers.0.lru", scale: float = 1.0) -> LayerReport:
                 "warning",
                 f"one step at 0.001 on theta_log moves the state by {43 * scale:.3g} % by turning "
                 "its angle: it scrambles what the state holds and takes no |λ| past 1",
-                "give the angle its own lower learning rate, or stay below a learning rate of 2e-4",
+                "give it a lower learning rate of its own, or stay below a learning rate of 2e-4",
                 "Zucchet & Orvieto 2024, eq. 6 and section 3",
             ),
         ),
@@ -334,7 +334,7 @@ def mamba(index: int) -> LayerReport:
                 "MC203",
                 "warning",
                 f"one step at 0.001 on dt_bias moves the state by {100 * effect:.3g} % in scale",
-                "normalise the input of the state by its own memory, or stay below a learning "
+                "give it a lower learning rate of its own, or stay below a learning "
                 f"rate of {1e-4 / effect:.0e}",
                 "Zucchet & Orvieto 2024, eq. 6 and section 3",
             ),

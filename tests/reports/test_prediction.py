@@ -167,15 +167,16 @@ def test_json_keeps_the_settings_beside_the_rows() -> None:
 
 
 def test_gates_are_told_how_to_start() -> None:
-    """log(T - 1) keeps 1 - 1/T; log T, as printed, keeps T/(1+T)."""
+    """log(T - 1) gives the λ of the row, with T = 1/(1-λ) and not τ; log T, as printed, T/(1+T)."""
     gates = {"parametrization": "sigmoid-gate", "normalization": "gru"}
     page = " ".join(to_text(predict(time_constant=[10, 1000], **gates)).split())
-    assert "10.0 to 1000 steps" in page
-    assert "for λ = 1 - 1/T: 2.20 to 6.91" in page
-    assert "gives λ = T/(1+T): 2.30 to 6.91" in page
+    assert "τ from 10.0 to 1000 steps" in page
+    assert "T = 1/(1-λ) uniform from 10.5 to 1000" in page
+    assert "give these λ: 2.25 to 6.91" in page
+    assert "gives λ = T/(1+T): 2.35 to 6.91" in page
     one = " ".join(to_text(predict(time_constant=10, **gates)).split())
-    assert "log(T - 1) = 2.20" in one
-    assert "log T = 2.30" in one
+    assert "log(T - 1) = 2.25" in one
+    assert "log T = 2.35" in one
     assert "Chrono" not in to_text(predict(time_constant=1.2, **gates))
     assert "Chrono" not in to_text(predict(time_constant=10))
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from memcurse_cli.theory.chrono import chrono_bias, printed_chrono_bias
+from memcurse_cli.theory.chrono import chrono_bias, chrono_steps, printed_chrono_bias
 
 
 def kept(bias: float) -> float:
@@ -16,6 +16,12 @@ def kept(bias: float) -> float:
 @pytest.mark.parametrize("steps", [1.5, 2.0, 10.0, 1e6])
 def test_the_gate_keeps_that_many_steps(steps: float) -> None:
     assert kept(chrono_bias(steps)) == pytest.approx(1 - 1 / steps, rel=1e-12)
+
+
+@pytest.mark.parametrize("time_constant", [1.5, 3.0, 10.0, 1e6])
+def test_the_bias_of_a_time_constant_gives_its_eigenvalue(time_constant: float) -> None:
+    bias = chrono_bias(chrono_steps(time_constant))
+    assert kept(bias) == pytest.approx(math.exp(-1 / time_constant), rel=1e-12)
 
 
 @pytest.mark.parametrize("steps", [1.5, 2.0, 10.0])

@@ -9,7 +9,7 @@ from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.report import Finding
 from memcurse_cli.diagnosis.report_dense import DenseSummary
 from memcurse_cli.diagnosis.report_gates import GateSummary
-from memcurse_cli.diagnosis.wording import number
+from memcurse_cli.diagnosis.wording import duration, number
 
 NOMINAL_GATE = Rule(
     "MC501",
@@ -178,11 +178,11 @@ def _hidden(facts: Facts) -> Finding:
             "state grow until the activations saturate"
         )
         if gates is not None:
-            message += f"; the gates' {number(gates)} steps do not bound the memory"
+            message += f"; the gates' own time constant, {duration(gates)}, does not bound it"
         return HIDDEN.finding("warning", message, NOT_THE_WHOLE)
     message = (
         "with the hidden weights the longest time constant near the zero state is "
-        f"{number(jacobian.time_constant)} steps"
+        f"{duration(jacobian.time_constant)}"
     )
     if gates is None:
         return HIDDEN.finding("info", message)

@@ -8,7 +8,7 @@ import numpy as np
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.report import Finding
-from memcurse_cli.diagnosis.wording import count, number
+from memcurse_cli.diagnosis.wording import count, duration, number, share_having
 from memcurse_cli.theory.moments import moments
 
 UNSTABLE = Rule(
@@ -72,8 +72,8 @@ def find_dynamics(facts: Facts) -> Iterator[Finding]:
     if dead > DEAD_SHARE * modulus.size:
         yield DEAD.finding(
             "info",
-            f"{dead} of {count(modulus.size, 'eigenvalue')} have |λ| < {DEAD_MODULUS}: these "
-            "states forget within one step",
+            f"{share_having(dead, modulus.size, 'eigenvalue')} |λ| < {DEAD_MODULUS}: such states "
+            "forget within one step",
             "if memory is wanted there, initialise |λ| closer to 1",
         )
 
@@ -97,7 +97,7 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
             else "",
         )
         return
-    message = f"{unstable} of {count(facts.eigenvalues.count, 'eigenvalue')} have |λ| >= 1" + (
+    message = f"{share_having(unstable, facts.eigenvalues.count, 'eigenvalue')} |λ| >= 1" + (
         f", the largest |λ| = {top:.6g}" if top is not None else ""
     )
     if facts.linearised and facts.dense is not None:
@@ -131,8 +131,8 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
     if frozen:
         yield FROZEN.finding(
             "warning",
-            f"{frozen} of {count(log_modulus.size, 'eigenvalue')} have time constants beyond "
-            f"{number(limit)} steps: these states sum their input and never let go of it",
+            f"{share_having(frozen, log_modulus.size, 'eigenvalue')} a time constant beyond "
+            f"{number(limit)} steps: such states sum their input and never let go of it",
             "check that the decay parameter still trains; at the rounding of its type it may not",
         )
     if horizon is None:
@@ -142,9 +142,9 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
         where = "the last step of" if facts.settings.state_readout == "last" else "every step of"
         yield BEYOND_HORIZON.finding(
             "info",
-            f"{beyond} of {count(log_modulus.size, 'eigenvalue')} have time constants beyond the "
-            f"horizon of {horizon} steps; the figures are those of {where} such a sequence, and "
-            f"longer ones are more sensitive{_without_horizon(facts, horizon)}",
+            f"{share_having(beyond, log_modulus.size, 'eigenvalue')} a time constant beyond the "
+            f"horizon of {count(horizon, 'step')}; the figures are those of {where} such a "
+            f"sequence, and longer ones are more sensitive{_without_horizon(facts, horizon)}",
             "before running longer sequences than were trained on, inspect with their --horizon",
         )
 
@@ -160,5 +160,5 @@ def _without_horizon(facts: Facts, horizon: int) -> str:
         return ""
     return (
         f": over an infinite one E|dh/dλ|² would be {number(endless / finite)} times as large for "
-        f"the longest (τ = {number(-1 / float(log[0].real))} steps)"
+        f"the longest (τ = {duration(-1 / float(log[0].real))})"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,7 +153,7 @@ def _leaving(
         then = ": over an infinite sequence the state diverges"
     else:
         change = "" if error is None else f" and {_change(facts, error)}"
-        then = f"{change} within {horizon} steps"
+        then = f"{change} within {count(horizon, 'step')}"
     return rule.finding(
         "warning",
         f"storing {parameter.name} in {dtype} takes {crossing} of "
@@ -166,25 +166,32 @@ def _in_eight_bits(facts: Facts, coarse: list[_Rounded]) -> Finding:
     """One finding for all groups that 16 bits are enough for and 8 are not."""
     parameters = [group.parameter for group in coarse]
     stored = any(parameter.dtype in EIGHT for parameter in parameters)
-    changes = []
-    for dtype in EIGHT:
+    rough = [dtype for dtype in EIGHT if any(group.too_coarse(dtype) for group in coarse)]
+    fine = [dtype for dtype in EIGHT if dtype not in rough]
+    changes, others = [], []
+    for dtype in rough:
         errors = [getattr(parameter.rounding, dtype) for parameter in parameters]
         known = [error for error in errors if error is not None]
         crossing = max(group.crossing[dtype] for group in coarse)
         if crossing:
-            changes.append(
+            others.append(
                 f"{dtype} takes {crossing} of {count(facts.recurrence.size, 'eigenvalue')} to "
                 "|λ| >= 1"
             )
         elif len(known) < len(errors):
-            changes.append(f"{dtype} overflows")
+            others.append(f"{dtype} overflows")
         else:
             changes.append(f"{percent(max(known))} in {dtype}{_own_scale(dtype, parameters)}")
     names = _listed([parameter.name for parameter in parameters])
+    said = "8 bits are too few"
+    if fine:
+        said = f"{_listed(rough)} {'is' if len(rough) == 1 else 'are'} too coarse"
+    moved = [f"the state changes by up to {', '.join(changes)}"] if changes else []
     return EIGHT_BITS.finding(
         "warning" if stored else "info",
-        f"8 bits are too few for {names}: the state changes by up to {', '.join(changes)}",
-        f"keep {_listed([_tensor(parameter) for parameter in parameters])} in 16 bits or more",
+        f"{said} for {names}: {'; '.join([*moved, *others])}",
+        f"keep {_listed([_tensor(parameter) for parameter in parameters])} in 16 bits or more"
+        + (f", or in {' or '.join(fine)}" if fine else ""),
     )
 
 
@@ -211,5 +218,5 @@ def _tensor(parameter: ParameterSummary) -> str:
     return name if tensor.endswith(name) else f"{name} ({tensor})"
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -48,8 +48,8 @@ SCALING = Rule(
     "changing its scale or a modulus that cannot leave the unit disk.",
     why="What follows the layer sees its input grow or shrink at every update and has to follow.",
     equation=EFFECT,
-    change="Normalise the input of each state by its own memory, γ = √(1-|λ|²), or give the group "
-    "a lower learning rate.",
+    change="Give the group a lower learning rate; where the layer has no gain of its own, "
+    "normalise the input of each state by its memory, γ = √(1-|λ|²).",
 )
 DENSE = Rule(
     "MC204",
@@ -74,7 +74,8 @@ UNNORMALISED = Rule(
     why="States of long memory drown those of short memory in whatever reads them, and the "
     "gradients of what writes them grow likewise.",
     equation="E|h|² = γ²/(1-|λ|²) for white input, > 100 at γ = 1",
-    change="Scale the input of each state by γ = √(1-|λ|²), which makes E|h|² that of the drive.",
+    change="Scale the input of each state by γ = √(1-|λ|²), which makes E|h|² that of the drive; "
+    "where some |λ| ≥ 1 bring it below 1 first.",
 )
 
 UNKNOWN = Rule(
@@ -118,8 +119,8 @@ ENDS = {
 }
 REMEDY = {
     "destabilising": "reparametrise the modulus so that |λ| < 1 holds by construction",
-    "decorrelating": "give the angle its own lower learning rate",
-    "scaling": "normalise the input of the state by its own memory",
+    "decorrelating": "give it a lower learning rate of its own",
+    "scaling": "give it a lower learning rate of its own",
 }
 
 
@@ -137,7 +138,8 @@ def find_sensitivity(facts: Facts) -> Iterator[Finding]:
             "info",
             f"E|h|² reaches {number(second_moment)} times the variance of the drive (p99), since "
             "no gain γ compensates for the memory",
-            "scale the input of each state by √(1-|λ|²)",
+            "scale the input of each state by √(1-|λ|²)"
+            + (", once every |λ| is below 1" if facts.eigenvalues.unstable else ""),
         )
 
 
@@ -163,7 +165,7 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
             "warning",
             f"the sensitivity to {parameter.name} is not computed"
             + (f": {reason}" if reason else ""),
-            "give a shorter --horizon",
+            "give --horizon T" if facts.settings.horizon is None else "give a shorter --horizon",
         )
     if parameter.step_effect is None:
         return rule.finding(
@@ -173,9 +175,9 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
             + REMEDY[parameter.direction],
         )
     rate = facts.settings.learning_rate
+    signs = "" if facts.dense is None else " of independent signs"
     message = (
         f"one step{signs} at {number(rate)} on {parameter.name} moves the state by "
-    signs = "" if facts.dense is None else " of independent signs"
         f"{percent(parameter.step_effect)} {CONSEQUENCE[parameter.direction]}"
     )
     advice = REMEDY[parameter.direction]

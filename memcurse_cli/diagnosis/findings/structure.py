@@ -33,7 +33,8 @@ SHARP = Rule(
     why="A step of gradient descent is stable below 2 over the largest curvature. Long memory "
     "makes the curvature of a few parameters large, and they hold back all the others.",
     equation="lr > 2 / λ_max(H), for a squared error at its optimum, per unit of input variance",
-    change="Use an adaptive optimizer for the recurrent parameters; nothing, if there is one.",
+    change="Nothing under Adam or another adaptive optimizer; plain gradient descent needs a rate "
+    "below the one that is given.",
 )
 NON_NORMAL = Rule(
     "MC303",
@@ -56,8 +57,8 @@ def find_structure(facts: Facts) -> Iterator[Finding]:
     hessian, dense = facts.hessian, facts.dense
     if hessian is not None:
         if hessian.adam_residual > ADAM_RESIDUAL:
-            yield COUPLED.finding(
             concert = math.sqrt(hessian.adam_residual + hessian.adam_residual_error)
+            yield COUPLED.finding(
                 "warning",
                 f"after an ideal diagonal preconditioner a curvature of "
                 f"{number(hessian.adam_residual)} is left (1 is diagonal, {hessian.order} the "
@@ -76,7 +77,7 @@ def find_structure(facts: Facts) -> Iterator[Finding]:
                 f"gradient descent without preconditioning is unstable above "
                 f"{rounded_down(hessian.max_stable_lr)} (sharpness {number(hessian.sharpness)} "
                 "per unit of input variance, squared error at the optimum)",
-                "use an adaptive optimizer for these parameters",
+                "nothing under Adam, which every step effect assumes",
             )
     if dense is not None:
         condition = dense.eigenvector_condition
