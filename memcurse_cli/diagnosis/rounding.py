@@ -129,7 +129,8 @@ def _beyond_first_order(
         ) / len(signs)
 
     def total(values: Floats) -> Floats:
-        return np.bincount(scalar, share[eigenvalue] * values, group.size)[chosen]
+        sums = np.bincount(scalar, share[eigenvalue] * values, group.size)[chosen]
+        return sums.astype(np.float64, copy=False)
 
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         exact = np.sqrt(total(squares) / total(held[eigenvalue]))

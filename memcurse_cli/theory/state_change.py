@@ -143,18 +143,19 @@ def _finite_moment(
     a, b = alpha, beta  # α^k and β^k
     a_carried, b_carried = rho * np.ones_like(alpha), rho * np.ones_like(beta)
 
-    def products() -> tuple[Any, Any, Any, Any]:
+    def products() -> tuple[Any, ...]:
         first, second = a + a_carried, b + b_carried
         return decay**2, decay * first, decay * second, first * second.conj()
 
-    def applied(sums: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
+    def applied(sums: tuple[Any, ...]) -> tuple[Any, ...]:
         rr, ar, br, ab = sums
         first = a_carried * rr + a * ar
         second = b_carried * rr + b * br
         both = (a * b.conj()) * ab + first * b_carried.conj() + a_carried * (b * br).conj()
         return decay**2 * rr, decay * first, decay * second, both
 
-    w = v = (1.0, np.ones_like(alpha), np.ones_like(beta), np.ones_like(alpha * beta))
+    w: tuple[Any, ...] = (1.0, np.ones_like(alpha), np.ones_like(beta), np.ones_like(alpha * beta))
+    v = w
     last = readout == "last"
     count = horizon - 1 if last else horizon
     for bit in bin(count)[3:]:

@@ -178,7 +178,7 @@ def _hidden(facts: Facts) -> Finding:
             "state grow until the activations saturate"
         )
         if gates is not None:
-            message += f"; the gates' own time constant, {duration(gates)}, does not bound it"
+            message += f"; the memory is not bounded by the gates' {duration(gates)}"
         return HIDDEN.finding("warning", message, NOT_THE_WHOLE)
     message = (
         "with the hidden weights the longest time constant near the zero state is "
