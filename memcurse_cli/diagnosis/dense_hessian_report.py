@@ -23,6 +23,7 @@ from memcurse_cli.diagnosis.layer_hessian import (
     EXPLODES,
     LEAST_WEIGHT,
     SEATS,
+    seat,
     summarise,
     summarise_spectrum,
 )
@@ -176,7 +177,7 @@ class _Seats:
         weights = self._weights(vector)
         heaviest = np.argsort(-weights, kind="stable")[:SEATS]
         return tuple(
-            self._seat(int(place), float(weights[place]))
+            seat(self.log_eigenvalues, int(self.basis.half[place]), float(weights[place]))
             for place in heaviest
             if weights[place] >= LEAST_WEIGHT
         )
@@ -194,10 +195,3 @@ class _Seats:
         weights = np.abs(moved) ** 2 / size
         weights[pair] = inside[pair] / plane[pair]
         return np.asarray(weights)
-
-    def _seat(self, place: int, weight: float) -> Seat:
-        index = int(self.basis.half[place])
-        log = complex(self.log_eigenvalues[index])
-        angle = float(np.remainder(log.imag + np.pi, 2 * np.pi) - np.pi)
-        time_constant = -1 / log.real if log.real < 0 else None
-        return Seat(index, float(np.exp(log.real)), time_constant, angle, weight)

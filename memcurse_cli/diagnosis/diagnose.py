@@ -31,6 +31,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.diagnosis.what_if import what_if
+from memcurse_cli.recurrences.reading import eigenvalues_of, time_constants
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import state_second_moment
@@ -112,20 +113,18 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:
     """|λ|, -1/log|λ| in steps and |arg λ|, each from log λ without passing through λ."""
     log_modulus = recurrence.log_eigenvalues.real
-    time_constant = np.full(recurrence.size, np.inf)
-    with np.errstate(over="ignore"):  # a decay beyond the range of a float has τ = inf
-        np.divide(-1.0, log_modulus, out=time_constant, where=log_modulus < 0)
+    time_constant = time_constants(log_modulus)
+    eigenvalues = eigenvalues_of(recurrence.log_eigenvalues)
     angle = recurrence.log_eigenvalues.imag
     values, sensitivities = None, None
     if settings.values:
         sensitivities = relative_sensitivities(recurrence.log_eigenvalues, settings)
-        eigenvalues = np.exp(recurrence.log_eigenvalues)
         values = tuple(zip(eigenvalues.real.tolist(), eigenvalues.imag.tolist(), strict=True))
     return EigenvalueSummary(
         count=recurrence.size,
         multiplicity=recurrence.multiplicity,
         unstable=int(np.count_nonzero(log_modulus >= 0)),
-        modulus=quantiles(np.exp(log_modulus)),
+        modulus=quantiles(np.where(eigenvalues == 0, 0.0, np.exp(log_modulus))),
         time_constant=quantiles(time_constant),
         angle=quantiles(np.abs(wrap(angle)) if np.any(angle) else np.zeros(recurrence.size)),
         time_constant_histogram=histogram(time_constant),

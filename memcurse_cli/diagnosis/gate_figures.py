@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.report_gates import GateBand, GateFigure
+from memcurse_cli.recurrences.reading import time_constants
 
 Floats = NDArray[np.float64]
 
@@ -17,7 +18,7 @@ BANDS = ((0.05, -1.6448536), (0.1587, -1.0), (0.8413, 1.0), (0.95, 1.6448536))
 def bands_of(moduli: Floats, complements: Floats) -> tuple[GateBand, ...]:
     """From |λ| and 1 - |λ| of every unit at the shares of `BANDS`, each (4, n)."""
     return tuple(
-        GateBand(share, quantiles(modulus), quantiles(time_constant(modulus, complement)))
+        GateBand(share, quantiles(modulus), quantiles(_time_constants(modulus, complement)))
         for (share, _), modulus, complement in zip(BANDS, moduli, complements, strict=True)
     )
 
@@ -37,8 +38,8 @@ def quotient(above: Floats, below: Floats, *, nothing: float) -> Floats:
     return np.where(alive, above / np.where(alive, below, 1.0), beyond)
 
 
-def time_constant(modulus: Floats, complement: Floats) -> Floats:
+def _time_constants(modulus: Floats, complement: Floats) -> Floats:
     """-1/log λ, from 1 - λ where λ is close to 1."""
     with np.errstate(divide="ignore"):
         log = np.where(complement < 0.5, np.log1p(-np.minimum(complement, 0.5)), np.log(modulus))
-        return np.asarray(-1 / log)
+    return time_constants(log)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_hessian
 from memcurse_cli.diagnosis.hessian_picture import evenly_chosen, picture, picture_of_some
 from memcurse_cli.diagnosis.hessian_report import (
@@ -23,7 +24,13 @@ from memcurse_cli.diagnosis.hessian_report import (
 )
 from memcurse_cli.diagnosis.quantiles import quantiles
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.recurrences.recurrence import ParameterGroup, ProjectionGroup, Recurrence
+from memcurse_cli.recurrences.reading import eigenvalues_of, time_constants
+from memcurse_cli.recurrences.recurrence import (
+    Complexes,
+    ParameterGroup,
+    ProjectionGroup,
+    Recurrence,
+)
 from memcurse_cli.theory.diagonality import (
     DiagonalityScores,
     DiagonalityTally,
@@ -263,17 +270,22 @@ class _Seats:
         weights = np.bincount(local, pair.vector[seated] ** 2)
         heaviest = np.argsort(-weights, kind="stable")[:SEATS]
         return tuple(
-            self.seat(int(indices[index]), float(weights[index]))
+            seat(self.log_eigenvalues, int(indices[index]), float(weights[index]))
             for index in heaviest
             if weights[index] >= LEAST_WEIGHT
         )
 
-    def seat(self, index: int, weight: float) -> Seat:
-        """One eigenvalue."""
-        log = complex(self.log_eigenvalues[index])
-        angle = float(np.remainder(log.imag + np.pi, 2 * np.pi) - np.pi)
-        time_constant = -1 / log.real if log.real < 0 else None
-        return Seat(index, float(np.exp(log.real)), time_constant, angle, weight)
+
+def seat(log_eigenvalues: Complexes, index: int, weight: float) -> Seat:
+    """One eigenvalue, and how much of an eigenvector it carries."""
+    log = log_eigenvalues[index : index + 1]
+    return Seat(
+        index,
+        modulus=float(np.abs(eigenvalues_of(log))[0]),
+        time_constant=finite(time_constants(log.real)[0]),
+        angle=float(np.remainder(log[0].imag + np.pi, 2 * np.pi) - np.pi),
+        weight=weight,
+    )
 
 
 def summarise(scores: DiagonalityScores | None) -> HessianScores | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from memcurse_cli.diagnosis.report_dense import OperatingPoint
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.recurrences.reading import eigenvalues_of
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.theory.mean_field import elman_operating_point
 
@@ -25,7 +28,7 @@ def summarise_operating_point(
     )
     if found is None:
         return None
-    radius = found.slope * math.exp(float(recurrence.log_eigenvalues.real.max()))
+    radius = found.slope * float(np.abs(eigenvalues_of(recurrence.log_eigenvalues)).max())
     time_constant = None
     if radius < 1:
         time_constant = -1 / math.log(radius) if radius > 0 else 0.0

@@ -275,6 +275,20 @@ def log_of_eigenvalues(eigenvalues: NDArray[Any]) -> Complexes:
     return np.log(cut.astype(np.complex128))
 
 
+def eigenvalues_of(log_eigenvalues: Complexes) -> Complexes:
+    """λ, which is 0 where the decay was cut."""
+    cut = log_eigenvalues.real <= -LARGEST_DECAY
+    return np.where(cut, 0.0, np.exp(log_eigenvalues))
+
+
+def time_constants(log_modulus: Floats) -> Floats:
+    """τ = -1/log|λ| in steps; inf where |λ| ≥ 1, and 0 where λ = 0 or the decay was cut."""
+    found = np.where(log_modulus < 0, 0.0, np.inf)
+    moving = (log_modulus < 0) & (log_modulus > -LARGEST_DECAY)
+    with np.errstate(over="ignore"):  # a decay beyond the range of a float has τ = inf
+        return np.divide(-1.0, log_modulus, out=found, where=moving)
+
+
 def softplus(x: Floats) -> Floats:
     """log(1 + eˣ)."""
     return np.logaddexp(0.0, x)

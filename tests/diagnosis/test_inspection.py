@@ -47,6 +47,17 @@ def test_max_lr_is_the_rate_at_which_the_verdict_turns() -> None:
     assert inspect(diagonal(0.999), learning_rate=rate * 1.001).verdict == "cursed"
 
 
+def test_an_eigenvalue_of_zero_has_no_memory_at_all() -> None:
+    # Its logarithm is cut at -700, which is no decay of its own.
+    dense = only(inspect({"A": np.diag([0.0, 0.0, 0.5]), "B": np.eye(3)}, values=True))
+    diagonal = only(inspect({"A_re": np.array([0.0, 0.0, 0.5]), "A_im": np.zeros(3)}, values=True))
+    for spectrum in (dense.eigenvalues, diagonal.eigenvalues):
+        assert spectrum.time_constant.min == spectrum.time_constant.p50 == 0
+        assert spectrum.modulus.min == spectrum.modulus.p50 == 0
+        assert spectrum.time_constant_histogram[:2] == (2, 1)
+        assert sorted(spectrum.values or ())[:2] == [(0, 0), (0, 0)]
+
+
 def test_an_unstable_layer_diverges_and_a_horizon_makes_it_finite() -> None:
     endless = inspect(diagonal(1.01))
     assert endless.verdict == "cursed"

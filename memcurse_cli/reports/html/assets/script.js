@@ -231,7 +231,7 @@
   };
 
   const drawSensitivity = (host, layer, points, curves) => {
-    const shown = points.filter((point) => point.constant !== null && point.kappa > 0);
+    const shown = points.filter((point) => point.constant > 0 && point.kappa > 0);
     const lines = curves.filter((curve) => curve.points.length);
     if (!shown.length || !lines.length) return;
     const log = Math.log10;
