@@ -22,9 +22,16 @@ from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.diagnosis.rounding import summarise_matrix_rounding
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
+from memcurse_cli.recurrences.reading import time_constants
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure, within_rounding
+from memcurse_cli.theory.dense import (
+    EIGENBASIS_CONDITION,
+    dense_sensitivity,
+    henrici_departure,
+    within_rounding,
+)
 from memcurse_cli.theory.dense_result import DenseSensitivity
+from memcurse_cli.theory.transients import memory
 
 UNKNOWN = Quantiles(None, None, None, None, None)
 
@@ -49,6 +56,7 @@ def diagnose_dense(
         henrici_departure=henrici_departure(dynamics.matrix, np.exp(recurrence.log_eigenvalues)),
         sensitivity=_finite(dynamics, sensitivity.total),
         relative_sensitivity=_finite(dynamics, sensitivity.relative),
+        memory=_memory(recurrence, dynamics),
         activation=dynamics.activation,
         reason=sensitivity.reason,
         structure=summarise_structure(recurrence, dynamics, sensitivity, settings),
@@ -58,6 +66,19 @@ def diagnose_dense(
     # An orthogonal matrix stays one: a step turns the state and takes no |λ| past 1.
     way: Direction = "decorrelating" if recurrence.stable_by_construction else "destabilising"
     return StateSummary(state), (_matrix_group(dynamics, sensitivity, settings, way),), summary
+
+
+def _memory(recurrence: Recurrence, dynamics: DenseDynamics) -> float | None:
+    """How many steps the layer remembers, or None where it does not forget or is not known to."""
+    longest = finite(float(np.max(time_constants(recurrence.log_eigenvalues.real), initial=0.0)))
+    basis = recurrence.eigenbasis
+    if longest is None:
+        return None
+    try:
+        usable = basis if basis.condition < EIGENBASIS_CONDITION else None
+        return memory(dynamics.matrix, usable, longest)
+    except ArithmeticError:
+        return None
 
 
 def _finite(dynamics: DenseDynamics, total: float | None) -> float | None:

@@ -66,6 +66,8 @@ class DenseSummary:
         henrici_departure: √(‖A‖_F² - Σ|λ|²) / ‖A‖_F, in [0, 1]; 0 is normal.
         sensitivity: E‖dh/dA‖²_F over every entry of the stored matrix.
         relative_sensitivity: E‖dh/dA‖²_F / E‖h‖², which the step effect is taken from.
+        memory: the larger of the longest time constant and the last k found with ‖A^k‖₂ ≥ 1/e, in
+            steps; None where an eigenvalue has |λ| ≥ 1, or rounding A changes it.
         activation: the activation that was assumed.
         reason: why a figure of the matrix is missing, or None.
         structure: what its eigenvalues do not tell.
@@ -78,6 +80,7 @@ class DenseSummary:
     henrici_departure: float
     sensitivity: float | None
     relative_sensitivity: float | None
+    memory: float | None
     activation: str
     reason: str | None = None
     structure: DenseStructure | None = None

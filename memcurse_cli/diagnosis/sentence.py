@@ -86,5 +86,7 @@ def _memory(layer: LayerReport) -> str:
         return (
             f"{count(unstable, 'eigenvalue')} of it never {'decays' if unstable == 1 else 'decay'}"
         )
+    if layer.dense is not None and layer.dense.memory is not None:
+        return f"its memory is {duration(layer.dense.memory)}"
     aside = ", hidden weights aside," if layer.hidden_feedback else ""
     return f"its longest time constant{aside} is {duration(longest)}"

@@ -118,6 +118,11 @@ DENSE_COLUMNS = [
         "departure",
         meaning="Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
     ),
+    Column(
+        "memory",
+        meaning="Memory, in steps: the larger of τ max and the last k with ‖A^k‖ ≥ 1/e; equal if "
+        "normal.",
+    ),
     Column("E‖dh/dA‖²", leaves=2, meaning="E‖dh/dA‖²: over all entries."),
     Column("κ(A)", leaves=3, meaning="κ(A): that over E‖h‖²."),
     Column("activation", align="left", leaves=1),
@@ -177,6 +182,7 @@ def dense_row(name: str, dense: DenseSummary) -> list[Cell]:
         Cell(name, NAME),
         Cell("not diagonalisable" if condition is None else number(condition)),
         Cell(percent(dense.henrici_departure)),
+        Cell(number_or_absent(dense.memory)),
         Cell(number_or_absent(dense.sensitivity)),
         Cell(number_or_absent(dense.relative_sensitivity)),
         Cell(dense.activation),

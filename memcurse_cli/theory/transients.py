@@ -1,4 +1,4 @@
-"""What a stable matrix does before it decays.
+"""What a stable matrix does before it decays, and how long it remembers.
 
 Eigenvalues tell how ``‖A^k‖`` ends; for a matrix that is not normal it can grow first, by at least
 the Kreiss constant and by at most e·n times that (Kreiss 1962; Trefethen & Embree 2005, theorem
@@ -7,6 +7,8 @@ the Kreiss constant and by at most e·n times that (Kreiss 1962; Trefethen & Emb
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.spectra.lanczos import largest_eigenvalue
 from memcurse_cli.theory.eigenbasis import Eigenbasis
-from memcurse_cli.theory.schur import schur_form
+from memcurse_cli.theory.schur import TOO_UNCERTAIN, UNCERTAIN, rounding_of, schur_form
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -24,6 +26,10 @@ OCTAVES = 40  # A^(2^40) of a stable matrix has decayed, or its |λ| are 1 to ro
 REFINED = 8  # powers between the two around the largest
 RADII, ANGLES = 8, 16  # the first grid outside the unit circle
 ZOOMS = 3  # grids around the best point, each a quarter as wide
+REMEMBERED = math.exp(-1)  # of a state: what a time constant leaves of it
+SAMPLES = 4  # powers between the bounds of the memory, and
+PROBED = 4  # after it, for norms that rise again
+PAIRS = 16  # of powers behind the error of a later one
 ITERATIONS = 5  # of the power iteration on the resolvent: every one of them gives a lower bound
 
 
@@ -103,6 +109,109 @@ def _norm(matrix: Floats) -> float:
         return np.asarray(scaled.T @ (scaled @ vector))
 
     return scale * float(np.sqrt(largest_eigenvalue(apply, len(matrix))))
+
+
+def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> float:
+    """The larger of the longest time constant and the last k found with ‖A^k‖₂ ≥ 1/e, in steps.
+
+    The two agree for a normal matrix. Otherwise ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k
+    between τ and τ (1 + log κ(P)), which samples and bisection narrow down: where the norms fall
+    below 1/e for more than a few steps and rise again between two samples, a later k can be missed.
+
+    Args:
+        matrix: (n, n) real A, all |λ| < 1.
+        basis: its eigenbasis, or None where κ(P) is too large for it to be used.
+        time_constant: τ of the largest |λ|.
+
+    Raises:
+        ArithmeticError: a power leaves the range of a float, or rounding A changes it.
+    """
+    if basis is not None:
+        norm = _ModalPowers(basis).norm
+        high = int(time_constant * (1 + math.log(basis.condition)))
+        return max(time_constant, float(_last_remembered(norm, int(time_constant), high)))
+    powers = _SchurPowers(matrix)
+    last = _last_remembered(powers.norm, 0, powers.forgotten)
+    if not powers.error(last) < UNCERTAIN * REMEMBERED:
+        raise ArithmeticError(TOO_UNCERTAIN)
+    return max(time_constant, float(last))
+
+
+def _last_remembered(norm: Callable[[int], float], low: int, high: int) -> int:
+    """The last k found between two bounds with ‖A^k‖ ≥ 1/e, which the lower one is taken to be."""
+    while True:
+        above = high + 1
+        for step in range(high, low, -max(1, (high - low) // SAMPLES)):
+            if norm(step) >= REMEMBERED:
+                low = step
+                break
+            above = step
+        while above - low > 1:
+            middle = (low + above) // 2
+            low, above = (middle, above) if norm(middle) >= REMEMBERED else (low, middle)
+        probed = range(above + 1, min(above + PROBED, high + 1))
+        later = next((step for step in probed if norm(step) >= REMEMBERED), None)
+        if later is None:
+            return low
+        low = later
+
+
+class _ModalPowers:
+    """``A^k = P diag(λ^k) P⁻¹`` by its products with vectors."""
+
+    def __init__(self, basis: Eigenbasis) -> None:
+        self._basis = basis
+        self._paired = np.flatnonzero(basis.weight == 2)
+
+    def norm(self, step: int) -> float:
+        """‖A^k‖₂."""
+        real, inverse = self._basis.real_vectors, self._basis.real_inverse
+        factor = np.exp(step * self._basis.logs)
+
+        def apply(vector: Floats) -> Floats:
+            image = real @ self._times(factor, inverse @ vector)
+            return np.asarray(inverse.T @ self._times(factor.conj(), real.T @ image))
+
+        return math.sqrt(largest_eigenvalue(apply, len(real)))
+
+    def _times(self, factor: Complexes, vector: Floats) -> Floats:
+        """The real coordinates (a, b) of a pair, a - ib = 2c, once c is multiplied."""
+        size = factor.size
+        modes = vector[:size].astype(np.complex128)
+        modes[self._paired] -= 1j * vector[size:]
+        modes *= factor
+        return np.concatenate([modes.real, -modes.imag[self._paired]])
+
+
+class _SchurPowers:
+    """Powers of the T of a Schur form, by its squares up to one after which all is forgotten."""
+
+    def __init__(self, matrix: Floats) -> None:
+        square = schur_form(matrix).triangle
+        self._squares, largest = [square], 1.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            while not (bound := float(np.linalg.norm(square))) * largest < REMEMBERED:
+                if len(self._squares) > OCTAVES or not math.isfinite(bound):
+                    raise ArithmeticError("the powers of the matrix leave the range of a float")
+                largest = max(largest, bound)
+                square = square @ square
+                self._squares.append(square)
+        self.forgotten = 2 ** (len(self._squares) - 1)
+        self._rounding = rounding_of(matrix)
+
+    def error(self, step: int) -> float:
+        """``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``, by which rounding A changes A^k, from some of the j."""
+        some = np.linspace(0, max(step - 1, 0), min(step, PAIRS) + 1).astype(np.int64)
+        norms = np.array([self.norm(each) for each in some.tolist()])
+        return self._rounding * step * float(np.mean(norms * norms[::-1]))
+
+    def norm(self, step: int) -> float:
+        """‖A^k‖₂."""
+        power = np.eye(len(self._squares[0]))
+        for place, square in enumerate(self._squares):
+            if step >> place & 1:
+                power = power @ square
+        return _norm(power) if np.any(power) else 0.0
 
 
 def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:

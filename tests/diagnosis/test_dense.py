@@ -107,3 +107,21 @@ def test_departure_from_normality() -> None:
     assert sheared.henrici_departure == pytest.approx(10 / np.linalg.norm(shear))
     expected = np.linalg.cond(np.linalg.eig(shear).eigenvectors)
     assert sheared.eigenvector_condition == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_delay_line_remembers_all_its_steps() -> None:
+    """All λ = 0 and τ = 0, and the last unit holds what the first took in 63 steps before."""
+    report = inspect({"A": np.eye(64, k=-1), "B": np.eye(64)[:, :1], "C": np.eye(64)[-1:]})
+    (layer,) = report.layers
+    assert layer.dense is not None
+    assert layer.dense.memory == 63
+    assert layer.eigenvalues.time_constant.max == 0
+    assert "MC104" not in {finding.code for finding in layer.findings}
+    assert report.sentence.endswith("its memory is 63 steps")
+
+
+def test_a_matrix_that_forgets_within_one_step_is_told() -> None:
+    matrix = np.diag([0.9] + 7 * [1e-3])
+    (layer,) = inspect({"A": matrix, "B": np.eye(8)}).layers
+    (dead,) = [finding for finding in layer.findings if finding.code == "MC104"]
+    assert dead.message.startswith("7 of 8 singular values")

@@ -241,6 +241,7 @@ def dense(name: str = "rnn.weight_hh_l0") -> LayerReport:
             0.345,
             8.4e6,
             2.1e5,
+            610.0,
             "tanh",
             structure=DenseStructure(1.04, 0.023, -0.063, CONDITIONS, 34.2, 17, 8.9),
         ),

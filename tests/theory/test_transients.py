@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from theory.matrices import eigenbasis, jordan, random
+from theory.non_normal import far_from_normal
 
 from memcurse_cli.theory import transients
-from memcurse_cli.theory.transients import kreiss_bound, transient_growth
+from memcurse_cli.theory.transients import kreiss_bound, memory, transient_growth
 
 Floats = NDArray[np.float64]
 
@@ -41,6 +42,33 @@ def test_the_largest_power(place: int, direct: bool, monkeypatch: pytest.MonkeyP
     found = transient_growth(matrix)
     assert found.growth == pytest.approx(norms[found.step], rel=1e-8)
     assert 0.98 * max(norms) < found.growth <= max(norms) * (1 + 1e-9)
+
+
+TURNING = np.array([[0.0, 9.0], [-1 / 9, 0.0]])  # its norms go up and down with every other step
+DELAY = np.eye(32, k=-1)
+BESIDE = np.kron([[1, 0], [0, 0]], DELAY) + np.diag(np.repeat([0, 0.9], 32))
+
+
+@pytest.mark.parametrize("matrix", [*SHEARED, *OTHERS, DELAY, BESIDE, 0.97 * TURNING])
+def test_the_memory_is_the_last_power_that_matters(matrix: Floats) -> None:
+    last = max(k for k, norm in enumerate(every_power(matrix)) if norm >= np.exp(-1))
+    radius = float(np.abs(np.linalg.eigvals(matrix)).max())
+    time_constant = -1 / np.log(radius) if radius > 0 else 0.0
+    basis = eigenbasis(matrix)
+    for usable in [basis, None] if basis.condition < 1e8 else [None]:
+        assert memory(matrix, usable, time_constant) == max(time_constant, last)
+
+
+def test_the_memory_of_a_normal_matrix_is_its_time_constant() -> None:
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(8, 8)))[0]
+    for decay in (1e-12, 1e-3, 0.7):
+        matrix = np.exp(-decay) * rotation
+        assert memory(matrix, eigenbasis(matrix), 1 / decay) == 1 / decay
+
+
+def test_a_memory_that_rounding_changes_is_refused() -> None:
+    with pytest.raises(ArithmeticError, match="rounding"):
+        memory(far_from_normal(4, 0), None, 9.5)
 
 
 def test_a_normal_matrix_never_grows() -> None:

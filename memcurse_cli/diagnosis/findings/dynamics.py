@@ -39,10 +39,11 @@ DEAD = Rule(
     "MC104",
     "eigenvalues without memory",
     "Zucchet & Orvieto 2024, section 2.2",
-    what="More than half of the eigenvalues forget their input within one step.",
+    what="More than half of the eigenvalues, and of the singular values of a dense matrix, forget "
+    "their input within one step.",
     why="Their states repeat what a layer without recurrence computes; they carry nothing from "
     "one step to the next.",
-    equation="|λ| < 0.01",
+    equation="|λ| < 0.01, and σ < 0.01 of a dense matrix",
     change="If memory is wanted there, initialise |λ| closer to 1; if not, fewer states do.",
 )
 BEYOND_HORIZON = Rule(
@@ -67,14 +68,22 @@ def find_dynamics(facts: Facts) -> Iterator[Finding]:
     """Unstable, frozen and dead eigenvalues, and memory that no sequence is long enough to see."""
     yield from _unstable(facts)
     yield from _frozen_or_beyond(facts)
-    modulus = np.exp(facts.recurrence.log_eigenvalues.real)
-    dead = int(np.count_nonzero(modulus < DEAD_MODULUS))
-    if dead > DEAD_SHARE * modulus.size:
+    yield from _dead(facts)
+
+
+def _dead(facts: Facts) -> Iterator[Finding]:
+    """What forgets within one step: of a matrix that need not be normal, singular values tell."""
+    size, dense, name, symbol = facts.recurrence.size, facts.recurrence.dense, "eigenvalue", "|λ|"
+    dead = int(np.count_nonzero(np.exp(facts.recurrence.log_eigenvalues.real) < DEAD_MODULUS))
+    if dense is not None and dead > DEAD_SHARE * size:
+        name, symbol = "singular value", "σ"
+        dead = int(np.count_nonzero(np.linalg.svd(dense.matrix, compute_uv=False) < DEAD_MODULUS))
+    if dead > DEAD_SHARE * size:
         yield DEAD.finding(
             "info",
-            f"{share_having(dead, modulus.size, 'eigenvalue')} |λ| < {DEAD_MODULUS}: such states "
-            "forget within one step",
-            "if memory is wanted there, initialise |λ| closer to 1",
+            f"{share_having(dead, size, name)} {symbol} < {DEAD_MODULUS}: such states forget within "
+            "one step",
+            f"if memory is wanted there, initialise {symbol} closer to 1",
         )
 
 
