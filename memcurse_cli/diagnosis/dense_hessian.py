@@ -17,7 +17,7 @@ from memcurse_cli.theory.schur import TOO_UNCERTAIN
 LARGEST = 512  # units; its Hessian has an order of 262,144
 BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
 PRODUCTS = 30  # with H, until its largest eigenvalue has converged
-PRODUCTS_OF_TEN = 70  # until ten have
+PRODUCTS_OF_TEN = 100  # until ten have, and nothing larger is left beside them
 MOST_OPERATIONS = 1e14  # that anyone may wait for: a sum over pairs of steps takes (n T)²
 STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 

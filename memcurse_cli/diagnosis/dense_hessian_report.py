@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.dense_hessian import dense_hessian_reason, dense_layer_hessian
+from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.hessian_picture import picture, picture_of_some
 from memcurse_cli.diagnosis.hessian_report import (
     BlockPair,
@@ -31,7 +32,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.theory.dense import EIGENBASIS_CONDITION
 from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian_scores
-from memcurse_cli.theory.diagonality import DiagonalityScores, DiagonalityTally
+from memcurse_cli.theory.diagonality import DiagonalityScores, DiagonalityTally, Eigenpair
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 
 Floats = NDArray[np.float64]
@@ -88,8 +89,14 @@ def diagnose_dense_hessian(
         pairs=(BlockPair(matrix, matrix, 1.0, None),),
         spectrum=found.spectrum,
         eigenvectors=tuple(
-            TopEigenvector(float(value), float(1 / np.sum(vector**4)), (1.0,), seats.of(vector))
-            for value, vector in zip(found.values, found.vectors, strict=True)
+            # Of an eigenspace no vector stands out, nor what it would move.
+            TopEigenvector(
+                pair.value,
+                finite(pair.concentration),
+                (1.0,),
+                seats.of(pair.vector.reshape(size, size)) if pair.dimension == 1 else (),
+            )
+            for pair in found.top
         ),
         conditioning=found.conditioning,
         picture=_picture(hessian, found, matrix),
@@ -103,8 +110,7 @@ class _Figures:
     scores: DiagonalityScores
     spectrum: HessianSpectrum
     conditioning: Conditioning | None
-    values: Floats
-    vectors: Floats
+    top: list[Eigenpair]
     matrix: Floats | None
 
 
@@ -116,22 +122,16 @@ def _whole(hessian: DenseHessian) -> _Figures | None:
     scores = tally.scores()
     if scores is None:
         return None
-    shape = hessian.diagonal.shape
-    return _Figures(
-        scores,
-        *summarise_spectrum(tally, hessian.order),
-        np.array([pair.value for pair in tally.top]),
-        np.array([pair.vector.reshape(shape) for pair in tally.top]),
-        matrix,
-    )
+    return _Figures(scores, *summarise_spectrum(tally, hessian.order), tally.top, matrix)
 
 
 def _by_products(hessian: DenseHessian) -> _Figures | None:
     found = dense_hessian_scores(hessian)
     if found is None:
         return None
-    spectrum = HessianSpectrum(hessian.order, None, None, tuple(found.eigenvalues.tolist()))
-    return _Figures(found.scores, spectrum, None, found.eigenvalues, found.eigenvectors, None)
+    largest = tuple(pair.value for pair in found.top)
+    spectrum = HessianSpectrum(hessian.order, None, None, largest)
+    return _Figures(found.scores, spectrum, None, found.top, None)
 
 
 def _picture(hessian: DenseHessian, found: _Figures, name: str) -> HessianPicture:
@@ -154,9 +154,10 @@ def _picture(hessian: DenseHessian, found: _Figures, name: str) -> HessianPictur
         f"{len(matrix):,} of {hessian.order:,} parameters, where {side} rows and columns of the"
         " matrix, evenly taken, meet"
     )
-    vectors = np.array([vector[grid].ravel() for vector in found.vectors])
+    values = np.array([pair.value for pair in found.top])
+    vectors = np.array([pair.vector.reshape(size, size)[grid].ravel() for pair in found.top])
     group = np.zeros(len(matrix), np.intp)
-    return picture_of_some(title, (matrix + matrix.T) / 2, group, [name], found.values, vectors)
+    return picture_of_some(title, (matrix + matrix.T) / 2, group, [name], values, vectors)
 
 
 class _Seats:

@@ -33,7 +33,8 @@ class HessianScores:
         max_stable_lr: 2 / (sharpness + sharpness_error), the largest step of gradient descent that
             is known to be stable.
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
-        concentration: coordinates that carry a top eigenvector.
+        concentration: coordinates that carry a top eigenvector; null where an eigenspace is too
+            large to be found whole.
         sharpness_error: how much larger the sharpness may be; 0 where H was formed.
         adam_residual_error: how much larger the residual may be.
     """
@@ -44,7 +45,7 @@ class HessianScores:
     sharpness: float
     max_stable_lr: float
     adam_residual: float
-    concentration: float
+    concentration: float | None
     sharpness_error: float = 0.0
     adam_residual_error: float = 0.0
 
@@ -127,7 +128,8 @@ class TopEigenvector:
 
     Attributes:
         eigenvalue: its curvature.
-        concentration: 1 / Σ v⁴, the number of coordinates that carry it.
+        concentration: 1 / Σ v⁴, the number of coordinates that carry it; d / Σ P_aa² of an
+            eigenspace of d dimensions and projector P; null where that is not known.
         weights: Σ v² on each group, in the groups' order.
         seats: the eigenvalues that it sits on, the heaviest first.
         coordinates: the scalars that carry it, the heaviest first; empty where they were not
@@ -135,7 +137,7 @@ class TopEigenvector:
     """
 
     eigenvalue: float
-    concentration: float
+    concentration: float | None
     weights: tuple[float, ...]
     seats: tuple[Seat, ...]
     coordinates: tuple[Coordinate, ...] = ()

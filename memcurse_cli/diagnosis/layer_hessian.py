@@ -206,7 +206,7 @@ class _Tally:
 
     def _eigenvector(self, pair: Eigenpair) -> TopEigenvector:
         assert pair.scalars is not None
-        squares = pair.vector**2
+        squares = pair.shares
         weights = np.bincount(self.group_of(pair.scalars), squares, len(self.groups))
         return TopEigenvector(
             eigenvalue=pair.value,
@@ -267,7 +267,7 @@ class _Seats:
         place = self.place[pair.scalars]
         seated = place >= 0
         indices, local = np.unique(place[seated], return_inverse=True)
-        weights = np.bincount(local, pair.vector[seated] ** 2)
+        weights = np.bincount(local, pair.shares[seated])
         heaviest = np.argsort(-weights, kind="stable")[:SEATS]
         return tuple(
             seat(self.log_eigenvalues, int(indices[index]), float(weights[index]))

@@ -129,7 +129,8 @@ class HessianSummary:
         max_stable_lr: 2 / (sharpness + sharpness_error), the largest SGD step that is known to be
             stable; None where the Hessian is zero.
         adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
-        concentration: coordinates that carry a top eigenvector.
+        concentration: coordinates that carry a top eigenvector, d / Σ P_aa² of an eigenspace of d
+            dimensions and projector P; None where one is too large to be found whole.
         output_step_effect: lr √(tr H / E y²), the RMS over steps of independent signs; signs in
             concert reach at most √adam_residual times that. None where E y² was not taken or is
             zero.
@@ -143,7 +144,7 @@ class HessianSummary:
     sharpness: float
     max_stable_lr: float | None
     adam_residual: float
-    concentration: float
+    concentration: float | None
     output_step_effect: float | None
     diagonality_error: float = 0.0
     sharpness_error: float = 0.0

@@ -48,7 +48,7 @@ def group_lines(screen: Screen, layer: LayerHessianReport, whole: HessianScores)
             Cell(_share(scores.trace / whole.trace)),
             Cell(percent(scores.diagonality)),
             Cell(at_least(scores.adam_residual, scores.adam_residual_error)),
-            Cell(number(scores.concentration)),
+            Cell(number_or_absent(scores.concentration)),
             Cell(at_least(scores.sharpness, scores.sharpness_error)),
             Cell(number(scores.max_stable_lr, 2)),
         ]
@@ -114,7 +114,7 @@ def eigenvector_lines(screen: Screen, layer: LayerHessianReport) -> Iterator[Tex
         [
             Cell(f"v{index}", LABEL),
             Cell(number(vector.eigenvalue)),
-            Cell(number(vector.concentration)),
+            Cell(number_or_absent(vector.concentration)),
             Cell(_weights(vector, names)),
             Cell(_seats(vector)),
         ]

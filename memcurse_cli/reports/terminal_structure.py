@@ -155,7 +155,7 @@ def hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
         Cell(str(hessian.order)),
         Cell(_estimate(hessian.diagonality, hessian.diagonality_error)),
         Cell(at_least(hessian.adam_residual, hessian.adam_residual_error)),
-        Cell(number(hessian.concentration)),
+        Cell(number_or_absent(hessian.concentration)),
         Cell(at_least(hessian.sharpness, hessian.sharpness_error)),
         Cell(number_or_absent(rate, 2)),
         Cell(ABSENT if output is None else percent(output)),

@@ -21,8 +21,10 @@ def largest_eigenpairs(
 ) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a positive semi-definite H, descending, with eigenvectors.
 
-    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from a fixed
-    start, so that the same operator gives the same digits.
+    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed
+    starts, so that the same operator gives the same digits. One start meets an eigenspace in one
+    direction: what H is beside the eigenvectors found is searched from another start, until
+    nothing larger is left there.
 
     Args:
         apply: v → H v, both (order,).
@@ -40,10 +42,31 @@ def largest_eigenpairs(
         matrix = np.stack([apply(row) for row in np.eye(order)])
         values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
         return values[::-1][:count], vectors[:, ::-1][:, :count]
+    values, vectors = _from_one_start(apply, order, count, seed=0)
+    seed = 1
+
+    def deflated(vector: Floats) -> Floats:
+        return apply(vector) - vectors @ (values * (vectors.T @ vector))
+
+    while count < order:
+        largest, _ = _from_one_start(deflated, order, 1, seed)
+        if not largest[0] > values[-1] * (1 + RESIDUAL):
+            break
+        more, beside = _from_one_start(deflated, order, count, seed)
+        joined, both = np.r_[values, more], np.hstack([vectors, beside])
+        descending = np.argsort(-joined, kind="stable")[:count]
+        values, vectors = joined[descending], both[:, descending]
+        seed += 1
+    return values, vectors
+
+
+def _from_one_start(
+    apply: Callable[[Floats], Floats], order: int, count: int, seed: int
+) -> tuple[Floats, Floats]:
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
     operator = LinearOperator((order, order), matvec=apply, dtype=np.float64)
-    start = np.random.default_rng(0).normal(size=order)
+    start = np.random.default_rng(seed).normal(size=order)
     basis = max(2 * count + 10, 20)
     for _ in range(WIDER + 1):
         try:

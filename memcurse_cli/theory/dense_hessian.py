@@ -27,12 +27,20 @@ from memcurse_cli.theory.dense_stationary import (
     sensitivity_by_eigenbasis,
 )
 from memcurse_cli.theory.dense_without_eigenbasis import sensitivity_without_eigenbasis
-from memcurse_cli.theory.diagonality import FLAT, TOP, DiagonalityScores
+from memcurse_cli.theory.diagonality import (
+    FLAT,
+    TOP,
+    DiagonalityScores,
+    Eigenpair,
+    mean_concentration,
+    top_eigenpairs,
+)
 from memcurse_cli.theory.eigenbasis import Eigenbasis
 from memcurse_cli.theory.moments import Readout
 
 Floats = NDArray[np.float64]
 
+LARGEST_EIGENSPACE = 88  # vectors of one that products with H are made for
 PROBES = 16  # random vectors behind an estimated ‖H‖_F²
 
 
@@ -129,14 +137,12 @@ class DenseHessianScores:
     Attributes:
         scores: as of any Hessian.
         diagonality_error: the standard error of ``scores.diagonality``; 0 where it is exact.
-        eigenvalues: (k,) the largest, descending.
-        eigenvectors: (k, n, n) of unit Frobenius norm.
+        top: the eigenpairs of the ten largest eigenvalues, descending, vectors as (n², ).
     """
 
     scores: DiagonalityScores
     diagonality_error: float
-    eigenvalues: Floats
-    eigenvectors: Floats
+    top: list[Eigenpair]
 
 
 def dense_hessian(
@@ -213,7 +219,7 @@ def _stationary_diagonal(
     return found.per_entry
 
 
-def dense_hessian_scores(hessian: DenseHessian, count: int = TOP) -> DenseHessianScores | None:
+def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
     """The four scores of `diagonality_scores`, from products with H alone.
 
     ‖H‖_F² is exact where `DenseHessian.squared_norm` is. Otherwise its share outside the span of
@@ -222,7 +228,6 @@ def dense_hessian_scores(hessian: DenseHessian, count: int = TOP) -> DenseHessia
 
     Args:
         hessian: the operator.
-        count: how many eigenpairs to take; the concentration is averaged over at most ten.
 
     Returns:
         The scores, or None where H is zero.
@@ -232,33 +237,36 @@ def dense_hessian_scores(hessian: DenseHessian, count: int = TOP) -> DenseHessia
     """
     if not hessian.trace > 0:
         return None
-    values, vectors = hessian.top(max(count, TOP))
-    positive = values > FLAT * values[0]
-    values, vectors = values[positive], vectors[positive]
+
+    def solve(count: int) -> tuple[Floats, Floats]:
+        values, vectors = hessian.top(count)
+        return values, vectors.reshape(len(vectors), -1).T
+
+    pairs = top_eigenpairs(solve, hessian.order, most=LARGEST_EIGENSPACE)
+    pairs = [pair for pair in pairs if pair.value > FLAT * pairs[0].value]
     squared_norm, error = hessian.squared_norm, 0.0
     if squared_norm is None:
-        squared_norm, error = _squared_norm(hessian, values, vectors)
+        values = np.array([pair.value for pair in pairs])
+        flat = np.array([pair.vector for pair in pairs])
+        squared_norm, error = _squared_norm(hessian, values, flat)
     diagonality = float(np.sum(hessian.diagonal**2)) / squared_norm
-    carried = 1 / np.sum(vectors[:TOP] ** 4, axis=(1, 2))
     return DenseHessianScores(
         scores=DiagonalityScores(
             order=hessian.order,
             trace=hessian.trace,
             diagonality=min(diagonality, 1.0),
-            sharpness=float(values[0]),
+            sharpness=pairs[0].value,
             adam_residual=hessian.adam_residual(),
-            concentration=float(np.mean(carried)),
+            concentration=mean_concentration(pairs),
         ),
         diagonality_error=diagonality * error / squared_norm,
-        eigenvalues=values[:count],
-        eigenvectors=vectors[:count],
+        top=pairs,
     )
 
 
-def _squared_norm(hessian: DenseHessian, values: Floats, vectors: Floats) -> tuple[float, float]:
+def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:
     """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean."""
     generator = np.random.default_rng(0)  # the same report every time
-    flat = vectors.reshape(len(vectors), -1)
     draws = []
     for _ in range(PROBES):
         probe = generator.choice([-1.0, 1.0], size=hessian.order)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ Integers = NDArray[np.intp]
 TOP = 10  # eigenvectors that `concentration` is averaged over
 SPECTRUM_ORDER = 1500  # the largest block whose every eigenvalue is taken where asked for
 FLAT = 1e-13  # an eigenvalue below this share of the largest one has no direction of its own
+CLOSE = 1e-5  # eigenvalues that are relatively nearer share one eigenspace
 DENSE_ORDER = 600  # above it, a few eigenvalues cost less by Lanczos than by a full solve
 
 
@@ -32,8 +33,8 @@ class DiagonalityScores:
         adam_residual: λ_max(D^-½ H D^-½) with D = diag H, over the parameters with H_aa > 0: the
             curvature that an ideal diagonal preconditioner leaves, in [1, N].
         concentration: the number of coordinates that carry a top eigenvector, 1 / Σ v_a⁴ for unit
-            v, averaged over the 10 largest eigenvalues. Where eigenvalues coincide their
-            eigenvectors are one choice among many, and so is this.
+            v, averaged over the 10 largest eigenvalues; of an eigenspace, see `Eigenpair`. None
+            where an eigenspace has too many dimensions to be found whole.
         sharpness_error: how much larger the sharpness may be; 0 where H was formed.
         adam_residual_error: how much larger the residual may be.
     """
@@ -43,7 +44,7 @@ class DiagonalityScores:
     diagonality: float
     sharpness: float
     adam_residual: float
-    concentration: float
+    concentration: float | None
     sharpness_error: float = 0.0
     adam_residual_error: float = 0.0
 
@@ -52,20 +53,30 @@ class DiagonalityScores:
 class Eigenpair:
     """An eigenvalue of one block with its eigenvector.
 
+    Eigenvectors of eigenvalues that coincide are one choice among many; the projector P onto the
+    d-dimensional space that they span is not. With the shares ``m_a = P_aa / d``, v_a² where
+    d = 1, their concentration is ``d / Σ P_aa² = 1 / (d Σ m_a²)``: whichever basis is chosen, the
+    harmonic mean of 1 / Σ v_a⁴ over it is at least that, as ``Σ_k v_ka⁴ <= P_aa²``, and equal
+    where no two of its vectors share a coordinate. It is 1 where H is a multiple of the identity.
+
     Attributes:
         value: the eigenvalue.
         vector: (N,) of unit norm.
+        shares: (N,) m, which adds up to 1.
+        dimension: d.
         scalars: (N,) the scalars that its coordinates are, where the block came with them.
     """
 
     value: float
     vector: Floats
-    scalars: Integers | None
+    shares: Floats
+    dimension: int
+    scalars: Integers | None = None
 
     @property
     def concentration(self) -> float:
-        """1 / Σ v_a⁴: the number of coordinates that carry it."""
-        return float(1 / np.sum(self.vector**4))
+        """d / Σ P_aa²: the number of coordinates that carry it."""
+        return float(1 / (self.dimension * np.sum(self.shares**2)))
 
 
 class DiagonalityTally:
@@ -120,7 +131,9 @@ class DiagonalityTally:
             for index in np.argsort(-norms).tolist():
                 if self._is_full_of(norms[index]):
                     break
-                self._take(values[index, ::-1], vectors[index, :, ::-1], scalars, index)
+                every = values[index, ::-1], vectors[index, :, ::-1]
+                pairs = top_eigenpairs(lambda _, every=every: every, len(every[0]))
+                self._take(pairs, scalars, index)
             return
         self.complete = False
         # A norm bounds an eigenvalue: most blocks need none of their own.
@@ -132,7 +145,7 @@ class DiagonalityTally:
         for index in np.argsort(-norms).tolist():
             if self._is_full_of(norms[index]):
                 break
-            self._take(*largest(hessians[index], TOP), scalars, index)
+            self._take(_top_of(hessians[index]), scalars, index)
 
     def add_factored(
         self,
@@ -162,17 +175,23 @@ class DiagonalityTally:
         own = None if scalars is None else scalars[None]
         sharpest = 0.0
         if gram.size:
-            values, inner = largest(gram, TOP)
-            sharpest = float(values[0])
-            known = values > FLAT * sharpest
-            values, vectors = values[known], plain.factor @ inner[:, known]
-            self._take(values, vectors / np.linalg.norm(vectors, axis=0), own, 0)
+
+            def spanned(count: int) -> tuple[Floats, Floats]:
+                values, inner = largest(gram, count)
+                known = values > FLAT * values[0]
+                vectors = plain.factor @ inner[:, known]
+                return values[known], vectors / np.linalg.norm(vectors, axis=0)
+
+            pairs = top_eigenpairs(spanned, len(gram), plain.error)
+            sharpest = pairs[0].value if pairs else 0.0
+            self._take(pairs, own, 0)
         self._sharpest_possible = max(self._sharpest_possible, sharpest + plain.error)
         steepest = int(np.argmax(diagonal))
         if diagonal[steepest] > sharpest:  # no eigenvalue is below what one coordinate has
             alone = np.zeros((diagonal.size, 1))
             alone[steepest] = 1
-            self._take(diagonal[[steepest]], alone, own, 0)
+            pairs = top_eigenpairs(lambda _: (diagonal[[steepest]], alone), 1)
+            self._take(pairs, own, 0)
         # Any one coordinate has the curvature 1.
         value = 1.0 if np.any(diagonal > 0) else 0.0
         if scaled.factor.size:
@@ -197,7 +216,7 @@ class DiagonalityTally:
             diagonality=self._on_diagonal / self._everywhere,
             sharpness=self.top[0].value,
             adam_residual=self._residual,
-            concentration=float(np.mean([pair.concentration for pair in self.top])),
+            concentration=mean_concentration(self.top),
             sharpness_error=max(0.0, self._sharpest_possible - self.top[0].value),
             adam_residual_error=max(0.0, self._residual_possible - self._residual),
         )
@@ -206,12 +225,9 @@ class DiagonalityTally:
         """Whether no eigenvalue up to a bound can be among the largest any more."""
         return len(self.top) == TOP and bound <= self.top[-1].value
 
-    def _take(self, values: Floats, vectors: Floats, scalars: Integers | None, index: int) -> None:
+    def _take(self, pairs: list[Eigenpair], scalars: Integers | None, index: int) -> None:
         own = None if scalars is None else scalars[index]
-        found = [
-            Eigenpair(float(value), vector.copy(), own)
-            for value, vector in zip(values[:TOP], vectors.T[:TOP], strict=True)
-        ]
+        found = [replace(pair, scalars=own) for pair in pairs]
         self.top = heapq.nlargest(TOP, [*self.top, *found], key=lambda pair: pair.value)
 
 
@@ -234,12 +250,61 @@ def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
     return tally.scores()
 
 
+def top_eigenpairs(
+    solve: Callable[[int], tuple[Floats, Floats]],
+    order: int,
+    error: float = 0.0,
+    most: int | None = None,
+) -> list[Eigenpair]:
+    """The `TOP` largest eigenvalues, each with the shares of its whole eigenspace.
+
+    Args:
+        solve: how many → that many or more (k,) eigenvalues, descending, and (N, k) unit vectors;
+            fewer where there are no more.
+        order: how many there can be.
+        error: of the eigenvalues; nearer than it they are taken to coincide.
+        most: how many are asked for at most. An eigenspace of more has shares of nan.
+    """
+    count = min(TOP + 1, order)
+    while True:
+        values, vectors = solve(count)
+        if not values.size:
+            return []
+        gaps = values[:-1] - values[1:]
+        tolerance = np.maximum(CLOSE * values[:-1], 10 * FLAT * values[0]) + error
+        space = np.r_[0, np.cumsum(gaps > tolerance)]
+        taken = min(TOP, len(values))
+        whole = len(values) < count or len(values) >= order or space[-1] > space[taken - 1]
+        if whole or count == most:
+            break
+        count = min(2 * count, order, most or order)
+    pairs = []
+    for place in range(taken):
+        mates = space == space[place]
+        shares = np.mean(vectors[:, mates] ** 2, axis=1)
+        if not whole and mates[-1]:
+            shares = np.full_like(shares, np.nan)
+        pair = Eigenpair(float(values[place]), vectors[:, place].copy(), shares, int(mates.sum()))
+        pairs.append(pair)
+    return pairs
+
+
+def mean_concentration(pairs: Sequence[Eigenpair]) -> float | None:
+    """Over eigenvalues with a direction of their own; None where an eigenspace is not known."""
+    mean = np.mean([one.concentration for one in pairs if one.value > FLAT * pairs[0].value])
+    return float(mean) if np.isfinite(mean) else None
+
+
 def correlations(hessians: Floats) -> Floats:
     """(blocks, N, N) D^-½ H D^-½; rows and columns of H_aa = 0 are zero."""
     diagonal = np.diagonal(hessians, axis1=1, axis2=2)
     root = np.sqrt(np.maximum(diagonal, 0))
     inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     return inverse[:, :, None] * hessians * inverse[:, None, :]
+
+
+def _top_of(matrix: Floats) -> list[Eigenpair]:
+    return top_eigenpairs(lambda count: largest(matrix, count), len(matrix))
 
 
 def _norms(matrices: Floats) -> Floats:
@@ -251,7 +316,7 @@ def largest(matrix: Floats, count: int) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a symmetric matrix, descending, and their eigenvectors."""
     size = matrix.shape[0]
     count = min(count, size)
-    if size <= DENSE_ORDER:
+    if size <= max(DENSE_ORDER, 4 * count):
         values, vectors = np.linalg.eigh(matrix)
     else:
         import scipy.linalg
