@@ -8,17 +8,23 @@ from memcurse_cli.diagnosis.hessian import TOO_LONG, unknown_projections
 from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.theory.dense import EIGENBASIS_CONDITION, is_undetermined
-from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian, dense_hessian_scores
+from memcurse_cli.theory.dense import is_undetermined
+from memcurse_cli.theory.dense_hessian import (
+    HESSIAN_CONDITION,
+    DenseHessian,
+    dense_hessian,
+    dense_hessian_scores,
+)
 from memcurse_cli.theory.dense_hessian_horizon import GRAM_ORDER
 from memcurse_cli.theory.dense_without_eigenbasis import cost_without_eigenbasis
-from memcurse_cli.theory.schur import TOO_UNCERTAIN
+from memcurse_cli.theory.schur import ANGLES, TOO_UNCERTAIN
 
 LARGEST = 512  # units; its Hessian has an order of 262,144
 BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
 PRODUCTS = 30  # with H, until its largest eigenvalue has converged
 PRODUCTS_OF_TEN = 100  # until ten have, and nothing larger is left beside them
 MOST_OPERATIONS = 1e14  # that anyone may wait for: a sum over pairs of steps takes (n T)²
+RESOLVENT_PRODUCTS = 4  # in a complex inverse
 STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 
 
@@ -114,8 +120,9 @@ def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Setti
         cost = 4.0 * products * horizon * min(channels) * size**2 + float(horizon * size) ** 2
     else:
         cost = (PRODUCTS + PRODUCTS_OF_TEN) * STEIN_PRODUCTS * 2.0 * size**3
-        if recurrence.eigenbasis.condition >= EIGENBASIS_CONDITION:
+        if recurrence.eigenbasis.condition >= HESSIAN_CONDITION:
             decay = -float(recurrence.log_eigenvalues.real.max())
+            cost += ANGLES * RESOLVENT_PRODUCTS * 2.0 * size**3
             cost += cost_without_eigenbasis(dynamics.matrix, decay)
     if cost <= BUDGET:
         return None

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from memcurse_cli.spectra.lanczos import largest_eigenpairs, largest_eigenvalue
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.dense import EIGENBASIS_CONDITION
 from memcurse_cli.theory.dense_hessian_horizon import HorizonHessian
 from memcurse_cli.theory.dense_hessian_stationary import StationaryHessian
 from memcurse_cli.theory.dense_horizon import entries_within_horizon
@@ -41,6 +40,10 @@ from memcurse_cli.theory.moments import Readout
 Floats = NDArray[np.float64]
 
 LARGEST_EIGENSPACE = 88  # vectors of one that products with H are made for
+HESSIAN_CONDITION = 1e6  # products with P and P⁻¹ lose ε κ(P)², and what is squared twice that
+FORMED_ORDER = 1024  # up to here ‖H‖_F² costs little from H itself
+DEVIATIONS, ROUNDING = 4.0, 1e-6  # within which a diagonality may be outside its bounds
+LOST = "its norm is lost in the rounding of products with its ill-conditioned eigenvectors"
 PROBES = 16  # random vectors behind an estimated ‖H‖_F²
 
 
@@ -159,7 +162,8 @@ def dense_hessian(
 
     Args:
         matrix: (n, n) real A, row = target.
-        basis: its eigenbasis; past κ(P) = 1e8 it is not used.
+        basis: its eigenbasis; past κ(P) = 1e6, where products with P⁻¹ lose four digits, it is
+            not used.
         readin: (n, inputs) real B.
         readout: (outputs, n) real C.
         autocorrelation: R(Δ) of each input.
@@ -189,7 +193,7 @@ def dense_hessian(
             squared_norm = finite.squared_norm()
             gram_top = None if squared_norm is None else finite.top
         else:
-            usable = basis if basis.condition < EIGENBASIS_CONDITION else None
+            usable = basis if basis.condition < HESSIAN_CONDITION else None
             endless = StationaryHessian(matrix, usable, readin, readout, autocorrelation)
             diagonal = _stationary_diagonal(matrix, basis, readin, readout, autocorrelation)
             apply, output = endless.apply, endless.output_second_moment
@@ -206,7 +210,7 @@ def _stationary_diagonal(
     readout: Floats,
     autocorrelation: Autocorrelation,
 ) -> Floats:
-    if basis.condition < EIGENBASIS_CONDITION:
+    if basis.condition < HESSIAN_CONDITION:
         found = sensitivity_by_eigenbasis(basis, readin, autocorrelation, readout)
     else:
         decay = -float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
@@ -222,9 +226,9 @@ def _stationary_diagonal(
 def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
     """The four scores of `diagonality_scores`, from products with H alone.
 
-    ‖H‖_F² is exact where `DenseHessian.squared_norm` is. Otherwise its share outside the span of
-    the top eigenvectors, E‖H z‖² over random signs z there, is estimated by its mean over 16
-    draws (Meyer et al. 2021, Hutch++), with its standard error.
+    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise
+    its share outside the span of the top eigenvectors, E‖H z‖² over random signs z there, is
+    estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++), with its standard error.
 
     Args:
         hessian: the operator.
@@ -233,7 +237,8 @@ def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
         The scores, or None where H is zero.
 
     Raises:
-        ArithmeticError: the Lanczos iteration has not converged.
+        ArithmeticError: the Lanczos iteration has not converged, or rounding has made of ‖H‖_F what
+            that of no matrix with this diagonal can be.
     """
     if not hessian.trace > 0:
         return None
@@ -250,6 +255,9 @@ def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
         flat = np.array([pair.vector for pair in pairs])
         squared_norm, error = _squared_norm(hessian, values, flat)
     diagonality = float(np.sum(hessian.diagonal**2)) / squared_norm
+    within = DEVIATIONS * error / squared_norm + ROUNDING
+    if not (1 - within) / hessian.order <= diagonality <= 1 + within:
+        raise ArithmeticError(LOST)
     return DenseHessianScores(
         scores=DiagonalityScores(
             order=hessian.order,
@@ -266,6 +274,8 @@ def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
 
 def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:
     """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean."""
+    if hessian.order <= FORMED_ORDER:
+        return float(np.sum(hessian.to_matrix() ** 2)), 0.0
     generator = np.random.default_rng(0)  # the same report every time
     draws = []
     for _ in range(PROBES):

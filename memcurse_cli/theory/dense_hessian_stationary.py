@@ -26,6 +26,8 @@ from memcurse_cli.theory.stein import stein_solver
 
 Floats = NDArray[np.float64]
 
+NORM_CONDITION = 1e4
+
 
 @dataclass(frozen=True)
 class _Coloured:
@@ -107,13 +109,14 @@ class StationaryHessian:
         return result
 
     def squared_norm(self) -> float | None:
-        """‖H‖_F² for white noise and a usable eigenbasis, else None.
+        """‖H‖_F² for white noise and a well-conditioned eigenbasis, else None.
 
         With ``K = 1/(1 - λ_a λ_b)`` the operator is ``𝒜 + 𝒜ᵀ - W ⊗ Σ``, and
         ``𝒜[X] = Σ_ab K_ab q_aᵀ (p_aᵀW X p_b) q_bΣ`` is a sum of products, so that the traces of
-        𝒜𝒜ᵀ and 𝒜² are ``Σ (KᵀMK) ∘ N`` with the Gram matrices of its factors.
+        𝒜𝒜ᵀ and 𝒜² are ``Σ (KᵀMK) ∘ N`` with the Gram matrices of its factors. Its terms are up to
+        κ(P)⁴ times their sum: beyond `NORM_CONDITION` too few of its digits are left.
         """
-        if self._basis is None or self._coloured:
+        if self._basis is None or self._coloured or self._basis.condition > NORM_CONDITION:
             return None
         logs, vectors = self._basis.log_eigenvalues, self._basis.vectors
         kernel = 1 / one_minus_exp(logs[:, None] + logs[None, :])

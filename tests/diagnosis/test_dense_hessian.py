@@ -14,6 +14,7 @@ from memcurse_cli.diagnosis import dense_hessian
 from memcurse_cli.diagnosis.report import LayerReport
 from memcurse_cli.reports import terminal_structure
 from memcurse_cli.reports.terminal import to_text
+from memcurse_cli.theory import dense_hessian as products
 from memcurse_cli.theory import dense_hessian_horizon
 
 Floats = NDArray[np.float64]
@@ -111,6 +112,7 @@ def test_an_estimated_diagonality_carries_its_error(monkeypatch: pytest.MonkeyPa
     state = drawn(12, 0.9)
     exact = layer(state, horizon=30).hessian
     monkeypatch.setattr(dense_hessian_horizon, "GRAM_ORDER", 1)
+    monkeypatch.setattr(products, "FORMED_ORDER", 1)
     report = inspect(state, horizon=30)
     found = report.layers[0].hessian
     assert exact is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from theory.impulse_hessian import expected, group
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
 
+import memcurse_cli.theory.dense_hessian
 from memcurse_cli.spectra import lanczos
 from memcurse_cli.theory import dense_hessian_horizon
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -220,6 +222,40 @@ def test_the_authors_dense_student(paper: Path) -> None:
     assert scores.scores.trace == pytest.approx(np.trace(whole), rel=0.1)
 
 
+@pytest.mark.parametrize(("size", "apart"), [(2, 1e-6), (2, 1e-7), (3, 3e-4), (3, 1e-4)])
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_norm_of_nearly_defective_matrices(
+    size: int, apart: float, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """κ(P) of 5e5 to 2e7: the closed form of ‖H‖_F² is off by 18 % to 1000 times, and negative."""
+    matrix = np.diag(np.linspace(-0.5, 0.7, 18))
+    matrix[:size, :size] = 0.8 * np.eye(size) + 0.3 * np.eye(size, k=1)
+    matrix[:size, :size] += np.diag(apart * np.arange(size))
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(18, 18)))[0]
+    matrix = rotation @ matrix @ rotation.T
+    b, c = channels(matrix, 3, 2)
+    if not whole:
+        monkeypatch.setattr(memcurse_cli.theory.dense_hessian, "FORMED_ORDER", 0)
+    found = dense_hessian_scores(dense_hessian(matrix, eigenbasis(matrix), b, c))
+    wanted = diagonality_scores([explicit(matrix, b, c, WHITE, None, "every")[None]])
+    assert found is not None
+    assert wanted is not None
+    assert (found.diagonality_error == 0) == whole
+    within = 5 * found.diagonality_error + 2e-5 * wanted.diagonality
+    assert abs(found.scores.diagonality - wanted.diagonality) < within
+    assert found.scores.sharpness == pytest.approx(wanted.sharpness, rel=1e-5)
+    assert found.scores.adam_residual == pytest.approx(wanted.adam_residual, rel=1e-4)
+
+
+@pytest.mark.parametrize("share", [-1.0, 0.5, 1e6])
+def test_a_norm_that_no_matrix_has_is_refused(share: float) -> None:
+    matrix = random(7, 0.9, 3)
+    found = dense_hessian(matrix, eigenbasis(matrix), *channels(matrix, 2, 1))
+    norm = share * float(np.sum(found.diagonal**2)) * (1 if share < 1 else found.order)
+    with pytest.raises(ArithmeticError, match="lost in the rounding"):
+        dense_hessian_scores(replace(found, squared_norm=norm))
+
+
 def test_products_find_whole_eigenspaces() -> None:
     """Every power of an orthogonal A is, and each eigenvalue of H has as many vectors as units."""
     matrix = 0.9 * np.linalg.qr(np.random.default_rng(0).normal(size=(20, 20)))[0]
@@ -241,6 +277,7 @@ def test_scores_without_the_matrix_are_those_of_the_matrix(
     horizon: int | None, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanczos, "EXPLICIT_ORDER", 0)
+    monkeypatch.setattr(memcurse_cli.theory.dense_hessian, "FORMED_ORDER", 0)
     matrix = random(7, 0.95, 3)
     b, c = channels(matrix, 2, 1)
     found = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=horizon)
