@@ -12,7 +12,7 @@ from memcurse_cli.checkpoints.elements import element_count, to_double
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch
+from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch, texts
 from memcurse_cli.errors import CheckpointError
 
 
@@ -56,6 +56,7 @@ class MemoryStore(LazyStore):
             format="memory",
             bytes=sum(tensor.spec.bytes for tensor in found.values()),
             tensors=selected,
+            metadata=texts(arrays),
             notes=notes,
             contents=arrays,
         )

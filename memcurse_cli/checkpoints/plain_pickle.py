@@ -10,6 +10,7 @@ from memcurse_cli.checkpoints.pickle_lines import begins_like_a_pickle
 from memcurse_cli.checkpoints.pickled_tree import machine, no_persistent, tensors_of
 from memcurse_cli.checkpoints.pytorch_legacy import STORAGE_CONSTRUCTORS
 from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.tree import texts
 from memcurse_cli.errors import CheckpointError
 
 
@@ -45,6 +46,7 @@ class PlainPickle:
             format=self.name,
             bytes=file.size,
             tensors=tensors,
+            metadata=texts(root),
             notes=notes,
             resources=[file],
             contents=root,

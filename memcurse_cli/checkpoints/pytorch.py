@@ -14,6 +14,7 @@ from memcurse_cli.checkpoints.pickle_values import PickleError
 from memcurse_cli.checkpoints.pickled_tensors import Storage, storage_type
 from memcurse_cli.checkpoints.pickled_tree import machine, tensors_of
 from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.tree import texts
 from memcurse_cli.errors import CheckpointError
 
 PICKLE = "data.pkl"
@@ -63,6 +64,7 @@ class PyTorch:
             format=self.name,
             bytes=file.size,
             tensors=tensors,
+            metadata=texts(loaded),
             notes=[*parts, *notes],
             resources=[file],
             contents=loaded,

@@ -16,6 +16,7 @@ from memcurse_cli.checkpoints.pickle_values import (
 from memcurse_cli.checkpoints.pickled_tensors import Storage, storage_type
 from memcurse_cli.checkpoints.pickled_tree import machine, no_persistent, tensors_of
 from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.tree import texts
 from memcurse_cli.errors import CheckpointError
 
 # The first pickle is the integer 0x1950a86a20f9469cfc6c (torch/serialization.py, MAGIC_NUMBER).
@@ -50,6 +51,7 @@ class PyTorchLegacy:
             format=self.name,
             bytes=file.size,
             tensors=tensors,
+            metadata=texts(loaded),
             notes=[*parts, *notes],
             resources=[file],
             contents=loaded,

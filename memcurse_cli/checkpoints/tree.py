@@ -81,6 +81,12 @@ def _key(key: object) -> str:
     return str(key) if isinstance(key, str | int) else type(key).__name__
 
 
+def texts(root: object) -> dict[str, str]:
+    """The texts at the top of a tree, beside its tensors, such as the mark of a converter."""
+    entries = root.items() if isinstance(root, Mapping) else ()
+    return {key: value for key, value in entries if isinstance(key, str) and isinstance(value, str)}
+
+
 def name_torch(tensors: Mapping[Path, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     """Names as a state_dict has them, and notes.
 

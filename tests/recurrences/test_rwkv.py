@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,9 @@ from recurrences.derivatives import check_derivatives, match_of, read_layer
 from transformers import RwkvConfig, RwkvModel
 from transformers.models.rwkv.modeling_rwkv import rwkv_linear_attention_cpu
 
+from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.family import ReadOptions
 from memcurse_cli.recurrences.rwkv import RWKV
 
 HEADS, SIZE, WIDTH = 2, 3, 6
@@ -99,6 +103,60 @@ def test_every_version_is_read(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_derivatives(version: str) -> None:
     check_derivatives(VERSIONS[version][0], RWKV())
+
+
+TRUE = np.exp(-np.exp(DECAY))
+CONVERTED = {
+    "RWKV-4": -np.exp(DECAY),
+    "RWKV-5": TRUE.reshape(HEADS, SIZE, 1),
+    "RWKV-5 by head": TRUE[:HEADS].reshape(HEADS, 1, 1),
+    "RWKV-6": DECAY.reshape(HEADS, SIZE, 1),
+}
+TRANSPOSED = {"ffn.key.weight": np.zeros((WIDTH, 4 * WIDTH))}
+
+
+@pytest.mark.parametrize("version", CONVERTED)
+@pytest.mark.parametrize("mark", ["zip", "legacy", "transposed"])
+def test_what_the_rwkv_package_converted_has_the_eigenvalues_of_its_source(
+    version: str, mark: str, tmp_path: Path
+) -> None:
+    arrays, multiplicity, _ = VERSIONS[version]
+    stored = {f"att.{name}": a for name, a in arrays.items()} | {
+        "att.time_decay": CONVERTED[version],
+        "ffn.key.weight": np.zeros((4 * WIDTH, WIDTH)),
+    }
+    if mark == "transposed":
+        recurrence = read_layer(stored | TRANSPOSED, RWKV())
+    else:
+        path = tmp_path / "converted.pth"
+        torch.save(
+            {name: torch.tensor(a) for name, a in stored.items()}
+            | {"_strategy": "cpu fp32", "_rescale_layer": 0, "_version": "0.7"},
+            path,
+            _use_new_zipfile_serialization=mark == "zip",
+        )
+        with open_checkpoint(path) as store:
+            recurrence = RWKV().read(store, RWKV().find(store.tensors)[0], ReadOptions())
+    assert_allclose(np.exp(recurrence.log_eigenvalues), TRUE[: recurrence.size], rtol=1e-12)
+    assert recurrence.multiplicity == multiplicity
+    assert ("converter" in recurrence.assumptions[0]) is (version != "RWKV-6")
+
+
+@pytest.mark.parametrize("version", ["RWKV-4", "RWKV-5"])
+def test_derivatives_by_what_the_converter_stored(version: str) -> None:
+    # Away from 0 and 1, beyond which a perturbed value is refused.
+    decay = np.linspace(-2, 0.5, WIDTH)
+    rate = np.exp(decay)
+    stored = -rate if version == "RWKV-4" else np.exp(-rate).reshape(HEADS, SIZE, 1)
+    first = np.zeros(WIDTH)
+    check_derivatives({"att.time_decay": stored, "att.time_first": first, **TRANSPOSED}, RWKV())
+
+
+@pytest.mark.parametrize("stored", [np.array([0.1, -1.0]), np.array([[[1.1]], [[0.5]]])])
+def test_what_no_converter_writes_is_refused(stored: np.ndarray) -> None:
+    arrays = {"att.time_decay": stored, "att.time_first": np.zeros(2), **TRANSPOSED}
+    with pytest.raises(TensorError, match="has converted this file"):
+        read_layer(arrays, RWKV())
 
 
 def test_the_state_decays_as_the_library_lets_it() -> None:
