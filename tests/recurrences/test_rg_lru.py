@@ -13,7 +13,10 @@ from recurrences.oracles import original_layer
 from transformers import RecurrentGemmaConfig
 from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
 from memcurse_cli.recurrences.rg_lru import RGLRU
 
 HEADS, WIDTH = 2, 6
@@ -24,6 +27,7 @@ ARRAYS = {
     "input_gate_bias": RANDOM.normal(size=(HEADS, WIDTH // HEADS)),
 }
 ORIGINAL = dict(zip(("a_param", "a_gate.b", "input_gate.b"), ARRAYS.values(), strict=True))
+COMPLEX = ORIGINAL | {"a_imag_param": RANDOM.uniform(-2, 2, WIDTH)}
 
 
 @pytest.fixture
@@ -57,11 +61,25 @@ def test_the_state_decays_as_the_library_lets_it(layer: RecurrentGemmaRglru) -> 
     assert recurrence.input_dependent
 
 
-@pytest.mark.parametrize("arrays", [ARRAYS, ORIGINAL], ids=["transformers", "recurrentgemma"])
+@pytest.mark.parametrize(
+    "arrays", [ARRAYS, ORIGINAL, COMPLEX], ids=["transformers", "recurrentgemma", "complex"]
+)
 def test_derivatives(arrays: dict[str, np.ndarray]) -> None:
     check_derivatives(arrays, RGLRU())
     recurrence = read_layer(arrays, RGLRU())
     assert [group.name for group in recurrence.parameters] == list(arrays)
+
+
+def test_a_complex_layer_turns_by_its_gated_angle() -> None:
+    real, turning = read_layer(ORIGINAL, RGLRU()), read_layer(COMPLEX, RGLRU())
+    gate = 1 / (1 + np.exp(-ORIGINAL["a_gate.b"].ravel()))
+    rate = 8 * np.log1p(np.exp(ORIGINAL["a_param"]))
+    expected = np.exp(gate * (-rate + 1j * COMPLEX["a_imag_param"]))
+    assert_allclose(np.exp(turning.log_eigenvalues), expected, rtol=1e-13)
+    assert_allclose(turning.log_gain, real.log_gain, rtol=0)
+    store = MemoryStore(COMPLEX)
+    drive = RGLRU().read(store, RGLRU().find(store.tensors)[0], ReadOptions(gates=True)).gate
+    assert isinstance(drive, NoDrive)
 
 
 @pytest.mark.parametrize("separator", "./,")
