@@ -12,7 +12,13 @@ from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateInput, HiddenState, RowNorms, squared_rows
+from memcurse_cli.recurrences.gate_drive import (
+    GateInput,
+    HiddenState,
+    NoDrive,
+    RowNorms,
+    squared_rows,
+)
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_names import GateBias
@@ -28,30 +34,36 @@ EPSILON = Assumption(
 GATES = ("new", "update")
 _ROLES = ("w.weight", "u.weight", "norm.weight", "norm.bias")
 _RUNNING = ("norm.running_mean", "norm.running_var")
+_STATE_BIAS = "layer_norm.bias"
 
 _ACTIVATION = "the activation of its candidate is not stored"
-_RELU = "the state that gates see is that of a ReLU candidate, as by default"
+_RELU = (
+    "the state that gates see is that of a ReLU candidate, as by default, without the normalisation"
+    " of U h that SLiGRU has and does not store"
+)
+_NORMALISED = NoDrive("a layer normalisation stands between the hidden state and its gates")
 
 
 class LightGRU:
     """``h' = z h + (1-z) a(n)``, ``z = σ(N(W x)_z + U_z h)``: λ = σ(b_z), γ = 1 - λ.
 
     At zero input a batch normalisation N puts out ``b = β - s μ/√(v + ε)`` with its scale s, its
-    bias β and its running mean μ and variance v; a layer normalisation puts out β.
+    bias β and its running mean μ and variance v; a layer normalisation puts out β. SLiGRU
+    normalises U h as well, and its ``layer_norm.bias`` adds to b where there is one.
     """
 
     name = "light_gru"
     title = "Light GRU (SpeechBrain)"
     recognised_by = "w.weight (2H, inputs) and u.weight (2H, H) beside norm.weight and norm.bias"
-    equation = "λ = σ(b_z), γ = 1 - λ, b = β - s μ/√(v + ε), rows n, z"
-    source = "speechbrain.nnet.RNN.LiGRU; Ravanelli et al. 2018, arXiv 1803.10225"
+    equation = "λ = σ(b_z), γ = 1 - λ, b = β - s μ/√(v + ε) + layer_norm.bias, rows n, z"
+    source = "speechbrain.nnet.RNN.LiGRU and SLiGRU; Ravanelli et al. 2018, arXiv 1803.10225"
     assumptions: tuple[Assumption, ...] = (EPSILON,)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with both stacked linears and their normalisation."""
         return [
             Match(module or self.name, names)
-            for module, names in group_by_module(tensors, (*_ROLES, *_RUNNING)).items()
+            for module, names in group_by_module(tensors, (*_ROLES, *_RUNNING, _STATE_BIAS)).items()
             if _fits({role: tensors[name].shape for role, name in names.items()})
         ]
 
@@ -66,26 +78,33 @@ class LightGRU:
         tensor = names["norm.bias"]
         batch = _RUNNING[0] in names
         rows = read_real(store, tensor, store.tensors[tensor].shape)
+        parts = [("norm.bias", tensor, _update(rows), store.tensors[tensor].dtype)]
+        shift = np.zeros(rows.size)
+        normalised = _STATE_BIAS in names
+        if normalised:
+            added = names[_STATE_BIAS]
+            shift = read_real(store, added, rows.shape)
+            parts.append((_STATE_BIAS, added, _update(shift), store.tensors[added].dtype))
         scale = read_real(store, names["norm.weight"], rows.shape)
         share, width = np.zeros(rows.size), np.ones(rows.size)
         if batch:
             share, width = _running(store, names, float(assumed.choose(EPSILON)))
-        totals = rows + scale * share
-        bias, total = _update(rows), _update(totals)
-        part = ("norm.bias", tensor, bias, store.tensors[tensor].dtype)
-        inputs = state = None
-        if options.gates:
+        totals = rows + scale * share + shift
+        total = _update(totals)
+        inputs: GateInput | NoDrive | None = _NORMALISED if normalised and options.gates else None
+        state = None
+        if options.gates and not normalised:
             seen = _inputs(store, names, totals, scale / width, normal=not batch)
             inputs, state = seen["update"], HiddenState(seen["new"], RELU)
         found = coupled_recurrence(
             match,
             family=self.name,
             gate="update",
-            bias=GateBias(total, (part,)),
+            bias=GateBias(total, tuple(parts)),
             keeps=True,
             hidden_feedback=True,
             hidden=_spectra(store, names["u.weight"], options.device) if options.spectra else None,
-            assumptions=(*assumed.sentences, *((_RELU,) if options.gates else ())),
+            assumptions=(*assumed.sentences, *((_RELU,) if state else ())),
             inputs=inputs,
             state=state,
         )

@@ -69,6 +69,25 @@ def test_derivatives(norm: str) -> None:
     check_derivatives(arrays_of(norm), LightGRU(), elements=elements)
 
 
+def test_a_normalised_state_adds_the_bias_of_its_norm() -> None:
+    """SLiGRU's gates are N(W x) + LN(U h), and LN(0) is its bias."""
+    torch.manual_seed(2)
+    norm = torch.nn.LayerNorm(2 * SIZE).double()
+    torch.nn.init.normal_(norm.bias)
+    arrays = arrays_of("batchnorm") | {
+        f"layer_norm.{name}": tensor.numpy() for name, tensor in norm.state_dict().items()
+    }
+    with torch.no_grad():
+        normal = layer("batchnorm").norm(torch.zeros(1, 2 * SIZE, dtype=torch.float64))
+        gates = normal + norm(torch.zeros(1, 2 * SIZE, dtype=torch.float64))
+    kept = torch.sigmoid(gates.chunk(2, 1)[1])[0].numpy()
+    assert_allclose(np.exp(read_layer(arrays, LightGRU()).log_eigenvalues), kept, rtol=1e-12)
+    rows = slice(SIZE, 2 * SIZE)
+    names = ("norm.bias[update]", "norm.weight[update]", "layer_norm.bias[update]")
+    check_derivatives(arrays, LightGRU(), elements=dict.fromkeys(names, rows))
+    assert "stands between" in (gates_of(arrays).reason or "")
+
+
 def test_the_scale_is_a_group_only_where_it_moves_something() -> None:
     names = {
         norm: [group.name for group in read_layer(arrays_of(norm), LightGRU()).parameters]
