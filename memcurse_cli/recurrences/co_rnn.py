@@ -19,20 +19,24 @@ STEP = Assumption(
     default="0.042",
     choices=(),
     meaning="the time step of a coRNN",
+    tensors=("dt",),
 )
 FREQUENCY = Assumption(
     key="gamma",
     default="2.7",
     choices=(),
     meaning="γ of a coRNN, the squared frequency that every oscillator has beside W",
+    tensors=("gamma",),
 )
 DAMPING = Assumption(
     key="epsilon",
     default="4.7",
     choices=(),
     meaning="ε of a coRNN, the damping that every oscillator has beside W",
+    tensors=("epsilon",),
 )
 JOINT, HIDDEN, READOUT = "i2h.weight", "h2h.weight", "readout.weight"
+_CONSTANTS = (*STEP.roles, *FREQUENCY.roles, *DAMPING.roles)
 _BOUND = (
     "sensitivities are those of every entry of the step's 2n × 2n matrix, times dt: an upper bound "
     "for the n × 2n entries that are stored"
@@ -61,10 +65,10 @@ class CoRNN:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Cells whose one linear sees the input and both states, and those that split it in two."""
         matches = []
-        for module, names in group_by_module(tensors, (JOINT, HIDDEN)).items():
+        for module, names in group_by_module(tensors, (JOINT, HIDDEN, *_CONSTANTS)).items():
             if JOINT not in names:
                 continue
-            shapes = [tensors[name].shape for name in names.values()]
+            shapes = [tensors[names[role]].shape for role in (JOINT, HIDDEN) if role in names]
             if any(len(shape) != 2 or not shape[0] for shape in shapes):
                 continue
             size, columns = tensors[names[JOINT]].shape
@@ -83,9 +87,9 @@ class CoRNN:
         """Read the weights and decompose the step.
 
         Raises:
-            TensorError: NaN or inf in a weight.
+            TensorError: NaN or inf in a weight, or a stored dt, γ or ε that is not one number.
         """
-        assumed = Assumed(options)
+        assumed = Assumed(options, store=store, match=match)
         step, frequency, damping = (
             float(assumed.choose(each)) for each in (STEP, FREQUENCY, DAMPING)
         )

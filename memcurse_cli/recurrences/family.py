@@ -20,6 +20,7 @@ class Assumption:
         choices: the values that are understood; empty where any number is.
         meaning: one line for `memcurse families`.
         config_keys: what a model's configuration calls it, with dots into nested objects.
+        tensors: what a file that holds it beside the layer calls it; ``a/b`` is a quotient of two.
     """
 
     key: str
@@ -27,6 +28,12 @@ class Assumption:
     choices: tuple[str, ...]
     meaning: str
     config_keys: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Every tensor that may hold it, or a part of it."""
+        return tuple(part for name in self.tensors for part in name.split("/"))
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import UsageError
+from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.dense_layer import dense_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.reading import group_by_module, read_real
@@ -19,6 +18,7 @@ LEAK = Assumption(
     default="0.1",
     choices=(),
     meaning="α = dt/τ of a leaky rate network, a number in (0, 1]",
+    tensors=("alpha", "leak", "leak_rate", "dt/tau"),
 )
 ROLES = ("W_rec", "W_in", "rec_connectivity", "input_connectivity", "Dale_rec", "W_out")
 # low_rank_rnns' FullRankRNN: wi is (inputs, H), scaled by si.
@@ -31,7 +31,8 @@ class LeakyRNN:
 
     ``A = (1-α) I + α W`` with ``W = W_rec ∘ rec_connectivity``, row = target, and B = α W_in. Under
     Dale's law, which shows in a ``Dale_rec`` with a negative entry, ``W = |W_rec ∘ M| Dale_rec``.
-    α is not stored. low_rank_rnns has W as ``wrec`` and W_inᵀ as ``diag(si) wi``.
+    α is one number, which few files store. low_rank_rnns has W as ``wrec`` and W_inᵀ as
+    ``diag(si) wi``.
     """
 
     name = "leaky_rnn"
@@ -45,12 +46,12 @@ class LeakyRNN:
         """Modules with a square W_rec and a W_in, or with a wrec and a wi that fits it."""
         psychrnn = [
             Match(module or self.name, names)
-            for module, names in group_by_module(tensors, ROLES).items()
+            for module, names in group_by_module(tensors, (*ROLES, *LEAK.roles)).items()
             if "W_rec" in names and "W_in" in names and _is_square(tensors[names["W_rec"]])
         ]
         full_rank = [
             Match(module or self.name, names)
-            for module, names in group_by_module(tensors, FULL_RANK).items()
+            for module, names in group_by_module(tensors, (*FULL_RANK, *LEAK.roles)).items()
             if {"wrec", "wi"} <= names.keys()
             and _is_square(tensors[names["wrec"]])
             and tensors[names["wi"]].shape[1:] == tensors[names["wrec"]].shape[1:]
@@ -61,14 +62,16 @@ class LeakyRNN:
         """Read W_rec, W_in and their masks.
 
         Raises:
-            TensorError: NaN or inf, or matrices whose shapes do not fit together.
-            UsageError: α is not in (0, 1].
+            TensorError: NaN or inf, matrices whose shapes do not fit together, or a stored α that
+                is not one number in (0, 1].
+            UsageError: the user's α is not in (0, 1].
         """
         full_rank = "wrec" in match.tensors
         tensor = match.tensors["wrec" if full_rank else "W_rec"]
         weight, readin = (_read_full_rank if full_rank else _read_psychrnn)(store, match)
         size = weight.shape[0]
-        leak, chosen = _leak(options, _FULL_RANK_LEAK if full_rank else None)
+        assumed = Assumed(options, store=store, match=match)
+        leak = assumed.fraction(LEAK, default=_FULL_RANK_LEAK if full_rank else None)
         return dense_recurrence(
             store,
             match,
@@ -79,7 +82,7 @@ class LeakyRNN:
             device=options.device,
             readin=(leak * readin).astype(np.complex128),
             scale=leak,
-            assumptions=() if chosen else (f"the leak α = dt/τ is {leak:g}",),
+            assumptions=tuple(assumed.sentences),
         )
 
 
@@ -113,24 +116,3 @@ def _read_full_rank(store: TensorStore, match: Match) -> tuple[Floats, Floats]:
 
 def _is_square(spec: TensorSpec) -> bool:
     return len(spec.shape) == 2 and spec.shape[0] == spec.shape[1]
-
-
-def _leak(options: ReadOptions, default: str | None = None) -> tuple[float, bool]:
-    value, chosen = options.choose(LEAK)
-    return require_leak(value if chosen or default is None else default), chosen
-
-
-def require_leak(value: str) -> float:
-    """α as a number.
-
-    Raises:
-        UsageError: it is not in (0, 1].
-    """
-    leak = float(value)
-    if not (math.isfinite(leak) and 0 < leak <= 1):
-        raise UsageError(
-            f"alpha={value} is outside (0, 1]",
-            where="--assume",
-            remedy="give α = dt/τ, the step over the time constant of a unit",
-        )
-    return leak

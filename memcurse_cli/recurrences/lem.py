@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import (
@@ -29,6 +28,7 @@ STEP = Assumption(
     default="1",
     choices=(),
     meaning="the largest time step of a network that is an ordinary differential equation",
+    tensors=("dt",),
 )
 INPUT, HIDDEN, TRANSFORM = "inp2hid", "hid2hid", "transform_z"
 LAYERS = (INPUT, HIDDEN, TRANSFORM)
@@ -53,7 +53,9 @@ class LEM:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with the three linears, of shapes that fit together."""
-        roles = [f"{layer}.{part}" for layer in LAYERS for part in ("weight", "bias")]
+        roles = [f"{layer}.{part}" for layer in LAYERS for part in ("weight", "bias")] + [
+            *STEP.roles
+        ]
         matches = []
         for module, names in group_by_module(tensors, roles).items():
             weights = [f"{layer}.weight" for layer in LAYERS]
@@ -74,17 +76,11 @@ class LEM:
 
         Raises:
             TensorError: NaN or inf in what is read, or shapes that do not fit together.
-            UsageError: dt is not in (0, 1].
+            UsageError: the user's dt is not in (0, 1].
         """
         size = store.tensors[match.tensors[f"{TRANSFORM}.weight"]].shape[0]
-        assumed = Assumed(options)
-        step = float(assumed.choose(STEP))
-        if not 0 < step <= 1:
-            raise UsageError(
-                f"dt={step:g} is outside (0, 1]",
-                where="--assume",
-                remedy="give the time step that the network was made with",
-            )
+        assumed = Assumed(options, store=store, match=match)
+        step = assumed.fraction(STEP)
         bias = _bias(store, match, (INPUT, HIDDEN), slice(0, 2 * size), size)
         opened, closed = step * sigmoid(bias.total), sigmoid(-bias.total)
         # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.

@@ -10,7 +10,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.leaky_rnn import LEAK, require_leak
+from memcurse_cli.recurrences.leaky_rnn import LEAK
 from memcurse_cli.recurrences.low_rank import LARGEST_CONDITION
 from memcurse_cli.recurrences.reading import group_by_module, log_of_eigenvalues, read_real
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
@@ -49,8 +49,8 @@ class LowRankRNN:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with both factors, of one shape, and the input and output weights."""
         matches = []
-        for module, names in group_by_module(tensors, (*FACTORS, *SIDES)).items():
-            if len(names) < len(FACTORS) + len(SIDES):
+        for module, names in group_by_module(tensors, (*FACTORS, *SIDES, *LEAK.roles)).items():
+            if not names.keys() >= {*FACTORS, *SIDES}:
                 continue
             m, n, readin, readout = (tensors[names[role]].shape for role in (*FACTORS, *SIDES))
             if m != n or len(m) != 2 or not 0 < m[1] < m[0]:
@@ -63,13 +63,14 @@ class LowRankRNN:
         """Read m and n.
 
         Raises:
-            TensorError: NaN or inf, or a J that cannot be diagonalised.
-            UsageError: α is not in (0, 1].
+            TensorError: NaN or inf, a J that cannot be diagonalised, or a stored α that is not one
+                number in (0, 1].
+            UsageError: the user's α is not in (0, 1].
         """
         m, n = (read_real(store, match.tensors[role], (None, None)) for role in FACTORS)
         units, rank = m.shape
-        assumed = Assumed(options)
-        leak = require_leak(assumed.choose(LEAK, default=_DEFAULT_LEAK))
+        assumed = Assumed(options, store=store, match=match)
+        leak = assumed.fraction(LEAK, default=_DEFAULT_LEAK)
         scale = leak / units if assumed.choose(CONNECTIVITY) == "mean" else leak
         with np.errstate(over="ignore", invalid="ignore"):
             overlap = scale * (n.T @ m)

@@ -18,12 +18,14 @@ STEP = Assumption(
     default="0.19",
     choices=(),
     meaning="the largest time step of an oscillator network",
+    tensors=("dt",),
 )
 CONTROL = Assumption(
     key="stiffness",
     default="30.65",
     choices=(),
     meaning="α of UnICORNN, the stiffness that every oscillator has beside its own weight",
+    tensors=("alpha",),
 )
 RECURRENT, TIME = "weight_hh", "c_"
 _LINEARISED = "the tanh is taken with slope 1; where it is flatter the oscillation is slower"
@@ -47,9 +49,11 @@ class UnICORNN:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with both vectors, of one size."""
         matches = []
-        for module, names in group_by_module(tensors, (RECURRENT, TIME)).items():
-            shapes = {tensors[name].shape for name in names.values()}
-            if len(names) == 2 and len(shapes) == 1 and len(shapes.pop()) == 1:
+        for module, names in group_by_module(
+            tensors, (RECURRENT, TIME, *STEP.roles, *CONTROL.roles)
+        ).items():
+            shapes = {tensors[names[role]].shape for role in (RECURRENT, TIME) if role in names}
+            if names.keys() >= {RECURRENT, TIME} and len(shapes) == 1 and len(shapes.pop()) == 1:
                 matches.append(Match(module or self.name, names))
         return matches
 
@@ -57,12 +61,13 @@ class UnICORNN:
         """Read both vectors.
 
         Raises:
-            TensorError: NaN or inf, or a unit without an oscillation, whose λ is a double 1 or -1.
+            TensorError: NaN or inf, a unit without an oscillation, whose λ is a double 1 or -1, or
+                a stored dt or α that is not one number.
         """
         weight, time = (
             read_real(store, match.tensors[role], (None,)) for role in (RECURRENT, TIME)
         )
-        assumed = Assumed(options)
+        assumed = Assumed(options, store=store, match=match)
         step, stiffness = (float(assumed.choose(each)) for each in (STEP, CONTROL))
         squared = (step * sigmoid(time)) ** 2
         turn = squared * (weight + stiffness)

@@ -45,6 +45,14 @@ def step(
     return torch.cat([y + dt * z, z])
 
 
+def test_a_constant_in_the_file_is_that_of_the_layer() -> None:
+    stored = split() | {"rnn.epsilon": np.array(0.5)}
+    given = read_layer(split(), CoRNN(), epsilon="0.5")
+    recurrence = read_layer(stored, CoRNN())
+    assert_allclose(recurrence.log_eigenvalues, given.log_eigenvalues, rtol=0)
+    assert "epsilon=0.5 (stored as rnn.epsilon)" in " ".join(recurrence.assumptions)
+
+
 @pytest.mark.parametrize("values", [VALUES, {"dt": "0.3", "gamma": "1", "epsilon": "0.2"}])
 @pytest.mark.parametrize("arrays", [cell(), split()], ids=["joint", "split"])
 def test_the_spectrum_and_the_response_of_one_step(

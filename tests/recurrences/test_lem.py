@@ -57,6 +57,14 @@ def test_the_gates_and_the_whole_step(dt: str) -> None:
     assert_same_spectrum(recurrence.hidden.jacobian, theirs, 1e-11)
 
 
+def test_a_constant_in_the_file_is_that_of_the_layer() -> None:
+    stored = cell() | {"cell.dt": np.array(0.5)}
+    given = read_layer(cell(), LEM(), dt="0.5")
+    recurrence = read_layer(stored, LEM())
+    assert_allclose(recurrence.log_eigenvalues, given.log_eigenvalues, rtol=0)
+    assert "dt=0.5 (stored as cell.dt)" in " ".join(recurrence.assumptions)
+
+
 def test_long_memories_keep_their_digits() -> None:
     arrays = cell()
     arrays["cell.inp2hid.bias"] = np.full(4 * H, -60.0)

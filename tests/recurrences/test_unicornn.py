@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from recurrences.derivatives import check_derivatives, match_of, read_layer
 from recurrences.oracles import assert_same_spectrum
 
@@ -28,6 +29,14 @@ def step(state: torch.Tensor, dt: float, alpha: float) -> torch.Tensor:
     z = z - dt * torch.sigmoid(scale) * (torch.tanh(y * weight) + alpha * y)
     y = y + dt * torch.sigmoid(scale) * z
     return torch.cat([y, z])
+
+
+def test_a_constant_in_the_file_is_that_of_the_layer() -> None:
+    stored = ARRAYS | {"RNNs.0.alpha": np.array(0.5)}
+    given = read_layer(ARRAYS, UnICORNN(), stiffness="0.5")
+    recurrence = read_layer(stored, UnICORNN())
+    assert_allclose(recurrence.log_eigenvalues, given.log_eigenvalues, rtol=0)
+    assert "stiffness=0.5 (stored as RNNs.0.alpha)" in " ".join(recurrence.assumptions)
 
 
 # Undamped; so stiff that the step is unstable; and with a negative stiffness.
