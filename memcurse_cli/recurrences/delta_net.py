@@ -1,4 +1,4 @@
-"""The delta rule of DeltaNet, Yang et al. 2024, arXiv 2406.06484."""
+"""The delta rule of DeltaNet, Yang et al. 2024, arXiv 2406.06484, once or more in a step."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, RANDOM_KEYS, delta_rule
 from memcurse_cli.recurrences.reading import group_by_module
 from memcurse_cli.recurrences.recurrence import Recurrence
-from memcurse_cli.recurrences.vectors import rows_per
+from memcurse_cli.recurrences.vectors import rows_per, stacked_rows
 from memcurse_cli.theory.delta_rule import Overwrite
 
 _REQUIRED = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "b_proj.weight", "o_norm.weight")
@@ -32,6 +31,7 @@ _GATED = (
     "f_a_proj.weight",
     "k_k",
 )
+_PRODUCT = NoDrive("a step writes several times in a row, which no law of gates has")
 
 
 class DeltaNet:
@@ -39,13 +39,16 @@ class DeltaNet:
 
     β = σ(b_proj x) is 1/2 there, or 1 where it reaches 2, and is the gain γ. Nothing decays by
     itself: the eigenvalue is 1 - β along the key and 1 across it.
+
+    DeltaProduct (Siems et al. 2025, arXiv 2502.10297) without a forget gate does so n times in a
+    step, with n keys, values and β for each head: k_proj has n times the rows of q_proj.
     """
 
     name = "delta_net"
-    title = "DeltaNet"
+    title = "DeltaNet and DeltaProduct"
     recognised_by = "q_proj, k_proj, v_proj, b_proj.weight and o_norm.weight, without A_log"
     equation = "λ = 1 at zero input, γ = β = 1/2"
-    source = "flash-linear-attention; Yang et al. 2024, arXiv 2406.06484"
+    source = "flash-linear-attention; Yang et al. 2024, arXiv 2406.06484; Siems et al. 2025"
     assumptions = (NEGATIVE_EIGENVALUES,)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
@@ -60,21 +63,19 @@ class DeltaNet:
         """Count the heads; b_proj is read where its band is asked for.
 
         Raises:
-            TensorError: the layer has no head, or NaN or inf in what is read.
+            TensorError: shapes do not fit together, or NaN or inf in what is read.
         """
+        queries, keys, values, strengths = (match.tensors[role] for role in _REQUIRED[:4])
+        count = stacked_rows(store, keys, stacked_rows(store, queries, 1))
+        heads = stacked_rows(store, strengths, count)
         assumed = Assumed(options, store.config)
-        negative = assumed.choose(NEGATIVE_EIGENVALUES) == "true"
-        heads = store.tensors[match.tensors["b_proj.weight"]].shape[0]
-        if heads < 1:
-            raise TensorError(
-                "the tensor is empty",
-                where=match.tensors["b_proj.weight"],
-                remedy="use another checkpoint",
-            )
-        keys, values = (
-            rows_per(store, match.tensors[role], heads)
-            for role in ("k_proj.weight", "v_proj.weight")
-        )
+        # The library lets the β of a DeltaProduct reach 2 unless told otherwise.
+        default = "true" if count > 1 else None
+        negative = assumed.choose(NEGATIVE_EIGENVALUES, default=default) == "true"
+        width = rows_per(store, queries, heads)
+        gate: GateDrive | NoDrive | None = None
+        if options.gates:
+            gate = _drive(store, match, heads, width, negative=negative) if count == 1 else _PRODUCT
         return Recurrence(
             name=match.layer,
             family=self.name,
@@ -82,11 +83,14 @@ class DeltaNet:
             log_eigenvalues=np.zeros(heads, dtype=np.complex128),
             log_gain=np.full(heads, 0.0 if negative else np.log(0.5), dtype=np.complex128),
             parameters=(),
-            multiplicity=keys * values,
+            multiplicity=width * rows_per(store, values, count * heads),
             input_dependent=True,
-            assumptions=(*assumed.sentences, *((RANDOM_KEYS,) if options.gates else ())),
-            rank_one=delta_rule(negative=negative),
-            gate=_drive(store, match, heads, keys, negative=negative) if options.gates else None,
+            assumptions=(
+                *assumed.sentences,
+                *((RANDOM_KEYS,) if isinstance(gate, GateDrive) else ()),
+            ),
+            rank_one=delta_rule(negative=negative, count=count),
+            gate=gate,
         )
 
 

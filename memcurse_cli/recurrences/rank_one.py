@@ -24,7 +24,7 @@ OTHER_RULES = ("D", "Mu_log", "A_log_atk", "w_proj.weight", "d_proj.weight")
 preconditioned delta rules, and rules with a second gate."""
 
 
-def delta_rule(*, negative: bool) -> RankOneCorrection:
+def delta_rule(*, negative: bool, count: int = 1) -> RankOneCorrection:
     """The eigenvalues of ``diag(λ) (I - β k kᵀ)`` with a unit k, λ in (0, 1] and β below 1, or 2.
 
     It is similar to the symmetric ``diag(λ) - β v vᵀ`` with ``v = diag(λ)^½ k``. By interlacing
@@ -33,10 +33,11 @@ def delta_rule(*, negative: bool) -> RankOneCorrection:
 
     Args:
         negative: β reaches 2.
+        count: how many of them a step multiplies.
     """
     if negative:
-        return RankOneCorrection("I - β k kᵀ (k of norm 1, 0 < β < 2)", lowest=-1.0)
-    return RankOneCorrection("I - β k kᵀ (k of norm 1, 0 < β < 1)", lowest=0.0)
+        return RankOneCorrection("I - β k kᵀ (k of norm 1, 0 < β < 2)", lowest=-1.0, count=count)
+    return RankOneCorrection("I - β k kᵀ (k of norm 1, 0 < β < 1)", lowest=0.0, count=count)
 
 
 REMOVAL = RankOneCorrection(

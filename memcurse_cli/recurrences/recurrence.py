@@ -154,10 +154,13 @@ class RankOneCorrection:
     Attributes:
         term: the term, with the range of what stands in it.
         lowest: how far down the one eigenvalue can come, whatever the input.
+        count: how many such terms a step multiplies, each of norm 1 at most. Of several, as many
+            eigenvalues leave the λ of their head, to anywhere in the unit disk.
     """
 
     term: str
     lowest: float
+    count: int = 1
 
 
 @dataclass(frozen=True)

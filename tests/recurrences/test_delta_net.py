@@ -9,6 +9,7 @@ from recurrences.derivatives import match_of, read_layer
 from recurrences.simulated_gates import check_bands, gates_of
 
 from memcurse_cli import inspect
+from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.delta_net import DeltaNet
 from memcurse_cli.recurrences.rank_one import delta_rule
 
@@ -36,6 +37,23 @@ def test_the_write_strength_may_reach_two() -> None:
     recurrence = read_layer(ARRAYS, DeltaNet(), negative_eigenvalues="true")
     assert_allclose(recurrence.log_gain, np.zeros(HEADS))
     assert recurrence.rank_one == delta_rule(negative=True)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_product_has_its_heads_once(count: int) -> None:
+    """DeltaProduct: k, v and β of a head come ``count`` times, q and the state once."""
+    product = {
+        name: np.repeat(array, count, axis=0) if name[0] in "kvb" else array
+        for name, array in ARRAYS.items()
+    }
+    (layer,) = inspect(product, gates=True).layers
+    assert layer.eigenvalues.count == HEADS
+    assert layer.eigenvalues.multiplicity == 3 * 4
+    assert any(f"up to {count} eigenvalues" in finding.message for finding in layer.findings)
+    assert "several times" in (layer.gates.reason or "")
+    assert read_layer(product, DeltaNet()).rank_one == delta_rule(negative=True, count=count)
+    with pytest.raises(TensorError, match="not 6 equal parts"):
+        read_layer(ARRAYS | {"k_proj.weight": np.zeros((7, WIDTH))}, DeltaNet())
 
 
 def test_layers_with_a_decay_are_not_it() -> None:

@@ -94,7 +94,14 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
     if facts.recurrence.hidden_feedback:
         yield _hidden(facts)
     correction = facts.recurrence.rank_one
-    if correction is not None:
+    if correction is not None and correction.count > 1:
+        yield RANK_ONE.finding(
+            "info",
+            f"λ leaves out {correction.count} factors {correction.term} of every step, which are 1 "
+            f"at zero input; with an input up to {correction.count} eigenvalues of each head move, "
+            "anywhere within the unit disk",
+        )
+    elif correction is not None:
         yield RANK_ONE.finding(
             "info",
             f"λ leaves out the rank-one term {correction.term}, which is none at zero input; with "
