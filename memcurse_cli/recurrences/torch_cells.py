@@ -141,9 +141,10 @@ class Lookalikes:
 
         Raises:
             TensorError: a tensor beside the weight, or a name, says that it is a cell that the
-                family does not read.
+                family does not read. A norm inside the gates says so whatever the user does.
         """
         given = options.assume.get(KEY)
+        self._require_no_norm(store.tensors, match)
         if given in (self.own, *self.read):
             sentence = f"{KEY}={given} (as given): {self.meaning}"
             return Choice(given, (sentence,), told=True, given=True)
@@ -182,6 +183,18 @@ class Lookalikes:
         excluded = () if len(columns) == 1 else self.square
         return tuple(cell for cell in (*self.read, *self.refused) if cell not in excluded)
 
+    def _require_no_norm(self, tensors: Mapping[str, TensorSpec], match: Match) -> None:
+        weight = match.tensors["weight_hh"]
+        for role, tensor in beside(tensors, weight).items():
+            norm, _, part = role.rpartition(".")
+            if norm in _OTHER_NORMS:
+                raise TensorError(
+                    f"it stands beside {weight}: the {part} of a norm inside the gates or around "
+                    f"the state, which {self.title} has not",
+                    where=tensor,
+                    remedy="a cell with such norms is not read",
+                )
+
     def _require_no_stranger(self, tensors: Mapping[str, TensorSpec], match: Match) -> None:
         for role, tensor in beside(tensors, match.tensors["weight_hh"]).items():
             if role in match.tensors:  # the family knows what it does
@@ -195,7 +208,7 @@ class Lookalikes:
             f"its shape {rows} does not fit {hidden} of {weight} as in {self.title}: this is "
             "another cell",
             where=inputs,
-            remedy=f"give --assume {KEY}={self.own} to read the layer without it all the same",
+            remedy=f"if it is no part of it, give --assume {KEY}={self.own} to read the layer so",
         )
 
     def stranger(self, match: Match, role: str, tensor: str) -> TensorError:
@@ -204,7 +217,7 @@ class Lookalikes:
         return TensorError(
             f"it stands beside {weight}, and {self.title} has no {role}: this is another cell",
             where=tensor,
-            remedy=f"give --assume {KEY}={self.own} to read the layer without it all the same",
+            remedy=f"if it is no part of it, give --assume {KEY}={self.own} to read the layer so",
         )
 
 

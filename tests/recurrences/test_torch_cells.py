@@ -111,11 +111,20 @@ def test_a_stranger_is_refused_and_the_user_may_insist(shape: tuple[int, ...]) -
     assert any("cell=lstm (as given)" in text for text in layer.assumptions)
 
 
-def test_norms_inside_the_gates_are_strangers() -> None:
-    arrays = arrays_of(torch.nn.LSTMCell(3, H), "layers.0.cell.")
-    arrays |= arrays_of(torch.nn.LayerNorm(4 * H), "layers.0.cell.layernorm_i.")
-    with pytest.raises(TensorError, match=r"torch's LSTM has no layernorm_i\.weight"):
-        inspect(arrays)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("insists", [False, True])
+def test_norms_inside_the_gates_are_refused_though_the_user_insists(
+    kind: str, insists: bool
+) -> None:
+    """TorchScript's LayerNormLSTMCell has its gates' biases in the norms, and one of its state."""
+    weights = arrays_of(getattr(torch.nn, f"{kind}Cell")(3, H, bias=False), "layers.0.cell.")
+    arrays = weights | arrays_of(torch.nn.LayerNorm(4 * H), "layers.0.cell.layernorm_i.")
+    with pytest.raises(TensorError, match="weight of a norm inside the gates") as caught:
+        inspect(arrays, assume={"cell": kind.lower()} if insists else {})
+    assert "--assume" not in caught.value.remedy
+
+
+def test_a_norm_beside_a_cell_is_no_part_of_it() -> None:
     arrays = arrays_of(torch.nn.LSTMCell(3, H), "layers.0.cell.")
     assert inspect(arrays | arrays_of(torch.nn.LayerNorm(H), "layers.0.norm.")).layers
 
