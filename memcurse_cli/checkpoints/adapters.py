@@ -8,7 +8,7 @@ among the tensors (peft/tuners/lora/layer.py), so that the weight alone can be r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from memcurse_cli.checkpoints.names import printable
@@ -16,8 +16,21 @@ from memcurse_cli.checkpoints.names import printable
 if TYPE_CHECKING:
     from memcurse_cli.checkpoints.lazy import LazyTensor
 
+# PEFT's names, then those of diffusers and kohya.
+_UPDATE = re.compile(r"[._/](?:lora_(?:embedding_)?[AB]|lora[._](?:down|up))(?:[._/]|$)")
 _LAST = re.compile(r"[./]")
 _WRAPPED = re.compile(r"(?P<module>.+[./])base_layer[./](?P<weight>[^./]+)")
+
+
+def adapter_alone(names: Collection[str]) -> str:
+    """What to do about a file of nothing but updates, as PEFT saves them; or nothing."""
+    updates = sum(_UPDATE.search(name) is not None for name in names)
+    if not 2 * updates > len(names):
+        return ""
+    return (
+        "it holds an adapter (LoRA) alone, which moves the weights of another model: name that"
+        " model, or what PEFT's merge_and_unload() made of both"
+    )
 
 
 def unwrapped(

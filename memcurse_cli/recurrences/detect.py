@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
+from memcurse_cli.checkpoints.adapters import adapter_alone
 from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.recurrences.family import Assumption, Family, Match
 from memcurse_cli.recurrences.module_names import IndexedTensors, split_name
+from memcurse_cli.recurrences.reading import shown_shape
 from memcurse_cli.recurrences.registry import FAMILIES
 from memcurse_cli.recurrences.tied import merge_tied
 
@@ -25,6 +27,9 @@ ALIKE = 0.6
 
 # What every kind of layer has says nothing of recurrence.
 _COMMON = frozenset({"weight", "bias", "kernel", "scale"})
+_PARTS = re.compile(r"[./,]")
+# What a family is recognised by names last what must not be there.
+_WITHOUT = re.compile(r",? (?:without|and no) ")
 
 
 def detect(
@@ -163,18 +168,65 @@ def nothing_found(
     tensors: Mapping[str, TensorSpec], families: Sequence[Family], path: str
 ) -> NoRecurrenceError:
     """What was looked for, and the tensor names that come nearest to it."""
+    what = f"no recurrent layer is recognised among its {len(tensors)} tensors"
+    known = sibling_shards(path) or adapter_alone(tensors)
+    strangers = in_the_way(tensors, families[0]) if len(families) == 1 and not known else []
+    if strangers:
+        shown = ", ".join(printable(name, 80) for name in strangers[:SHOWN_NAMES])
+        more = f" and {len(strangers) - SHOWN_NAMES} more" if strangers[SHOWN_NAMES:] else ""
+        name = families[0].name
+        return NoRecurrenceError(
+            f"{what}: {shown}{more} would stand beside those of {name}, which has no such tensor",
+            where=path,
+            remedy="leave --family out, since another family may have it",
+        )
     if len(families) == 1:
         looked_for = f"{families[0].name} is recognised by {families[0].recognised_by}"
     else:
         looked_for = f"looked for {len(families)} families, which memcurse families lists"
-    looked_for = sibling_shards(path) or looked_for
     roles = {name for family in families for name in characteristic_names(family)}
-    nearest = ", ".join(printable(name, 80) for name in nearest_names(tensors, roles))
-    return NoRecurrenceError(
-        f"no recurrent layer is recognised among its {len(tensors)} tensors",
-        where=path,
-        remedy=looked_for + (f"; the nearest names are {nearest}" if nearest else ""),
+    nearest = ", ".join(
+        f"{printable(name, 80)} {shown_shape(tensors[name].shape)}"
+        if len(families) == 1
+        else printable(name, 80)
+        for name in nearest_names(tensors, roles)
     )
+    return NoRecurrenceError(
+        what,
+        where=path,
+        remedy=(known or looked_for) + (f"; the nearest names are {nearest}" if nearest else ""),
+    )
+
+
+def in_the_way(tensors: Mapping[str, TensorSpec], family: Family) -> list[str]:
+    """The tensors but for which a layer would be one of the family.
+
+    They are those of the layer's module that what the family is recognised by does not name, and
+    that beside it leave nothing found.
+    """
+    rule = _WITHOUT.split(family.recognised_by)[0]
+    words = set(re.findall(r"\w+", rule)) - _COMMON
+    kept = {
+        name: spec
+        for name, spec in tensors.items()
+        if not words.isdisjoint([part for part in _PARTS.split(name) if not part.isdigit()][-2:])
+    }
+    found = family.find(kept)
+    if not found:
+        return []
+    own = list(found[0].tensors.values())
+    module, _ = split_name(own[0])
+    while not all(name.startswith(module) for name in own):
+        module, _ = split_name(module)
+    inside = [name for name in tensors if name.startswith(module)]
+    kept = {name: kept[name] for name in inside if name in kept}
+    strangers = []
+    for name in inside[:COMPARED_NAMES]:
+        if family.find(kept | {name: tensors[name]}):
+            kept[name] = tensors[name]
+        else:
+            strangers.append(name)
+    return strangers
 
 
 def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:

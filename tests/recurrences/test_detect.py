@@ -136,6 +136,41 @@ def test_one_family_says_what_it_is_recognised_by() -> None:
         detect(specs(weight=(3, 3)), "lru")
 
 
+def test_one_family_says_which_tensor_stands_in_its_way() -> None:
+    comba = specs(
+        **{
+            f"layers.{layer}.attn.{name}": shape
+            for layer in range(2)
+            for name, shape in {
+                "k_proj.weight": (6, 8),
+                "v_proj.weight": (6, 8),
+                "a_proj.weight": (2, 8),
+                "b_proj.weight": (2, 8),
+                "A_log": (2,),
+                "dt_bias": (2,),
+                "D": (2,),
+                "o_proj.weight": (8, 6),
+            }.items()
+        }
+    )
+    with pytest.raises(NoRecurrenceError, match=r": layers\.0\.attn\.D would stand beside"):
+        detect(comba, "gated_delta_net")
+    with pytest.raises(NoRecurrenceError, match="log_step would stand beside"):
+        detect(specs(A=(3, 3), B=(3, 1), log_step=(3,)), "dense_linear")
+    lstm = specs(**{"rnn.weight_hh_l0": (16, 4)})
+    with pytest.raises(NoRecurrenceError, match=r"names are rnn\.weight_hh_l0 \(16, 4\)"):
+        detect(lstm, "gru")
+
+
+@pytest.mark.parametrize("family", [None, "mamba2"])
+@pytest.mark.parametrize(("down", "up"), [("lora_A", "lora_B"), ("lora_down", "lora_up")])
+def test_an_adapter_alone_is_called_so(family: str | None, down: str, up: str) -> None:
+    module = "base_model.model.layers.0.mixer.in_proj"
+    tensors = specs(**{f"{module}.{down}.weight": (2, 8), f"{module}.{up}.weight": (8, 2)})
+    with pytest.raises(NoRecurrenceError, match=r"an adapter \(LoRA\) alone"):
+        detect(tensors, family)
+
+
 def test_a_shard_alone_asks_for_the_others() -> None:
     with pytest.raises(NoRecurrenceError, match=r"^a/b-00002-of-00007\.bin: ") as error:
         detect(specs(weight=(3, 3)), path="a/b-00002-of-00007.bin")
