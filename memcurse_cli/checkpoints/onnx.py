@@ -109,7 +109,9 @@ class _Model:
         graph = self._graph(external)
         recurrent = dict(self._recurrent(graph))
         unread = []
+        unrolled: dict[str, None] = {}
         for inner in graph.all_graphs():
+            unrolled |= dict.fromkeys(tensor.name for tensor in inner.fed_back())
             for name, tensor in inner.tensors.items():
                 if tensor.lazy is None:
                     unread.append(name)
@@ -117,6 +119,13 @@ class _Model:
                     self._add(name, tensor.lazy)
         for name, lazy in recurrent.items():
             self._add(name, lazy)
+        if unrolled:
+            matrices = "matrix is" if len(unrolled) == 1 else "matrices are"
+            self.notes.append(
+                f"{len(unrolled)} {matrices} multiplied with what came of their own products (such "
+                f"as {printable(next(iter(unrolled)), 80)}), as in an RNN that is unrolled: left "
+                "out, unless the name is that of a known cell's weight"
+            )
         if unread:
             self.notes.append(
                 f"{len(unread)} tensors of 4-bit numbers or text "

@@ -5,8 +5,10 @@ The layout is that of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 MAX_DEPTH = 32
 # Functions that call others twice, and so on, have exponentially many nodes.
 MAX_NODES_INSIDE = 100_000
+# The matrices of which it is looked up what they multiply; each takes a bit for every value.
+MAX_REUSED = 256
+_PRODUCTS = ("MatMul", "Gemm")
+_MOVES = ("Transpose", "Identity", "Cast")
+_MOST_MOVES = 4
 
 # The domain, name and overload of an operator or function; operators' domain is "".
 Key = tuple[str, str, str]
@@ -117,6 +124,48 @@ class Graph:
             inside = [inner for node in graph.nodes for inner in node.graphs]
             calls = [node.call for node in graph.nodes if node.call and node.call.recurrent]
             pending += reversed([*inside, *(call.body for call in calls)])
+
+    def fed_back(self) -> list[Tensor]:
+        """The matrices that multiply what their own products led to, as in an unrolled RNN.
+
+        Nodes stand in the order of their running. The first `MAX_REUSED` matrices are looked at.
+        """
+        factors = {
+            id(node): [tensor for name in node.inputs[:2] if (tensor := self._matrix(name))]
+            for node in self.nodes
+            if node.operator in _PRODUCTS
+        }
+        uses = Counter(tensor for tensors in factors.values() for tensor in tensors)
+        reused = islice((tensor for tensor, count in uses.items() if count > 1), MAX_REUSED)
+        bits = {tensor: 1 << index for index, tensor in enumerate(reused)}
+        led_to: dict[str, int] = {}
+        found = 0
+        for node in self.nodes if bits else ():
+            before = 0
+            for name in node.inputs:
+                before |= led_to.get(name, 0)
+            own = 0
+            for tensor in factors.get(id(node), ()):
+                own |= bits.get(tensor, 0)
+            found |= before & own
+            led_to |= dict.fromkeys(filter(None, node.outputs), before | own)
+        return [tensor for tensor, bit in bits.items() if found & bit]
+
+    def _matrix(self, name: str) -> Tensor | None:
+        """The initializer of two dimensions that a name stands for, transposed or as it is."""
+        for _ in range(_MOST_MOVES):
+            graph, inner = self.home(name)
+            if graph is None:
+                return None
+            tensor = graph.tensors.get(inner)
+            if tensor is not None:
+                shape = tensor.lazy.spec.shape if tensor.lazy else ()
+                return tensor if len(shape) == 2 and min(shape) > 1 else None
+            node = graph.producers[inner]
+            if node.operator not in _MOVES:
+                return None
+            name = node.input(0)
+        return None
 
 
 class GraphReader:

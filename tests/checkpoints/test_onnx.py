@@ -281,6 +281,26 @@ def test_weights_that_come_from_an_input_are_left_out_with_a_note(tmp_path: Path
         assert "computed as the model runs" in store.notes[0]
 
 
+@pytest.mark.parametrize("unrolled", [True, False])
+def test_an_unrolled_layer_is_left_out_with_a_note(tmp_path: Path, unrolled: bool) -> None:
+    """h = tanh(h U + x W), three times; or the same products of inputs, one beside another."""
+    tensors = [*gru_tensors(), *(initializer(name, np.ones((H, H))) for name in ("U", "V"))]
+    nodes = [gru_node("kept"), helper.make_node("Transpose", ["U"], ["Ut"])]
+    for step, weight in enumerate(("U", "Ut", "U")):
+        state = f"h{step}" if unrolled and step else "X"
+        nodes += [
+            helper.make_node("MatMul", ["X", "V"], [f"x{step}"]),
+            helper.make_node("Gemm", [state, weight], [f"u{step}"]),
+            helper.make_node("Add", [f"u{step}", f"x{step}"], [f"s{step}"]),
+            helper.make_node("Tanh", [f"s{step}"], [f"h{step + 1}"]),
+        ]
+    with open_checkpoint(saved(tmp_path / "a.onnx", model(nodes, tensors))) as store:
+        assert any("GRU_R" in name for name in store.tensors)
+        assert ["(such as U), as in an RNN that is unrolled" in note for note in store.notes] == [
+            True
+        ] * unrolled
+
+
 def test_a_name_that_a_body_is_given_is_not_the_outer_one(tmp_path: Path) -> None:
     given_r = [helper.make_tensor_value_info("R", TensorProto.FLOAT, None)]
     outputs = [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)]
