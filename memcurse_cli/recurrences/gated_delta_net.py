@@ -184,13 +184,17 @@ def _widths(
     store: TensorStore, names: Mapping[str, str], heads: int
 ) -> tuple[tuple[int, int], tuple[str, ...]]:
     """Key and value dimension of a value head, and what had to be assumed for them."""
+    stored = setting(store.config, "linear_key_head_dim")
     if "v_proj.weight" in names:
+        # That there are fewer key heads than value heads shows in the configuration alone.
+        stored = setting(store.config, "head_dim") if stored is None else stored
         keys, values = (
             rows_per(store, names.get(role), heads) for role in ("k_proj.weight", "v_proj.weight")
         )
-        return (keys, values), ()
+        shared = isinstance(stored, int) and stored > keys and stored % keys == 0
+        fits = shared and heads % (stored // keys) == 0
+        return (stored if fits else keys, values), ()
     values = rows_per(store, names.get("norm.weight"), 1)
-    stored = setting(store.config, "linear_key_head_dim")
     if isinstance(stored, int) and 0 < stored <= LARGEST_KEY_WIDTH:
         return (stored, values), ()
     return (values, values), (_KEY_WIDTH,)

@@ -91,6 +91,17 @@ def test_flash_linear_attention() -> None:
     assert negative.rank_one == delta_rule(negative=True)
 
 
+@pytest.mark.parametrize(
+    ("configured", "width"), [({}, 3), ({"head_dim": 6}, 6), ({"head_dim": 9}, 3)]
+)
+def test_value_heads_that_share_keys_do_not_halve_them(
+    configured: dict[str, int], width: int
+) -> None:
+    """flash-linear-attention's num_v_heads: k_proj has the rows of half as many, wider heads."""
+    recurrence = read_configured(SEPARATE, GatedDeltaNet(), configured)
+    assert recurrence.multiplicity == width * 5
+
+
 def test_the_configuration_gives_the_width_of_the_keys() -> None:
     layer = Qwen3NextGatedDeltaNet(Qwen3NextConfig(**SHAPE, linear_num_key_heads=2), layer_idx=0)
     arrays = {name: tensor.detach().numpy() for name, tensor in layer.state_dict().items()}
