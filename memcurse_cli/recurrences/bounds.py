@@ -15,6 +15,7 @@ from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.module_names import split_name
+from memcurse_cli.recurrences.neighbours import note_neighbours
 from memcurse_cli.recurrences.recurrence import Recurrence
 
 LARGEST_LAYER = 2**23
@@ -79,12 +80,12 @@ def read_layer(
     """The layer, if it has no more eigenvalues than `LARGEST_LAYER`.
 
     Raises:
-        TensorError: it has more, or cannot be read.
+        TensorError: it has more, cannot be read, or has a tensor beside it that changes λ.
     """
     recurrence = family.read(store, match, options)
     require_eigenvalues(recurrence.size, match.layer)
     dense = recurrence.dense
-    return replace(
+    recurrence = replace(
         recurrence,
         parameters=tuple(
             replace(group, tensor_largest=_largest_beyond(store, group.tensor, group.size))
@@ -93,6 +94,7 @@ def read_layer(
         dense=dense
         and replace(dense, tensor_largest=_largest_beyond(store, dense.tensor, dense.matrix.size)),
     )
+    return note_neighbours(family, match, recurrence, options)
 
 
 def _largest_beyond(store: TensorStore, tensor: str, count: int) -> float | None:

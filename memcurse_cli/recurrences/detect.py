@@ -15,6 +15,7 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.recurrences.family import Assumption, Family, Match
 from memcurse_cli.recurrences.module_names import IndexedTensors, split_name
+from memcurse_cli.recurrences.neighbours import with_neighbours
 from memcurse_cli.recurrences.reading import shown_shape
 from memcurse_cli.recurrences.registry import FAMILIES
 from memcurse_cli.recurrences.tied import merge_tied
@@ -69,7 +70,9 @@ def detect(
         raise nothing_found(tensors, families, path)
     position = {name: index for index, name in enumerate(tensors)}
     found.sort(key=lambda pair: min(position[name] for name in pair[1].tensors.values()))
-    return select_layers(merge_tied(found, tensors, aliases or {}), layers)
+    aliases = aliases or {}
+    found = merge_tied(found, tensors, aliases)
+    return select_layers(with_neighbours(found, tensors, claimed | aliases.keys()), layers)
 
 
 def named_family(name: str) -> Family:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.recurrences.module_names import shared_module, split_name
 from memcurse_cli.recurrences.recurrence import Recurrence
 
 
@@ -45,12 +47,33 @@ class Match:
         tensors: the full tensor name of each role that the family reads.
         place: the layer's number in its model, where the recurrence depends on it.
         tied: the layers that have the same tensors under names of their own.
+        beside: the unexplained tensors of its module, by their names in it.
     """
 
     layer: str
     tensors: Mapping[str, str]
     place: int | None = None
     tied: tuple[str, ...] = ()
+    beside: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def prefix(self) -> str:
+        """What the names of all tensors in the layer's module begin with; empty at the root."""
+        names = self.tensors.values()
+        for joint in "./,_":
+            if any(name.startswith(f"{self.layer}{joint}") for name in names):
+                return f"{self.layer}{joint}"
+        # The layer's name says more than its module's, as l0 or a head, or is that of its family.
+        module = shared_module(_module_of(role, name) for role, name in self.tensors.items())
+        return next(iter(names))[: len(module) + 1] if module else ""
+
+
+def _module_of(role: str, name: str) -> str:
+    """The module in which a tensor has this role, or else the one that holds the tensor."""
+    stem = name[: -len(role)]
+    if re.split("[./,]", name[len(stem) :]) == role.split(".") and stem[-1:] in ("", *"./,"):
+        return stem[:-1]
+    return split_name(name)[0]
 
 
 @dataclass(frozen=True)

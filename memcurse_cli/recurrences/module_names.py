@@ -14,6 +14,19 @@ def split_name(name: str) -> tuple[str, str]:
     return (name[:end], name[end + 1 :]) if end >= 0 else ("", name)
 
 
+def shared_module(modules: Iterable[str]) -> str:
+    """The innermost module that all of these are or stand in."""
+    shared, *others = modules
+    for module in others:
+        while (
+            shared
+            and module != shared
+            and not module.startswith(tuple(f"{shared}{joint}" for joint in "./,"))
+        ):
+            shared = split_name(shared)[0]
+    return shared
+
+
 class IndexedTensors(dict[str, TensorSpec]):
     """The tensors of a checkpoint, and where each last part of a name stands among them.
 

@@ -50,7 +50,8 @@ def merge_tied(
     for named in modules.values():
         first, *others = named.values()
         for other in others:
-            if len(other) == len(first) and _module(found[other[0]][1]) not in distinct:
+            module = split_name(found[other[0]][1].prefix)[0]
+            if len(other) == len(first) and module not in distinct:
                 merged.update(other)
                 for kept, again in zip(first, other, strict=True):
                     tied.setdefault(kept, []).append(found[again][1].layer)
@@ -59,19 +60,6 @@ def merge_tied(
         for index, (family, match) in enumerate(found)
         if index not in merged
     ]
-
-
-def _module(match: Match) -> str:
-    """The innermost module that holds every tensor of a layer."""
-    shared, *others = (split_name(name)[0] for name in match.tensors.values())
-    for module in others:
-        while shared and module != shared and not module.startswith(_inside(shared)):
-            shared = split_name(shared)[0]
-    return shared
-
-
-def _inside(module: str) -> tuple[str, ...]:
-    return tuple(f"{module}{separator}" for separator in "./,")
 
 
 def _modules(name: str) -> set[str]:

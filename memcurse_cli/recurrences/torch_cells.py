@@ -78,7 +78,7 @@ _OTHER_WEIGHTS = (
 _OTHER_BIASES = ("ch", "mh", "mm", "ph")
 _OTHER_SCALES = (
     *("alpha", "beta", "beta1", "beta2", "gamma", "zeta", "nu", "eta", "epsilon", "dt", "tau"),
-    *("leak", "leak_rate"),
+    *("leak", "leak_rate", "taus", "log_tau"),
 )
 # Norms inside the gates, whose biases add to theirs: those of TorchScript's LSTM and its like.
 _OTHER_NORMS = (

@@ -1,0 +1,211 @@
+"""The tensors beside a layer's own in its module that nothing explains.
+
+A family reads the tensors that its library has. What a variant adds to them (a norm inside the
+cell, an imaginary part, a leak) may change λ without a trace in the numbers. So a tensor in a
+layer's module that no layer reads, and that is not known to leave λ alone, is named in the report;
+where it is known to change λ, the layer is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from fnmatch import translate
+from functools import cache
+
+from memcurse_cli.checkpoints.names import printable
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.errors import TensorError
+from memcurse_cli.recurrences.family import Family, Match, ReadOptions
+from memcurse_cli.recurrences.module_names import split_name
+from memcurse_cli.recurrences.recurrence import Recurrence
+
+Found = tuple[Family, Match]
+
+NAMED = 3
+
+# Counters and masks, which no optimizer moves.
+_COUNTS = frozenset({"bool", "int16", "int32", "int64", "uint16", "uint32", "uint64"})
+
+# Roles are globs with dots between modules, and stand for what lies inside as well.
+_OUTSIDE = (
+    # What leads into the layer and out of it, and the state that it starts from.
+    *("D", "Ds", "D_?", "in_proj", "out_proj", "[gkoqrv]_proj", "to_out*", "conv", "*conv[12]d*"),
+    *("input", "output", "out", "readout", "head", "fc*", "classifier", "emb*", "*_emb"),
+    *("h0", "c0", "init_state*", "initial_state*"),
+    # Norms of what leaves it.
+    *("[go]_norm*", "out_norm", "output_norm", "multihead_norm", "ln_x"),
+    # What training adds.
+    *("*mask", "*.Adam*", "*.RMSProp*", "*.Momentum", "*.ExponentialMovingAverage"),
+)
+
+# The same cells under their own names beside those of their network.
+_PADDLE = ("[0-9]*.cell*",)
+# What else a block of llama.cpp holds.
+_BLOCK = ("attn_*", "channel_mix_*", "ffn*", "layer_out_norm")
+_READOUTS = ("*_h[oqy]",)
+
+# What each library's layer has besides, which moves gates, inputs or outputs and is nothing at
+# zero input, or is computed from what is read.
+_OF_FAMILY: dict[str, tuple[str, ...]] = {
+    "rg_lru": ("a_gate.w", "input_gate.w", "input_gate_weight", "recurrent_gate_weight"),
+    "rwkv": (
+        *("time_maa_*", "time_mix_*", "time_decay_w[12]", "w_proj", "x_proj", "x_bias"),
+        *("receptance", "gate", *_BLOCK),
+    ),
+    "rwkv7": (
+        *("time_mix_*", "[agvw][0-2]", "[agvw]_lora", "k_a", "x_[agkrvw]"),
+        *("key", "receptance", *_BLOCK),
+    ),
+    "mlstm": ("*gate_preact.weight", "igate.weight", "q"),
+    "gated_delta_net": ("in_proj_*", "a_proj", "b_proj"),
+    "kda": ("f_*proj", "forget_gate", "g_*proj"),
+    "gla": ("gk_proj",),
+    "gateloop_simple": ("norm",),
+    "lightning_attention": ("*_decay",),
+    "min_lstm": ("linear_h",),
+    "sru": ("transform_module",),
+    "liquid_ltc": ("*erev", "input_w", "output_w", "output_b"),
+    "multiplicative_lstm": ("g", "gx", "gh", "gmx", "gmh"),
+    **dict.fromkeys(("lstm", "gru"), (*_PADDLE, *_READOUTS)),
+    "dense_rnn": (*_PADDLE, *_READOUTS, "b_[hoqy]"),
+    "haste_lstm": ("gamma_h", "beta_h"),
+    "dense_linear": ("W_u", "W_h"),
+    "ind_rnn": ("bias*", "weight_ih*"),
+    "annotated_s4": ("C",),
+    "annotated_s4d": ("B_*",),
+    "parcae": ("input_norm",),
+    "s4_dplr": ("C", "L", "l_kernel", "nodes", "omega", "z"),
+    "s4d": ("A",),
+    "striped_hyena": ("short_filter_*",),
+    "mamba": ("*_layernorm", "dt_proj*", "x_proj*", "selection"),
+    "mamba3": ("B_norm", "C_norm"),
+    "gguf_mamba": ("ssm_*", *_BLOCK),
+    "leaky_rnn": ("Dale_out", "b_out", "b_rec", "output_connectivity", "so"),
+    "low_rank_rnn": ("b",),
+    "co_rnn": ("i2h.bias",),
+    "orthogonal_rnn": ("bias_*", "nonlinearity.b", "recurrent_kernel._B"),
+}
+
+_NORMS = ("recurrent_norm", "state_norm", "layernorm", "layer_norm")
+_LEAKS = ("leak", "leak_rate", "alpha", "dt", "tau", "taus", "log_tau")
+_STEPS = ("dt", "tau", "log_tau", "step", "[dD]elta", "log_[dD]elta")
+# What changes λ in a variant that the family does not read.
+_CHANGING: dict[str, tuple[str, ...]] = {
+    "rg_lru": ("a_imag_param",),
+    "light_gru": ("layer_norm", "u_norm"),  # behind the recurrent matrix, as of SLi-GRU
+    # Those of TensorFlow Addons have their cells' names and norms or peepholes.
+    "keras_lstm": (*_NORMS, "kernel_norm", "*_peephole_weights"),
+    "keras_gru": _NORMS,
+    "keras_simple_rnn": (*_NORMS, *_LEAKS),
+    **dict.fromkeys(("leaky_rnn", "low_rank_rnn", "tf_rnn", "flax_simple", "haiku_rnn"), _LEAKS),
+    **dict.fromkeys(("dense_linear", "block_diagonal", "complex_diagonal"), _STEPS),
+}
+
+
+def with_neighbours(
+    found: Iterable[Found], tensors: Mapping[str, TensorSpec], explained: Collection[str]
+) -> list[Found]:
+    """The layers, each with the unexplained tensors of its module.
+
+    A tensor belongs to the innermost module around it that holds a layer. What several layers of
+    a module hold together, as heads or directions do, stands beside each of them.
+
+    Args:
+        found: the layers.
+        tensors: every tensor of the checkpoint.
+        explained: the tensors that layers claim, and further names of tensors.
+    """
+    found = list(found)
+    groups: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
+    beside: list[dict[str, str]] = []
+    for family, match in found:
+        module = split_name(match.prefix)[0]
+        group = groups.setdefault(module, {})
+        beside.append(group.setdefault((family.name, match.prefix), {}))
+    holders: dict[str, str | None] = {}
+    for name, spec in tensors.items():
+        if name in explained or spec.dtype in _COUNTS:
+            continue
+        holder = _holder(split_name(name)[0], groups, holders)
+        if holder is None:
+            continue
+        for (family_name, prefix), group in groups[holder].items():
+            if name.startswith(prefix):
+                role = re.sub("[/,]", ".", name[len(prefix) :])
+                if not _leaves_alone(family_name).fullmatch(role):
+                    group[role] = name
+    return [
+        (family, replace(match, beside=group) if group else match)
+        for (family, match), group in zip(found, beside, strict=True)
+    ]
+
+
+def _holder(module: str, holding: Collection[str], known: dict[str, str | None]) -> str | None:
+    """The innermost module around one that is among those that hold a layer."""
+    passed = []
+    while module not in known:
+        if module in holding:
+            known[module] = module
+        elif module:
+            passed.append(module)
+            module = split_name(module)[0]
+        else:
+            known[module] = None
+    known.update(dict.fromkeys(passed, known[module]))
+    return known[module]
+
+
+@cache
+def _leaves_alone(family: str) -> re.Pattern[str]:
+    return _roles(*_OUTSIDE, *_OF_FAMILY.get(family, ()))
+
+
+@cache
+def _changes(family: str) -> re.Pattern[str]:
+    # A cell may be a module of its own within the layer's.
+    return _roles(*(end for glob in _CHANGING.get(family, ()) for end in (glob, f"*.{glob}")))
+
+
+def _roles(*globs: str) -> re.Pattern[str]:
+    return re.compile("|".join(f"{translate(glob)}|{translate(f'{glob}.*')}" for glob in globs))
+
+
+def note_neighbours(
+    family: Family, match: Match, recurrence: Recurrence, options: ReadOptions
+) -> Recurrence:
+    """The recurrence, with a sentence that names what stands unread beside the layer.
+
+    Raises:
+        TensorError: one of them is known to change λ, by the family's variants or because it holds
+            what the family has to assume and the user did not give.
+    """
+    unread = {
+        role: name
+        for role, name in match.beside.items()
+        if name not in recurrence.tensors and split_name(role)[1] not in options.assume
+    }
+    if not unread:
+        return recurrence
+    assumed = {each.key for each in family.assumptions if not each.choices}
+    for role, name in unread.items():
+        key = split_name(role)[1]
+        if key in assumed:
+            raise TensorError(
+                f"it stands beside the layer, and {family.name} assumes {key} and reads none",
+                where=name,
+                remedy=f"give what it holds with --assume {key}=VALUE",
+            )
+        if _changes(family.name).fullmatch(role):
+            raise TensorError(
+                f"it changes λ of the layer that it stands in, and {family.name} does not read it",
+                where=name,
+                remedy="remove it from the checkpoint if the layer does not use it",
+            )
+    names = ", ".join(printable(role, 80) for role in list(unread)[:NAMED])
+    more = f" and {len(unread) - NAMED} more" if len(unread) > NAMED else ""
+    sentence = (
+        f"λ does not depend on what is beside it: {names}{more}, which this family does not read"
+    )
+    return replace(recurrence, assumptions=(*recurrence.assumptions, sentence))

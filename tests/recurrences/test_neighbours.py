@@ -1,0 +1,179 @@
+"""What stands unread beside a layer is named, what changes λ is refused, and nothing else is."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shared
+from numpy.typing import NDArray
+from recurrences.examples import EXAMPLES
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError
+from memcurse_cli.recurrences.bounds import read_layer
+from memcurse_cli.recurrences.detect import detect
+from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.recurrences.registry import FAMILIES
+from memcurse_cli.reports.console import text_for_file
+from memcurse_cli.reports.html.document import to_html
+from memcurse_cli.reports.json_report import dumps
+from memcurse_cli.reports.terminal import render
+
+ROOT = Path(__file__).parents[2]
+CORPORA = (
+    shared.SHARED_DATA / "zoo",
+    shared.SHARED_DATA / "trained",
+    ROOT / "sample_checkpoints",
+)
+# They match only where nothing else stands in their module.
+STRICT = {"retnet", "qrnn"}
+
+
+def small(family: str) -> dict[str, NDArray[np.float64]]:
+    """A small layer of a family: decays and logarithms are negative, square matrices are 1."""
+    return {
+        name: np.eye(*shape) if len(shape) == 2 and shape[0] == shape[1] else np.full(shape, -0.3)
+        for name, shape in EXAMPLES[family].items()
+    }
+
+
+def notes(arrays: dict[str, NDArray[np.float64]], **assume: str) -> list[tuple[str, list[str]]]:
+    """The family of every layer, and what is said of its neighbours."""
+    store = MemoryStore(arrays)
+    options = ReadOptions(assume=assume)
+    found = []
+    for family, match in detect(store.tensors):
+        said = read_layer(family, store, match, options).assumptions
+        found.append((family.name, [each for each in said if "what is beside it" in each]))
+    return found
+
+
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+@pytest.mark.parametrize("neighbour", ["made_up", "made_up.weight"])
+def test_every_family_names_a_neighbour(family: str, neighbour: str) -> None:
+    arrays = small(family)
+    layers = notes(arrays)
+    assert layers
+    assert set(map(str, layers)) == {str((family, []))}
+    layer = detect(MemoryStore(arrays).tensors)[0][1].layer
+    joint = next((j for j in "./," if any(name.startswith(layer + j) for name in arrays)), "")
+    arrays[f"{layer}{joint}{neighbour}" if joint else neighbour] = np.ones(3)
+    if family in STRICT:
+        with pytest.raises(NoRecurrenceError):
+            notes(arrays)
+        return
+    said = f"λ does not depend on what is beside it: {neighbour}, which this family does not read"
+    assert notes(arrays) == [(family, [said])] * len(layers)
+
+
+def test_there_is_an_example_of_every_family_and_of_no_other() -> None:
+    assert set(EXAMPLES) == {family.name for family in FAMILIES}
+
+
+@pytest.mark.parametrize("corpus", CORPORA, ids=lambda path: path.name)
+def test_nothing_is_unexplained_in_real_checkpoints(corpus: Path) -> None:
+    if not corpus.is_dir():
+        pytest.skip(shared.REASON)
+    layers = 0
+    for path in sorted(corpus.rglob("*")):
+        try:
+            with open_checkpoint(path) as store:
+                found = detect(store.tensors, path=store.path, aliases=store.aliases)
+        except (CheckpointError, NoRecurrenceError):
+            continue
+        layers += len(found)
+        assert {name for _, match in found for name in match.beside} == set(), path
+    assert layers > 3
+
+
+REFUSED = [
+    ("rg_lru", "a_imag_param"),
+    ("light_gru", "layer_norm.bias"),
+    ("light_gru", "u_norm.weight"),
+    ("keras_lstm", "rnn/lstm_cell/recurrent_norm/beta"),
+    ("keras_lstm", "rnn/forget_gate_peephole_weights"),
+    ("keras_gru", "gru/recurrent_norm/gamma"),
+    ("keras_simple_rnn", "rnn/layernorm/gamma"),
+    ("leaky_rnn", "tau"),
+    ("low_rank_rnn", "taus"),
+    ("tf_rnn", "rnn/basic_rnn_cell/leak_rate"),
+    ("dense_linear", "Delta"),
+    ("block_diagonal", "tau"),
+    ("complex_diagonal", "log_delta"),
+]
+
+
+@pytest.mark.parametrize(("family", "neighbour"), REFUSED)
+def test_what_changes_the_eigenvalues_is_refused(family: str, neighbour: str) -> None:
+    arrays = small(family) | {neighbour: np.ones(3)}
+    with pytest.raises(TensorError, match=rf"^{neighbour}: .*{family} does not read it; remove"):
+        notes(arrays)
+
+
+@pytest.mark.parametrize(
+    ("family", "neighbour"), [("leaky_rnn", "alpha"), ("co_rnn", "rnn.gamma"), ("lem", "dt")]
+)
+def test_a_stored_assumption_is_asked_for(family: str, neighbour: str) -> None:
+    arrays = small(family) | {neighbour: np.ones(1)}
+    key = neighbour.rpartition(".")[2]
+    with pytest.raises(TensorError, match=rf"assumes {key} and reads none; give .*{key}=VALUE"):
+        notes(arrays)
+    assert notes(arrays, **{key: "0.5"}) == [(family, [])]
+
+
+def beside(*names: str, **arrays: NDArray[np.float64]) -> list[dict[str, str]]:
+    """What stands beside each layer of these tensors."""
+    tensors = MemoryStore({name: np.ones((3, 3)) for name in names} | arrays).tensors
+    return [dict(match.beside) for _, match in detect(tensors)]
+
+
+def test_a_tensor_stands_beside_the_innermost_layer() -> None:
+    names = ("a.weight_hh", "a.b.weight_hh", "a.b.x", "a.c.x", "c.x", "x")
+    assert beside(*names) == [{"c.x": "a.c.x"}, {"x": "a.b.x"}]
+    # Layers and directions of a module share what stands in it; none has what others read.
+    names = ("a.weight_hh_l0", "a.weight_hh_l0_reverse", "a.weight_hh_l1", "a/x", "a,x.y")
+    assert beside(*names) == [{}] * 3
+    assert beside(*names, "a.x.y") == [{"x.y": "a.x.y"}] * 3
+    # What comes before an underscore is a module of g2p's.
+    assert beside("enc_w_hh", "enc_x", "dec_x") == [{"x": "enc_x"}]
+
+
+def test_counters_and_second_names_are_no_neighbours() -> None:
+    counter = np.ones(1, dtype=np.int64)
+    assert beside("a.weight_hh", **{"a.steps": counter}) == [{}]
+    held = np.ones((3, 3))
+    arrays = {"a.weight_hh": held, "a.again": held, "b.weight_hh": np.eye(3)}
+    store = MemoryStore(arrays)
+    aliases = {"a.again": "a.weight_hh"}
+    assert [dict(match.beside) for _, match in detect(store.tensors, aliases=aliases)] == [{}, {}]
+
+
+def test_every_report_names_neighbours_once() -> None:
+    arrays = {
+        f"blocks.{index}.{name}": value
+        for index in range(2)
+        for name, value in small("complex_diagonal").items()
+    }
+    for name in ("w1", "w2", "\x1b[2J", "w4", "w5"):
+        arrays |= {f"blocks.{index}.{name}": np.ones(2) for index in range(2)}
+    report = inspect(arrays)
+    said = r"what is beside it: w1, w2, \x1b[2J and 2 more, which this family does not read"
+    assert [layer.assumptions[-1] for layer in report.layers] == [
+        f"λ does not depend on {said}"
+    ] * 2
+    assert text_for_file(render(report), width=200).count(said) == 1
+    assert said in html.unescape(to_html([report]))
+    assert dumps([report]).count(json.dumps(said)[1:-1]) == 2
+
+
+def test_a_layer_is_skipped_where_another_can_be_read() -> None:
+    arrays = {"a.weight_hh": np.eye(3)} | small("rg_lru") | {"a_imag_param": np.ones(6)}
+    (skipped,) = inspect(arrays).skipped
+    assert skipped.family == "rg_lru"
+    assert "a_imag_param" in skipped.reason
