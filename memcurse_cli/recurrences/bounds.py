@@ -94,7 +94,7 @@ def read_layer(
         dense=dense
         and replace(dense, tensor_largest=_largest_beyond(store, dense.tensor, dense.matrix.size)),
     )
-    return note_neighbours(family, match, recurrence, options)
+    return note_neighbours(family, match, recurrence)
 
 
 def _largest_beyond(store: TensorStore, tensor: str, count: int) -> float | None:

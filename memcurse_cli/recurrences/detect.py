@@ -62,17 +62,19 @@ def detect(
     tensors = IndexedTensors(tensors)
     claimed: set[str] = set()
     found: list[tuple[Family, Match]] = []
-    for candidate in families:
+    # Layers of other families than the one asked for explain what stands beside its own.
+    for candidate in dict.fromkeys((*families, *FAMILIES)):
         own = [m for m in candidate.find(tensors) if claimed.isdisjoint(m.tensors.values())]
         claimed.update(name for match in own for name in match.tensors.values())
         found += [(candidate, match) for match in own]
-    if not found:
+    if not any(candidate in families for candidate, _ in found):
         raise nothing_found(tensors, families, path)
     position = {name: index for index, name in enumerate(tensors)}
     found.sort(key=lambda pair: min(position[name] for name in pair[1].tensors.values()))
     aliases = aliases or {}
     found = merge_tied(found, tensors, aliases)
-    return select_layers(with_neighbours(found, tensors, claimed | aliases.keys()), layers)
+    found = with_neighbours(found, tensors, claimed | aliases.keys())
+    return select_layers([pair for pair in found if pair[0] in families], layers)
 
 
 def named_family(name: str) -> Family:

@@ -18,10 +18,9 @@ def shared_module(modules: Iterable[str]) -> str:
     """The innermost module that all of these are or stand in."""
     shared, *others = modules
     for module in others:
-        while (
-            shared
-            and module != shared
-            and not module.startswith(tuple(f"{shared}{joint}" for joint in "./,"))
+        while shared and module[: len(shared) + 1] not in (
+            shared,
+            *(f"{shared}{end}" for end in "./,"),
         ):
             shared = split_name(shared)[0]
     return shared

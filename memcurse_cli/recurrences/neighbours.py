@@ -9,6 +9,7 @@ where it is known to change λ, the layer is refused.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import translate
@@ -17,11 +18,9 @@ from functools import cache
 from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
-from memcurse_cli.recurrences.family import Family, Match, ReadOptions
-from memcurse_cli.recurrences.module_names import split_name
+from memcurse_cli.recurrences.family import Family, Match
 from memcurse_cli.recurrences.recurrence import Recurrence
-
-Found = tuple[Family, Match]
+from memcurse_cli.recurrences.tied import Found
 
 NAMED = 3
 
@@ -31,8 +30,9 @@ _COUNTS = frozenset({"bool", "int16", "int32", "int64", "uint16", "uint32", "uin
 # Roles are globs with dots between modules, and stand for what lies inside as well.
 _OUTSIDE = (
     # What leads into the layer and out of it, and the state that it starts from.
-    *("D", "Ds", "D_?", "in_proj", "out_proj", "[gkoqrv]_proj", "to_out*", "conv", "*conv[12]d*"),
-    *("input", "output", "out", "readout", "head", "fc*", "classifier", "emb*", "*_emb"),
+    *("D", "Ds", "D_?", "in_proj", "out_proj", "[goqrv]_proj", "k_proj.weight", "to_out*"),
+    *("conv", "*conv[12]d*", "rotary_emb", "input", "output", "out", "readout", "head", "fc*"),
+    *("classifier", "emb*", "*_emb"),
     *("h0", "c0", "init_state*", "initial_state*"),
     # Norms of what leaves it.
     *("[go]_norm*", "out_norm", "output_norm", "multihead_norm", "ln_x"),
@@ -43,7 +43,7 @@ _OUTSIDE = (
 # The same cells under their own names beside those of their network.
 _PADDLE = ("[0-9]*.cell*",)
 # What else a block of llama.cpp holds.
-_BLOCK = ("attn_*", "channel_mix_*", "ffn*", "layer_out_norm")
+_BLOCK = ("attn_*", "channel_mix_*", "exp_probs*", "ffn*", "layer_out_norm", "post_*")
 _READOUTS = ("*_h[oqy]",)
 
 # What each library's layer has besides, which moves gates, inputs or outputs and is nothing at
@@ -51,18 +51,18 @@ _READOUTS = ("*_h[oqy]",)
 _OF_FAMILY: dict[str, tuple[str, ...]] = {
     "rg_lru": ("a_gate.w", "input_gate.w", "input_gate_weight", "recurrent_gate_weight"),
     "rwkv": (
-        *("time_maa_*", "time_mix_*", "time_decay_w[12]", "w_proj", "x_proj", "x_bias"),
+        *("time_maa_*", "time_mix_*", "time_decay_w[12]", "w_proj*.weight", "x_proj", "x_bias"),
         *("receptance", "gate", *_BLOCK),
     ),
     "rwkv7": (
-        *("time_mix_*", "[agvw][0-2]", "[agvw]_lora", "k_a", "x_[agkrvw]"),
+        *("time_mix_*", "[agvw][0-2]", "[agv]_lora", "w_lora*.weight", "k_a", "x_[agkrvw]"),
         *("key", "receptance", *_BLOCK),
     ),
     "mlstm": ("*gate_preact.weight", "igate.weight", "q"),
-    "gated_delta_net": ("in_proj_*", "a_proj", "b_proj"),
-    "kda": ("f_*proj", "forget_gate", "g_*proj"),
-    "gla": ("gk_proj",),
-    "gateloop_simple": ("norm",),
+    "gated_delta_net": ("in_proj_*.weight", "a_proj.weight", "b_proj.weight"),
+    "kda": ("f_*proj*.weight", "forget_gate*.weight", "g_*proj"),
+    "gla": ("gk_proj*.weight",),
+    **dict.fromkeys(("gateloop", "gateloop_simple"), ("norm",)),
     "lightning_attention": ("*_decay",),
     "min_lstm": ("linear_h",),
     "sru": ("transform_module",),
@@ -71,6 +71,7 @@ _OF_FAMILY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("lstm", "gru"), (*_PADDLE, *_READOUTS)),
     "dense_rnn": (*_PADDLE, *_READOUTS, "b_[hoqy]"),
     "haste_lstm": ("gamma_h", "beta_h"),
+    "light_gru": ("layer_norm.weight",),
     "dense_linear": ("W_u", "W_h"),
     "ind_rnn": ("bias*", "weight_ih*"),
     "annotated_s4": ("C",),
@@ -79,10 +80,10 @@ _OF_FAMILY: dict[str, tuple[str, ...]] = {
     "s4_dplr": ("C", "L", "l_kernel", "nodes", "omega", "z"),
     "s4d": ("A",),
     "striped_hyena": ("short_filter_*",),
-    "mamba": ("*_layernorm", "dt_proj*", "x_proj*", "selection"),
-    "mamba3": ("B_norm", "C_norm"),
+    "mamba": ("*_layernorm.weight", "dt_proj*weight", "x_proj*weight", "selection.weight"),
+    "mamba3": ("B_norm", "C_norm", "mimo_?", "norm"),
     "gguf_mamba": ("ssm_*", *_BLOCK),
-    "leaky_rnn": ("Dale_out", "b_out", "b_rec", "output_connectivity", "so"),
+    "leaky_rnn": ("Dale_out", "b", "b_out", "b_rec", "output_connectivity", "so"),
     "low_rank_rnn": ("b",),
     "co_rnn": ("i2h.bias",),
     "orthogonal_rnn": ("bias_*", "nonlinearity.b", "recurrent_kernel._B"),
@@ -93,8 +94,6 @@ _LEAKS = ("leak", "leak_rate", "alpha", "dt", "tau", "taus", "log_tau")
 _STEPS = ("dt", "tau", "log_tau", "step", "[dD]elta", "log_[dD]elta")
 # What changes λ in a variant that the family does not read.
 _CHANGING: dict[str, tuple[str, ...]] = {
-    "rg_lru": ("a_imag_param",),
-    "light_gru": ("layer_norm", "u_norm"),  # behind the recurrent matrix, as of SLi-GRU
     # Those of TensorFlow Addons have their cells' names and norms or peepholes.
     "keras_lstm": (*_NORMS, "kernel_norm", "*_peephole_weights"),
     "keras_gru": _NORMS,
@@ -117,44 +116,35 @@ def with_neighbours(
         tensors: every tensor of the checkpoint.
         explained: the tensors that layers claim, and further names of tensors.
     """
-    found = list(found)
-    groups: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
-    beside: list[dict[str, str]] = []
+    # What stands beside the layers of one prefix, of each family.
+    groups: dict[str, dict[str, dict[str, str]]] = {}
+    layers = []
     for family, match in found:
-        module = split_name(match.prefix)[0]
-        group = groups.setdefault(module, {})
-        beside.append(group.setdefault((family.name, match.prefix), {}))
-    holders: dict[str, str | None] = {}
-    for name, spec in tensors.items():
-        if name in explained or spec.dtype in _COUNTS:
-            continue
-        holder = _holder(split_name(name)[0], groups, holders)
-        if holder is None:
-            continue
-        for (family_name, prefix), group in groups[holder].items():
-            if name.startswith(prefix):
-                role = re.sub("[/,]", ".", name[len(prefix) :])
+        group = groups.setdefault(match.prefix, {})
+        layers.append((family, match, group.setdefault(family.name, {})))
+    names = sorted(
+        name
+        for name, spec in tensors.items()
+        if name not in explained and spec.dtype not in _COUNTS
+    )
+    placed: set[str] = set()
+    for prefix in sorted(groups, key=len, reverse=True):
+        start, end = 0, len(names)
+        if prefix:
+            start = bisect_left(names, prefix)
+            end = bisect_left(names, f"{prefix[:-1]}{chr(ord(prefix[-1]) + 1)}")
+        for name in names[start:end]:
+            if name in placed:
+                continue
+            placed.add(name)
+            role = re.sub("[/,]", ".", name[len(prefix) :])
+            for family_name, beside in groups[prefix].items():
                 if not _leaves_alone(family_name).fullmatch(role):
-                    group[role] = name
+                    beside[role] = name
     return [
-        (family, replace(match, beside=group) if group else match)
-        for (family, match), group in zip(found, beside, strict=True)
+        (family, replace(match, beside=beside) if beside else match)
+        for family, match, beside in layers
     ]
-
-
-def _holder(module: str, holding: Collection[str], known: dict[str, str | None]) -> str | None:
-    """The innermost module around one that is among those that hold a layer."""
-    passed = []
-    while module not in known:
-        if module in holding:
-            known[module] = module
-        elif module:
-            passed.append(module)
-            module = split_name(module)[0]
-        else:
-            known[module] = None
-    known.update(dict.fromkeys(passed, known[module]))
-    return known[module]
 
 
 @cache
@@ -169,34 +159,20 @@ def _changes(family: str) -> re.Pattern[str]:
 
 
 def _roles(*globs: str) -> re.Pattern[str]:
-    return re.compile("|".join(f"{translate(glob)}|{translate(f'{glob}.*')}" for glob in globs))
+    parts = (f"{translate(glob)}|{translate(f'{glob}.*')}" for glob in globs)
+    return re.compile("|".join(parts) or "(?!)")
 
 
-def note_neighbours(
-    family: Family, match: Match, recurrence: Recurrence, options: ReadOptions
-) -> Recurrence:
+def note_neighbours(family: Family, match: Match, recurrence: Recurrence) -> Recurrence:
     """The recurrence, with a sentence that names what stands unread beside the layer.
 
     Raises:
-        TensorError: one of them is known to change λ, by the family's variants or because it holds
-            what the family has to assume and the user did not give.
+        TensorError: one of these tensors is known to change λ.
     """
-    unread = {
-        role: name
-        for role, name in match.beside.items()
-        if name not in recurrence.tensors and split_name(role)[1] not in options.assume
-    }
+    unread = {role: name for role, name in match.beside.items() if name not in recurrence.tensors}
     if not unread:
         return recurrence
-    assumed = {each.key for each in family.assumptions if not each.choices}
     for role, name in unread.items():
-        key = split_name(role)[1]
-        if key in assumed:
-            raise TensorError(
-                f"it stands beside the layer, and {family.name} assumes {key} and reads none",
-                where=name,
-                remedy=f"give what it holds with --assume {key}=VALUE",
-            )
         if _changes(family.name).fullmatch(role):
             raise TensorError(
                 f"it changes λ of the layer that it stands in, and {family.name} does not read it",

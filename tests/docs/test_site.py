@@ -76,6 +76,10 @@ def families_page() -> str:
         f"{len(FAMILIES)} recurrent families are recognised by the names and shapes of their",
         "tensors; `memcurse families` says more.",
         "",
+        "A tensor in a layer's module that its family does not read, and that is not known to",
+        "leave λ alone (as projections and counters do), is named among what the report assumes;",
+        "where it is known to change λ, the layer is refused.",
+        "",
         "| family | equation |",
         "|---|---|",
     ]
