@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -11,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.errors import UsageError
@@ -90,12 +92,29 @@ class Processes:
                     yield left.pop(0), Outcome(error=DIED)
 
 
+class _DeafPool(ProcessPoolExecutor):
+    """Processes that no interrupt reaches from their first instruction on: it is the parent's.
+
+    A terminal sends it to all of them, and a worker that still imports would show a traceback.
+    """
+
+    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+        """Submit work, which may start a process; that inherits what signals are blocked."""
+        if not hasattr(signal, "pthread_sigmask"):  # there is none on Windows
+            return super().submit(*arguments, **named)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            return super().submit(*arguments, **named)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes, which do not outlive the block, however it is left."""
     threads = max(1, cores() // jobs)
     before = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(
+    executor = _DeafPool(
         jobs,
         # A fork would copy the locks of threads that hold them.
         mp_context=multiprocessing.get_context("spawn"),

@@ -74,6 +74,15 @@ def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         assert pool.submit(environment_of_a_worker, "OMP_NUM_THREADS").result() == "5"
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal can be blocked")
+def test_an_interrupt_never_reaches_a_worker() -> None:
+    """Not even one that is still starting, and has not been told to leave it to its parent."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with executors._pool(1) as pool:
+        assert signal.SIGINT in pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
 ORPHAN = """
 import time
 from memcurse_cli.tracking.executors import _pool
