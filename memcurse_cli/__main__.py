@@ -7,26 +7,99 @@ itself would end with 1 on an uncaught exception, which must never pass for a vi
 from __future__ import annotations
 
 import errno
+import io
 import os
+import select
+import signal
 import sys
+from typing import Any, TextIO
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG)
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class _Descriptor(io.RawIOBase):
+    """What a standard stream writes to. After one write that fails it takes all and keeps nothing.
+
+    Else Python, which flushes once more at its end, would end with 120.
+
+    Args:
+        raw: the file of the stream as Python has opened it.
+        vital: whether a write that fails is an error of the command.
+    """
+
+    def __init__(self, raw: Any, *, vital: bool) -> None:
+        self._raw, self._vital, self._lost = raw, vital, False
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return int(self._raw.fileno())
+
+    def isatty(self) -> bool:
+        return bool(self._raw.isatty())
+
+    def write(self, content: Any) -> int:
+        """Write some of the content, and return how many bytes; the buffer above does the rest.
+
+        Raises:
+            BrokenPipeError: the reader of standard output has left.
+            UsageError: standard output cannot be written.
+        """
+        try:
+            while not self._lost:
+                written = self._raw.write(content)
+                if written is not None:
+                    return int(written)
+                select.select([], [self._raw], [])  # whoever started us has made it non-blocking
+        except OSError as error:
+            self._lost = True
+            if self._vital and isinstance(error, BrokenPipeError):
+                raise
+            if self._vital:
+                from memcurse_cli.errors import UsageError
+
+                raise UsageError(
+                    f"cannot be written: {error.strerror or error}", where="standard output"
+                ) from error
+        return memoryview(content).nbytes
+
+
+def _guarded(stream: TextIO, *, vital: bool) -> TextIO:
+    """A standard stream that writes all or fails.
+
+    Under PYTHONUNBUFFERED Python's own has no buffer, and loses what one call does not write.
+    """
+    raw = getattr(stream.buffer, "raw", stream.buffer)
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Descriptor(raw, vital=vital)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering or raw is stream.buffer,
+    )
 
 
 def main() -> None:
     """Run the command line and exit."""
-    if sys.stderr is None:  # closed by whoever started us
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process runs
-    if sys.stdout is None:
-        sys.exit(_fail("standard output is closed; redirect it to a file or to /dev/null"))
-    code = run(sys.argv[1:])
+    try:
+        if sys.stderr is None:  # closed by whoever started us
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process runs
+        else:
+            sys.stderr = _guarded(sys.stderr, vital=False)
+        if sys.stdout is None:
+            sys.exit(_fail("standard output is closed; redirect it to a file or to /dev/null"))
+        sys.stdout = _guarded(sys.stdout, vital=True)
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while what `run` catches it with is imported
+        code = _interrupted()
     if code == INTERRUPTED:
         # A library's threads may still be at work (XLA's are), and tearing the interpreter down
         # under them can crash it. Everything of ours has unwound by now.
         sys.stderr.flush()
         os._exit(code)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done: no traceback from here on
     sys.exit(code)
 
 
@@ -49,8 +122,10 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error))
     except Exit as ending:
         return ending.exit_code
-    except (KeyboardInterrupt, Abort):
+    except KeyboardInterrupt:
         return _interrupted()
+    except Abort as ending:  # Typer's answer to an EOFError, since it would be that of a prompt
+        return _internal(ending.__cause__ or ending, arguments)
     except BrokenPipeError:
         return _reader_left()
     except SystemExit as ending:
@@ -59,9 +134,11 @@ def run(arguments: list[str]) -> int:
             return _reader_left()
         raise
     except OSError as error:
-        if error.errno not in OUTPUT_ERRORS or error.filename is not None:
+        if error.errno not in DISK_ERRORS and error.filename is None:
             return _internal(error, arguments)
-        return _fail(f"standard output: cannot be written: {error.strerror}")
+        _show_traceback(arguments)
+        where = error.filename or "a file"
+        return _fail(f"{where}: {error.strerror}; is the path right, and room on its disk?")
     except Exception as error:
         usage = getattr(error, "format_message", None)
         if usage is not None:  # click's usage errors
@@ -85,7 +162,7 @@ def _reader_left() -> int:
     return 0
 
 
-def _internal(error: Exception, arguments: list[str]) -> int:
+def _internal(error: BaseException, arguments: list[str]) -> int:
     _show_traceback(arguments)
     return _fail(
         f"internal error, {type(error).__name__}: {error}; please report it with the "
@@ -110,6 +187,11 @@ def _interrupted() -> int:
 
 
 def _fail(message: str) -> int:
+    error = sys.exception()
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):  # which a library made another error of
+            return _interrupted()
+        error = error.__cause__ or error.__context__
     from memcurse_cli.checkpoints.names import shown_text
     from memcurse_cli.reports.console import say
 

@@ -108,3 +108,15 @@ def test_what_libraries_and_children_print_is_captured(monkeypatch: pytest.Monke
     assert (done.returncode, done.stdout) == (0, "out\n")
     assert done.stderr.startswith("error\n")
     assert "FutureWarning: old" in done.stderr
+
+
+def test_an_end_of_file_inside_is_no_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typer takes every EOFError for a prompt that the user has left."""
+
+    def cut() -> None:
+        raise EOFError("marshal data too short")
+
+    monkeypatch.setattr("memcurse_cli.commands.families.families", cut)
+    done = memcurse("families")
+    assert done.returncode == 2
+    assert "internal error, EOFError: marshal data too short" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from end_to_end.calls import CALLS, CURSED, SAMPLE
 from end_to_end.command import MEMCURSE, process
+
+LIMITED = "export PYTHONDONTWRITEBYTECODE=1"  # Python itself would not notice a truncated one
 
 
 def command_line(*arguments: str | Path) -> str:
@@ -51,14 +54,58 @@ def test_a_locale_without_unicode_gets_ascii(command: str, folder: Path) -> None
     assert result.stdout.isascii()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to fill")
-def test_a_full_disk_is_one_line(folder: Path) -> None:
-    for arguments in (("families",), ("check", SAMPLE), ("--version",)):
-        done = shell(f"{command_line(*arguments)} > /dev/full", folder)
+@pytest.mark.parametrize("unbuffered", ["", "PYTHONUNBUFFERED=1 "], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    "arguments",
+    [("families",), ("check", SAMPLE), ("--version",), ("--help",), ("--show-completion", "bash")],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_full_disk_is_one_line(
+    arguments: tuple[str | Path, ...], unbuffered: str, folder: Path
+) -> None:
+    command = f"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1 {command_line(*arguments)}"
+    places = {
+        f"{unbuffered}{command} > /dev/full": "No space left on device",
+        # Room for the first bytes: a write that is cut short comes before one that fails.
+        f"head -c 1000 /dev/zero > cut; ulimit -f 1; {unbuffered}{command} >> cut": (
+            "File too large"
+        ),
+    }
+    for script, reason in places.items():
+        done = shell(f"{LIMITED}; unset PYTHONUNBUFFERED; {script}", folder)
+        assert done.stderr == f"memcurse: error: standard output: cannot be written: {reason}\n"
         assert done.returncode == 2
-        assert done.stderr.splitlines() == [
-            "memcurse: error: standard output: cannot be written: No space left on device"
-        ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("schema",), ("landscape", "--plot", "figure.svg")], ids=lambda one: one[0]
+)
+def test_a_disk_that_fills_leaves_no_file(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = shell(f"{LIMITED}; ulimit -f 1; {command_line(*arguments, '--output', 'out')}", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "cannot be written: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("families",), 0), (("check", CURSED), 1), (("inspect", "absent"), 2)]
+)
+def test_standard_error_on_a_full_disk_changes_no_exit_code(
+    arguments: tuple[str | Path, ...], code: int, folder: Path
+) -> None:
+    assert shell(f"{command_line(*arguments)} --verbose 2> /dev/full", folder).returncode == code
+
+
+def test_a_pipe_that_does_not_block_gets_everything() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with subprocess.Popen([MEMCURSE, "schema"], stdout=writer) as running:
+        os.close(writer)
+        select.select([reader], [], [])
+        time.sleep(0.1)  # the pipe is full, and the command would fail if it did not wait
+        with open(reader) as pipe:
+            printed = pipe.read()
+    assert (running.returncode, printed) == (0, process("schema").stdout)
 
 
 def test_closed_streams_are_no_internal_error(folder: Path) -> None:
@@ -101,3 +148,30 @@ def test_an_interrupt_ends_with_130_and_one_line(tmp_path: Path) -> None:
     assert errors.strip().splitlines()[-1] == "memcurse: interrupted"
     assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
+
+
+INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+SWALLOWED = f"""
+try:
+    {INTERRUPT}
+except KeyboardInterrupt:  # as a compiled module does when what it imports fails
+    raise ImportError("numpy failed to import")
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("typer", INTERRUPT),
+        ("numpy", INTERRUPT),
+        ("numpy", SWALLOWED),
+    ],
+    ids=["typer", "numpy", "another error"],
+)
+def test_an_interrupt_while_a_library_is_imported_is_one(
+    module: str, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{module}.py").write_text(text)
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    done = process("inspect", SAMPLE, environment={"PYTHONPATH": path})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "memcurse: interrupted\n")
