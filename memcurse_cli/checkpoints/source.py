@@ -90,16 +90,19 @@ class LocalFile:
             descriptor = os.open(path, flags)
         except (OSError, ValueError) as error:
             raise unreadable(self.path, error) from error
-        self._file = io.FileIO(descriptor)
         status = os.fstat(descriptor)
         self.size = status.st_size
         if not stat.S_ISREG(status.st_mode):
-            self._file.close()
+            os.close(descriptor)
+            is_folder = stat.S_ISDIR(status.st_mode)
             raise CheckpointError(
-                "this is neither a regular file nor a directory",
+                "this is a folder, where a file is needed"
+                if is_folder
+                else "this is neither a regular file nor a directory",
                 where=self.path,
-                remedy="copy its content into a file",
+                remedy="put the file there" if is_folder else "copy its content into a file",
             )
+        self._file = io.FileIO(descriptor)
 
     def read(self, offset: int, length: int) -> bytearray:
         """Exactly ``length`` bytes from ``offset``."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from safetensors.numpy import save_file
@@ -117,6 +118,21 @@ def test_a_fifo_or_a_device_is_refused_without_waiting(tmp_path: Path) -> None:
     for path in (tmp_path / "a.pt", Path(os.devnull), Path("/dev/zero")):
         with pytest.raises(CheckpointError, match="neither a regular file nor a directory"):
             open_checkpoint(path)
+
+
+def test_a_folder_in_the_place_of_a_file_that_a_checkpoint_names_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shard.safetensors").mkdir()
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "shard.safetensors"}}')
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], []))
+    tensor = model.graph.initializer.add(name="a", dims=[1], data_type=1, data_location=1)
+    tensor.external_data.add(key="location", value="shard.safetensors")
+    onnx.save(model, tmp_path / "a.onnx")
+    opened = len(os.listdir("/dev/fd"))
+    for path in (index, tmp_path / "a.onnx"):
+        with pytest.raises(CheckpointError, match=r"shard\.safetensors: this is a folder"):
+            open_checkpoint(path)
+    assert len(os.listdir("/dev/fd")) == opened
 
 
 def test_a_file_without_weights_is_named(tmp_path: Path) -> None:
