@@ -134,11 +134,15 @@ def run(arguments: list[str]) -> int:
             return _reader_left()
         raise
     except OSError as error:
-        if error.errno not in DISK_ERRORS and error.filename is None:
+        named = isinstance(error.filename, str)
+        if error.errno not in DISK_ERRORS and not named:
             return _internal(error, arguments)
         _show_traceback(arguments)
-        where = error.filename or "a file"
+        where = error.filename if named else "a file"
         return _fail(f"{where}: {error.strerror}; is the path right, and room on its disk?")
+    except MemoryError as error:
+        _show_traceback(arguments)
+        return _fail(f"this needs more memory than there is{f' ({error})' if str(error) else ''}")
     except Exception as error:
         usage = getattr(error, "format_message", None)
         if usage is not None:  # click's usage errors

@@ -127,6 +127,8 @@ def read_checkpoint(path: str, reading: Reading) -> Outcome:
 def failed(error: BaseException, hint: str = "") -> Outcome:
     """The outcome of an error: its message on one line."""
     said = str(error)
-    if not isinstance(error, MemcurseError):
+    if isinstance(error, MemoryError):
+        said = "it needs more memory than there is"
+    elif not isinstance(error, MemcurseError):
         said = f"internal error, {type(error).__name__}: {said}" + f"; {hint}" * bool(hint)
     return Outcome(error=" ".join(shown_text(said).split()))

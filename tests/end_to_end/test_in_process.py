@@ -110,13 +110,26 @@ def test_what_libraries_and_children_print_is_captured(monkeypatch: pytest.Monke
     assert "FutureWarning: old" in done.stderr
 
 
-def test_an_end_of_file_inside_is_no_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Typer takes every EOFError for a prompt that the user has left."""
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        # Typer takes every EOFError for a prompt that the user has left.
+        (EOFError("too short"), "internal error, EOFError: too short"),
+        (MemoryError("Unable to allocate 50. GiB"), "this needs more memory than there is (Unable"),
+        (PermissionError(13, "Permission denied", "/etc/x"), "/etc/x: Permission denied; is the"),
+        (OSError(28, "No space left on device"), "a file: No space left on device; is the path"),
+        (OSError(107, "Not connected"), "internal error, OSError: [Errno 107] Not connected"),
+        (IsADirectoryError(21, "Is a directory", 4), "internal error, IsADirectoryError"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_the_system_does_not_give_is_told_from_a_defect(
+    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise error
 
-    def cut() -> None:
-        raise EOFError("marshal data too short")
-
-    monkeypatch.setattr("memcurse_cli.commands.families.families", cut)
+    monkeypatch.setattr("memcurse_cli.commands.families.families", fail)
     done = memcurse("families")
     assert done.returncode == 2
-    assert "internal error, EOFError: marshal data too short" in done.stderr
+    assert done.stderr.strip().startswith(f"memcurse: error: {line}")
