@@ -10,6 +10,7 @@ from memcurse_cli.checkpoints.names import printable
 MAX_JSON_BYTES = 100_000_000
 # Bounds what the parser may allocate: an empty list is 2 bytes of JSON and 56 of memory.
 MAX_CONTAINERS = 3_000_000
+INTEGER_DIGITS = 20  # of an unsigned integer of 64 bits
 
 
 def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
@@ -31,6 +32,7 @@ def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
         parsed = json.loads(
             content.decode("utf-8"),
             object_pairs_hook=_unique,
+            parse_int=_integer,
             parse_constant=_infinity if infinity else _no_constant,
         )
     except RecursionError as error:
@@ -49,6 +51,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) != len(pairs):
         raise ValueError("a key stands twice")
     return entries
+
+
+def _integer(text: str) -> int:
+    if len(text) > INTEGER_DIGITS:  # no double may hold it, nor Python print it
+        raise ValueError(f"a whole number has more than {INTEGER_DIGITS} digits")
+    return int(text)
 
 
 def _infinity(text: str) -> float:

@@ -145,8 +145,12 @@ def read_settings(
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _not_toml(shown, str(error)) from error
+    except ValueError as error:  # Python's limit on the digits of a number
+        raise ConfigurationError(
+            "a whole number does not fit into 64 bits", where=shown, remedy="write a smaller one"
+        ) from error
     if path.name != PROJECT:
-        return SettingsFile(shown, document, text)
+        return _with_whole_numbers(SettingsFile(shown, document, text))
     tool = document.get("tool")
     table = tool.get("memcurse") if isinstance(tool, dict) else None
     if table is None and optional:
@@ -155,7 +159,23 @@ def read_settings(
         raise ConfigurationError(
             "has no table [tool.memcurse]", where=shown, remedy=f"add one, or give a {FILE}"
         )
-    return SettingsFile(shown, table, text, PREFIX)
+    return _with_whole_numbers(SettingsFile(shown, table, text, PREFIX))
+
+
+def _with_whole_numbers(file: SettingsFile) -> SettingsFile:
+    """The file, if every whole number has the 64 bits that TOML asks a reader for."""
+
+    def check(value: object, *place: str | int) -> None:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise file.wrong(
+                f"{place[-1]} does not fit into 64 bits", *place, remedy="write a smaller number"
+            )
+        if isinstance(value, Mapping | list):
+            for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+                check(inner, *place, key)
+
+    check(file.values)
+    return file
 
 
 def _not_toml(shown: str, problem: str) -> ConfigurationError:

@@ -248,6 +248,7 @@ def summarise_checkpoint(store: LazyStore, layers: Sequence[Match]) -> Checkpoin
 def with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:
     """The settings, with the horizon that a checkpoint says it was trained at."""
     stored = metadata.get(HORIZON_KEY, "")
-    if settings.horizon is not None or not stored.isdecimal() or int(stored) < 1:
+    steps = int(stored) if stored.isdecimal() and len(stored) < 19 else 0  # within 64 bits
+    if settings.horizon is not None or steps < 1:
         return settings
-    return replace(settings, horizon=int(stored), horizon_source="checkpoint")
+    return replace(settings, horizon=steps, horizon_source="checkpoint")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from memcurse_cli.checkpoints.names import shown_place
+from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.diagnosis.configuration import SettingsFile
 from memcurse_cli.diagnosis.limits import DTYPES, KINDS, MAX_ROUNDING_ERROR, MAX_VERDICT, VERDICTS
 from memcurse_cli.diagnosis.policy import Limit, RuleSet
@@ -256,9 +257,11 @@ def _parsed(text: str) -> float:
 
 
 def _bound(name: str, bound: float) -> float:
-    if not 0 <= bound < math.inf:
+    if not 0 <= bound <= sys.float_info.max:
         raise UsageError(
-            f"{bound:g} is not a bound", where=f"--{name}", remedy="give a number of 0 or more"
+            f"{printable(f'{bound}', 20)} is not a bound",
+            where=f"--{name}",
+            remedy="give a number of 0 or more",
         )
     return bound
 

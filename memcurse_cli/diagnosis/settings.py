@@ -94,6 +94,12 @@ class Settings:
                 where="--horizon",
                 remedy="give one step or more",
             )
+        if self.horizon is not None and self.horizon >= 2**63:
+            raise UsageError(
+                "the horizon does not fit into 64 bits",
+                where="--horizon",
+                remedy="leave it out for an infinite sequence",
+            )
 
 
 def check_readout(name: str | None) -> Readout | None:

@@ -259,6 +259,7 @@ def _number(value: Any, place: _Place) -> float:
 def _integer(value: Any, place: _Place) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise place.wrong("is not an integer")
+    _number(value, place)  # within the range that figures have
     return value
 
 

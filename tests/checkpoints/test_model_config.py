@@ -64,6 +64,7 @@ def test_infinity_is_understood_as_transformers_4_wrote_it(tmp_path: Path) -> No
         (config_files.config_with_a_number_of_half_a_million_digits, "not valid JSON"),
         (config_files.config_that_is_a_link_out_of_the_directory, "leads outside"),
         (config_files.config_that_is_a_fifo, "neither a regular file"),
+        (lambda path: write(path, "model.safetensors", f'{{"a": {10**400}}}'), "20 digits"),
         (lambda path: write(path, "model.safetensors", "[1, 2]"), "not a JSON object"),
         (lambda path: write(path, "model.safetensors", '{"a": NaN}'), "NaN is not a number"),
         (lambda path: write(path, "model.safetensors", '{"a": 1, "a": 2}'), "stands twice"),

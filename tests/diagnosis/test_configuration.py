@@ -149,6 +149,10 @@ def test_a_project_that_is_silent_need_not_even_be_toml(tmp_path: Path) -> None:
         ("[check]\nmax-step-effect = -1\n", 2, ["0 or more"]),
         ("[check]\nmax-step-effect = nan\n", 2, ["0 or more"]),
         ("[check]\nmax-step-effect = '1'\n", 2, ["not a number"]),
+        (f"[check]\nmax-step-effect = {10**400}\n", 2, ["max-step-effect", "64 bits"]),
+        (f"[check]\nmax-step-effect = 0x{10**400:x}\n", 2, ["64 bits"]),
+        (f"\nhorizon = 0x{10**5000:x}\n", 2, ["horizon", "64 bits"]),
+        (f"\nlayer = [1,\n {10**400}]\n", 2, ["64 bits"]),
         ("[check]\n\nmax-verdict = 'cursed'\n", 3, ["ok or watch"]),
         ("[check]\nmax-verdict = ['ok']\n", 2, ["ok or watch"]),
         ("[check]\nmax-rounding-error = 0.1\n", 2, ["bfloat16 = 0.1"]),
@@ -182,6 +186,11 @@ def test_an_error_has_the_file_and_the_line(
         read()
     assert caught.value.where == f"{path}:{line}"
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_number_of_more_digits_than_python_reads_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="does not fit into 64 bits"):
+        read_settings(write(tmp_path, f"horizon = {'9' * 5000}"))
 
 
 def test_a_file_that_is_named_must_say_something(tmp_path: Path) -> None:

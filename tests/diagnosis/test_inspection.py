@@ -10,7 +10,9 @@ from safetensors.numpy import save_file
 
 import memcurse_cli
 from memcurse_cli import Autocorrelation, MemcurseError, inspect
+from memcurse_cli.diagnosis.inspection import with_stored_horizon
 from memcurse_cli.diagnosis.report import LayerReport, Report
+from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
 from memcurse_cli.reports.json_report import from_json, to_json
 
@@ -110,6 +112,11 @@ def test_the_horizon_comes_from_the_option_then_from_the_checkpoint() -> None:
     given = inspect(sample, horizon=100).input
     assert (given.horizon, given.horizon_source) == (100, "option")
     assert inspect(diagonal(0.9)).input.horizon is None
+
+
+@pytest.mark.parametrize("stored", ["0", "-3", "x", "9" * 19, "9" * 5000])
+def test_a_stored_horizon_that_is_none_is_passed_over(stored: str) -> None:
+    assert with_stored_horizon(Settings(), {"memcurse.horizon": stored}).horizon is None
 
 
 def test_autocorrelation_is_a_mixture_or_one_rho() -> None:

@@ -108,6 +108,8 @@ def test_a_bad_checkpoint_is_one_line(
         (("inspect", SAMPLE, "--autocorrelation", "nonsense"), ["autocorrelation"]),
         (("inspect", SAMPLE, "--rho", "0.5", "--autocorrelation", "1:0"), ["--rho"]),
         (("inspect", SAMPLE, "--horizon", "0"), ["--horizon"]),
+        (("inspect", SAMPLE, "--horizon", f"{10**400}"), ["--horizon", "64 bits"]),
+        (("check", SAMPLE, "--max-unstable", f"{10**400}"), ["--max-unstable", "not a bound"]),
         (("inspect", SAMPLE, "--family", "perceptron"), ["perceptron", "lru"]),
         (("inspect", SAMPLE, "--layer", "nowhere.*"), ["nowhere.*"]),
         (("inspect", SAMPLE, "--assume", "discretization"), ["KEY=VALUE"]),

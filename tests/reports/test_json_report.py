@@ -121,6 +121,7 @@ def test_what_is_no_report_is_refused(changes: dict) -> None:
         (("layers", 1), "rnn", r"layers\[1\] is not an object"),
         (("layers", 0, "eigenvalues", "count"), 1.5, r"layers\[0\]\.eigenvalues\.count is not an"),
         (("layers", 0, "eigenvalues", "count"), True, r"count is not an integer"),
+        (("layers", 0, "eigenvalues", "unstable"), 10**400, "unstable is not a finite"),
         (("layers", 0, "eigenvalues", "values"), [[1.0]], r"values\[0\] is not an array of 2"),
         (("layers", 0, "input_dependent"), 1, "is not true or false"),
         (("layers", 0, "state", "second_moment", "max"), "1", "max is not a number"),
