@@ -21,16 +21,28 @@ def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
         infinity: whether to understand ``Infinity`` and ``-Infinity``, which are not JSON.
 
     Raises:
-        ValueError: with the fault as a clause; the content is too large, not JSON, not an
-            object, nested too deeply, or has a key twice.
+        ValueError: with the fault as a clause; as `parse_json`, or it is not an object.
+    """
+    parsed = parse_json(content, infinity=infinity)
+    if not isinstance(parsed, dict):
+        raise ValueError("it is not a JSON object")
+    return parsed
+
+
+def parse_json(content: bytes, *, infinity: bool = False) -> Any:
+    """The JSON value in ``content``; the arguments of `parse_object`.
+
+    Raises:
+        ValueError: with the fault as a clause; the content is too large, not JSON, nested too
+            deeply, or has a key twice.
     """
     if len(content) > MAX_JSON_BYTES:
-        raise ValueError(f"it has {len(content)} bytes, more than {MAX_JSON_BYTES}")
+        raise ValueError(f"it has more than {MAX_JSON_BYTES} bytes")
     if content.count(b"[") + content.count(b"{") > MAX_CONTAINERS:
         raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
     try:
-        parsed = json.loads(
-            content.decode("utf-8"),
+        return json.loads(
+            content.decode("utf-8-sig"),
             object_pairs_hook=_unique,
             parse_int=_integer,
             parse_constant=_infinity if infinity else _no_constant,
@@ -41,9 +53,6 @@ def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
         raise ValueError("it is not UTF-8") from error
     except ValueError as error:
         raise ValueError(f"it is not valid JSON ({printable(str(error), 120)})") from error
-    if not isinstance(parsed, dict):
-        raise ValueError("it is not a JSON object")
-    return parsed
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -208,6 +208,25 @@ class LocalDirectory:
         return snapshots.parent / "blobs" if snapshots.name == "snapshots" else None
 
 
+def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a regular file on this machine that has at most ``most`` bytes.
+
+    Raises:
+        CheckpointError: as `LocalFile`, or the file is larger.
+    """
+    file = LocalFile(path)
+    try:
+        if file.size > most:
+            raise CheckpointError(
+                f"the file has {file.size} bytes, more than the {most} that are read",
+                where=file.path,
+                remedy="give the right file",
+            )
+        return bytes(file.read(0, file.size))
+    finally:
+        file.close()
+
+
 def directory_here(file: File) -> LocalDirectory:
     """The directory of a file, where it is one of this machine.
 

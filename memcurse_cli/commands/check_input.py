@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_json
 from memcurse_cli.checkpoints.names import shown_place
-from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.checkpoints.remote import is_url
+from memcurse_cli.checkpoints.source import LocalFile, read_bounded
+from memcurse_cli.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     import typer
@@ -84,15 +86,7 @@ def load_baseline(path: Path) -> list[Report]:
     Raises:
         MemcurseError: it cannot be read or holds none.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"cannot be read: {error.strerror or error}",
-            where=shown_place(path),
-            remedy="write it with memcurse inspect --json --output",
-        ) from error
-    return load_reports(text, shown_place(path))
+    return load_reports(read_bounded(path, MAX_JSON_BYTES), shown_place(path))
 
 
 def _stdin() -> bytes:
@@ -102,7 +96,7 @@ def _stdin() -> bytes:
             where=STDIN,
             remedy="pipe a report in: memcurse inspect model.safetensors --json | memcurse check -",
         )
-    text = sys.stdin.buffer.read()
+    text = sys.stdin.buffer.read(MAX_JSON_BYTES + 1)
     if not text.strip(BLANK):
         raise UsageError(
             "nothing was piped in",
@@ -120,32 +114,25 @@ def _stdin() -> bytes:
 
 def _report_text(path: str) -> bytes | None:
     """The text of a file whose content is a report's; None for whatever else it is."""
-    file = Path(path)
+    if is_url(path):
+        return None
     try:
-        if not file.is_file():
+        file = LocalFile(path)
+    except CheckpointError:  # a folder, or nothing at all: inspecting it will say what is wrong
+        return None
+    try:
+        head = file.read(0, min(PEEK, file.size))
+        if head.lstrip(BLANK)[:1] not in (b"{", b"["):
             return None
-        with file.open("rb") as stream:
-            if stream.read(PEEK).lstrip(BLANK)[:1] not in (b"{", b"["):
-                return None
-        text = file.read_bytes()
-        document = json.loads(text)
-    except (OSError, ValueError, RecursionError):
-        return None if file.suffix != ".json" else _unreadable(path)
+        text = bytes(file.read(0, min(file.size, MAX_JSON_BYTES + 1)))
+        document = parse_json(text)
+    except ValueError:  # of a damaged report, the bytes are for the error that says what is wrong
+        return text if path.endswith(".json") else None
+    finally:
+        file.close()
     first = document[0] if isinstance(document, list) and document else document
     is_report = isinstance(first, dict) and str(first.get("schema", "")).startswith("memcurse.")
     return text if is_report or isinstance(document, list) else None
-
-
-def _unreadable(path: str) -> bytes:
-    """The bytes of a damaged report, for the error that says what is wrong with them."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise MemcurseError(
-            f"cannot be read: {error.strerror or error}",
-            where=shown_place(path),
-            remedy="give a file that exists and is readable",
-        ) from error
 
 
 def given_options(context: typer.Context) -> list[str]:

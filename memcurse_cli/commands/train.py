@@ -121,8 +121,8 @@ def train(
             }
             _write(output, _serialise(result.parameters, {**settings.metadata(), **losses}))
     said = (
-        f"{shown_place(output)}: loss {result.loss_before:.4g} before, {result.loss_after:.4g} after "
-        f"{settings.steps} steps in {result.seconds:.0f} s "
+        f"{shown_place(output)}: loss {result.loss_before:.4g} before, "
+        f"{result.loss_after:.4g} after {settings.steps} steps in {result.seconds:.0f} s "
         f"(a student that says nothing: {teacher_power(settings):.4g})"
     )
     typer.echo(line_for(said, sys.stdout))

@@ -9,10 +9,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,7 +36,6 @@ ESTIMATORS: tuple[Estimator, ...] = ("unbiased", "biased")
 
 DEFAULT_LAGS = 4096
 MOST_LAGS = 100_000
-MOST_FILE_BYTES = 2**28
 CHANCE = 2.0  # standard errors that a simpler mixture may move a lag by
 COSINE_CHANCE = 4.0  # the same for one with a cosine less
 ROUNDING = 1e-12  # of the mean square: what is left of a constant after centring
@@ -199,20 +196,18 @@ def _looks_like_pairs(text: str) -> bool:
 
 
 def _from_file(path: str) -> Autocorrelation:
-    from memcurse_cli.checkpoints.source import LocalFile
+    from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_json
+    from memcurse_cli.checkpoints.names import printable
+    from memcurse_cli.checkpoints.source import read_bounded
 
-    file = LocalFile(path)
+    where = printable(path)
     try:
-        if file.size > MOST_FILE_BYTES:
-            raise _no_estimate(file.path, "not the JSON of an autocorrelation")
-        document = json.loads(bytes(file.read(0, file.size)))
-    except (ValueError, RecursionError) as error:
-        raise _no_estimate(file.path, "not the JSON of an autocorrelation") from error
-    finally:
-        file.close()
-    schema = document.get("schema") if isinstance(document, Mapping) else None
+        document = parse_json(read_bounded(path, MAX_JSON_BYTES))
+    except ValueError as error:
+        raise _no_estimate(where, "not the JSON of an autocorrelation") from error
+    schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
-        raise _no_estimate(file.path, f"its schema is {str(schema)[:40]!r}, not {SCHEMA!r}")
+        raise _no_estimate(where, f"its schema is {str(schema)[:40]!r}, not {SCHEMA!r}")
     try:
         parts = [
             (part["weight"], part["rho"], part.get("frequency", 0.0))
@@ -222,9 +217,9 @@ def _from_file(path: str) -> Autocorrelation:
             raise TypeError
         components = [tuple(map(float, part)) for part in parts]
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise _no_estimate(file.path, 'its "components" are not weights and rhos') from error
+        raise _no_estimate(where, 'its "components" are not weights and rhos') from error
     if not components:
-        raise _no_estimate(file.path, 'its "components" are empty')
+        raise _no_estimate(where, 'its "components" are empty')
     return Autocorrelation.from_components(components)
 
 

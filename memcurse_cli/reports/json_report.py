@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, TypeVar
 
+from memcurse_cli.checkpoints.json_header import parse_json
 from memcurse_cli.diagnosis.report import SCHEMA, InputAssumption, LayerReport, Report
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.reports.components import component_objects
@@ -91,8 +92,8 @@ def loads(text: str | bytes, *, where: str = "report") -> list[Report]:
         MemcurseError: not JSON, or a field is not what the schema says.
     """
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(text.encode() if isinstance(text, str) else text)
+    except ValueError as error:
         raise _wrong(f"not JSON: {error}", where, "") from error
     documents = document if isinstance(document, list) else [document]
     return [from_json(one, where=where) for one in documents]

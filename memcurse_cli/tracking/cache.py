@@ -19,8 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_json
+from memcurse_cli.checkpoints.model_config import CONFIG_NAME, MAX_CONFIG_BYTES
 from memcurse_cli.checkpoints.names import shown_place
-from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.source import LocalFile, read_bounded
+from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
 from memcurse_cli.tracking.series import Snapshot
 from memcurse_cli.tracking.work import Reading
 from memcurse_cli.version import VERSION
@@ -32,7 +36,11 @@ SETTLED = 2_000_000_000
 LAYOUT = 2
 """Counts the changes of what an entry holds or its key is made of."""
 
-CONFIG = "config.json"
+MAX_HASHED_BYTES = 1 << 36
+"""Of a larger checkpoint, what its figures need is read sooner than all of it."""
+
+PIECE = 1 << 20
+
 WHOLE_DIRECTORY = (".json", "_METADATA", ".metadata", "manifest.ocdbt")
 """The ends of files that describe what lies in others beside them."""
 
@@ -81,9 +89,10 @@ class Cache:
 
     def _load(self, key: str) -> Any:
         try:
-            digest, _, body = self._place(key).read_bytes().partition(b"\n")
-            return json.loads(body) if _hash(body).encode() == digest else None
-        except (OSError, ValueError, RecursionError):
+            entry = read_bounded(self._place(key), MAX_JSON_BYTES)
+            digest, _, body = entry.partition(b"\n")
+            return parse_json(body) if _hash(body).encode() == digest else None
+        except (CheckpointError, ValueError):
             return None
 
     def _store(self, key: str, document: Any) -> None:
@@ -114,6 +123,7 @@ class Cache:
 
         Raises:
             OSError: the checkpoint cannot be read.
+            CheckpointError: the same, or it is none, or has more than `MAX_HASHED_BYTES`.
         """
         made_by = {
             "layout": LAYOUT,
@@ -134,6 +144,7 @@ class Cache:
         known = self._load(key)
         if isinstance(known, dict) and now and known.get("signature") == now:
             return str(known.get("content"))
+        open_checkpoint(path).close()
         content = hash_content(path)
         newest = max((changed for _, _, changed, _ in signature(path) or ()), default=0)
         if now and time.time_ns() - newest > SETTLED:
@@ -149,11 +160,19 @@ def hash_content(path: str) -> str:
 
     Raises:
         OSError: it cannot be read.
+        CheckpointError: the same, or it has more than `MAX_HASHED_BYTES`.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for name, file in _files(path):
-        with open(file, "rb") as stream:
-            content = hashlib.file_digest(stream, "blake2b")
+    if sum(size for _, size, _, _ in signature(path) or ()) > MAX_HASHED_BYTES:
+        raise CheckpointError("it is too large to be hashed", where=shown_place(path))
+    for name, at in _files(path):
+        content = hashlib.blake2b()
+        file = LocalFile(at)
+        try:
+            for start in range(0, file.size, PIECE):
+                content.update(file.read(start, min(PIECE, file.size - start)))
+        finally:
+            file.close()
         digest.update(json.dumps(name).encode() + content.digest())
     return digest.hexdigest()
 
@@ -182,9 +201,9 @@ def _files(path: str) -> Iterator[tuple[str, str]]:
         return
     # The array of a lone .npy file is called what the file is called.
     yield os.path.basename(path) if path.endswith(".npy") else "", path
-    beside = os.path.join(os.path.dirname(path), CONFIG)
-    if os.path.isfile(beside):
-        yield CONFIG, beside
+    beside = os.path.join(os.path.dirname(path), CONFIG_NAME)
+    if os.path.isfile(beside) and os.path.getsize(beside) <= MAX_CONFIG_BYTES:
+        yield CONFIG_NAME, beside
 
 
 def _below(root: str) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -11,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memcurse_cli.checkpoints.adam_slots import number
+from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.pickled_arrays import PickledArray
 from memcurse_cli.checkpoints.remote import is_url
-from memcurse_cli.errors import UsageError
+from memcurse_cli.checkpoints.source import read_bounded
+from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.tracking.series import StepSource
 
 KEYS = ("global_step", "step", "iteration", "iter_num", "global_steps")
@@ -28,7 +29,6 @@ TRAINER_STATE = "trainer_state.json"
 ORBAX_ITEM = "default"
 """The folder that Orbax keeps the arrays of a step in."""
 
-MAX_STATE_BYTES = 1 << 28
 MOST = 2**63 - 1
 
 EXTENSIONS = re.compile(r"(\.[A-Za-z][A-Za-z0-9]*)+$")
@@ -70,7 +70,7 @@ def compile_pattern(text: str | None) -> re.Pattern[str] | None:
         return None
     try:
         pattern = re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(
             f"{text!r} is not a regular expression: {error}",
             where="--step-pattern",
@@ -198,14 +198,11 @@ def _whole(node: object) -> int | None:
 
 
 def _trainer_state(directory: Path) -> int | None:
-    state = directory / TRAINER_STATE
     try:
-        if not state.is_file() or state.stat().st_size > MAX_STATE_BYTES:
-            return None
-        document = json.loads(state.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        state = parse_object(read_bounded(directory / TRAINER_STATE, MAX_JSON_BYTES))
+    except (CheckpointError, ValueError):
         return None
-    return _whole(document.get("global_step")) if isinstance(document, dict) else None
+    return _whole(state.get("global_step"))
 
 
 def _bounded(step: int) -> int | None:

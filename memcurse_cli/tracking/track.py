@@ -80,15 +80,20 @@ class Tracker:
         paths = find_checkpoints(self.given, waiting=self.waiting)
         signatures = {path: () if is_url(path) else signature(path) for path in paths}
         fresh = [path for path in paths if not self._is_settled(path, signatures[path])]
-        with ThreadPoolExecutor(THREADS) as threads:
-            steps = threads.map(lambda path: find_step(path, self.pattern), fresh)
-            for path, step in zip(fresh, steps, strict=True):
-                self._known[path] = _Known(signatures[path], step)
+        for path, step in zip(fresh, self._steps(fresh), strict=True):
+            self._known[path] = _Known(signatures[path], step)
         placed = {path: self._known[path].found for path in paths}
         check_steps(placed, waiting=self.waiting)
         self._forget(paths)
         self._read([path for path in fresh if placed[path] is not None], progress)
         return self._tracking()
+
+    def _steps(self, paths: Sequence[str]) -> list[FoundStep | None]:
+        # A pattern that backtracks for ever can be interrupted on the main thread only.
+        if self.pattern is not None:
+            return [find_step(path, self.pattern) for path in paths]
+        with ThreadPoolExecutor(THREADS) as threads:
+            return list(threads.map(find_step, paths))
 
     def _forget(self, paths: Sequence[str]) -> None:
         """Let go of what is gone; but a run in progress that deletes its old checkpoints had them.
@@ -146,7 +151,7 @@ class Tracker:
         def key(path: str) -> str | None:
             try:
                 return None if is_url(path) else cache.key_of(path, self.reading)
-            except OSError:  # reading it will say what is wrong
+            except Exception:  # reading it will say what is wrong
                 return None
 
         with ThreadPoolExecutor(THREADS) as threads:

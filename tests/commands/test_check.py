@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from end_to_end.command import SAMPLES, assert_refused, memcurse
+
+from memcurse_cli.checkpoints import json_header
+from memcurse_cli.checkpoints.json_header import MAX_CONTAINERS, MAX_JSON_BYTES
+from memcurse_cli.commands import check_input
 
 LRU = SAMPLES / "lru.safetensors"
 DENSE = SAMPLES / "dense_linear_rnn.safetensors"
@@ -136,6 +141,29 @@ def test_a_bad_option_is_one_line(
 )
 def test_what_is_no_report_is_one_line(stdin: str, words: list[str]) -> None:
     assert_refused(memcurse("check", "-", stdin=stdin), *words)
+
+
+def test_json_has_the_bounds_of_a_tensors_header(
+    reports: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, many = tmp_path / "large.json", tmp_path / "many.json"
+    large.write_text("{")
+    os.truncate(large, 1 << 40)
+    many.write_text("[" + "[]," * MAX_CONTAINERS + "[]]")
+    assert_refused(memcurse("check", large), "large.json", f"more than {MAX_JSON_BYTES} bytes")
+    assert_refused(memcurse("compare", LRU, many), "many.json", "lists and objects")
+    for baseline, words in ((large, "more than"), (many, "lists and objects")):
+        outcome = memcurse("check", LRU, "--baseline", baseline)
+        assert_refused(outcome, baseline.name, words)
+    os.mkfifo(tmp_path / "pipe")
+    opened = os.open(tmp_path / "pipe", os.O_RDWR)
+    os.write(opened, reports["lru"].encode())
+    assert_refused(memcurse("check", LRU, "--baseline", tmp_path / "pipe"), "nor a directory")
+    os.close(opened)
+    for module in (check_input, json_header):
+        monkeypatch.setattr(module, "MAX_JSON_BYTES", 1000)
+    outcome = memcurse("check", "-", stdin=reports["lru"])
+    assert_refused(outcome, "standard input", "more than 1000 bytes")
 
 
 def test_a_json_file_that_is_no_report_is_no_checkpoint_either(tmp_path: Path) -> None:

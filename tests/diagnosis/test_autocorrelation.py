@@ -120,6 +120,10 @@ def test_pairs_are_still_pairs() -> None:
         ),
         (
             '{"schema": "memcurse.autocorrelation/1", "components": [{"weight": 1, "rho": NaN}]}',
+            "not the JSON",
+        ),
+        (
+            '{"schema": "memcurse.autocorrelation/1", "components": [{"weight": 1, "rho": 1e999}]}',
             "outside",
         ),
     ],

@@ -11,10 +11,11 @@ import pytest
 from tracking.build import write, write_run
 
 from memcurse_cli.commands.track import open_cache
-from memcurse_cli.errors import UsageError
+from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.tracking import cache as cache_module
 from memcurse_cli.tracking.cache import Cache, hash_content, signature
 from memcurse_cli.tracking.series import Snapshot
+from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading, read_checkpoint
 
 READING = Reading.of()
@@ -100,6 +101,35 @@ def test_what_a_checkpoint_is_read_from_beside_it_counts(tmp_path: Path) -> None
     before = hash_content(str(index))
     write(path, 0.5)
     assert hash_content(str(index)) != before
+
+
+def test_only_what_a_report_is_made_of_is_hashed(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "step_1.safetensors", 0.9)
+    lone = hash_content(str(path))
+    with (tmp_path / "config.json").open("wb") as config:
+        config.truncate(1 << 40)  # too large for a model's configuration, so that it is not read
+    assert hash_content(str(path)) == lone
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").write_bytes(bytes(1000))
+    with monkeypatch.context() as patched:
+        patched.setattr(cache_module, "hash_content", lambda path: pytest.fail(path))
+        for name in ("pipe", "zeros"):
+            with pytest.raises(CheckpointError):
+                cache.key_of(str(tmp_path / name), READING)
+    monkeypatch.setattr(cache_module, "MAX_HASHED_BYTES", 100)
+    with pytest.raises(CheckpointError, match="too large to be hashed"):
+        hash_content(str(path))
+    assert Tracker([str(path)], READING, cache=cache).update().failed == 0
+
+
+def test_an_entry_that_is_no_file_is_none(cache: Cache, snapshot: Snapshot) -> None:
+    cache.put("ab" * 32, snapshot)
+    (entry,) = [path for path in cache.directory.rglob("*.json") if path.is_file()]
+    entry.unlink()
+    entry.mkdir()
+    assert cache.get("ab" * 32) is None
 
 
 def test_a_hash_counts_until_the_file_changes(

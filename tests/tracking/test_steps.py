@@ -152,6 +152,16 @@ def test_a_trainer_says_its_step_beside_the_weights(tmp_path: Path) -> None:
     assert find_step(str(moved)) == FoundStep(20, "directory")
 
 
+def test_a_trainers_state_is_bounded(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.safetensors", 0.9)
+    (tmp_path / "trainer_state.json").write_text('{"global_step": 7, "log_history": [[]]}')
+    assert find_step(str(path)) == FoundStep(7, "trainer state")
+    (tmp_path / "trainer_state.json").write_text(
+        '{"global_step": 7, "log_history": [' + "[]," * 3_000_000 + "0]}"
+    )
+    assert find_step(str(path)) is None
+
+
 def test_a_scalar_among_the_weights_is_a_step(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     save_file({**state(0.9), "step": state(0.9)["nu_log"][:1] * 0 + 17}, path)
@@ -167,7 +177,7 @@ def test_a_pattern_overrides_everything(tmp_path: Path) -> None:
         find_step(path, compile_pattern("(step)"))
 
 
-@pytest.mark.parametrize("pattern", ["(", r"(\d)(\d)", "*"])
+@pytest.mark.parametrize("pattern", ["(", r"(\d)(\d)", "*", "(" * 10_000, "a{" + "9" * 30 + "}"])
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(UsageError, match="--step-pattern"):
         compile_pattern(pattern)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,21 @@ def test_two_of_a_step_and_one_without_are_refused_by_name(tmp_path: Path) -> No
         tracker(tmp_path / "*").update()
     with pytest.raises(UsageError, match="nothing says the step"):
         tracker(tmp_path / "*", pattern=compile_pattern(r"x(\d+)")).update()
+
+
+def test_a_pattern_is_matched_where_an_interrupt_ends_it(tmp_path: Path) -> None:
+    threads = []
+
+    class Matched:
+        groups = 0
+
+        def finditer(self, text: str) -> Iterator[re.Match[str]]:
+            threads.append(threading.current_thread())
+            return re.finditer(r"\d+$", text.removesuffix(".safetensors"))
+
+    write_run(tmp_path)
+    tracker(tmp_path, pattern=Matched()).update()
+    assert set(threads) == {threading.main_thread()}
 
 
 def test_notes_say_where_steps_were_told_differently(tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def _dead(facts: Facts) -> Iterator[Finding]:
     if dead > DEAD_SHARE * size:
         yield DEAD.finding(
             "info",
-            f"{share_having(dead, size, name)} {symbol} < {DEAD_MODULUS}: such states forget within "
-            "one step",
+            f"{share_having(dead, size, name)} {symbol} < {DEAD_MODULUS}: such states forget "
+            "within one step",
             f"if memory is wanted there, initialise {symbol} closer to 1",
         )
 
