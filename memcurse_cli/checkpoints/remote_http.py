@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from memcurse_cli.checkpoints.lazy import Transfer
 from memcurse_cli.checkpoints.names import shown_place
+from memcurse_cli.checkpoints.source import Version, changed, opened_as
 from memcurse_cli.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -17,11 +19,15 @@ HEAD = 1 << 16
 # A server that serves no ranges can only be asked for all of a file.
 MAX_WHOLE = 64 << 20
 CONNECT_SECONDS = 15.0
-# Without a byte for so long, the server is taken to have stopped.
+# Without a byte for so long, the server is taken to have stopped; a whole answer may take this and
+# what its length takes at the slowest rate, in bytes a second.
 READ_SECONDS = 30.0
+SLOWEST = 1 << 14
 MAX_REDIRECTS = 10
 INSTALL = "run `pip install 'memcurse-cli[remote]'`"
 _PIECE = 1 << 20
+
+Answer = TypeVar("Answer")
 
 
 class HttpPlace:
@@ -79,7 +85,9 @@ class HttpFile:
         self._url = self._asked = url
         self._system, self._transfer = system, transfer
         self.size = 0
+        self._version: tuple[int, str, str] = 0, "", ""
         self.head = self._run(self._open())
+        opened_as(url, shown_place(url), self._version, lambda: self._run(self._now()))
 
     def fetch(self, start: int, stop: int) -> bytes:
         """The bytes from ``start`` up to ``stop``."""
@@ -90,11 +98,11 @@ class HttpFile:
             if response.status == 416:  # no first byte: an empty file
                 return b""
             self._check(response)
+            self._version = self._version_of(response, 0)
+            self.size = self._version[0]
             if response.status == 206:
                 self._asked = str(response.url)
-                self.size = self._total(response, 0)
                 return await self._body(response, min(HEAD, self.size))
-            self.size = self._length(response)
             if self.size > MAX_WHOLE:
                 raise self._refused(
                     f"the server does not serve ranges, and all {self.size} bytes are more than "
@@ -104,25 +112,43 @@ class HttpFile:
             return await self._body(response, self.size)
 
     async def _range(self, start: int, stop: int) -> bytes:
-        async with await self._get(start, stop) as response:
-            # What a redirection gave for some time is asked for anew.
-            if response.status in (401, 403, 404, 410) and self._asked != self._url:
-                self._asked = self._url
-                return await self._range(start, stop)
+        async with await self._get_again(start, stop) as response:
             self._check(response)
-            if response.status != 206 or self._total(response, start) != self.size:
+            if response.status != 206:
                 raise self._refused(
                     "the server sent something else than the range that it was asked for",
                     "download the file first",
                 )
+            if self._version_of(response, start) != self._version:
+                raise changed(shown_place(self._url))
             return await self._body(response, stop - start)
+
+    async def _now(self) -> Version | None:
+        """What the server says of the file now; None where it has it no longer."""
+        async with await self._get_again(0, HEAD) as response:
+            if response.status in (404, 410):
+                return None
+            if response.status == 416:
+                return 0, "", ""
+            self._check(response)
+            return self._version_of(response, 0)
+
+    async def _get_again(self, start: int, stop: int) -> ClientResponse:
+        response = await self._get(start, stop)
+        # What a redirection gave for some time is asked for anew.
+        if response.status in (401, 403, 404, 410) and self._asked != self._url:
+            response.close()
+            self._asked = self._url
+            response = await self._get(start, stop)
+        return response
 
     async def _get(self, start: int, stop: int) -> ClientResponse:
         session = await self._system.set_session()
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        response: ClientResponse = await session.get(
-            self._system.encode_url(self._asked), headers=headers, max_redirects=MAX_REDIRECTS
-        )
+        async with asyncio.timeout(CONNECT_SECONDS + READ_SECONDS):
+            response: ClientResponse = await session.get(
+                self._system.encode_url(self._asked), headers=headers, max_redirects=MAX_REDIRECTS
+            )
         if self._url.lower().startswith("https:") and response.url.scheme != "https":
             response.close()
             raise self._refused(
@@ -134,11 +160,12 @@ class HttpFile:
     async def _body(self, response: ClientResponse, length: int) -> bytes:
         """At most ``length`` bytes: whatever else the server sends is not read."""
         content = bytearray()
-        while len(content) < length:
-            piece = await response.content.read(min(_PIECE, length - len(content)))
-            if not piece:
-                break
-            content += piece
+        async with asyncio.timeout(READ_SECONDS + length / SLOWEST):
+            while len(content) < length:
+                piece = await response.content.read(min(_PIECE, length - len(content)))
+                if not piece:
+                    break
+                content += piece
         if len(content) < length:
             raise self._refused(
                 f"the server sent {len(content)} of {length} bytes and stopped", "try again"
@@ -163,6 +190,13 @@ class HttpFile:
                 "the server compresses what it sends", "download the file and unpack it first"
             )
 
+    def _version_of(self, response: ClientResponse, start: int) -> tuple[int, str, str]:
+        """The size of the file, and what the server marks this version of it with."""
+        partial = response.status == 206
+        size = self._total(response, start) if partial else self._length(response)
+        tag, time = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
+        return size, tag, time
+
     def _total(self, response: ClientResponse, start: int) -> int:
         """The size of the file, from ``Content-Range: bytes 0-99/1234``."""
         unit, _, place = response.headers.get("Content-Range", "").partition(" ")
@@ -183,16 +217,18 @@ class HttpFile:
             )
         return int(length)
 
-    def _run(self, work: Coroutine[Any, Any, bytes]) -> bytes:
+    def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         import aiohttp
         from fsspec.asyn import sync
         from fsspec.exceptions import FSTimeoutError
 
         try:
-            content: bytes = sync(self._system.loop, lambda: work)
+            content: Answer = sync(self._system.loop, lambda: work)
             return content
         except (TimeoutError, FSTimeoutError, aiohttp.ServerTimeoutError) as error:
-            raise self._refused("the server does not answer in time", "try again later") from error
+            raise self._refused(
+                "the server does not answer or sends too slowly", "try again later"
+            ) from error
         except aiohttp.TooManyRedirects as error:
             raise self._refused(
                 f"the server redirects more than {MAX_REDIRECTS} times", "check the URL"

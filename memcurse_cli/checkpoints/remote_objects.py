@@ -6,11 +6,14 @@ from typing import Any
 
 from memcurse_cli.checkpoints.lazy import Transfer
 from memcurse_cli.checkpoints.names import printable, shown_place, shown_text
-from memcurse_cli.checkpoints.source import MAX_DIRECTORY_ENTRIES
+from memcurse_cli.checkpoints.remote_http import READ_SECONDS, SLOWEST
+from memcurse_cli.checkpoints.source import MAX_DIRECTORY_ENTRIES, Version, opened_as
 from memcurse_cli.errors import CheckpointError
 
 # The package that each scheme needs beside fsspec.
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
+# What the stores' packages call the mark of an object's version.
+TAGS = ("ETag", "etag", "generation", "blob_id")
 
 
 class ObjectPlace:
@@ -74,18 +77,41 @@ class ObjectFile:
 
     def __init__(self, url: str, system: Any, transfer: Transfer) -> None:
         self._url, self._system, self._transfer = url, system, transfer
+        version = self._version()
+        self.size = int(version[0])
+        opened_as(url, shown_place(url), version, self._now)
+
+    def _version(self) -> tuple[Any, ...]:
         try:
-            self.size = int(system.info(url)["size"])
+            described = self._system.info(self._url)
+            return described["size"], *map(described.get, TAGS)
         except Exception as error:  # each store's package has exceptions of its own
-            raise unreadable_object(shown_place(url), error) from error
+            raise unreadable_object(shown_place(self._url), error) from error
+
+    def _now(self) -> Version | None:
+        self._system.invalidate_cache()
+        try:
+            return self._version()
+        except CheckpointError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
 
     def fetch(self, start: int, stop: int) -> bytes:
         """The bytes from ``start`` up to ``stop``."""
         try:
-            content = bytes(self._system.cat_file(self._url, start=start, end=stop))
+            content = bytes(self._cat(start, stop))
         except Exception as error:  # as above
             raise unreadable_object(shown_place(self._url), error) from error
         return self._transfer.count(content)
+
+    def _cat(self, start: int, stop: int) -> Any:
+        if not getattr(self._system, "async_impl", False):
+            return self._system.cat_file(self._url, start=start, end=stop)
+        from fsspec.asyn import sync
+
+        cat, seconds = self._system._cat_file, READ_SECONDS + (stop - start) / SLOWEST
+        return sync(self._system.loop, cat, self._url, start=start, end=stop, timeout=seconds)
 
 
 def unreadable_object(where: str, error: Exception) -> CheckpointError:
@@ -95,6 +121,10 @@ def unreadable_object(where: str, error: Exception) -> CheckpointError:
     if isinstance(error, PermissionError):
         return CheckpointError(
             "the store refuses access", where=where, remedy="log in to it, or check the URL"
+        )
+    if isinstance(error, TimeoutError):
+        return CheckpointError(
+            "the store does not answer or sends too slowly", where=where, remedy="try again later"
         )
     said = printable(shown_text(str(error).strip().partition("\n")[0]), 120)
     return CheckpointError(

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.source import LocalFile
+from memcurse_cli.checkpoints.source import read_bounded, unchanged_while_read
 from memcurse_cli.errors import CheckpointError, UsageError
 
 TEXT_EXTENSIONS = (".csv", ".txt", ".tsv", ".dat")
+MAX_TEXT_BYTES = 1 << 30
 NAMES_SHOWN = 5
 
 
+@unchanged_while_read()
 def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArray[Any]:
     """One array of samples of shape (T), (T, F) or (N, T, F).
 
@@ -30,7 +32,7 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArra
         name: which array, where the file holds several.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or not numeric.
+        CheckpointError: the file is missing, damaged, or not numeric, or changed while it was read.
         UsageError: no array or several arrays are meant by the name.
     """
     shown = shown_place(path, 200)
@@ -39,11 +41,7 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArra
             raise UsageError(
                 "a table of text has no named arrays", where=shown, remedy="leave --array out"
             )
-        file = LocalFile(path)
-        try:
-            return _table(bytes(file.read(0, file.size)), shown)
-        finally:
-            file.close()
+        return _table(read_bounded(path, MAX_TEXT_BYTES), shown)
     with open_checkpoint(path) as store:
         return store.read(_choose(tuple(store.tensors), name, shown))
 

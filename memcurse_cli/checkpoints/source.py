@@ -6,16 +6,83 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from memcurse_cli.checkpoints.names import printable, shown_place
-from memcurse_cli.errors import CheckpointError
+from memcurse_cli.errors import CheckpointError, MemcurseError
+
+Version = tuple[object, ...]
+"""What tells one version of a file from another: sizes, times, inodes, a server's tags."""
 
 HEAD_BYTES = 4096
 MAX_DIRECTORY_ENTRIES = 100_000
+
+
+# Of the files opened in a block of `unchanged_while_read`: their names in messages, their versions,
+# and how to ask for those again.
+_Opened = dict[str, tuple[str, Version, Callable[[], Version | None]]]
+_OPENED: ContextVar[_Opened | None] = ContextVar("_OPENED", default=None)
+
+
+@contextmanager
+def unchanged_while_read() -> Iterator[None]:
+    """A block at whose end every file that was opened in it must be what it was at first.
+
+    One that is gone by then was read as it was. Of blocks within each other the outermost counts.
+
+    Raises:
+        CheckpointError: a file has changed, so that what was read may mix two versions of it.
+    """
+    if _OPENED.get() is not None:
+        yield
+        return
+    token = _OPENED.set({})
+    try:
+        yield
+    except MemcurseError:
+        _require_unchanged()  # what was wrong may be the mixture
+        raise
+    else:
+        _require_unchanged()
+    finally:
+        _OPENED.reset(token)
+
+
+def _require_unchanged() -> None:
+    for shown, version, now in (_OPENED.get() or {}).values():
+        if now() not in (version, None):
+            raise changed(shown)
+
+
+def opened_as(where: str, shown: str, version: Version, now: Callable[[], Version | None]) -> None:
+    """Let the block around this, if there is one, know which version of a file was opened.
+
+    Args:
+        where: its path or URL.
+        shown: what to call it in messages.
+        version: what it was when it was opened.
+        now: what it is when this is called; None where it is gone.
+
+    Raises:
+        CheckpointError: another version was opened before.
+    """
+    opened = _OPENED.get()
+    if opened is not None and opened.setdefault(where, (shown, version, now))[1] != version:
+        raise changed(shown)
+
+
+def changed(where: str) -> CheckpointError:
+    """The one line for a file of which two versions were met."""
+    return CheckpointError(
+        "the file changed while it was read",
+        where=where,
+        remedy="run this again when nothing writes to it",
+    )
 
 
 class File(Protocol):
@@ -103,6 +170,7 @@ class LocalFile:
                 remedy="put the file there" if is_folder else "copy its content into a file",
             )
         self._file = io.FileIO(descriptor)
+        opened_as(os.fspath(path), self.path, _version(status), lambda: _version_now(path))
 
     def read(self, offset: int, length: int) -> bytearray:
         """Exactly ``length`` bytes from ``offset``."""
@@ -135,6 +203,17 @@ class LocalFile:
             where=self.path,
             remedy="it is truncated: copy or download it again",
         )
+
+
+def _version(status: os.stat_result) -> Version:
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _version_now(path: str | os.PathLike[str]) -> Version | None:
+    try:
+        return _version(os.stat(path))
+    except OSError:
+        return None
 
 
 class LocalDirectory:

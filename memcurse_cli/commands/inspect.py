@@ -113,6 +113,7 @@ def inspect(
 
     Example: memcurse inspect model.safetensors --horizon 1024 --lr 3e-4
     """
+    from memcurse_cli.checkpoints.source import unchanged_while_read
     from memcurse_cli.commands.progress import layer_progress
     from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
 
@@ -124,8 +125,9 @@ def inspect(
         figure_format = check_figure(plot)
     assumptions = read_assumptions(assume)
     reports = []
+    pictures = []
     for path in paths:
-        with layer_progress(path, quiet=quiet) as progress:
+        with unchanged_while_read(), layer_progress(path, quiet=quiet) as progress:
             reports.append(
                 inspect_checkpoint(
                     path,
@@ -151,6 +153,20 @@ def inspect(
                     progress=progress,
                 )
             )
+            if chosen == "html":
+                from memcurse_cli.diagnosis.hessian_inspection import hessian_pictures
+
+                pictures.append(
+                    hessian_pictures(
+                        path,
+                        reports[-1],
+                        rho=rho,
+                        autocorrelation=autocorrelation,
+                        readout=readout,
+                        assume=assumptions,
+                        device=device,
+                    )
+                )
     if plot is not None:
         from memcurse_cli.reports.spectrum_figure import spectrum_figure
 
@@ -161,21 +177,8 @@ def inspect(
         emit(dumps(reports, values=values), output)
         return
     if chosen == "html":
-        from memcurse_cli.diagnosis.hessian_inspection import hessian_pictures
         from memcurse_cli.reports.html.document import to_html
 
-        pictures = [
-            hessian_pictures(
-                path,
-                report,
-                rho=rho,
-                autocorrelation=autocorrelation,
-                readout=readout,
-                assume=assumptions,
-                device=device,
-            )
-            for path, report in zip(paths, reports, strict=True)
-        ]
         emit(to_html(reports, pictures), output)
         return
     from memcurse_cli.reports.terminal import to_text

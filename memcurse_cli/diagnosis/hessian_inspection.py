@@ -9,6 +9,7 @@ from typing import Any
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.source import unchanged_while_read
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.dense_hessian_report import diagnose_dense_hessian
 from memcurse_cli.diagnosis.hessian_report import (
@@ -36,6 +37,7 @@ from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.version import VERSION
 
 
+@unchanged_while_read()
 def hessian(
     checkpoint: str | os.PathLike[str] | Mapping[str, Any],
     *,
@@ -66,7 +68,8 @@ def hessian(
         progress: called with (layers done, layers in all, name of the next).
 
     Raises:
-        CheckpointError: the file is missing, damaged or unsafe to open.
+        CheckpointError: the file is missing, damaged or unsafe to open, or changed while it was
+            read.
         NoRecurrenceError: no family recognises a layer.
         TensorError: a layer was recognised but none could be read.
         UsageError: an argument outside its domain.

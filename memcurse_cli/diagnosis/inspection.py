@@ -13,6 +13,7 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer_state import adam_state, open_optimizer, require_state
 from memcurse_cli.checkpoints.shards import sibling_shards
+from memcurse_cli.checkpoints.source import unchanged_while_read
 from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.diagnosis.curves import sensitivity_curves
@@ -45,6 +46,7 @@ EXAMPLES = 3
 Progress = Callable[[int, int, str], None]
 
 
+@unchanged_while_read()
 def inspect(
     checkpoint: str | os.PathLike[str] | Mapping[str, Any],
     *,
@@ -103,7 +105,8 @@ def inspect(
         progress: called with (layers done, layers in all, name of the next).
 
     Raises:
-        CheckpointError: the file is missing, damaged or unsafe to open.
+        CheckpointError: the file is missing, damaged or unsafe to open, or changed while it was
+            read.
         NoRecurrenceError: no family recognises a layer.
         TensorError: a layer was recognised but none could be read.
         UsageError: an argument outside its domain.

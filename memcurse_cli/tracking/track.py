@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.checkpoints.remote import is_url
+from memcurse_cli.checkpoints.source import changed
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.changes import sentence
@@ -18,7 +20,7 @@ from memcurse_cli.tracking.executors import Run, inline
 from memcurse_cli.tracking.files import find_checkpoints
 from memcurse_cli.tracking.series import TrackedStep, Tracking
 from memcurse_cli.tracking.steps import FoundStep, find_step
-from memcurse_cli.tracking.work import Outcome, Reading
+from memcurse_cli.tracking.work import Outcome, Reading, failed
 from memcurse_cli.version import VERSION
 
 THREADS = 4
@@ -144,6 +146,8 @@ class Tracker:
         known.outcome = outcome
         if not is_url(path) and signature(path) != known.signature:
             known.signature = None  # it changed while it was read: half of it may be old
+            if os.path.isfile(path):  # of a folder, what was read has been looked at
+                known.outcome = failed(changed(shown_place(path)))
         elif self.cache is not None and outcome.snapshot is not None and key is not None:
             self.cache.put(key, outcome.snapshot)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import subprocess
@@ -24,6 +25,7 @@ from memcurse_cli.checkpoints.lazy import Transfer
 from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.remote import PAGE, READ_AROUND, RemoteFile, is_url
+from memcurse_cli.checkpoints.source import unchanged_while_read
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError
 
@@ -180,14 +182,18 @@ def test_redirections_are_followed_and_remembered(web: Web) -> None:
         ("short", "cannot be reached|and stopped; try again"),
         ("gzip", "compresses what it sends"),
         ("no length", "does not say how long the file is"),
-        ("silent", "does not answer in time; try again later"),
+        ("silent", "does not answer or sends too slowly; try again later"),
+        ("slow", "does not answer or sends too slowly; try again later"),
+        ("slow head", "does not answer or sends too slowly; try again later"),
         ("endless", "not a format that memcurse reads|are zero"),
     ],
 )
 def test_each_fault_of_a_server_has_its_line(
     web: Web, fault: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(remote_http, "CONNECT_SECONDS", 0.3)
     monkeypatch.setattr(remote_http, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(remote_http, "SLOWEST", 1 << 30)
     save_file({"w": np.ones((300, 300))}, web.root / "a.safetensors")
     web.fault = fault
     url = web.url("a.safetensors")
@@ -203,8 +209,28 @@ def test_a_file_that_changes_while_it_is_read_is_refused(web: Web) -> None:
     save_file({"w": np.ones((300, 300))}, path)
     with open_checkpoint(web.url("a.safetensors")) as store:
         path.write_bytes(path.read_bytes() + b"more")
-        with pytest.raises(CheckpointError, match="something else than the range"):
+        with pytest.raises(CheckpointError, match="changed while it was read"):
             store.read("w")
+    save_file({"w": np.ones((300, 300))}, path)
+    web.tag = '"one"'
+    with open_checkpoint(web.url("a.safetensors")) as store:
+        web.tag = '"two"'
+        with pytest.raises(CheckpointError, match="changed while it was read"):
+            store.read("w")
+
+
+def test_a_remote_file_that_was_replaced_after_it_was_read_is_told(web: Web) -> None:
+    path = web.root / "a.safetensors"
+    save_file({"nu_log": np.zeros(4), "theta_log": np.zeros(4)}, path)
+    url = web.url("a.safetensors")
+
+    def replaced(*_: object) -> None:
+        web.tag = '"two"'
+
+    with pytest.raises(CheckpointError) as caught:
+        inspect(url, progress=replaced)
+    assert str(caught.value).startswith(f"{url}: the file changed while it was read; ")
+    assert inspect(url, progress=lambda *_: path.unlink()).layers  # it was read as it was
 
 
 def test_a_server_without_ranges_is_read_whole_up_to_a_limit(
@@ -253,7 +279,7 @@ class FakeStore:
     """An object store with the calls of fsspec that are used."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
-        self.objects = objects
+        self.objects, self.tag = objects, "one"
 
     def isdir(self, url: str) -> bool:
         return any(name.startswith(f"{url.rstrip('/')}/") for name in self.objects)
@@ -270,7 +296,10 @@ class FakeStore:
             raise RuntimeError(f'Invalid bucket name "{url.removeprefix("s3://")}?sig=pw": {url}')
         if url not in self.objects:
             raise FileNotFoundError(url)
-        return {"size": len(self.objects[url])}
+        return {"size": len(self.objects[url]), "ETag": self.tag}
+
+    def invalidate_cache(self) -> None:
+        """Nothing is kept."""
 
     def cat_file(self, url: str, start: int, end: int) -> bytes:
         return self.objects[url][start:end]
@@ -296,6 +325,14 @@ def test_an_object_store_is_read_by_ranges(tmp_path: Path, monkeypatch: pytest.M
             np.testing.assert_array_equal(opened.read("a"), tensors["a"])
             assert opened.bytes_read < 400_000 < opened.bytes
             assert opened.config == {"model_type": "x"}
+    with unchanged_while_read(), open_checkpoint("s3://bucket/m") as opened:
+        opened.read("a")
+    changing = unchanged_while_read()
+    changing.__enter__()
+    open_checkpoint("s3://bucket/m").close()
+    store.tag = "two"
+    with pytest.raises(CheckpointError, match="the file changed while it was read"):
+        changing.__exit__(None, None, None)
     for name, expected in (
         ("missing", "no such file; check the URL"),
         ("denied", "the store refuses access; log in"),
@@ -305,6 +342,24 @@ def test_an_object_store_is_read_by_ranges(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(CheckpointError, match=expected) as caught:
             open_checkpoint(f"s3://{name}" if "@" in name else f"s3://bucket/{name}")
         assert str(caught.value).isprintable()
+
+
+def test_an_object_store_that_sends_too_slowly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+    from fsspec.asyn import AsyncFileSystem
+
+    class Slow(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
+        async def _info(self, path: str, **_: object) -> dict[str, object]:
+            return {"name": path, "size": 1000, "type": "file"}
+
+        async def _cat_file(self, path: str, **_: object) -> bytes:
+            await asyncio.sleep(5)
+            return bytes(1000)
+
+    monkeypatch.setattr(remote_objects, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(fsspec, "filesystem", lambda scheme: Slow(skip_instance_cache=True))
+    with pytest.raises(CheckpointError, match=r"s3://bucket/a: .* too slowly; try again later"):
+        open_checkpoint("s3://bucket/a")
 
 
 @pytest.mark.parametrize(

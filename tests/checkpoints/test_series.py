@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -85,6 +86,14 @@ def test_a_bad_table_names_its_line(content: bytes, message: str, tmp_path: Path
         read_series(path)
     assert message in str(caught.value)
     assert "bad.csv" in str(caught.value)
+
+
+def test_a_table_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("1\n")
+    os.truncate(path, 1 << 40)
+    with pytest.raises(CheckpointError, match=r"has 1099511627776 bytes, more than the"):
+        read_series(path)
 
 
 def test_a_table_has_no_named_arrays(tmp_path: Path) -> None:

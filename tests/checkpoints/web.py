@@ -19,7 +19,9 @@ class Web(ThreadingHTTPServer):
 
     Attributes:
         fault: how to misbehave: ``no ranges``, ``wrong range``, ``short``, ``endless``, ``gzip``,
-            ``silent``, ``no length``, a number for that status, or "" for not at all.
+            ``silent``, ``slow``, ``slow head``, ``no length``, a number for that status, or "" for
+            not at all.
+        tag: the ETag of every answer, or "" for none.
         place: the Content-Range of every answer, instead of the right one.
         moved: paths that redirect to others, each a path or a URL.
         sent: the bytes of content sent.
@@ -30,7 +32,7 @@ class Web(ThreadingHTTPServer):
 
     def __init__(self, root: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.root, self.fault, self.place = root, "", ""
+        self.root, self.fault, self.place, self.tag = root, "", "", ""
         self.moved: dict[str, str] = {}
         self.sent = 0
         self.asked: list[str] = []
@@ -88,11 +90,16 @@ class _Handler(BaseHTTPRequestHandler):
             place = {"Content-Range": f"bytes 0-{last - first}/{len(content)}"}
         if fault == "gzip":
             part, place = gzip.compress(part), place | {"Content-Encoding": "gzip"}
-        if fault in ("short", "endless"):
+        if fault == "slow head":
+            self._drip(b"HTTP/1.1 206 Partial Content\r\n")
+            return
+        if fault in ("short", "endless", "slow"):
             self.send_response(206)
             self.send_header("Content-Range", place["Content-Range"])
             self.end_headers()
             self.close_connection = True
+            if fault == "slow":
+                self._drip(part)
             if fault == "short":
                 self.wfile.write(part[: len(part) // 2])
             for _ in range(ENDLESS >> 20 if fault == "endless" else 0):
@@ -101,10 +108,18 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._answer(206, part, place)
 
+    def _drip(self, content: bytes) -> None:
+        """Send a byte now and then, until the client or five seconds are gone."""
+        for byte in content[:25]:
+            self.wfile.write(bytes([byte]))
+            self.server.released.wait(0.2)
+
     def _answer(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
         for key, value in (headers or {}).items():
             self.send_header(key, value)
+        if self.server.tag:
+            self.send_header("ETag", self.server.tag)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if status in (200, 206):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from end_to_end.command import SAMPLES
 
 from memcurse_cli.__main__ import run
+from memcurse_cli.diagnosis import hessian_inspection
 
 GRU = str(SAMPLES / "gru.safetensors")
 
@@ -32,6 +36,25 @@ def test_spectra_are_in_the_json_only_where_asked_for(capsys: pytest.CaptureFixt
     assert jacobian["time_constant"] is None
     assert asked["hidden_feedback"] is True
     assert asked["hidden_spectra_reason"] is None
+
+
+def test_a_page_is_of_one_version_of_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lru.safetensors"
+    path.write_bytes((SAMPLES / "lru.safetensors").read_bytes())
+    os.utime(path, ns=(0, 0))
+    draw = hessian_inspection.hessian_pictures
+
+    def later(*arguments: Any, **options: Any) -> Any:
+        path.write_bytes(path.read_bytes())
+        return draw(*arguments, **options)
+
+    monkeypatch.setattr(hessian_inspection, "hessian_pictures", later)
+    assert run(["inspect", str(path), "--format", "html"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "lru.safetensors: the file changed while it was read" in captured.err
 
 
 def test_the_page_has_a_table_of_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from memcurse_cli import Autocorrelation, MemcurseError, inspect
 from memcurse_cli.diagnosis.inspection import with_stored_horizon
 from memcurse_cli.diagnosis.report import LayerReport, Report
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError, UsageError
 from memcurse_cli.reports.json_report import from_json, to_json
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
@@ -138,6 +140,39 @@ def test_a_layer_that_cannot_be_read_is_named_and_the_others_are_reported() -> N
     assert "bad/A_" in report.skipped[0].reason
     with pytest.raises(TensorError, match="A_"):
         inspect({name: values * np.nan for name, values in diagonal(0.9).items()})
+
+
+def rewrite(path: Path) -> None:
+    path.write_bytes(path.read_bytes())
+
+
+def replace(path: Path) -> None:
+    shutil.copy(path, path.with_suffix(".new"))
+    path.with_suffix(".new").rename(path)
+
+
+@pytest.mark.parametrize("change", [rewrite, replace])
+@pytest.mark.parametrize("name", ["a.safetensors", "model.safetensors.index.json", "config.json"])
+def test_a_file_that_changes_while_it_is_read_gives_no_report(
+    name: str, change: Callable[[Path], object], tmp_path: Path
+) -> None:
+    save_file(diagonal(0.5), tmp_path / "a.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(diagonal(0.5), "a.safetensors")}))
+    (tmp_path / "config.json").write_text("{}")
+    for path in tmp_path.iterdir():
+        os.utime(path, ns=(0, 0))
+    with pytest.raises(CheckpointError, match="changed while it was read; run this") as caught:
+        inspect(tmp_path, progress=lambda *_: change(tmp_path / name))
+    assert f"{name}: the file" in str(caught.value)
+    inspect(tmp_path, progress=lambda *_: (tmp_path / name).unlink())  # it was read as it was
+
+
+def test_a_change_is_named_rather_than_what_it_breaks(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file(diagonal(0.5), path)
+    with pytest.raises(CheckpointError, match="changed while it was read"):
+        inspect(path, progress=lambda *_: path.write_bytes(b""))
 
 
 def test_layers_are_selected_by_glob() -> None:
