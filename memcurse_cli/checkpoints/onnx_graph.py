@@ -153,17 +153,19 @@ class Graph:
 
     def _matrix(self, name: str) -> Tensor | None:
         """The initializer of two dimensions that a name stands for, transposed or as it is."""
+        graph = self
         for _ in range(_MOST_MOVES):
-            graph, inner = self.home(name)
-            if graph is None:
-                return None
-            tensor = graph.tensors.get(inner)
+            home, name = graph.home(name)
+            if home is None:
+                break
+            graph = home
+            tensor = graph.tensors.get(name)
             if tensor is not None:
                 shape = tensor.lazy.spec.shape if tensor.lazy else ()
                 return tensor if len(shape) == 2 and min(shape) > 1 else None
-            node = graph.producers[inner]
+            node = graph.producers[name]
             if node.operator not in _MOVES:
-                return None
+                break
             name = node.input(0)
         return None
 

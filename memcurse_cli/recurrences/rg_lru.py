@@ -56,7 +56,7 @@ class RGLRU:
     title = "RG-LRU (Griffin, RecurrentGemma)"
     recognised_by = (
         "recurrent_param, recurrent_gate_bias and input_gate_bias; or a_param, a_gate.b and"
-        " input_gate.b, with or without a_imag_param"
+        " input_gate.b, perhaps a_imag_param"
     )
     equation = "λ = exp((-8 softplus(recurrent_param) + i a_imag) σ(b_a)), γ = √(1-|λ|²) σ(b_x)"
     source = "transformers and recurrentgemma; De et al. 2024, arXiv 2402.19427"
@@ -79,7 +79,7 @@ class RGLRU:
         Raises:
             TensorError: NaN or inf, or vectors of different sizes.
         """
-        naming = next(naming for naming in _NAMINGS if naming[0] in match.tensors)
+        naming: tuple[str, ...] = next(naming for naming in _NAMINGS if naming[0] in match.tensors)
         names = [match.tensors[role] for role in naming]
         radius = read_vector(store, names[0])
         gate = read_vector(store, names[1], radius.size)

@@ -144,12 +144,12 @@ class Lookalikes:
                 family does not read. A norm inside the gates says so whatever the user does.
         """
         given = options.assume.get(KEY)
-        self._require_no_norm(store.tensors, match)
-        if given in (self.own, *self.read):
+        insists = given in (self.own, *self.read)
+        self._require_no_stranger(store.tensors, match, insists=insists)
+        if given is not None and insists:
             sentence = f"{KEY}={given} (as given): {self.meaning}"
             return Choice(given, (sentence,), told=True, given=True)
         weight = match.tensors["weight_hh"]
-        self._require_no_stranger(store.tensors, match)
         module, _, suffix = split_hidden_weight(weight)
         others = self._others(store.tensors, match)
         own = (self.own,) if self.own in _CALLED else ()
@@ -183,7 +183,9 @@ class Lookalikes:
         excluded = () if len(columns) == 1 else self.square
         return tuple(cell for cell in (*self.read, *self.refused) if cell not in excluded)
 
-    def _require_no_norm(self, tensors: Mapping[str, TensorSpec], match: Match) -> None:
+    def _require_no_stranger(
+        self, tensors: Mapping[str, TensorSpec], match: Match, *, insists: bool
+    ) -> None:
         weight = match.tensors["weight_hh"]
         for role, tensor in beside(tensors, weight).items():
             norm, _, part = role.rpartition(".")
@@ -194,12 +196,8 @@ class Lookalikes:
                     where=tensor,
                     remedy="a cell with such norms is not read",
                 )
-
-    def _require_no_stranger(self, tensors: Mapping[str, TensorSpec], match: Match) -> None:
-        for role, tensor in beside(tensors, match.tensors["weight_hh"]).items():
-            if role in match.tensors:  # the family knows what it does
-                continue
-            raise self.stranger(match, role, tensor)
+            if not insists and role not in match.tensors:  # those the family knows
+                raise self.stranger(match, role, tensor)
 
     def misfit(self, store: TensorStore, weight: str, inputs: str) -> TensorError:
         """What is said of an input weight of other rows than the hidden one."""
@@ -226,10 +224,10 @@ def beside(tensors: Mapping[str, TensorSpec], weight: str) -> dict[str, str]:
     module, stem, suffix = split_hidden_weight(weight)
     bias = "bias" if stem == "weight" else "b"
     roles = (
+        *(f"{norm}.{part}" for norm in _OTHER_NORMS for part in ("weight", "bias")),
         *(f"{stem}_{end}" for end in _OTHER_WEIGHTS),
         *(f"{bias}_{end}" for end in _OTHER_BIASES),
         *_OTHER_SCALES,
-        *(f"{norm}.{part}" for norm in _OTHER_NORMS for part in ("weight", "bias")),
     )
     found = {}
     for role in roles:
