@@ -53,9 +53,8 @@ class LEM:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with the three linears, of shapes that fit together."""
-        roles = [f"{layer}.{part}" for layer in LAYERS for part in ("weight", "bias")] + [
-            *STEP.roles
-        ]
+        linears = (f"{layer}.{part}" for layer in LAYERS for part in ("weight", "bias"))
+        roles = (*linears, *STEP.roles)
         matches = []
         for module, names in group_by_module(tensors, roles).items():
             weights = [f"{layer}.weight" for layer in LAYERS]
