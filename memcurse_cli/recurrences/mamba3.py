@@ -19,7 +19,6 @@ from memcurse_cli.recurrences.gate_drive import (
     TwoGateDrive,
     squared_rows,
 )
-from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
@@ -52,7 +51,6 @@ _NOMINAL = (
     " turn at a zero input, where the rotation of B and C stands still"
 )
 
-_BIASED = NoDrive("its in_proj has a bias, which the library's has not")
 _UNFIT = NoDrive(
     "the rows of in_proj are not those of z, x, B, C, step, rate, trapezoid and angles for the"
     " shapes of its other tensors"
@@ -126,8 +124,6 @@ def _drive(
 ) -> TwoGateDrive | NoDrive:
     """The rows of the step, the rate, the trapezoid and the angles, in the library's order."""
     tensor = names["in_proj.weight"]
-    if beside(store, names["dt_bias"], "in_proj.bias") is not None:
-        return _BIASED
     start = _first_step_row(store, names, bias.size)
     if start is None or start + 3 * bias.size >= store.tensors[tensor].shape[0]:
         return _UNFIT

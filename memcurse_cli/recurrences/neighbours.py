@@ -82,7 +82,7 @@ _OF_FAMILY: dict[str, tuple[str, ...]] = {
     "striped_hyena": ("short_filter_*",),
     "mamba": ("*_layernorm.weight", "dt_proj*weight", "x_proj*weight", "selection.weight"),
     "mamba3": ("B_norm", "C_norm", "mimo_?", "norm"),
-    "gguf_mamba": ("ssm_*", *_BLOCK),
+    "gguf_mamba": ("ssm_*.weight", "ssm_d", *_BLOCK),
     "leaky_rnn": ("Dale_out", "b", "b_out", "b_rec", "output_connectivity", "so"),
     "low_rank_rnn": ("b",),
     "co_rnn": ("i2h.bias",),
@@ -94,6 +94,13 @@ _LEAKS = ("leak", "leak_rate", "alpha", "dt", "tau", "taus", "log_tau")
 _STEPS = ("dt", "tau", "log_tau", "step", "[dD]elta", "log_[dD]elta")
 # What changes λ in a variant that the family does not read.
 _CHANGING: dict[str, tuple[str, ...]] = {
+    # A bias of what leads into a gate moves the gate at zero input.
+    "gated_delta_net": ("a_proj.bias", "in_proj_[ab]*.bias"),
+    "kda": ("f_*proj*.bias",),
+    "gla": ("gk_proj.0.bias",),
+    "hgrn": ("f_proj.bias",),
+    "mamba": ("x_proj*bias",),
+    "mamba3": ("in_proj.bias",),
     # Those of TensorFlow Addons have their cells' names and norms or peepholes.
     "keras_lstm": (*_NORMS, "kernel_norm", "*_peephole_weights"),
     "keras_gru": _NORMS,
@@ -104,7 +111,7 @@ _CHANGING: dict[str, tuple[str, ...]] = {
 
 
 def with_neighbours(
-    found: Iterable[Found], tensors: Mapping[str, TensorSpec], explained: Collection[str]
+    found: Iterable[Found], tensors: Mapping[str, TensorSpec], claimed: Collection[str]
 ) -> list[Found]:
     """The layers, each with the unexplained tensors of its module.
 
@@ -114,7 +121,7 @@ def with_neighbours(
     Args:
         found: the layers.
         tensors: every tensor of the checkpoint.
-        explained: the tensors that layers claim, and further names of tensors.
+        claimed: the tensors that layers read, and further names of tensors.
     """
     # What stands beside the layers of one prefix, of each family.
     groups: dict[str, dict[str, dict[str, str]]] = {}
@@ -123,9 +130,7 @@ def with_neighbours(
         group = groups.setdefault(match.prefix, {})
         layers.append((family, match, group.setdefault(family.name, {})))
     names = sorted(
-        name
-        for name, spec in tensors.items()
-        if name not in explained and spec.dtype not in _COUNTS
+        name for name, spec in tensors.items() if name not in claimed and spec.dtype not in _COUNTS
     )
     placed: set[str] = set()
     for prefix in sorted(groups, key=len, reverse=True):
@@ -139,7 +144,8 @@ def with_neighbours(
             placed.add(name)
             role = re.sub("[/,]", ".", name[len(prefix) :])
             for family_name, beside in groups[prefix].items():
-                if not _leaves_alone(family_name).fullmatch(role):
+                explained = _leaves_alone(family_name).fullmatch(role)
+                if not explained or _changes(family_name).fullmatch(role):
                     beside[role] = name
     return [
         (family, replace(match, beside=beside) if beside else match)

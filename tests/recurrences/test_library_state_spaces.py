@@ -30,6 +30,7 @@ def reported(layer: torch.nn.Module, family: str, assume: Mapping[str, str]) -> 
     """The eigenvalues that `inspect` reports of a module's state_dict, in the order of the file."""
     (found,) = inspect(layer.state_dict(), values=True, assume=assume).layers
     assert found.family == family
+    assert not any("beside it" in each for each in found.assumptions)
     values = np.array(found.eigenvalues.values)
     return values[:, 0] + 1j * values[:, 1]
 

@@ -174,7 +174,6 @@ def test_the_floor_of_the_rate_is_that_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"in_proj.bias": np.zeros(53)}, "has a bias"),
         ({"in_proj.weight": np.ones((41, 6))}, "rows of in_proj"),
         ({"in_proj.weight": np.ones((20, 6))}, "rows of in_proj"),
         ({"in_proj.weight": np.ones(46)}, "rows of in_proj"),

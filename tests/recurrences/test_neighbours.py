@@ -71,6 +71,22 @@ def test_every_family_names_a_neighbour(family: str, neighbour: str) -> None:
     assert notes(arrays) == [(family, [said])] * len(layers)
 
 
+@pytest.mark.parametrize(
+    ("family", "neighbour"),
+    [
+        ("gla", "gk_proj.1.scale"),
+        ("light_gru", "u.scale"),
+        ("flax_gru", "cell/dense_h/scale"),
+        ("mamba", "dt_proj.scale"),
+        ("gguf_mamba", "blk.0.ssm_dt.scale"),
+    ],
+)
+def test_a_tensor_in_a_module_of_a_layer_is_beside_it(family: str, neighbour: str) -> None:
+    ((_, said),) = notes(small(family) | {neighbour: np.ones(3)})
+    role = neighbour.removeprefix("cell/").removeprefix("blk.0.").replace("/", ".")
+    assert [f"beside it: {role}," in each for each in said] == [True]
+
+
 def test_there_is_an_example_of_every_family_and_of_no_other() -> None:
     assert set(EXAMPLES) == {family.name for family in FAMILIES}
 
@@ -92,6 +108,13 @@ def test_nothing_is_unexplained_in_real_checkpoints(corpus: Path) -> None:
 
 
 REFUSED = [
+    ("gated_delta_net", "attn.a_proj.bias"),
+    ("gated_delta_net", "attn.in_proj_ba.bias"),
+    ("kda", "f_proj.1.bias"),
+    ("gla", "gk_proj.0.bias"),
+    ("hgrn", "f_proj.bias"),
+    ("mamba", "x_proj.bias"),
+    ("mamba3", "any.in_proj.bias"),
     ("keras_lstm", "rnn/lstm_cell/recurrent_norm/beta"),
     ("keras_lstm", "rnn/forget_gate_peephole_weights"),
     ("keras_gru", "gru/recurrent_norm/gamma"),

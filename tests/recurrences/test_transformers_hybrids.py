@@ -264,6 +264,7 @@ def test_every_mixer_is_found_by_its_own_name(saved: Saved) -> None:
     for layer in saved.report.layers:
         assert layer.name.split(".")[-1] == saved.architecture.inside
         assert all(tensor.startswith(f"{layer.name}.") for tensor in layer.tensors)
+        assert not any("beside it" in each for each in layer.assumptions)
 
 
 def test_the_configuration_gives_the_size_of_the_state(saved: Saved) -> None:
