@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 
@@ -18,10 +19,7 @@ def shared_module(modules: Iterable[str]) -> str:
     """The innermost module that all of these are or stand in."""
     shared, *others = modules
     for module in others:
-        while shared and module[: len(shared) + 1] not in (
-            shared,
-            *(f"{shared}{end}" for end in "./,"),
-        ):
+        while shared and not re.match(rf"{re.escape(shared)}(?:[./,]|\Z)", module):
             shared = split_name(shared)[0]
     return shared
 

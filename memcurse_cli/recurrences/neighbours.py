@@ -91,7 +91,7 @@ _OF_FAMILY: dict[str, tuple[str, ...]] = {
 
 _NORMS = ("recurrent_norm", "state_norm", "layernorm", "layer_norm")
 _LEAKS = ("leak", "leak_rate", "alpha", "dt", "tau", "taus", "log_tau")
-_STEPS = ("dt", "tau", "log_tau", "step", "[dD]elta", "log_[dD]elta")
+_STEPS = ("dt", "tau", "log_tau", "[dD]elta", "log_[dD]elta")
 # What changes λ in a variant that the family does not read.
 _CHANGING: dict[str, tuple[str, ...]] = {
     # A bias of what leads into a gate moves the gate at zero input.
@@ -160,8 +160,9 @@ def _leaves_alone(family: str) -> re.Pattern[str]:
 
 @cache
 def _changes(family: str) -> re.Pattern[str]:
-    # A cell may be a module of its own within the layer's.
-    return _roles(*(end for glob in _CHANGING.get(family, ()) for end in (glob, f"*.{glob}")))
+    globs = _CHANGING.get(family, ())
+    # Keras's cell is a module of its own within the layer's.
+    return _roles(*globs, *(f"*cell*.{glob}" for glob in globs))
 
 
 def _roles(*globs: str) -> re.Pattern[str]:

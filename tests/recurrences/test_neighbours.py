@@ -79,6 +79,7 @@ def test_every_family_names_a_neighbour(family: str, neighbour: str) -> None:
         ("flax_gru", "cell/dense_h/scale"),
         ("mamba", "dt_proj.scale"),
         ("gguf_mamba", "blk.0.ssm_dt.scale"),
+        ("leaky_rnn", "activation.alpha"),  # no leak of the layer's own
     ],
 )
 def test_a_tensor_in_a_module_of_a_layer_is_beside_it(family: str, neighbour: str) -> None:
