@@ -100,8 +100,8 @@ class ParameterSummary:
         direction: what a step does to the eigenvalues.
         rounding: what storing it in fewer bits does.
         verdict: this group alone.
-        int8_own_scale: the error in int8 with a scale of the group's own, where its tensor holds
-            more than the group, as the bias of several gates does; else None.
+        int8_own_scale: the error in int8 with a scale of the group's own, where the largest value
+            of its tensor is in another group, as in the bias of several gates; else None.
     """
 
     name: str

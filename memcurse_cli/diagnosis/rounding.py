@@ -69,7 +69,7 @@ def summarise_rounding(
         settings: of the report.
 
     Returns:
-        The errors, and that of int8 with a scale of the group's own where its tensor holds more.
+        The errors, and that of int8 with a scale of the group's own where the tensor's is larger.
     """
 
     def figure(group: ParameterGroup, dtype: Dtype) -> float | None:

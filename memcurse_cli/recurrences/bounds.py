@@ -16,7 +16,7 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.module_names import split_name
 from memcurse_cli.recurrences.neighbours import note_neighbours
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 
 LARGEST_LAYER = 2**23
 """Eigenvalues of a layer, or elements of a tensor that holds some for each eigenvalue.
@@ -88,17 +88,17 @@ def read_layer(
     recurrence = replace(
         recurrence,
         parameters=tuple(
-            replace(group, tensor_largest=_largest_beyond(store, group.tensor, group.size))
+            replace(group, tensor_largest=_largest_beyond(store, group.tensor, group.values))
             for group in recurrence.parameters
         ),
         dense=dense
-        and replace(dense, tensor_largest=_largest_beyond(store, dense.tensor, dense.matrix.size)),
+        and replace(dense, tensor_largest=_largest_beyond(store, dense.tensor, dense.matrix)),
     )
     return note_neighbours(family, match, recurrence)
 
 
-def _largest_beyond(store: TensorStore, tensor: str, count: int) -> float | None:
-    """The largest |ω| of a tensor that holds more than a group of so many scalars, else None.
+def _largest_beyond(store: TensorStore, tensor: str, values: Floats) -> float | None:
+    """The largest |ω| of a tensor of which a group holds a part, where it is not in that part.
 
     A scheme with one scale per tensor takes it from there, as for the gates that share a bias.
     """
@@ -106,11 +106,11 @@ def _largest_beyond(store: TensorStore, tensor: str, count: int) -> float | None
     if spec is None:
         return None
     parts = 2 if spec.dtype.startswith("complex") else 1
-    if parts * math.prod(spec.shape) <= count:
+    if parts * math.prod(spec.shape) <= values.size:
         return None
-    values = store.read(tensor)
-    largest = float(max(np.abs(values.real).max(), np.abs(values.imag).max()))
-    return largest if math.isfinite(largest) else None
+    whole = store.read(tensor)
+    largest = float(max(np.abs(whole.real).max(), np.abs(whole.imag).max()))
+    return largest if np.abs(values).max(initial=0.0) < largest < math.inf else None
 
 
 def require_eigenvalues(count: int, where: str) -> None:

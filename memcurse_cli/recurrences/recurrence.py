@@ -45,7 +45,7 @@ class ParameterGroup:
         log_gain_derivative: (entries,) complex d log γ/dω, or None where γ does not depend on ω.
         keeps_stable: no value of this group brings a stable eigenvalue to |λ| >= 1, though other
             groups of the layer may (S5's step size, beside a Re Λ of either sign).
-        tensor_largest: the largest |ω| of the whole tensor, where that holds more than the group.
+        tensor_largest: the largest |ω| of the whole tensor, where that is not in the group.
     """
 
     name: str
@@ -111,7 +111,7 @@ class DenseDynamics:
         bias: (n,) what is added inside a non-linear activation, all tensors together; None where
             it is not known.
         heads: how many blocks there are like this one whose outputs add up.
-        tensor_largest: the largest |ω| of the whole tensor, where that holds more than W.
+        tensor_largest: the largest |ω| of the whole tensor, where that is not in W.
     """
 
     matrix: Floats
