@@ -11,7 +11,7 @@ import re
 import sys
 import unicodedata
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -179,7 +179,7 @@ COMMAND = re.compile(r"(^(?:[^\S\n]|\x1b\[[\d;]*m)*):(?=:)|(#)#(?=\w*\[)", re.MU
 start, blanks and colours aside, and ``##[``, ``##vso[`` and ``##teamcity[`` anywhere."""
 
 
-def inert(text: str, stream: TextIO | None) -> str:
+def inert(text: str, stream: IO[str] | None) -> str:
     r"""Text that is no command to the CI that logs the stream: ``::`` is ``\:`` and ``##`` ``#\``.
 
     A terminal gets it unchanged; a file, None, is taken for a log.
@@ -190,9 +190,8 @@ def inert(text: str, stream: TextIO | None) -> str:
 
 
 def say(text: str) -> None:
-    """Print on standard error; nothing that a text holds but its line ends steers anything."""
-    lines = "\n".join(map(visible, text.split("\n")))
-    print(inert(lines, sys.stderr), file=sys.stderr)
+    """Print lines on standard error, cleaned and inert."""
+    print("\n".join(line_for(line, sys.stderr) for line in text.split("\n")), file=sys.stderr)
 
 
 def line_for(text: str, stream: TextIO) -> str:
@@ -201,8 +200,8 @@ def line_for(text: str, stream: TextIO) -> str:
     return inert(Screen(FILE_WIDTH, ascii_only=not unicode).clean(text), stream)
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    return hasattr(stream, "isatty") and stream.isatty()
+def _is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and hasattr(stream, "isatty") and stream.isatty()
 
 
 def to_ascii(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from memcurse_cli.diagnosis.check import Check
@@ -19,21 +20,21 @@ def to_text(check: Check, *, file: Path | None = None) -> str:
     actions/toolkit; other control characters, which a tensor's name may hold, are made visible.
     The text is ASCII where standard output can write nothing else and no file is named.
     """
+    unicode = file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
+    # Before the escapes: in ASCII a character can become one that has to be escaped.
+    written = str if unicode else to_ascii
     lines = [
-        _annotation("error" if judgement.fails else "warning", report.path, judgement)
+        _annotation("error" if judgement.fails else "warning", report.path, judgement, written)
         for report in check.reports
         for judgement in (*report.failures, *report.missing)
     ]
-    text = "\n".join([*lines, f"memcurse check: {summary(check)}"])
-    unicode = file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
-    return text if unicode else "\n".join(map(to_ascii, text.split("\n")))
+    return "\n".join([*lines, f"memcurse check: {written(summary(check))}"])
 
 
-def _annotation(level: str, path: str, judgement: Judgement) -> str:
+def _annotation(level: str, path: str, judgement: Judgement, written: Callable[[str], str]) -> str:
     title = f"{judgement.rule} {subject(judgement)}"
-    return (
-        f"::{level} file={_property(path)},title={_property(title)}::{_data(sentence(judgement))}"
-    )
+    path, title, said = map(written, (path, title, sentence(judgement)))
+    return f"::{level} file={_property(path)},title={_property(title)}::{_data(said)}"
 
 
 def _data(text: str) -> str:

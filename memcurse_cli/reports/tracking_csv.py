@@ -56,14 +56,13 @@ def to_text(tracking: Tracking, *, file: Path | None = None) -> str:
     )
     stream = io.StringIO()
     columns = [*COLUMNS, *(SENSITIVITY + group for group in groups)]
-    writer = csv.writer(stream)
-    writer.writerow(map(_safe, columns))
-    for step in tracking.steps:
-        for row in _rows(step):
-            writer.writerow([_safe(row.get(column, "")) for column in columns])
-    text = stream.getvalue()
     unicode = file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
-    return text if unicode else "\r\n".join(map(to_ascii, text.split("\r\n")))
+    rows: list[Row] = [{column: column for column in columns}]
+    rows += [row for step in tracking.steps for row in _rows(step)]
+    csv.writer(stream).writerows(
+        [_safe(row.get(column, ""), unicode=unicode) for column in columns] for row in rows
+    )
+    return stream.getvalue()
 
 
 def _rows(step: TrackedStep) -> Iterator[Row]:
@@ -101,13 +100,14 @@ def _layer(layer: TrackedLayer) -> Row:
     }
 
 
-def _safe(cell: object) -> object:
+def _safe(cell: object, *, unicode: bool) -> object:
     """A text that no spreadsheet takes for a formula, since an apostrophe says what it is."""
     if not isinstance(cell, str):
         return cell
     shown = visible(cell)
-    formula = to_ascii(shown).lstrip().startswith(("=", "+", "-", "@"))
-    return f"'{shown}" if formula else shown
+    plain = to_ascii(shown)
+    formula = plain.lstrip().startswith(("=", "+", "-", "@"))
+    return "'" * formula + (shown if unicode else plain)
 
 
 def _spread(name: str, spread: Spread) -> Row:

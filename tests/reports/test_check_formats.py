@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 from reports.build import layer, parameter, report
+from reports.streams import Stream
 
 from memcurse_cli.diagnosis.check import Check, check
 from memcurse_cli.diagnosis.findings.rules import all_rules
@@ -141,6 +142,14 @@ def test_github_writes_one_command_per_failure_and_nothing_else_that_is_one(
     assert all(re.fullmatch(pattern, line) for line in commands)
     assert len(lines) == len(commands) + 1
     assert lines[-1].startswith("memcurse check: ")
+
+
+def test_github_escapes_what_is_written_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "a\uff0cfile=b\uff1a\uff1ac\uff0525"
+    monkeypatch.setattr("sys.stdout", Stream(terminal=False, encoding="ascii"))
+    (first, *_) = github.to_text(check([network(name)], POLICY)).split("\n")
+    assert "a%2Cfile=b%3A%3Ac%2525" in first
+    assert re.match(r"::error file=[^,:]+,title=[^,:]+::[^:]", first)
 
 
 def test_github_escapes_come_back_as_the_name_was(outcome: Check) -> None:

@@ -181,6 +181,7 @@ def test_no_cell_is_a_formula(
     sample: Tracking, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "\uff1d1", "\u22121", "rnn-0=1"]
+    names.append("a\uff0cb\uff02")  # a comma and a quote in ASCII
     snapshot = sample.steps[0].snapshot
     assert snapshot is not None
     (layer,) = snapshot.layers
@@ -194,7 +195,8 @@ def test_no_cell_is_a_formula(
     assert not [cell for cell in cells if re.match(r"\s*[=+@\uff1d\u2212]|\s*-\D", cell)]
     assert [row["layer"][:2] for row in rows[:4]] == ["'=", "'+", "'-", "'@"]
     assert (rows[4]["layer"], rows[9]["layer"]) == (r"\t=1", "rnn-0=1")
-    assert (rows[0]["path"], rows[10]["error"]) == ("'-run/step_1", "'=3: damaged")
+    assert {row["family"] for row in rows} == {layer.family, ""}
+    assert (rows[0]["path"], rows[11]["error"]) == ("'-run/step_1", "'=3: damaged")
     assert (rows[0]["worst_parameter"], rows[0]["step_effect"]) == ("'=2", "-0.5")
     assert float(rows[0]["relative_sensitivity:=2"]) > 0
 
