@@ -72,7 +72,8 @@ def element_count(shape: tuple[int, ...]) -> int:
 
 def to_double(array: NDArray[Any]) -> NDArray[Any]:
     """The array as float64, or as complex128 where it is complex."""
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
+        return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def decode(

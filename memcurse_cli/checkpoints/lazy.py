@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.adapters import unwrapped
@@ -166,7 +167,8 @@ class LazyStore:
             CheckpointError: the file ends early, or the tensor is of a kind that is not read.
         """
         try:
-            array = tensor.load()
+            with np.errstate(all="ignore"):  # what is not finite is refused where it is used
+                array = tensor.load()
         except CheckpointError as error:
             raise CheckpointError(
                 error.what, where=f"{self.path}: {name}", remedy=error.remedy

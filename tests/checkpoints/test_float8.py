@@ -55,6 +55,13 @@ def test_every_number_of_4_bits(tmp_path: Path) -> None:
         assert store.bytes_read == 256
 
 
+def test_a_scale_that_overflows_is_no_warning(tmp_path: Path) -> None:
+    tensors = {"w": torch.zeros(H, H).to(torch.float8_e4m3fn), "w_scale": torch.tensor(torch.inf)}
+    save_file(tensors, tmp_path / "a.safetensors")
+    with open_checkpoint(tmp_path / "a.safetensors") as store:
+        assert np.isnan(store.read("w")).all()
+
+
 @pytest.mark.parametrize(
     ("scale", "ending"),
     [

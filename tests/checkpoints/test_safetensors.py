@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.safetensors import ELEMENT_NAMES
 from memcurse_cli.errors import CheckpointError
@@ -44,9 +45,27 @@ def test_every_type_is_read_as_the_library_reads_it(tmp_path: Path, code: str) -
         for name, tensor in load_file(tmp_path / "a.safetensors").items():
             with np.errstate(invalid="ignore"):
                 expected = readers.double(tensor)
-                array = store.read(name)
-            np.testing.assert_array_equal(array, expected, strict=True)
+            np.testing.assert_array_equal(store.read(name), expected, strict=True)
             assert store.tensors[name].bytes == tensor.nbytes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [(torch.float32, 0x7FA00001), (torch.bfloat16, 0x7F81), (torch.complex64, 0x7FA00001)],
+    ids=str,
+)
+def test_a_signalling_nan_is_one_without_a_warning(
+    tmp_path: Path, dtype: torch.dtype, bits: int
+) -> None:
+    size = 2 if dtype == torch.bfloat16 else 4
+    content = np.full(8 * dtype.itemsize // size, bits, f"<u{size}")
+    tensor = torch.from_numpy(content.view(np.uint8)).view(dtype)
+    save_file({"a": tensor}, tmp_path / "a.safetensors")
+    with open_checkpoint(tmp_path / "a.safetensors") as store:
+        assert np.isnan(store.read("a")).all()
+    in_memory = {"a": content.view(np.complex64 if dtype.is_complex else np.float32)}
+    if size == 4:
+        assert np.isnan(MemoryStore(in_memory).read("a")).all()
 
 
 def test_metadata_is_kept_and_made_printable(tmp_path: Path) -> None:
