@@ -1,7 +1,7 @@
 """What has been read once is not read again: snapshots by the content of their checkpoints.
 
 An entry is a file whose first line is the hash of the rest. One that is damaged, or that another
-version wrote, is passed over and written anew. Entries are written beside their place and then
+version wrote, is passed over and written anew, unless a folder stands in its place. Entries are written beside their place and then
 renamed, so that a run may be killed at any moment, and several may share a cache.
 """
 
@@ -110,7 +110,8 @@ class Cache:
                     os.unlink(beside)
                 raise
         except OSError as error:
-            if not self.required:
+            in_the_way = place.is_dir() or place.parent.is_file()  # of this entry, not of all
+            if in_the_way or not self.required:
                 return
             raise UsageError(
                 f"cannot be written: {error.strerror or error}",

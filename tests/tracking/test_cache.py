@@ -169,6 +169,19 @@ def test_a_folder_that_cannot_be_written_is_an_error_if_it_was_asked_for(
     assert asked.get("ab" * 32) is None
 
 
+def test_what_stands_in_the_place_of_an_entry_costs_that_entry_alone(
+    cache: Cache, snapshot: Snapshot
+) -> None:
+    (cache.directory / "ab" / f"{'ab' * 32}.json").mkdir(parents=True)
+    (cache.directory / "cd").write_text("")
+    for key in ("ab" * 32, "cd" * 32):
+        cache.put(key, snapshot)
+        assert cache.get(key) is None
+    cache.put("ef" * 32, snapshot)
+    assert cache.get("ef" * 32) == snapshot
+    assert [path.name for path in cache.directory.glob("ab/*")] == [f"{'ab' * 32}.json"]
+
+
 def test_an_interrupted_write_leaves_nothing(
     cache: Cache, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
