@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from theory.non_normal import far_from_normal
 
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.report import LayerReport
@@ -125,3 +126,13 @@ def test_a_matrix_that_forgets_within_one_step_is_told() -> None:
     (layer,) = inspect({"A": matrix, "B": np.eye(8)}).layers
     (dead,) = [finding for finding in layer.findings if finding.code == "MC104"]
     assert dead.message.startswith("7 of 8 singular values")
+
+
+def test_the_advice_for_a_large_state_of_a_non_normal_matrix_works() -> None:
+    matrix = far_from_normal(0.4, 1)
+    state = {"A": matrix, "B": np.eye(12)}
+    (advice,) = [one.advice for one in inspect(state).layers[0].findings if one.code == "MC205"]
+    factor = float(advice.removeprefix("scale the input of the layer by "))
+    (layer,) = inspect(state | {"B": factor * np.eye(12)}).layers
+    assert layer.state.second_moment.p99 == pytest.approx(1, rel=0.99)
+    assert "MC205" not in {finding.code for finding in layer.findings}

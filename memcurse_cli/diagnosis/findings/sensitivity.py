@@ -75,7 +75,8 @@ UNNORMALISED = Rule(
     "gradients of what writes them grow likewise.",
     equation="E|h|² = γ²/(1-|λ|²) for white input, > 100 at γ = 1",
     change="Scale the input of each state by γ = √(1-|λ|²), which makes E|h|² that of the drive; "
-    "where some |λ| ≥ 1 bring it below 1 first.",
+    "where some |λ| ≥ 1 bring it below 1 first. For a dense matrix, scale the whole input by "
+    "1/√E|h|².",
 )
 
 UNKNOWN = Rule(
@@ -138,7 +139,10 @@ def find_sensitivity(facts: Facts) -> Iterator[Finding]:
             "info",
             f"E|h|² reaches {number(second_moment)} times the variance of the drive (p99), since "
             "no gain γ compensates for the memory",
-            "scale the input of each state by √(1-|λ|²)"
+            # The states of a matrix are no eigenvectors: no gain of theirs is one of an eigenvalue.
+            f"scale the input of the layer by {rounded_down(second_moment**-0.5)}"
+            if facts.dense is not None
+            else "scale the input of each state by √(1-|λ|²)"
             + (", once every |λ| is below 1" if facts.eigenvalues.unstable else ""),
         )
 
