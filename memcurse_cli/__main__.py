@@ -77,7 +77,7 @@ def _guarded(stream: TextIO, *, vital: bool) -> TextIO:
         io.BufferedWriter(_Descriptor(raw, vital=vital)),
         encoding=stream.encoding,
         errors=stream.errors,
-        line_buffering=stream.line_buffering or raw is stream.buffer,
+        line_buffering=bool(stream.line_buffering) or raw is stream.buffer,
     )
 
 

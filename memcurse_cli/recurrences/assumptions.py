@@ -88,7 +88,11 @@ class Assumed:
         raise TensorError(what, where=self._match.layer, remedy=f"{remedy}, with --assume")
 
     def _stored(self, assumption: Assumption) -> tuple[float, str] | None:
-        """The value that the layer holds, and the names of its tensors."""
+        """The value that the layer holds, and the names of its tensors.
+
+        Raises:
+            TensorError: the layer holds one of two parts alone, or more than one value.
+        """
         held = self._match.tensors if self._match else {}
         for name in assumption.tensors:
             roles = name.split("/")
@@ -96,6 +100,13 @@ class Assumed:
                 first, *rest = (self._scalar(held[role], assumption) for role in roles)
                 value = first if not rest else first / rest[0] if rest[0] else math.inf
                 return value, "/".join(held[role] for role in roles)
+        for role in assumption.roles:
+            if role in held:
+                raise TensorError(
+                    f"it does not tell {assumption.key} without its other part",
+                    where=held[role],
+                    remedy=f"give {assumption.meaning}, with --assume {assumption.key}=",
+                )
         return None
 
     def _scalar(self, tensor: str, assumption: Assumption) -> float:

@@ -189,6 +189,6 @@ def note_neighbours(family: Family, match: Match, recurrence: Recurrence) -> Rec
     names = ", ".join(printable(role, 80) for role in list(unread)[:NAMED])
     more = f" and {len(unread) - NAMED} more" if len(unread) > NAMED else ""
     sentence = (
-        f"λ does not depend on what is beside it: {names}{more}, which this family does not read"
+        f"λ is taken without what is beside it: {names}{more}, which this family does not read"
     )
     return replace(recurrence, assumptions=(*recurrence.assumptions, sentence))

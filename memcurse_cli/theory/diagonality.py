@@ -131,9 +131,11 @@ class DiagonalityTally:
             for index in np.argsort(-norms).tolist():
                 if self._is_full_of(norms[index]):
                     break
-                every = values[index, ::-1], vectors[index, :, ::-1]
-                pairs = top_eigenpairs(lambda _, every=every: every, len(every[0]))
-                self._take(pairs, scalars, index)
+
+                def every(_: int, at: int = index) -> tuple[Floats, Floats]:
+                    return values[at, ::-1], vectors[at, :, ::-1]
+
+                self._take(top_eigenpairs(every, values.shape[1]), scalars, index)
             return
         self.complete = False
         # A norm bounds an eigenvalue: most blocks need none of their own.

@@ -1,8 +1,9 @@
 """What has been read once is not read again: snapshots by the content of their checkpoints.
 
 An entry is a file whose first line is the hash of the rest. One that is damaged, or that another
-version wrote, is passed over and written anew, unless a folder stands in its place. Entries are written beside their place and then
-renamed, so that a run may be killed at any moment, and several may share a cache.
+version wrote, is passed over and written anew, unless a folder stands in its place. Entries are
+written beside their place and then renamed, so that a run may be killed at any moment, and several
+may share a cache.
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ def test_a_leak_in_the_file_is_that_of_the_layer(
 
 
 @pytest.mark.parametrize(
-    "stored", [{"alpha": np.full(N, 0.2)}, {"alpha": np.array(2.0)}, {"dt": 1.0, "tau": 0.0}]
+    "stored",
+    [{"alpha": np.full(N, 0.2)}, {"alpha": np.array(2.0)}, {"dt": 1.0, "tau": 0.0}, {"tau": 5.0}],
 )
 def test_a_stored_leak_that_is_not_one_is_refused(stored: dict[str, np.ndarray]) -> None:
     arrays = network() | {name: np.asarray(value) for name, value in stored.items()}

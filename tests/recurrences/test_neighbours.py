@@ -67,7 +67,7 @@ def test_every_family_names_a_neighbour(family: str, neighbour: str) -> None:
         with pytest.raises(NoRecurrenceError):
             notes(arrays)
         return
-    said = f"λ does not depend on what is beside it: {neighbour}, which this family does not read"
+    said = f"λ is taken without what is beside it: {neighbour}, which this family does not read"
     assert notes(arrays) == [(family, [said])] * len(layers)
 
 
@@ -182,9 +182,7 @@ def test_every_report_names_neighbours_once() -> None:
         arrays |= {f"blocks.{index}.{name}": np.ones(2) for index in range(2)}
     report = inspect(arrays)
     said = r"what is beside it: \x1b[2J, w1, w2 and 2 more, which this family does not read"
-    assert [layer.assumptions[-1] for layer in report.layers] == [
-        f"λ does not depend on {said}"
-    ] * 2
+    assert [layer.assumptions[-1] for layer in report.layers] == [f"λ is taken without {said}"] * 2
     assert text_for_file(render(report), width=200).count(said) == 1
     assert said in html.unescape(to_html([report]))
     assert dumps([report]).count(json.dumps(said)[1:-1]) == 2
