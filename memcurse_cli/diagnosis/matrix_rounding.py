@@ -21,11 +21,15 @@ from memcurse_cli.theory.state_change import matrix_state_change
 
 Floats = NDArray[np.float64]
 
-EXACT = 128
-"""The units up to which the state of the rounded matrix itself is taken; first order beyond."""
+EXACT = 256
+"""The units up to which the state of the rounded matrix itself is taken."""
 
 LARGEST = 512
-"""The units up to which the errors are added with their signs, and new eigenvalues taken."""
+"""The units up to which it is taken where it changes by more than `LARGE`, errors are added with
+their signs, and new eigenvalues taken."""
+
+LARGE = 0.1
+"""The relative error of the state above which first order is not told as the change."""
 
 LONGEST = 2e9
 """steps × inputs × units² up to which a finite horizon does so."""
@@ -39,11 +43,12 @@ def matrix_rounding(
 ) -> ParameterSummary:
     """The group of a dense matrix, with ``E‖h' - h‖² / E‖h‖²`` of its known rounding.
 
-    h' is the state of the rounded matrix. Beyond `EXACT` units it is taken to first order: equal
-    entries have equal errors, which add up rather than average out, so that the sum is taken with
-    its signs, as the quadratic form of the Hessian whose outputs are the states. Where that is
-    too large or not to be had, the errors stay those of `summarise_matrix_rounding`, whose squares
-    add. The type that the matrix is stored in keeps its expected error.
+    h' is the state of the rounded matrix. Beyond `EXACT` units it is taken to first order, up to
+    `LARGEST` only while that is at most `LARGE`: equal entries have equal errors, which add up
+    rather than average out, so that the sum is taken with its signs, as the quadratic form of the
+    Hessian whose outputs are the states. Where that is too large or not to be had, the errors stay
+    those of `summarise_matrix_rounding`, whose squares add. The type that the matrix is stored in
+    keeps its expected error.
     """
     if not any(error is not None for error in vars(parameter.rounding).values()):
         return parameter  # the sensitivity itself diverges or was refused
@@ -51,11 +56,18 @@ def matrix_rounding(
     known = {dtype: change for dtype, change in changes.items() if np.isfinite(change).all()}
     crossing = leaving_disk(recurrence, dynamics) if settings.horizon is None else {}
     gone = {dtype for dtype, count in crossing.items() if count}
-    if recurrence.size <= EXACT:
-        taken = {dtype: change for dtype, change in known.items() if dtype not in gone}
-        errors = _exact_errors(recurrence, dynamics, taken, settings)
-    else:
+    errors = {}
+    if recurrence.size > EXACT:
         errors = _coherent_errors(recurrence, dynamics, known, settings)
+    if recurrence.size <= LARGEST:
+        first_order = vars(parameter.rounding) | errors
+        taken = {
+            dtype: change
+            for dtype, change in known.items()
+            if dtype not in gone
+            and (recurrence.size <= EXACT or (first_order[dtype] or math.inf) > LARGE)
+        }
+        errors |= _exact_errors(recurrence, dynamics, taken, settings)
     errors |= {dtype: 0.0 for dtype, change in known.items() if not change.any()}
     # A saturating activation keeps the state finite where its linearisation explodes.
     if dynamics.activation == "linear":

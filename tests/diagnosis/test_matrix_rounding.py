@@ -192,8 +192,10 @@ def test_a_large_change_that_is_known_to_first_order_has_no_number(
 ) -> None:
     matrix = np.diag(np.full(3, 0.9995))
     assert "changes the state by 265 %" in rules(layer(matrix, horizon=10_000))["MC401"][1]
+    monkeypatch.setattr(matrix_rounding, "EXACT", 0)  # as between 256 and 512 units
+    assert "changes the state by 265 %" in rules(layer(matrix, horizon=10_000))["MC401"][1]
     for module in (matrix_rounding, precision):
-        monkeypatch.setattr(module, "EXACT", 0)
+        monkeypatch.setattr(module, "LARGEST", 0)
     message = rules(layer(matrix, horizon=10_000))["MC401"][1]
     assert "changes the state by more than 10 %" in message
 

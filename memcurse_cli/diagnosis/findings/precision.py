@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.matrix_rounding import EXACT, leaving_disk
+from memcurse_cli.diagnosis.matrix_rounding import LARGE, LARGEST, leaving_disk
 from memcurse_cli.diagnosis.report import Finding, Severity
 from memcurse_cli.diagnosis.report_figures import ParameterSummary, Rounding
 from memcurse_cli.diagnosis.rounding import DTYPES, is_stored, leaves_disk
@@ -136,8 +136,8 @@ def _coarse(
 
 def _change(facts: Facts, error: float) -> str:
     """How far the state changes; no number where only first order knows of a large change."""
-    if facts.dense is not None and facts.recurrence.size > EXACT and error > STATE_ERROR:
-        return f"changes the state by more than {percent(STATE_ERROR)}"
+    if facts.dense is not None and facts.recurrence.size > LARGEST and error > LARGE:
+        return f"changes the state by more than {percent(LARGE)}"
     return f"changes the state by {percent(error)}"
 
 
