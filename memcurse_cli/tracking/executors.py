@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.process import BaseProcess
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from memcurse_cli.checkpoints.names import shown_place
-from memcurse_cli.errors import UsageError
+from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.tracking.work import Outcome, Reading, failed, read_checkpoint
 from memcurse_cli.tracking.worker_process import begin
 
 DASK = "dask://"
+DASK_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
 DIED = "the process that read it was killed; is there enough memory?"
 CONNECT_SECONDS = 10
+LOOK_SECONDS = 1.0
+"""Between two looks at whether an executor that says nothing is still there."""
 
 Outcomes = Generator[tuple[str, Outcome], None, None]
 Run = Callable[[Sequence[str], Reading], Outcomes]
@@ -34,22 +39,49 @@ def inline(paths: Sequence[str], reading: Reading) -> Outcomes:
         yield path, read_checkpoint(path, reading)
 
 
-def on_executor(executor: Executor, paths: Sequence[str], reading: Reading) -> Outcomes:
+def on_executor(
+    executor: Executor,
+    paths: Sequence[str],
+    reading: Reading,
+    is_lost: Callable[[], bool] = lambda: False,
+) -> Outcomes:
     """As many at a time as an executor has room for.
 
     A checkpoint whose work ends in an error of the executor itself has that error for its outcome.
+
+    Args:
+        executor: where they are read.
+        paths: the checkpoints.
+        reading: how each is read.
+        is_lost: whether the executor is gone, asked while nothing is done.
+
+    Raises:
+        CancelledError: the executor is lost with work in hand.
     """
     futures: dict[Future[Outcome], str] = {
         executor.submit(read_checkpoint, path, reading): path for path in paths
     }
-    for future in as_completed(futures):
+    done: SimpleQueue[Future[Outcome]] = SimpleQueue()
+    for future in futures:
+        future.add_done_callback(done.put)
+    for _ in futures:
+        future = _next(done, is_lost)
         yield futures[future], _outcome(future)
+
+
+def _next(done: SimpleQueue[Future[Outcome]], is_lost: Callable[[], bool]) -> Future[Outcome]:
+    while True:
+        try:
+            return done.get(timeout=LOOK_SECONDS)
+        except Empty:
+            if is_lost():
+                raise CancelledError from None
 
 
 def _outcome(future: Future[Outcome]) -> Outcome:
     try:
         return future.result()
-    except BrokenProcessPool:
+    except (BrokenProcessPool, CancelledError):
         raise
     except Exception as error:
         return failed(error)
@@ -179,7 +211,10 @@ def open_executor(address: str | None, jobs: int | None) -> AbstractContextManag
 def _on_dask(address: str) -> Iterator[Run]:
     """The executor of a Dask cluster, whose workers see the same files and have memcurse.
 
-    The scheduler gives the work of a lost worker to another one.
+    The scheduler gives the work of a lost worker to another one; nothing replaces the scheduler.
+
+    Raises:
+        UsageError: no Dask, nobody at the address, or the scheduler was lost.
     """
     try:
         from distributed import Client
@@ -189,6 +224,8 @@ def _on_dask(address: str) -> Iterator[Run]:
             where="--executor",
             remedy="install it with: pip install 'memcurse-cli[dask]'",
         ) from error
+    for name in DASK_LOGGERS:  # it shows tracebacks there of what it raises too
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError) as error:
@@ -200,6 +237,15 @@ def _on_dask(address: str) -> Iterator[Run]:
     try:
         # pure=False: a path whose content has changed is work that has not been done.
         executor = client.get_executor(pure=False)
-        yield partial(on_executor, executor)
+        yield partial(on_executor, executor, is_lost=lambda: client.status != "running")
+    except Exception as error:
+        lost = isinstance(error, CancelledError) or client.status != "running"
+        if isinstance(error, MemcurseError) or not lost:
+            raise
+        raise UsageError(
+            f"the Dask scheduler at {address} was lost",
+            where="--executor",
+            remedy="start it again and repeat the command",
+        ) from error
     finally:
         client.close()

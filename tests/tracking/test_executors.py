@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -200,6 +203,49 @@ def test_nobody_at_the_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         open_executor("dask://127.0.0.1:9", None),
     ):
         pass
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A scheduler without workers in a process of its own, and where it is."""
+    pytest.importorskip("distributed", reason="the extra dask")
+    file = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
+    place = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)]
+    with subprocess.Popen([*command, *place], stderr=subprocess.DEVNULL) as running:
+        while not file.exists() or not file.read_text().endswith("}"):
+            assert running.poll() is None
+            time.sleep(0.05)
+        yield running, json.loads(file.read_text())["address"].replace("tcp://", "dask://")
+        running.kill()
+
+
+@pytest.mark.parametrize("after", ["submission", "connection"])
+def test_a_scheduler_that_is_lost_is_one_line(
+    after: str,
+    scheduler: tuple[subprocess.Popen[bytes], str],
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running, address = scheduler
+    monkeypatch.setattr(executors, "LOOK_SECONDS", 0.1)
+
+    def kill(future: object = None) -> None:
+        running.kill()
+        running.wait()
+
+    def read() -> None:
+        with open_executor(address, None) as run:
+            if after == "connection":
+                kill()
+            for name in executors.DASK_LOGGERS:
+                assert not logging.getLogger(name).isEnabledFor(logging.ERROR)
+            list(run(paths, READING))
+
+    if after == "submission":
+        monkeypatch.setattr(executors, "SimpleQueue", lambda: kill() or queue.SimpleQueue())
+    with pytest.raises(UsageError, match=r"scheduler at \S+ was lost; start it again"):
+        read()
 
 
 def test_an_executor_that_fails_says_so(paths: list[str]) -> None:
