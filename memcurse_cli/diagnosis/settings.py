@@ -10,6 +10,9 @@ from memcurse_cli.recurrences.rewriting import Rewriting
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.moments import Readout
 
+LARGEST_RATE = 1e9
+"""Beyond any rate that trains, and far below where a step effect overflows."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -70,9 +73,9 @@ class Settings:
             )
 
     def __post_init__(self) -> None:
-        if not 0 < self.learning_rate < float("inf"):
+        if not 0 < self.learning_rate <= LARGEST_RATE:
             raise UsageError(
-                f"a learning rate of {self.learning_rate:g} is not positive",
+                f"a learning rate of {self.learning_rate:g} is outside (0, {LARGEST_RATE:g}]",
                 where="--lr",
                 remedy="give the optimizer's rate, for example 1e-3",
             )

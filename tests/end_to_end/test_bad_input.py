@@ -116,6 +116,7 @@ def test_a_bad_checkpoint_is_one_line(
         (("inspect", SAMPLE, "--assume", "nonsense=1"), ["nonsense"]),
         (("inspect", SAMPLE, "--device", "abacus"), ["abacus"]),
         (("inspect", SAMPLE, "--lr", "0"), ["--lr"]),
+        (("inspect", SAMPLE, "--lr", "1e308"), ["--lr"]),
         (("inspect",), ["PATH"]),
         (("inspect", SAMPLE, "--nonsense"), ["--nonsense"]),
         (("nonsense",), ["nonsense"]),
