@@ -127,8 +127,8 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
     label = f"tensor {printable(name, 60)}"
     if not isinstance(entry, dict):
         _refuse(file, f"{label} has no description")
-    code, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-    if not isinstance(code, str) or code not in ELEMENT_NAMES.keys() | BITS_OF_UNREAD.keys():
+    code, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(code, str) or not (code in ELEMENT_NAMES or code in BITS_OF_UNREAD):
         raise CheckpointError(
             f"{label} has the unknown element type {printable(str(code), 40)}",
             where=file.path,

@@ -116,11 +116,12 @@ def select(tensors: Mapping[Path, Leaf]) -> tuple[dict[Path, Leaf], list[str]]:
     known = set(parts.values())
     optimizer = {path for path in tensors if is_optimizer_state(parts[path], known)}
     roots = _moments(known) | _optax_fields(known)
-    optimizer |= {
-        path
-        for path in tensors
-        if any(parts[path][:length] in roots for length in range(1, len(parts[path])))
-    }
+    if roots:
+        optimizer |= {
+            path
+            for path in tensors
+            if any(parts[path][:length] in roots for length in range(1, len(parts[path])))
+        }
     rest = [path for path in tensors if path not in optimizer]
     averaged = _averaged({path: parts[path] for path in rest})
     left_out = set(optimizer)
@@ -135,7 +136,7 @@ def select(tensors: Mapping[Path, Leaf]) -> tuple[dict[Path, Leaf], list[str]]:
 
 def is_optimizer_state(parts: Path, known: Set[Path]) -> bool:
     """Whether the tensor with these parts of its name is an optimiser's, given all the others."""
-    if any(part in OPTIMIZER_CONTAINERS for part in parts[:-1]):
+    if not OPTIMIZER_CONTAINERS.isdisjoint(parts[:-1]):
         return True
     if not OPTIMIZER_SLOTS.isdisjoint(parts) or _is_optax_moment(parts, known):
         return True
@@ -165,14 +166,17 @@ def _moments(known: Set[Path]) -> set[Path]:
 def _optax_fields(known: Set[Path]) -> set[Path]:
     """Where a field of one of optax's states, which stand in tuples, repeats a tree of weights."""
     trees: dict[Path, set[Path]] = {}
-    weights: set[Path] = set()
+    others: list[Path] = []
     for name in known:
         for index in range(1, len(name) - 1):
             if name[index] in _OPTAX_FIELDS and name[index - 1].isdigit():
                 trees.setdefault(name[: index + 1], set()).add(name[index + 1 :])
                 break
         else:
-            weights.update(name[start:] for start in range(min(len(name), _DEEPEST_ROOT)))
+            others.append(name)
+    if not trees:
+        return set()
+    weights = {name[start:] for name in others for start in range(min(len(name), _DEEPEST_ROOT))}
     return {root for root, tree in trees.items() if tree <= weights}
 
 
@@ -180,7 +184,7 @@ def _averaged(parts: Mapping[Path, Path]) -> set[Path]:
     marked = {
         path
         for path, name in parts.items()
-        if any(part in AVERAGED_COPIES for part in (*name[:3], name[-1]))
+        if not AVERAGED_COPIES.isdisjoint((*name[:3], name[-1]))
     }
     known = set(parts.values())
     marked |= {path for path, name in parts.items() if _repeats_without_ema(name, known)}

@@ -24,16 +24,21 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
     ordered = np.sort(elements, axis=None)
     if ordered.size == 0:
         return Quantiles(None, None, None, None, None)
-    if math.isnan(ordered[-1]):
+    last = ordered.item(-1)
+    if math.isnan(last):
         raise ValueError("a figure of the report is not a number")
-    divergent = int(ordered.size - np.searchsorted(ordered, np.inf))
+    divergent = int(ordered.size - np.searchsorted(ordered, np.inf)) if last == math.inf else 0
+    if ordered.item(0) == last and math.isfinite(last):  # one element, or all alike
+        return Quantiles(last, last, last, last, last)
     low, middle, high, higher, top = (_interpolate(ordered, level) for level in LEVELS)
     return Quantiles(low, middle, high, higher, top, divergent)
 
 
 def _interpolate(ordered: NDArray[np.float64], level: float) -> float | None:
+    # Python's floats: a layer may have one element, and NumPy's scalars take ten times as long.
     place = level * (ordered.size - 1)
-    below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
+    floor = int(place)
+    below, above = ordered.item(floor), ordered.item(math.ceil(place))
     if math.isinf(above):
         return None
-    return float(below + (above - below) * (place - math.floor(place)))
+    return float(below + (above - below) * (place - floor))

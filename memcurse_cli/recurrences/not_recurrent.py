@@ -70,6 +70,8 @@ def attention_layers(
         parts.setdefault(module, set()).add(last)
         parts.setdefault(parent, set()).add(child)
     found = {module: own for module, own in parts.items() if _projects(own, module, tensors)}
+    if not found:
+        return ()
     # Now with what lies deeper in them.
     for name in names:
         module, part = split_name(name)
@@ -94,8 +96,10 @@ def _projects(parts: set[str], module: str, tensors: Mapping[str, TensorSpec]) -
     """Whether a module has the projections of an attention layer."""
     if parts >= _LATENT or any(parts >= spelling for spelling in _SPELLINGS):
         return True
+    if split_name(module)[1] != _MIXER:
+        return False
     weights = [tensors.get(f"{module}.{part}.weight") for part in ("in_proj", "out_proj")]
-    if split_name(module)[1] != _MIXER or not all(weights):
+    if not all(weights):
         return False
     projected, put_out = (spec.shape for spec in weights if spec is not None)
     # Queries, keys and values together have more rows than the heads put out.

@@ -231,7 +231,7 @@ def beside(tensors: Mapping[str, TensorSpec], weight: str) -> dict[str, str]:
     )
     found = {}
     for role in roles:
-        for tensor in dict.fromkeys((f"{module}{role}{suffix}", f"{module}{role}")):
+        for tensor in (f"{module}{role}{suffix}", f"{module}{role}"):
             if tensor in tensors:
                 found[role] = tensor
     shape = tensors[weight].shape

@@ -121,12 +121,9 @@ def _carried(
 def _apply(kernel: PairTables, right: Complexes) -> Floats:
     """(2h, n) X with ``Re Lᵀ (K C + K̃ C̄) = [Re L, Im L]ᵀ X``, as one real product."""
     plain, conjugated = kernel.plain, kernel.conjugated
-    stacked = np.block(
-        [
-            [conjugated.real + plain.real, conjugated.imag - plain.imag],
-            [-conjugated.imag - plain.imag, conjugated.real - plain.real],
-        ]
-    )
+    of_real = np.vstack([conjugated.real + plain.real, -conjugated.imag - plain.imag])
+    of_imaginary = np.vstack([conjugated.imag - plain.imag, conjugated.real - plain.real])
+    stacked = np.hstack([of_real, of_imaginary])
     return np.asarray(stacked @ _stacked(right))
 
 

@@ -62,7 +62,6 @@ def assemble(
         ss, sh, hs, hh = (weight * table for table in pairs)
     blocks, size = rows.derivative.shape
     width = columns.places.size
-    every = np.arange(blocks)
     sides = ((columns.derivative, ss, hs), (columns.rate, sh, hh))
     matrix = np.empty((blocks, size, width))
     step = max(1, ASSEMBLED // max(1, blocks * width))
@@ -75,20 +74,20 @@ def assemble(
                 chosen = _active(left[:, part])
                 if chosen.size == 0 or active.size == 0:
                     continue
-                cells = np.ix_(every, rows.places[part][chosen], columns.places[active])
-                product = table[cells] * right[:, None, active]
+                places = rows.places[part][chosen, None], columns.places[active]
+                product = table[:, *places] * right[:, None, active]
                 product *= left[:, part][:, chosen, None]
                 _add(found, chosen, active, product)
         if not own:
-            found *= weights[0][np.ix_(every, rows.left[part], columns.left)]
-            found *= weights[1][np.ix_(every, rows.right[part], columns.right)]
+            found *= weights[0][:, rows.left[part, None], columns.left]
+            found *= weights[1][:, rows.right[part, None], columns.right]
         matrix[:, part] = found.real
     return matrix
 
 
 def _active(weights: Complexes) -> Integers:
     """The entries that have a weight in any of the units."""
-    return np.flatnonzero(np.any(weights != 0, axis=0))
+    return np.asarray(weights.any(axis=0).nonzero()[0])
 
 
 def _add(found: Complexes, rows: Integers, columns: Integers, product: Complexes) -> None:

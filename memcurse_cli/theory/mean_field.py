@@ -45,12 +45,18 @@ class OperatingPoint:
     slope: float
 
 
+_Z = np.linspace(-REACH, REACH, NODES)
+_WEIGHT = np.exp(-0.5 * _Z**2)
+_TOTAL = np.sum(_WEIGHT)
+
+
 def gaussian_mean(function: Callable[[Floats], Floats], mean: float, variance: float) -> float:
     """E f(u) over u ~ N(mean, variance)."""
-    z = np.linspace(-REACH, REACH, NODES)
-    weight = np.exp(-0.5 * z**2)
-    values = function(mean + math.sqrt(variance) * z)
-    return float(np.sum(weight * values) / np.sum(weight))
+    return _weighted(function(mean + math.sqrt(variance) * _Z))
+
+
+def _weighted(values: Floats) -> float:
+    return float(np.sum(_WEIGHT * values) / _TOTAL)
 
 
 def elman_operating_point(
@@ -78,11 +84,12 @@ def elman_operating_point(
     driven = 0.0 if readin is None else readin.shape[1] * float(np.mean(readin**2))
     drive = driven * input_variance + float(np.var(bias))
     output, slope = _ACTIVATIONS[activation]
-    mean, variance = float(np.mean(bias)), drive
+    shift = float(np.mean(bias))
+    mean, variance = shift, drive
     for _ in range(STEPS):
-        second = gaussian_mean(lambda u: output(u) ** 2, mean, variance)
-        first = gaussian_mean(output, mean, variance)
-        after = hidden_variance * second + drive, float(np.mean(bias)) + hidden_mean * first
+        outputs = output(mean + math.sqrt(variance) * _Z)
+        second = _weighted(outputs**2)
+        after = hidden_variance * second + drive, shift + hidden_mean * _weighted(outputs)
         change = abs(after[0] - variance) + abs(after[1] - mean)
         variance, mean = after
         if not variance + abs(mean) < LARGEST:

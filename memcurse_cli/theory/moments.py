@@ -115,14 +115,15 @@ def _turned_bilinear(
     numerator = coloured + rho**2 * u
     turn_alpha: complex = 1.0
     turn_beta: complex = 1.0
-    if angle is None:
-        p = white + rho * one_minus_exp(log_alpha)
-        q = white + rho * one_minus_exp(log_beta)
-    else:
+    p = q = white
+    if angle is not None:
         turn_alpha = complex(math.cos(angle), math.sin(angle))
         turn_beta = turn_alpha.conjugate()
         p = white + rho * one_minus_exp(log_alpha + 1j * angle)
         q = white + rho * one_minus_exp(log_beta - 1j * angle)
+    elif rho != 0:
+        p = white + rho * one_minus_exp(log_alpha)
+        q = white + rho * one_minus_exp(log_beta)
     value = numerator / (u * (p * q))
     if rho == 1:
         rate_alpha, rate_beta, variance = turn_alpha / p, turn_beta / q, 0.0

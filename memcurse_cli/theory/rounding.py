@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -48,10 +49,10 @@ def spacing(
         return np.full(values.shape, largest / LARGEST_INTEGER)
     form = _FORMATS[dtype]
     magnitude = np.abs(values)
-    _, exponent = np.frexp(magnitude)  # magnitude = m 2^exponent with m in [1/2, 1), or 0
-    exponent = np.where(magnitude == 0, form.smallest_exponent, exponent - 1)
-    unit = np.ldexp(1.0, np.maximum(exponent, form.smallest_exponent) - form.fraction_bits)
-    half_unit = np.ldexp(0.5, np.frexp(form.largest)[1] - 1 - form.fraction_bits)
+    normal = np.maximum(magnitude, 2.0**form.smallest_exponent)
+    _, exponent = np.frexp(normal)  # normal = m 2^exponent with m in [1/2, 1)
+    unit = np.ldexp(1.0, exponent - (1 + form.fraction_bits))
+    half_unit = math.ldexp(0.5, math.frexp(form.largest)[1] - 1 - form.fraction_bits)
     return np.where(magnitude < form.largest + half_unit, unit, np.inf)
 
 
@@ -63,9 +64,10 @@ def rounded(
     inf where a value is beyond the range of the type.
     """
     unit = spacing(values, dtype, largest)
-    divisor = np.where(np.isfinite(unit) & (unit > 0), unit, 1.0)
-    nearest = np.where(unit > 0, np.rint(values / divisor) * divisor, values)
-    return np.where(np.isfinite(unit), nearest, np.copysign(np.inf, values))
+    beyond = np.isinf(unit)
+    divisor = np.where(beyond | (unit == 0), 1.0, unit)  # int8 has no unit where all is 0
+    nearest = np.rint(values / divisor) * divisor
+    return np.where(beyond, np.copysign(np.inf, values), nearest)
 
 
 def rounding_steps(

@@ -68,10 +68,8 @@ def parameter_sensitivity(
     Returns:
         One value per eigenvalue; inf where E|s|² diverges.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        gain = np.exp(2 * log_gain.real)
-        sensitivity = gain * _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
-    return np.where(np.isfinite(moments.sensitivity), _in_range(sensitivity), np.inf)
+    moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
+    return _with_gain(moments, log_gain, moved)
 
 
 def relative_sensitivity(
@@ -87,9 +85,7 @@ def relative_sensitivity(
     Returns:
         One value per eigenvalue; inf where E|s|² diverges.
     """
-    moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
-    relative = _ratio(moved, _finite(moments.second_moment))
-    return np.where(np.isfinite(moments.sensitivity), relative, np.inf)
+    return _relative(moments, _without_gain(moments, eigenvalue_derivative, log_gain_derivative))
 
 
 def group_sensitivity(
@@ -121,8 +117,8 @@ def group_sensitivity(
     derivatives = (jacobian.eigenvalue_derivative, jacobian.log_gain_derivative)
 
     if _is_range(jacobian.scalar, jacobian.size):
-        sensitivity = parameter_sensitivity(moments, log_gain, *derivatives)
-        relative = relative_sensitivity(moments, *derivatives)
+        moved = _without_gain(moments, *derivatives)
+        sensitivity, relative = _with_gain(moments, log_gain, moved), _relative(moments, moved)
         if weight is not None:
             driven = weight > 0
             with np.errstate(over="ignore"):
@@ -166,6 +162,17 @@ def _without_gain(
     # Where λ' s and η h cancel, only rounding is left.
     cancelled = np.isfinite(scale) & (moved <= ROUNDING * scale)
     return np.where(cancelled, 0.0, _in_range(moved))
+
+
+def _with_gain(moments: Moments, log_gain: Complexes, moved: Floats) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        sensitivity = np.exp(2 * log_gain.real) * moved
+    return np.where(np.isfinite(moments.sensitivity), _in_range(sensitivity), np.inf)
+
+
+def _relative(moments: Moments, moved: Floats) -> Floats:
+    relative = _ratio(moved, _finite(moments.second_moment))
+    return np.where(np.isfinite(moments.sensitivity), relative, np.inf)
 
 
 def _in_range(values: Floats) -> Floats:

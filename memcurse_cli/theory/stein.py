@@ -39,8 +39,9 @@ class ModalStein:
         logs = basis.logs
         self._basis = basis
         self._plain = one_minus_exp(logs[:, None] + logs[None, :])
-        self._conjugated = one_minus_exp(logs[:, None] + logs.conj()[None, :])
         self._paired = np.flatnonzero(basis.weight == 2)
+        if self._paired.size:
+            self._conjugated = one_minus_exp(logs[:, None] + logs.conj()[None, :])
 
     def forward(self, source: Floats) -> Floats:
         """X = A X Aᵀ + F, with F in the basis that P spans."""
@@ -59,6 +60,8 @@ class ModalStein:
         factor goes out and comes in again.
         """
         size, paired = len(self._plain), self._paired
+        if not paired.size:
+            return np.asarray((array / self._plain).real)
         turn = sign * 1j
         modes = array[:size].astype(np.complex128)
         modes[paired] += turn * array[size:]

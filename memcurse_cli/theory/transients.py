@@ -223,6 +223,8 @@ def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
         matrix: (n, n) real A, all |λ| < 1.
         basis: its eigenbasis, or None where κ(P) is too large for it to be used.
     """
+    if np.array_equal(matrix, matrix.T):
+        return 1.0  # as of every normal matrix
     resolvent = _SchurResolvent(matrix) if basis is None else _ModalResolvent(basis)
     best = 1.0  # of |z| → ∞
     # A is real: the lower half plane repeats the upper one.
