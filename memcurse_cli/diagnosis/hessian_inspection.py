@@ -28,7 +28,7 @@ from memcurse_cli.diagnosis.layer_hessian import diagnose_hessian
 from memcurse_cli.diagnosis.report import Report, SkippedLayer
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import TensorError
-from memcurse_cli.recurrences.bounds import read_layer
+from memcurse_cli.recurrences.bounds import read_layer, require_layers
 from memcurse_cli.recurrences.detect import detect, validate_assumptions
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.recurrence import Recurrence
@@ -90,6 +90,7 @@ def hessian(
         settings = with_stored_horizon(settings, store.metadata)
         settings.check_readout_has_horizon()
         found = detect(store.tensors, family, layers, path=store.path, aliases=store.aliases)
+        require_layers(len(found), store.path)
         reports, skipped = _layers(store, found, settings, options, progress)
         return HessianReport(
             version=VERSION,

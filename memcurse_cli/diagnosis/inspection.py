@@ -30,7 +30,7 @@ from memcurse_cli.diagnosis.sentence import sentence
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.recurrences.bounds import read_layer
+from memcurse_cli.recurrences.bounds import read_layer, require_layers
 from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.not_recurrent import attention_layers
@@ -162,6 +162,7 @@ def _inspect(
     settings.check_readout_has_horizon()
     found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
     matches = select_layers(found, layers)
+    require_layers(len(matches), store.path)
     reports: list[LayerReport] = []
     skipped: list[SkippedLayer] = []
     errors: list[TensorError] = []

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import CheckpointError, TensorError
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.module_names import split_name
 from memcurse_cli.recurrences.neighbours import note_neighbours
@@ -33,6 +33,9 @@ Of 2000 units it takes 10 s and 0.4 GB, as n³ and n²: 12 minutes and 7 GB at t
 
 LARGEST_MATRIX = 2**28
 """Elements of any other tensor that is read whole: 2 GB in double precision."""
+
+MOST_LAYERS = 10_000
+"""Layers of one report, of which the smallest takes some 2 ms; known models have hundreds."""
 
 # What tensors are called that hold one scalar for each eigenvalue, as channels by states.
 _SCALARS = ("a", "alpha", "delta", "nu", "theta", "gamma", "lambda", "log", "inv", "dt", "poles")
@@ -123,6 +126,20 @@ def require_eigenvalues(count: int, where: str) -> None:
         raise _beyond(
             f"its {count} eigenvalues are more than the {LARGEST_LAYER} of a layer that is read",
             where,
+        )
+
+
+def require_layers(count: int, path: str) -> None:
+    """Check how many layers a report is to be made of.
+
+    Raises:
+        CheckpointError: they are more than `MOST_LAYERS`.
+    """
+    if count > MOST_LAYERS:
+        raise CheckpointError(
+            f"{count} recurrent layers are more than the {MOST_LAYERS} of one report",
+            where=path,
+            remedy="choose some of them with --layer GLOB",
         )
 
 

@@ -13,8 +13,13 @@ import pytest
 
 from memcurse_cli.diagnosis.hessian_inspection import hessian
 from memcurse_cli.diagnosis.inspection import inspect
-from memcurse_cli.errors import TensorError
-from memcurse_cli.recurrences.bounds import LARGEST_LAYER, LARGEST_MATRIX, LARGEST_ORDER
+from memcurse_cli.errors import CheckpointError, TensorError
+from memcurse_cli.recurrences.bounds import (
+    LARGEST_LAYER,
+    LARGEST_MATRIX,
+    LARGEST_ORDER,
+    MOST_LAYERS,
+)
 
 SECONDS = 5.0  # of CPU
 MEMORY = 100_000  # kilobytes
@@ -108,6 +113,18 @@ def test_one_such_layer_does_not_spoil_the_others(tmp_path: Path) -> None:
     assert all(str(limit) in skipped.reason for limit, skipped in zip(
         (LARGEST_LAYER, LARGEST_ORDER, LARGEST_LAYER), report.skipped, strict=True
     ))  # fmt: skip
+
+
+def test_more_layers_than_a_report_holds_are_refused(tmp_path: Path) -> None:
+    names = ("nu_log", "theta_log", "gamma_log")
+    layers: Shapes = {f"{i}.{name}": (1,) for i in range(MOST_LAYERS + 1) for name in names}
+    path = sparse(tmp_path / "a.safetensors", layers)
+    for command in (inspect, hessian):
+        with pytest.raises(CheckpointError, match="10001 recurrent layers are more") as error:
+            command(path)
+        assert str(error.value).startswith(f"{path}: ")
+        assert "--layer" in str(error.value)
+    assert [layer.name for layer in inspect(path, layers=["7", "90"]).layers] == ["7", "90"]
 
 
 def test_the_largest_layers_of_known_models_are_within_the_bounds(tmp_path: Path) -> None:
