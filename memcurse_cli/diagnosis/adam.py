@@ -13,6 +13,7 @@ from memcurse_cli.checkpoints.adam_slots import AdamSlot, AdamState
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.diagnosis.dense_hessian import dense_layer_hessian
 from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, layer_hessian
+from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.report_optimizer import AdamGroup, OptimizerSummary, StepQuantiles
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError
@@ -95,8 +96,18 @@ def _held(name: str, store: LazyStore) -> str:
 
 
 def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> Iterator[_Group]:
-    if recurrence.dense is not None:
-        yield _dense_group(recurrence, recurrence.dense, settings, curvature=curvature)
+    working, _, withheld = linearised_at_work(recurrence, settings)
+    if withheld is not None:
+        for group in recurrence.parameters:
+            known = AdamGroup(group.name, group.tensor, True, group.size)
+            yield _Group(known, group.values, None, None)
+    if working.dense is not None:
+        whole = _dense_group(
+            working, working.dense, settings, curvature=curvature, known=withheld is None
+        )
+        assert recurrence.dense is not None
+        yield replace(whole, values=recurrence.dense.matrix)
+    if withheld is not None or working.dense is not None:
         return
     moment = moments(
         recurrence.log_eigenvalues,
@@ -116,22 +127,29 @@ def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> I
 
 
 def _dense_group(
-    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings, *, curvature: bool
+    recurrence: Recurrence,
+    dynamics: DenseDynamics,
+    settings: Settings,
+    *,
+    curvature: bool,
+    known: bool,
 ) -> _Group:
     """Every entry of the matrix as a scalar of its own."""
-    found = dense_sensitivity(
-        dynamics.matrix,
-        recurrence.eigenbasis,
-        None if recurrence.readin is None else recurrence.readin.real,
-        settings.autocorrelation,
-        settings.horizon,
-        settings.state_readout,
-    )
+    per_entry = None
+    if known:
+        per_entry = dense_sensitivity(
+            dynamics.matrix,
+            recurrence.eigenbasis,
+            None if recurrence.readin is None else recurrence.readin.real,
+            settings.autocorrelation,
+            settings.horizon,
+            settings.state_readout,
+        ).per_entry
     name = dynamics.tensor.rpartition(".")[2]
     return _Group(
         AdamGroup(name, dynamics.tensor, True, dynamics.matrix.size),
         dynamics.matrix,
-        found.per_entry,
+        per_entry,
         dense_layer_hessian(recurrence, dynamics, settings).diagonal if curvature else None,
     )
 

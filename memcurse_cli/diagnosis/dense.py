@@ -9,9 +9,8 @@ import numpy as np
 
 from memcurse_cli.diagnosis.dense_structure import summarise_structure
 from memcurse_cli.diagnosis.finite import finite
-from memcurse_cli.diagnosis.operating_point import summarise_operating_point
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report_dense import DenseSummary
+from memcurse_cli.diagnosis.report_dense import DenseSummary, OperatingPoint
 from memcurse_cli.diagnosis.report_figures import (
     Direction,
     ParameterSummary,
@@ -37,20 +36,39 @@ UNKNOWN = Quantiles(None, None, None, None, None)
 
 
 def diagnose_dense(
-    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+    recurrence: Recurrence,
+    dynamics: DenseDynamics,
+    settings: Settings,
+    point: OperatingPoint | None = None,
+    withheld: str | None = None,
 ) -> tuple[StateSummary, tuple[ParameterSummary, ...], DenseSummary]:
-    """The state, the matrix as one parameter group, and how far from normal it is."""
+    """The state, the matrix as one parameter group, and how far from normal it is.
+
+    Args:
+        recurrence: the layer, as `linearised_at_work` gives it.
+        dynamics: its matrix.
+        settings: what was asked for.
+        point: its operating point, where it has one.
+        withheld: why no linear figure holds, or None.
+    """
     basis = recurrence.eigenbasis
-    readin = None if recurrence.readin is None else recurrence.readin.real
-    sensitivity = dense_sensitivity(
-        dynamics.matrix,
-        basis,
-        readin,
-        settings.autocorrelation,
-        settings.horizon,
-        settings.state_readout,
-    )
-    state = UNKNOWN if sensitivity.second_moment is None else quantiles(sensitivity.second_moment)
+    if withheld is not None:
+        sensitivity = DenseSensitivity(None, None, None, withheld)
+    else:
+        sensitivity = dense_sensitivity(
+            dynamics.matrix,
+            basis,
+            None if recurrence.readin is None else recurrence.readin.real,
+            settings.autocorrelation,
+            settings.horizon,
+            settings.state_readout,
+        )
+        if point is not None:
+            sensitivity = _of_size(sensitivity, recurrence.size * point.second_moment)
+    state = UNKNOWN
+    # At its operating point a state is not linear in the drive, and known as a mean over units.
+    if sensitivity.second_moment is not None and point is None:
+        state = quantiles(sensitivity.second_moment)
     summary = DenseSummary(
         eigenvector_condition=finite(basis.condition),
         henrici_departure=henrici_departure(dynamics.matrix, np.exp(recurrence.log_eigenvalues)),
@@ -61,11 +79,26 @@ def diagnose_dense(
         reason=sensitivity.reason,
         structure=summarise_structure(recurrence, dynamics, sensitivity, settings),
         radius_within_rounding=within_rounding(dynamics.matrix, basis),
-        operating_point=summarise_operating_point(recurrence, dynamics, settings),
+        operating_point=point,
     )
     # An orthogonal matrix stays one: a step turns the state and takes no |λ| past 1.
     way: Direction = "decorrelating" if recurrence.stable_by_construction else "destabilising"
     return StateSummary(state), (_matrix_group(dynamics, sensitivity, settings, way),), summary
+
+
+def _of_size(sensitivity: DenseSensitivity, size: float) -> DenseSensitivity:
+    """The same relative to the state, whose E‖h‖² is that of mean field theory."""
+    moment, total, entries = sensitivity.second_moment, sensitivity.total, sensitivity.per_entry
+    state = 0.0 if moment is None else float(moment.sum())
+    if moment is None or not 0 < state < math.inf:
+        return sensitivity
+    ratio = size / state
+    return DenseSensitivity(
+        ratio * moment,
+        None if total is None else ratio * total,
+        None if entries is None else ratio * entries,
+        sensitivity.reason,
+    )
 
 
 def _memory(recurrence: Recurrence, dynamics: DenseDynamics) -> float | None:
@@ -83,7 +116,8 @@ def _memory(recurrence: Recurrence, dynamics: DenseDynamics) -> float | None:
 
 def _finite(dynamics: DenseDynamics, total: float | None) -> float | None:
     """A total over the entries of A as one over those of the stored matrix."""
-    return None if total is None or math.isinf(total) else dynamics.scale**2 * total
+    factor = (dynamics.slope * dynamics.scale) ** 2
+    return None if total is None or math.isinf(total) else factor * total
 
 
 def _matrix_group(
@@ -103,12 +137,12 @@ def _matrix_group(
     rounding = Rounding(None, None, None)
     if sensitivity.per_entry is not None and sensitivity.second_moment is not None:
         state = float(sensitivity.second_moment.sum())
-        per_entry = dynamics.scale**2 * sensitivity.per_entry
+        per_entry = (dynamics.slope * dynamics.scale) ** 2 * sensitivity.per_entry
         entries = quantiles(per_entry)
         if not diverges and 0 < state < math.inf:
             relative_entries = quantiles(per_entry / state)
             rounding = summarise_matrix_rounding(
-                per_entry / state, dynamics.matrix, dynamics.tensor_largest
+                per_entry / state, dynamics.matrix / dynamics.slope, dynamics.tensor_largest
             )
     return ParameterSummary(
         name=dynamics.tensor.rpartition(".")[2],

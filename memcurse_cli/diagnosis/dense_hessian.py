@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from memcurse_cli.diagnosis.hessian import TOO_LONG, unknown_projections
+from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.report_figures import HessianSummary
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
@@ -85,13 +86,17 @@ def dense_layer_hessian(
         horizon=settings.horizon,
         read_at=settings.loss_readout,
     )
-    return hessian if dynamics.scale == 1 else hessian.scaled(dynamics.scale**2)
+    factor = (dynamics.slope * dynamics.scale) ** 2
+    return hessian if factor == 1 else hessian.scaled(factor)
 
 
 def dense_hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why a dense layer has no Hessian at a perfect fit, or None where it has one."""
     if recurrence.readin is None or recurrence.readout is None:
         return unknown_projections(recurrence)
+    withheld = linearised_at_work(recurrence, settings)[2]
+    if withheld is not None:
+        return withheld
     if (
         settings.horizon is None
         and recurrence.dense is not None

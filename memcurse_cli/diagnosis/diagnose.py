@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.curves import relative_sensitivities
-from memcurse_cli.diagnosis.dense import diagnose_dense
+from memcurse_cli.diagnosis.dense import UNKNOWN, diagnose_dense
 from memcurse_cli.diagnosis.dense_hessian import summarise_dense_hessian
 from memcurse_cli.diagnosis.findings import Facts, find
 from memcurse_cli.diagnosis.gated_operating_point import summarise_gated_operating_point
@@ -17,9 +17,10 @@ from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.hidden import summarise_hidden
 from memcurse_cli.diagnosis.learning_rates import learning_rates
 from memcurse_cli.diagnosis.matrix_rounding import matrix_rounding
-from memcurse_cli.diagnosis.parameter_group import summarise_group
+from memcurse_cli.diagnosis.operating_point import linearised_at_work
+from memcurse_cli.diagnosis.parameter_group import summarise_group, unknown_group
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.diagnosis.report import LayerReport, UsableRate
 from memcurse_cli.diagnosis.report_dense import DenseSummary, jacobian_of
 from memcurse_cli.diagnosis.report_figures import (
     TIME_CONSTANT_EDGES,
@@ -41,14 +42,19 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     """Every figure of one layer, its verdict and its findings."""
     eigenvalues = summarise_eigenvalues(recurrence, settings)
     dense: DenseSummary | None
-    if recurrence.dense is not None:
-        state, parameters, dense = diagnose_dense(recurrence, recurrence.dense, settings)
+    working, point, withheld = linearised_at_work(recurrence, settings)
+    hessian: HessianSummary | None = None
+    hessian_reason: str | None = withheld
+    if working.dense is not None:
+        state, parameters, dense = diagnose_dense(working, working.dense, settings, point, withheld)
         parameters = tuple(
-            matrix_rounding(recurrence, recurrence.dense, group, settings) for group in parameters
+            matrix_rounding(working, working.dense, group, settings) for group in parameters
         )
-        hessian: HessianSummary | None
-        hessian_reason: str | None
-        hessian, hessian_reason = summarise_dense_hessian(recurrence, recurrence.dense, settings)
+        if withheld is None:
+            hessian, hessian_reason = summarise_dense_hessian(working, working.dense, settings)
+    elif withheld is not None:
+        state, dense = StateSummary(UNKNOWN), None
+        parameters = tuple(unknown_group(recurrence, group) for group in recurrence.parameters)
     else:
         moment = moments(
             recurrence.log_eigenvalues,
@@ -65,7 +71,11 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     hidden, hidden_reason = summarise_hidden(recurrence, settings)
     jacobian = jacobian_of(hidden)
     gates = summarise_gates(recurrence, settings)
-    usable = usable_rate(recurrence, hessian, settings)
+    usable = (
+        usable_rate(recurrence, hessian, settings)
+        if withheld is None
+        else UsableRate(None, None, withheld)
+    )
     parameters = tuple(settled(group, usable, hessian, settings) for group in parameters)
     facts = Facts(
         recurrence,
@@ -78,6 +88,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         jacobian,
         usable_rate=usable,
         gates=gates,
+        withheld=withheld,
     )
     verdict = worst([*(group.verdict for group in parameters), rate_verdict(usable, settings)])
     return LayerReport(

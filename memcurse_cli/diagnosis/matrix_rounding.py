@@ -84,11 +84,11 @@ def matrix_rounding(
 def matrix_changes(dynamics: DenseDynamics) -> dict[Dtype, Floats]:
     """(n, n) δA by type, of the types that the matrix is not stored in; inf where it overflows."""
     scale = dynamics.scale
-    stored = dynamics.matrix
+    stored = dynamics.matrix / dynamics.slope
     if scale not in (0, 1):  # A = (1 - s) I + s W
         stored = (stored - (1 - scale) * np.eye(len(stored))) / scale
     return {
-        dtype: scale * (rounded(stored, dtype, dynamics.tensor_largest) - stored)
+        dtype: dynamics.slope * scale * (rounded(stored, dtype, dynamics.tensor_largest) - stored)
         for dtype in DTYPES
         if not is_stored(dynamics.dtype, dtype)
     }

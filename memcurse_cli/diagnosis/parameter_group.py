@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report_figures import ParameterSummary
+from memcurse_cli.diagnosis.report_figures import ParameterSummary, Rounding
+from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.diagnosis.rounding import summarise_rounding
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import (
@@ -54,4 +55,22 @@ def summarise_group(
         rounding=rounding,
         verdict=group_verdict(effect, way, settings),
         int8_own_scale=own_scale,
+    )
+
+
+def unknown_group(recurrence: Recurrence, group: ParameterGroup) -> ParameterSummary:
+    """A group of a layer of which no linear figure holds."""
+    unknown = Quantiles(None, None, None, None, None)
+    return ParameterSummary(
+        name=group.name,
+        tensor=group.tensor,
+        size=group.size,
+        dtype=group.dtype,
+        sensitivity=unknown,
+        relative_sensitivity=unknown,
+        step_effect=None,
+        max_lr=None,
+        direction=direction(recurrence, group),
+        rounding=Rounding(None, None, None),
+        verdict="watch",
     )

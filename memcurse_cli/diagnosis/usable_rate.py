@@ -111,7 +111,8 @@ def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why nothing that was measured applies to the layer, or None where it does."""
     if recurrence.input_dependent:
         return "it was measured on recurrences that do not depend on the input"
-    if recurrence.dense is not None and recurrence.dense.activation != "linear":
+    of_matrix = "linear" if recurrence.dense is None else recurrence.dense.activation
+    if (of_matrix, recurrence.activation) != ("linear", "linear"):
         return "it was measured on linear recurrences"
     if settings.horizon is None:
         return "it was measured on sequences that end: give --horizon T"

@@ -83,7 +83,7 @@ class IndRNN:
         values = read_real(store, tensor, (None,))
         last = split_name(tensor)[1]
         assumed = Assumed(options)
-        assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
+        activation = assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
         cell = _cell(store, match, options) if last.startswith(_TORCH) else ()
         return Recurrence(
             name=match.layer,
@@ -96,6 +96,7 @@ class IndRNN:
             ),
             readin=_readin(store, match, values.size),
             assumptions=(*assumed.sentences, *cell),
+            activation=activation,
         )
 
 

@@ -88,6 +88,7 @@ class LowRankRNN:
                 _group(store, match, "n", n, scale * np.einsum("ka,ib,bk->kia", left, m, right)),
             ),
             assumptions=(*assumed.sentences, _LINEARISED),
+            activation="tanh",
         )
 
 

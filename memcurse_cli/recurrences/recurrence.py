@@ -112,6 +112,7 @@ class DenseDynamics:
             it is not known.
         heads: how many blocks there are like this one whose outputs add up.
         tensor_largest: the largest |ω| of the whole tensor, where that is not in W.
+        slope: of the activation, which ``matrix`` is multiplied with.
     """
 
     matrix: Floats
@@ -123,6 +124,7 @@ class DenseDynamics:
     bias: Floats | None = None
     heads: int = 1
     tensor_largest: float | None = None
+    slope: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,7 @@ class Recurrence:
         gate: what drives λ and γ beside their biases, or why there are no figures of it, where
             that was asked for; None where the family does not say, or the weights are not in the
             checkpoint.
+        activation: of a diagonal layer, taken with slope 1; a dense one has it in ``dense``.
     """
 
     name: str
@@ -222,6 +225,7 @@ class Recurrence:
     unitary: bool = False
     projections: tuple[ProjectionGroup, ...] = ()
     gate: GateDrive | TwoGateDrive | TurningDrive | OwnStateDrive | NoDrive | None = None
+    activation: str = "linear"
 
     @cached_property
     def eigenbasis(self) -> Eigenbasis:

@@ -92,6 +92,7 @@ class UnICORNN:
                 _group(store, match, TIME, time, slope, 2 * turn * sigmoid(-time)),
             ),
             assumptions=(*assumed.sentences, _LINEARISED),
+            activation="tanh",
             unitary=bool(np.all((turn > 0) & (turn < 4))),
         )
 

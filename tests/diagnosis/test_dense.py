@@ -76,7 +76,7 @@ def test_a_leak_scales_the_sensitivity_to_the_stored_weights() -> None:
 
 
 def test_a_saturating_network_beyond_the_linear_theory_is_watched() -> None:
-    state = {"weight_hh_l0": matrix(4, 1.2), "weight_ih_l0": np.eye(4)}
+    state = {"weight_hh_l0": matrix(4, 3.0), "weight_ih_l0": np.eye(4)}
     layer = only(state)
     assert layer.verdict == "watch"
     assert layer.parameters[0].step_effect is None
@@ -134,5 +134,5 @@ def test_the_advice_for_a_large_state_of_a_non_normal_matrix_works() -> None:
     (advice,) = [one.advice for one in inspect(state).layers[0].findings if one.code == "MC205"]
     factor = float(advice.removeprefix("scale the input of the layer by "))
     (layer,) = inspect(state | {"B": factor * np.eye(12)}).layers
-    assert layer.state.second_moment.p99 == pytest.approx(1, rel=0.99)
+    assert 0.2 < (layer.state.second_moment.p99 or 0) <= 1
     assert "MC205" not in {finding.code for finding in layer.findings}

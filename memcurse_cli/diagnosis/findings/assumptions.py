@@ -26,11 +26,14 @@ LINEARISED = Rule(
     "MC502",
     "the activation is linearised",
     "Zucchet & Orvieto 2024, section 2.2 a",
-    what="The layer has an activation between its steps, whose slope is taken as 1.",
-    why="Where the slope is smaller, memory is shorter and sensitivities are smaller, so that the "
-    "figures are bounds for activations whose slope is at most 1.",
-    equation="h' = φ(A h + B x) is taken as h' = A h + B x, exact for small states where φ'(0) = 1",
-    change="Nothing; read the figures as those of small states.",
+    what="The layer has an activation between its steps, and figures of a linear one are taken at "
+    "its slope.",
+    why="Where the biases are known, the slope is that of mean field theory under inputs of unit "
+    "variance. Elsewhere it is 1, that of small states, for which memory and sensitivities are the "
+    "largest. Where the state does not decay at that slope, no linear figure holds, and none is "
+    "given.",
+    equation="h' = φ(A h + B x) is taken as h' = s (A h + B x), s = √E φ'(u)² or s = φ'(0) = 1",
+    change="Nothing; at a slope of 1, read the figures as those of small states.",
 )
 HIDDEN = Rule(
     "MC503",
@@ -86,11 +89,7 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
             "λ depends on the input; every figure is that of the gates at zero input",
         )
     if facts.linearised and facts.dense is not None:
-        yield LINEARISED.finding(
-            "info",
-            f"the {facts.dense.activation} is taken with slope 1; where its slope is smaller, "
-            f"memory is shorter and sensitivities are smaller{_at_work(facts, facts.dense)}",
-        )
+        yield LINEARISED.finding("info", _linearised(facts, facts.dense))
     if facts.recurrence.hidden_feedback:
         yield _hidden(facts)
     correction = facts.recurrence.rank_one
@@ -112,20 +111,27 @@ def find_assumptions(facts: Facts) -> Iterator[Finding]:
         yield from _moving(facts.gates)
 
 
-def _at_work(facts: Facts, dense: DenseSummary) -> str:
-    """What the slope of mean field theory makes of the spectrum."""
+def _linearised(facts: Facts, dense: DenseSummary) -> str:
+    """At which slope the figures are taken, and what it makes of the spectrum."""
     point, largest = dense.operating_point, facts.eigenvalues.modulus.max
     if point is None or largest is None:
-        return ""
+        if facts.withheld is not None:
+            return f"the {dense.activation} has no linear figures here: {facts.withheld}"
+        return (
+            f"the {dense.activation} is taken with slope 1; where its slope is smaller, memory is "
+            "shorter and sensitivities are smaller"
+        )
     longest = facts.eigenvalues.time_constant.max
 
     def memory(steps: float | None) -> str:
         return "no decay" if steps is None else f"τ = {number(steps)}"
 
     return (
-        f": under inputs of unit variance mean field theory has it at {number(point.slope)}, and "
-        f"the largest |λ| at {number(point.spectral_radius)} ({memory(point.time_constant)}) "
-        f"instead of {number(largest)} ({memory(longest)})"
+        f"under inputs of unit variance mean field theory has the slope of the {dense.activation} "
+        f"at {number(point.slope)}, E h² at {number(point.second_moment)} and the largest |λ| at "
+        f"{number(point.spectral_radius)} ({memory(point.time_constant)}) instead of "
+        f"{number(largest)} ({memory(longest)})"
+        + ("; the figures are those there" if facts.withheld is None else "")
     )
 
 

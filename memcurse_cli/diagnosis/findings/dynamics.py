@@ -109,13 +109,17 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
     message = f"{share_having(unstable, facts.eigenvalues.count, 'eigenvalue')} |λ| >= 1" + (
         f", the largest |λ| = {top:.6g}" if top is not None else ""
     )
-    if facts.linearised and facts.dense is not None:
+    point = None if facts.dense is None else facts.dense.operating_point
+    if facts.withheld is not None:
         yield UNSTABLE.finding(
-            "warning",
-            f"{message}; what keeps the state finite is left out of the linear theory: the "
-            f"{facts.dense.activation}",
-            "read the figures as those of small states"
-            + (", or give --horizon T" if facts.settings.horizon is None else ""),
+            "warning", f"{message}: no linear figure holds, and it is the activation that ends this"
+        )
+        return
+    if facts.dense is not None and point is not None:
+        yield UNSTABLE.finding(
+            "info",
+            f"{message}; at its operating point the {facts.dense.activation} brings it down to "
+            f"{number(point.spectral_radius)}",
         )
         return
     if facts.settings.horizon is None:

@@ -31,6 +31,7 @@ class Facts:
     jacobian: HiddenSpectrum | None
     usable_rate: UsableRate | None = None
     gates: GateSummary | None = None
+    withheld: str | None = None
 
     @property
     def linearised(self) -> bool:

@@ -169,7 +169,11 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
             "warning",
             f"the sensitivity to {parameter.name} is not computed"
             + (f": {reason}" if reason else ""),
-            "give --horizon T" if facts.settings.horizon is None else "give a shorter --horizon",
+            ""
+            if facts.withheld is not None
+            else "give --horizon T"
+            if facts.settings.horizon is None
+            else "give a shorter --horizon",
         )
     if parameter.step_effect is None:
         return rule.finding(
