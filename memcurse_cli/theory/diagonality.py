@@ -131,10 +131,7 @@ class DiagonalityTally:
             for index in np.argsort(-norms).tolist():
                 if self._is_full_of(norms[index]):
                     break
-
-                def every(_: int, at: int = index) -> tuple[Floats, Floats]:
-                    return values[at, ::-1], vectors[at, :, ::-1]
-
+                every = _solved(values[index, ::-1], vectors[index, :, ::-1])
                 self._take(top_eigenpairs(every, values.shape[1]), scalars, index)
             return
         self.complete = False
@@ -192,8 +189,7 @@ class DiagonalityTally:
         if diagonal[steepest] > sharpest:  # no eigenvalue is below what one coordinate has
             alone = np.zeros((diagonal.size, 1))
             alone[steepest] = 1
-            pairs = top_eigenpairs(lambda _: (diagonal[[steepest]], alone), 1)
-            self._take(pairs, own, 0)
+            self._take(top_eigenpairs(_solved(diagonal[[steepest]], alone), 1), own, 0)
         # Any one coordinate has the curvature 1.
         value = 1.0 if np.any(diagonal > 0) else 0.0
         if scaled.factor.size:
@@ -303,6 +299,10 @@ def correlations(hessians: Floats) -> Floats:
     root = np.sqrt(np.maximum(diagonal, 0))
     inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     return inverse[:, :, None] * hessians * inverse[:, None, :]
+
+
+def _solved(values: Floats, vectors: Floats) -> Callable[[int], tuple[Floats, Floats]]:
+    return lambda _: (values, vectors)
 
 
 def _top_of(matrix: Floats) -> list[Eigenpair]:
