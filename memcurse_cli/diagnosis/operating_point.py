@@ -43,7 +43,7 @@ def linearised_at_work(
         return working, point, None
     radius = float(np.abs(eigenvalues_of(recurrence.log_eigenvalues)).max(initial=0.0))
     if radius >= 1 and not recurrence.unitary:
-        return recurrence, None, _reason(activation, "1 of small states", radius)
+        return recurrence, None, _reason(activation, "1 for small states", radius)
     return recurrence, None, None
 
 

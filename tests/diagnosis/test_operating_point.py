@@ -157,6 +157,8 @@ def test_no_linear_figure_of_a_state_that_grows_until_it_bends(
     if found.dense is not None:
         assert found.dense.reason == found.hessian_reason
         assert found.dense.sensitivity is found.dense.memory is None
+    unknown = next(finding for finding in found.findings if finding.code == "MC206")
+    assert "no linear figure holds" in unknown.message
     codes = {finding.code for finding in found.findings}
     assert {"MC101", "MC206"} <= codes
     assert not codes & {"MC201", "MC204", "MC205"}

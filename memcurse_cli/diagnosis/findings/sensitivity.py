@@ -164,7 +164,7 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
     rule = DENSE if facts.dense is not None else RULES[parameter.direction]
     severity: Severity = "error" if parameter.verdict == "cursed" else "warning"
     if parameter.step_effect is None and not diverges(parameter):
-        reason = facts.dense.reason if facts.dense is not None else None
+        reason = facts.dense.reason if facts.dense is not None else facts.withheld
         return UNKNOWN.finding(
             "warning",
             f"the sensitivity to {parameter.name} is not computed"
