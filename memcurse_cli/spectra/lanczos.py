@@ -12,6 +12,7 @@ Floats = NDArray[np.float64]
 EXPLICIT_ORDER = 256  # up to here the matrix itself costs less than an iteration on it
 TOLERANCE = 1e-8  # residual ‖Hv - μv‖ / μ where vectors are asked for
 RESIDUAL = 1e-6  # the same where only the value is, whose error is of second order in it
+NOTHING = 1e-12  # share of the largest eigenvalue below which one is rounding
 WIDER = 4  # how many times the basis may be doubled before the iteration is given up
 CHECKED = 8  # steps between two looks at the residual
 
@@ -50,7 +51,7 @@ def largest_eigenpairs(
 
     while count < order:
         largest, _ = _from_one_start(deflated, order, 1, seed)
-        if not largest[0] > values[-1] * (1 + RESIDUAL):
+        if not largest[0] > max(values[-1] * (1 + RESIDUAL), NOTHING * values[0]):
             break
         more, beside = _from_one_start(deflated, order, count, seed)
         joined, both = np.r_[values, more], np.hstack([vectors, beside])

@@ -166,7 +166,7 @@ class _ModalPowers:
     def norm(self, step: int) -> float:
         """‖A^k‖₂."""
         real, inverse = self._basis.real_vectors, self._basis.real_inverse
-        factor = np.exp(step * self._basis.logs)
+        factor = np.exp(float(step) * self._basis.logs)
 
         def apply(vector: Floats) -> Floats:
             image = real @ self._times(factor, inverse @ vector)

@@ -361,3 +361,13 @@ def test_it_is_symmetric_and_positive(
     scale = max(float(np.abs(found).max()), 1e-300)
     assert np.abs(found - found.T).max() < 1e-9 * scale
     assert np.linalg.eigvalsh(0.5 * (found + found.T)).min() > -1e-9 * scale
+
+
+@pytest.mark.parametrize("spectrum", [[3.0], [3.0] * 14, [3.0, 3.0, 1.0], [2.0] * 5 + [1.0] * 290])
+def test_lanczos_finds_every_copy_of_an_eigenvalue(spectrum: list[float]) -> None:
+    """Of a low rank as well, where all that is left beside the eigenvectors is rounding."""
+    values = np.r_[spectrum, np.zeros(300 - len(spectrum))]
+    basis = np.linalg.qr(np.random.default_rng(2).normal(size=(300, 300)))[0]
+    found, vectors = lanczos.largest_eigenpairs(lambda v: basis @ (values * (basis.T @ v)), 300, 11)
+    assert_allclose(found, values[:11], atol=1e-8)
+    assert_allclose(vectors.T @ vectors, np.eye(11), atol=1e-6)
