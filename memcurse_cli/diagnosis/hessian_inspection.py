@@ -33,6 +33,7 @@ from memcurse_cli.recurrences.detect import detect, validate_assumptions
 from memcurse_cli.recurrences.family import Family, Match, ReadOptions
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.spectra.eigendecomposition import validate_device
+from memcurse_cli.spectra.threads import threads_by_order
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.version import VERSION
 
@@ -86,7 +87,7 @@ def hessian(
     store = (
         MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)
     )
-    with store:
+    with store, threads_by_order():
         settings = with_stored_horizon(settings, store.metadata)
         settings.check_readout_has_horizon()
         found = detect(store.tensors, family, layers, path=store.path, aliases=store.aliases)

@@ -37,6 +37,7 @@ from memcurse_cli.recurrences.not_recurrent import attention_layers
 from memcurse_cli.recurrences.rewriting import rewritings
 from memcurse_cli.recurrences.tied import tied_notes
 from memcurse_cli.spectra.eigendecomposition import validate_device
+from memcurse_cli.spectra.threads import threads_by_order
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.version import VERSION
 
@@ -134,7 +135,7 @@ def inspect(
     store: LazyStore = (
         MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)
     )
-    with store, _optimizer(store, optimizer) as source:
+    with store, _optimizer(store, optimizer) as source, threads_by_order():
         state = adam_state(store, source)
         if optimizer is not None:
             require_state(state, source.path)

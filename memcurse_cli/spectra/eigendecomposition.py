@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
+from memcurse_cli.spectra.threads import use_threads_for
 
 # Below it a single matrix is done on the processor before torch is imported and has found the
 # GPU. Batches of smaller matrices are slower on a GPU at any size of the batch.
@@ -60,6 +61,7 @@ def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposi
     Raises:
         UsageError: an unknown device, or a GPU was asked for and torch sees none.
     """
+    use_threads_for(matrix.shape[-1])
     tensor = _on_gpu(matrix, device)
     if tensor is None:
         values, vectors = np.linalg.eig(matrix)
@@ -77,6 +79,7 @@ def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> NDArray[np.comple
 
     The arguments and errors are those of `eigendecompose`.
     """
+    use_threads_for(matrix.shape[-1])
     tensor = _on_gpu(matrix, device)
     if tensor is None:
         return np.linalg.eigvals(matrix).astype(np.complex128)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 
-THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+from memcurse_cli.spectra.threads import THREAD_SETTINGS
 
 
 def begin(threads: int) -> None:

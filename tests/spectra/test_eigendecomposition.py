@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import importlib.machinery
+import os
+import subprocess
 import sys
 import types
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from memcurse_cli.diagnosis import hessian_inspection, inspection
 from memcurse_cli.errors import UsageError
-from memcurse_cli.spectra import eigendecomposition
+from memcurse_cli.spectra import eigendecomposition, threads
 from memcurse_cli.spectra.eigendecomposition import (
     eigendecompose,
     eigenvalues,
@@ -172,3 +178,94 @@ def test_an_unknown_device_is_named_with_the_choices(device: str) -> None:
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:13"])
 def test_known_devices_need_no_torch_to_be_named(device: str) -> None:
     validate_device(device)
+
+
+def blas_threads() -> set[int]:
+    """What every BLAS of this process uses."""
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process whose linear algebra has two threads, and an environment that says nothing."""
+    for name in threads.THREAD_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    with threadpool_limits(2, user_api="blas"):
+        assert blas_threads() == {2}
+        yield
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_small_matrices_get_one_thread_and_large_ones_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "THREADED_ORDER", 10)
+    small, large = np.eye(9), np.eye(10)
+    with threads.threads_by_order():
+        assert blas_threads() == {2}
+        for matrix, expected in ((small, 1), (small, 1), (large, 2), (large, 2), (small, 1)):
+            eigendecompose(matrix)
+            assert blas_threads() == {expected}
+        eigenvalues(large)
+        assert blas_threads() == {2}
+        eigenvalues(np.zeros((20, 9, 9)))
+        assert blas_threads() == {1}
+    assert blas_threads() == {2}
+    assert threads.OPENBLAS not in os.environ
+    eigendecompose(small)
+    assert blas_threads() == {2}
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("name", threads.THREAD_SETTINGS)
+def test_threads_that_the_user_has_chosen_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "2")
+    with threads.threads_by_order():
+        eigendecompose(np.eye(3))
+        assert blas_threads() == {2}
+    assert os.environ[name] == "2"
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("take", ["inspect", "hessian"])
+def test_a_dense_layer_is_diagnosed_with_one_thread(
+    take: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, step = {
+        "inspect": (inspection, "diagnose"),
+        "hessian": (hessian_inspection, "diagnose_dense_hessian"),
+    }[take]
+    original, seen = getattr(module, step), []
+
+    def watched(*arguments: Any) -> Any:
+        seen.append(blas_threads())
+        return original(*arguments)
+
+    monkeypatch.setattr(module, step, watched)
+    matrix = 0.5 * np.random.default_rng(0).normal(size=(4, 4)) / 2
+    getattr(module, take)({"A": matrix, "B": np.ones((4, 1)), "C": np.ones((1, 4))})
+    assert seen == [{1}]
+    assert blas_threads() == {2}
+
+
+LOADED_LATER = """
+import sys
+import numpy
+from threadpoolctl import threadpool_info
+from memcurse_cli.spectra.eigendecomposition import eigendecompose
+from memcurse_cli.spectra.threads import threads_by_order
+
+def used():
+    return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+first = used()
+with threads_by_order():
+    eigendecompose(numpy.eye(3))
+    assert "scipy" not in sys.modules
+    import scipy.linalg
+    inside = used()
+assert set(inside) == {1} and set(used()) == set(first), (first, inside, used())
+"""
+
+
+def test_a_library_that_is_loaded_later_is_limited_too() -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in threads.THREAD_SETTINGS}
+    subprocess.run([sys.executable, "-c", LOADED_LATER], env=environment, check=True)
