@@ -125,7 +125,7 @@ class HttpFile:
 
     async def _now(self) -> Version | None:
         """What the server says of the file now; None where it has it no longer."""
-        async with await self._get_again(0, HEAD) as response:
+        async with await self._get_again(0, 1) as response:
             if response.status in (404, 410):
                 return None
             if response.status == 416:

@@ -87,7 +87,7 @@ def assemble(
 
 def _active(weights: Complexes) -> Integers:
     """The entries that have a weight in any of the units."""
-    return np.asarray(weights.any(axis=0).nonzero()[0])
+    return np.flatnonzero(weights.any(axis=0))
 
 
 def _add(found: Complexes, rows: Integers, columns: Integers, product: Complexes) -> None:

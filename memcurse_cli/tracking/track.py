@@ -155,6 +155,8 @@ class Tracker:
         def key(path: str) -> str | None:
             try:
                 return None if is_url(path) else cache.key_of(path, self.reading)
+            except UsageError:  # of the cache
+                raise
             except Exception:  # reading it will say what is wrong
                 return None
 

@@ -71,7 +71,8 @@ def test_a_report_fetches_little_more_than_it_needs(web: Web) -> None:
     assert len(report.layers) == LAYERS
     assert report.checkpoint.bytes == local.checkpoint.bytes > 40e6
     assert local.checkpoint.bytes_read < 0.011 * local.checkpoint.bytes
-    assert report.checkpoint.bytes_read == web.sent < 0.045 * local.checkpoint.bytes
+    # Another byte comes with the answer that the file has not changed.
+    assert report.checkpoint.bytes_read + 1 == web.sent < 0.045 * local.checkpoint.bytes
     # No more than a range around each layer, in whole pages, and one around the header.
     around = (2 * READ_AROUND + 2) * PAGE
     assert web.sent < local.checkpoint.bytes_read + (LAYERS + 1) * around
