@@ -27,7 +27,7 @@ ACTIVATION = Assumption(
     key="activation",
     default="tanh",
     choices=("tanh", "relu", "linear"),
-    meaning="the activation of an Elman network; taken with slope 1",
+    meaning="the activation of an Elman network, linearised",
 )
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))
 # A continuous-time layer stores its step beside A: it is another family's.
@@ -35,7 +35,7 @@ STEPS = ("log_dt", "inv_dt", "log_step", "dt", "A_log")
 
 
 class ElmanRNN:
-    """``h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b)``, linearised with slope 1: A = W_hh, B = W_ih.
+    """``h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b)``, linearised: A = W_hh, B = W_ih, up to a slope.
 
     Row = target, as in torch. Where the input weight shows by its shape that a port multiplies
     from the right, ``h W_hh``, both are transposed. Biases matter to the operating point alone.

@@ -205,7 +205,7 @@ class KerasGRU:
 class KerasSimpleRNN:
     """``h[t+1] = φ(h[t] U + x[t+1] W + b)``: kernels multiply from the right, so A = Uᵀ, B = Wᵀ.
 
-    Linearised with slope 1; biases do not matter to the linear theory.
+    Linearised; its bias says at which slope.
     """
 
     name = "keras_simple_rnn"

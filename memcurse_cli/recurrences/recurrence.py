@@ -106,7 +106,7 @@ class DenseDynamics:
         tensor: the name of A's tensor.
         dtype: the stored type, as `TensorSpec.dtype`.
         eigenvectors: (n, n) complex P with ``A = P diag(λ) P⁻¹``, columns of norm 1.
-        activation: ``linear``, ``tanh`` or ``relu``; a non-linear one is linearised with slope 1.
+        activation: ``linear``, ``tanh`` or ``relu``; a non-linear one is linearised at ``slope``.
         scale: dA/dW for the stored W, e.g. the leak α of ``A = (1-α) I + α W``.
         bias: (n,) what is added inside a non-linear activation, all tensors together; None where
             it is not known.
