@@ -9,76 +9,67 @@ from __future__ import annotations
 import errno
 import io
 import os
-import select
 import signal
 import sys
-from typing import Any, TextIO
+from typing import Any
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-class _Descriptor(io.RawIOBase):
-    """What a standard stream writes to. After one write that fails it takes all and keeps nothing.
+class _Stream(io.TextIOWrapper):
+    """A standard stream that writes all or fails, once: what is left then goes nowhere.
 
-    Else Python, which flushes once more at its end, would end with 120.
+    Else Python, which flushes once more at its end, would end with 120. Under PYTHONUNBUFFERED its
+    own stream has no buffer, and loses what one call does not write.
 
     Args:
-        raw: the file of the stream as Python has opened it.
+        stream: as Python has opened it.
         vital: whether a write that fails is an error of the command.
     """
 
-    def __init__(self, raw: Any, *, vital: bool) -> None:
-        self._raw, self._vital, self._lost = raw, vital, False
+    def __init__(self, stream: Any, *, vital: bool) -> None:
+        self._vital = vital
+        buffered = isinstance(stream.buffer, io.BufferedIOBase)
+        super().__init__(
+            stream.buffer if buffered else io.BufferedWriter(stream.buffer),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering or not buffered,
+        )
+        if hasattr(os, "set_blocking"):  # whoever started us may have made it non-blocking
+            os.set_blocking(self.fileno(), True)
 
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return int(self._raw.fileno())
-
-    def isatty(self) -> bool:
-        return bool(self._raw.isatty())
-
-    def write(self, content: Any) -> int:
-        """Write some of the content, and return how many bytes; the buffer above does the rest.
+    def write(self, text: str, /) -> int:
+        """Write a text.
 
         Raises:
             BrokenPipeError: the reader of standard output has left.
             UsageError: standard output cannot be written.
         """
         try:
-            while not self._lost:
-                written = self._raw.write(content)
-                if written is not None:
-                    return int(written)
-                select.select([], [self._raw], [])  # whoever started us has made it non-blocking
+            return super().write(text)
         except OSError as error:
-            self._lost = True
-            if self._vital and isinstance(error, BrokenPipeError):
-                raise
-            if self._vital:
-                from memcurse_cli.errors import UsageError
+            self._give_up(error)
+            return len(text)
 
-                raise UsageError(
-                    f"cannot be written: {error.strerror or error}", where="standard output"
-                ) from error
-        return memoryview(content).nbytes
+    def flush(self) -> None:
+        """Write what is held back; the errors of `write`."""
+        try:
+            super().flush()
+        except OSError as error:
+            self._give_up(error)
 
+    def _give_up(self, error: OSError) -> None:
+        if self._vital and isinstance(error, BrokenPipeError):
+            raise error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+        if self._vital:
+            from memcurse_cli.errors import UsageError
 
-def _guarded(stream: TextIO, *, vital: bool) -> TextIO:
-    """A standard stream that writes all or fails.
-
-    Under PYTHONUNBUFFERED Python's own has no buffer, and loses what one call does not write.
-    """
-    raw = getattr(stream.buffer, "raw", stream.buffer)
-    return io.TextIOWrapper(
-        io.BufferedWriter(_Descriptor(raw, vital=vital)),
-        encoding=stream.encoding,
-        errors=stream.errors,
-        line_buffering=bool(stream.line_buffering) or raw is stream.buffer,
-    )
+            reason = error.strerror or error
+            raise UsageError(f"cannot be written: {reason}", where="standard output") from error
 
 
 def main() -> None:
@@ -87,10 +78,10 @@ def main() -> None:
         if sys.stderr is None:  # closed by whoever started us
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process runs
         else:
-            sys.stderr = _guarded(sys.stderr, vital=False)
+            sys.stderr = _Stream(sys.stderr, vital=False)
         if sys.stdout is None:
             sys.exit(_fail("standard output is closed; redirect it to a file or to /dev/null"))
-        sys.stdout = _guarded(sys.stdout, vital=True)
+        sys.stdout = _Stream(sys.stdout, vital=True)
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # while what `run` catches it with is imported
         code = _interrupted()
