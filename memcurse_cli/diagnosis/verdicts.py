@@ -62,7 +62,7 @@ def direction(
     as it is to first order only, |λ'|² = λ² + lr².
     """
     derivative = group.eigenvalue_derivative
-    stable = recurrence.stable_by_construction or group.keeps_stable
+    stable = recurrence.stable_by_construction or recurrence.unitary or group.keeps_stable
     if stable and not (np.any(derivative.imag) or np.any(recurrence.log_eigenvalues.imag)):
         return "scaling"
     eigenvalue = np.exp(recurrence.log_eigenvalues[group.eigenvalue])

@@ -121,9 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.tag:
             self.send_header("ETag", self.server.tag)
         self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if status in (200, 206):
+        if status in (200, 206):  # before the headers, after which a client may already go on
             self.server.sent += len(content)
+        self.end_headers()
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
