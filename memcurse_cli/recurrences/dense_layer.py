@@ -6,10 +6,17 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.recurrences.bounds import require_order
-from memcurse_cli.recurrences.family import Match
+from memcurse_cli.recurrences.family import Assumption, Match
 from memcurse_cli.recurrences.reading import log_of_eigenvalues
 from memcurse_cli.recurrences.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.spectra.eigendecomposition import eigendecompose
+
+ACTIVATION = Assumption(
+    key="activation",
+    default="tanh",
+    choices=("tanh", "relu", "linear"),
+    meaning="the activation of an Elman network, linearised",
+)
 
 
 def dense_recurrence(
@@ -37,7 +44,7 @@ def dense_recurrence(
         family: the name of its family.
         matrix: (n, n) real A, row = target.
         tensor: the name of the tensor that A comes from.
-        activation: ``linear``, ``tanh`` or ``relu``, taken with slope 1.
+        activation: ``linear``, ``tanh`` or ``relu``, linearised.
         device: where the eigendecomposition runs.
         readin: (n, inputs) B.
         readout: (outputs, n) C.

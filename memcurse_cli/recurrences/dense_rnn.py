@@ -9,8 +9,9 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.bounds import require_order
-from memcurse_cli.recurrences.dense_layer import dense_recurrence
+from memcurse_cli.recurrences.dense_layer import ACTIVATION, dense_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.layout import STATE, Cell
 from memcurse_cli.recurrences.reading import (
     complex_roles,
     group_by_module,
@@ -21,14 +22,8 @@ from memcurse_cli.recurrences.reading import (
 )
 from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.torch_cells import Lookalikes
-from memcurse_cli.recurrences.torch_names import hidden_weights, read_gate_biases, read_weight
+from memcurse_cli.recurrences.torch_names import hidden_weights, read_weight, torch_layout
 
-ACTIVATION = Assumption(
-    key="activation",
-    default="tanh",
-    choices=("tanh", "relu", "linear"),
-    meaning="the activation of an Elman network, linearised",
-)
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))
 # A continuous-time layer stores its step beside A: it is another family's.
 STEPS = ("log_dt", "inv_dt", "log_step", "dt", "A_log")
@@ -98,7 +93,7 @@ class ElmanRNN:
             activation=activation,
             device=options.device,
             readin=None if readin is None else readin.astype(np.complex128),
-            bias=read_gate_biases(store, match, ("state",), shape[0])["state"].total,
+            bias=Cell(store, match, torch_layout(STATE)).biases["state"].total,
             assumptions=tuple(assumptions),
         )
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, HiddenState, NoDrive
 from memcurse_cli.recurrences.gated_cells import jacobian_beyond
+from memcurse_cli.recurrences.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.recurrences.reading import gain_scalar, log_sigmoid, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.recurrences.vectors import read_vector
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
 from memcurse_cli.theory.candidates import RELU, TANH

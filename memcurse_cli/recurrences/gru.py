@@ -1,111 +1,69 @@
-"""The GRU of Cho et al. in torch's layout."""
+"""The GRU of Cho et al. in torch's layout, and its mutations that are stored alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from dataclasses import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_functions import Sigmoid
-from memcurse_cli.recurrences.gated_cells import gru_spectra
-from memcurse_cli.recurrences.gated_layer import gru_recurrence
-from memcurse_cli.recurrences.gru_mutations import mutated_recurrence
-from memcurse_cli.recurrences.reading import read_real
-from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.family import Match, ReadOptions
+from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.layout import RZN, ZRN, CellFamily, Variant
 from memcurse_cli.recurrences.torch_cells import Lookalikes
-from memcurse_cli.recurrences.torch_names import (
-    GateBias,
-    hidden_weights,
-    read_gate_biases,
-    read_gate_inputs,
-    read_gate_norms,
-    read_gate_weights,
-    weight_rows,
-)
+from memcurse_cli.recurrences.torch_names import hidden_weights, torch_layout
 
-GATES = ("reset", "update", "new")
-MUTATIONS = ("mut2", "mut3")
+MUT2, MUT3 = "mut2", "mut3"
 CELLS = Lookalikes(
     "gru",
     "torch's GRU",
-    read=MUTATIONS,
+    read=(MUT2, MUT3),
     refused=("original_lstm", "tgru", "tlstm"),
     square=("tgru", "tlstm"),
 )
+# Equinox has one bias, and beside it what the reset gate multiplies.
+TORCH = replace(torch_layout(RZN), inner="bias_hh")
+EQUINOX = replace(TORCH, biases={"bias": RZN, "bias_n": ("new",)}, inner="bias_n")
+# h' = (1 - σ(z)) h + σ(z) tanh(n), n = W_n x + U_n (σ(r) ∘ h) + b_n (Jozefowicz et al. 2015).
+# MUT3's z sees tanh(h) where MUT2's sees h, which have the same slope at h = 0.
+MUTATION = replace(torch_layout(ZRN), keeps=False)
+_BENT_STATE = NoDrive(
+    "its update gate sees tanh(h), and how large that is does not follow from how large h is"
+)
 
 
-class GRU:
-    """``h[t+1] = σ(z) h[t] + (1 - σ(z)) tanh(n)``: λ = σ(b_z), coupled to γ = 1 - λ.
+def _matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Layers whose hidden weight is (3H, H)."""
+    return [
+        weight.match(family)
+        for weight in hidden_weights(tensors)
+        if weight.rows == 3 * weight.columns and not weight.projected
+    ]
 
-    The gate stands at zero input and zero state, where only its bias is left. The hidden weights
-    are recognised by their shape and read only where their spectra are asked for. A layer without
-    biases has λ = 1/2 and no parameter group, since its weights do not act at zero input.
+
+def _variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    """Which of the cells it is.
+
+    Raises:
+        TensorError: a tensor or a name that another cell has.
     """
-
-    name = "gru"
-    title = "GRU"
-    recognised_by = "weight_hh_l0, weight_hh or w_hh (3H, H)"
-    equation = "λ = σ(b_z), γ = 1 - λ, b = bias_ih + bias_hh, rows r, z, n"
-    source = "torch.nn.GRU; Cho et al. 2014; theory of Zucchet & Orvieto 2024, D.2"
-    assumptions: tuple[Assumption, ...] = (CELLS.assumption,)
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Layers whose hidden weight is (3H, H)."""
-        return [
-            weight.match(self.name)
-            for weight in hidden_weights(tensors)
-            if weight.rows == 3 * weight.columns and not weight.projected
-        ]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases, and the hidden weights where their spectra are asked for.
-
-        Raises:
-            TensorError: NaN or inf in what is read, a bias of another size than 3H, or a tensor or
-                a name that another cell has.
-        """
-        choice = CELLS.choose(store, match, options)
-        if choice.cell in MUTATIONS:
-            return mutated_recurrence(
-                store,
-                match,
-                options,
-                family=self.name,
-                cell=choice.cell,
-                assumptions=choice.sentences,
-            )
-        size = weight_rows(store, match) // len(GATES)
-        biases = read_gate_biases(store, match, GATES, size)
-        return gru_recurrence(
-            match,
-            family=self.name,
-            biases=biases,
-            function=Sigmoid(),
-            assumptions=choice.sentences,
-            hidden=_spectra(store, match, biases, options.device) if options.spectra else None,
-            norms=read_gate_norms(store, match, GATES) if options.gates else None,
-        )
+    choice = CELLS.choose(store, match, options)
+    layout = EQUINOX if "bias_n" in match.tensors else TORCH
+    if choice.cell in (MUT2, MUT3):
+        layout = MUTATION
+    undriven = _BENT_STATE if choice.cell == MUT3 else None
+    return Variant(assumptions=choice.sentences, layout=layout, undriven=undriven)
 
 
-def _spectra(
-    store: TensorStore, match: Match, biases: Mapping[str, GateBias], device: str
-) -> HiddenSpectra:
-    totals = {gate: bias.total for gate, bias in biases.items()}
-    inner = np.zeros_like(totals["new"])
-    totals["new"] = np.zeros_like(inner)
-    for role, _, values, _ in biases["new"].parts:
-        if role == "bias_hh":
-            inner = values
-        else:
-            totals["new"] = values
-    if "bias_n" in match.tensors:  # Equinox: the one bias of ``new`` is the input's
-        inner = read_real(store, match.tensors["bias_n"], inner.shape)
-    return gru_spectra(
-        read_gate_weights(store, match, GATES),
-        totals,
-        inner,
-        device,
-        read_gate_inputs(store, match, GATES),
-    )
+# A layer without biases has λ = 1/2 and no parameter group, since its weights do not act at zero
+# input and zero state.
+GRU = CellFamily(
+    name="gru",
+    title="GRU",
+    recognised_by="weight_hh_l0, weight_hh or w_hh (3H, H)",
+    equation="λ = σ(b_z), γ = 1 - λ, b = bias_ih + bias_hh, rows r, z, n",
+    source="torch.nn.GRU; Cho et al. 2014; theory of Zucchet & Orvieto 2024, D.2",
+    layouts=(TORCH,),
+    matches=_matches,
+    variant=_variant,
+    assumptions=(CELLS.assumption,),
+)

@@ -9,7 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
-from memcurse_cli.recurrences.dense_rnn import ACTIVATION
+from memcurse_cli.recurrences.dense_layer import ACTIVATION
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.reading import log_of_eigenvalues, one_to_one, read_real, split_name
 from memcurse_cli.recurrences.recurrence import Complexes, Recurrence

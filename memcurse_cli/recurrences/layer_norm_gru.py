@@ -9,12 +9,11 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
-from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateInput, RowNorms
+from memcurse_cli.recurrences.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.recurrences.reading import group_by_module, read_real, split_name
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
 
 UPDATE_BIAS = Assumption(

@@ -17,9 +17,9 @@ from memcurse_cli.recurrences.gate_drive import (
     squared_rows,
 )
 from memcurse_cli.recurrences.gated_cells import jacobian_beyond
+from memcurse_cli.recurrences.gated_layer import GateBias
 from memcurse_cli.recurrences.reading import group_by_module, log_of_eigenvalues, read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
 from memcurse_cli.theory.mixing_laws import PartialMix
 

@@ -10,7 +10,6 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
-from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import (
     GateInput,
@@ -19,9 +18,9 @@ from memcurse_cli.recurrences.gate_drive import (
     RowNorms,
     squared_rows,
 )
+from memcurse_cli.recurrences.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.recurrences.reading import group_by_module, one_to_one, read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
 from memcurse_cli.theory.candidates import RELU
 

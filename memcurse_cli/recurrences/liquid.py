@@ -14,7 +14,7 @@ from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import NoDrive, row_norms
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import lstm_spectra
-from memcurse_cli.recurrences.gated_layer import lstm_recurrence
+from memcurse_cli.recurrences.gated_layer import GateBias, lstm_recurrence
 from memcurse_cli.recurrences.reading import (
     LARGEST_DECAY,
     group_by_module,
@@ -24,7 +24,6 @@ from memcurse_cli.recurrences.reading import (
     softplus,
 )
 from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 
 CONSTRAINTS = Assumption(
     key="implicit_constraints",

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-
-import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
-from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateInput, HiddenState, RowNorms, row_norms
+from memcurse_cli.recurrences.gate_drive import GateInput, HiddenState
 from memcurse_cli.recurrences.gate_keeping import JANET, LIGRU, OFFSET, UGRNN, keeping_recurrence
 from memcurse_cli.recurrences.gated_cells import gru_spectra
-from memcurse_cli.recurrences.reading import group_by_module, read_real
-from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.recurrences.gated_layer import coupled_recurrence
+from memcurse_cli.recurrences.layout import Cell, Layout
+from memcurse_cli.recurrences.reading import group_by_module
+from memcurse_cli.recurrences.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.recurrences.torch_cells import KEY, Choice, Lookalikes, beside, named_cell
-from memcurse_cli.recurrences.torch_names import (
-    GateBias,
-    hidden_weights,
-    read_gate_biases,
-    read_gate_norms,
-    read_gate_weights,
-    weight_rows,
-)
+from memcurse_cli.recurrences.torch_names import hidden_weights, torch_layout
 
 GATE_KEEPS = Assumption(
     key="gate_keeps",
@@ -34,28 +26,22 @@ GATE_KEEPS = Assumption(
     meaning="whether an open gate keeps the state (λ = σ(b)) or writes it (λ = 1 - σ(b))",
 )
 GATES = ("gate", "new")
-LINEARS = {"gate": ("W_f", "U_f"), "new": ("W_h", "U_h")}
+LINEARS = Layout(
+    {"W_f.weight": ("gate",), "W_h.weight": ("new",)},
+    {"U_f.weight": ("gate",), "U_h.weight": ("new",)},
+    {
+        f"{side}_{letter}.bias": (gate,)
+        for letter, gate in (("f", "gate"), ("h", "new"))
+        for side in "WU"
+    },
+    columns=False,
+)
 # Beside any of these there are more gates.
 _STRANGERS = tuple(f"{letter}_{gate}.weight" for letter in "WU" for gate in "iorzc")
 # Cells of the same shapes whose gate is defined the other way round.
 KEEPING = (LIGRU, JANET, UGRNN)
 CELLS = Lookalikes("mgu", "an MGU", read=KEEPING, refused=("sgu", "miru"))
 _ROWS = {UGRNN: ("new", "gate")}  # as torchrecurrent stacks them
-
-
-@dataclass(frozen=True)
-class _Held:
-    """What the tensors of a cell hold.
-
-    Attributes:
-        biases: of the gate and the candidate.
-        weights: (H, H) hidden weights, where their spectra are asked for.
-        norms: of both weights, where they are asked for and there.
-    """
-
-    biases: Mapping[str, GateBias]
-    weights: Mapping[str, Floats]
-    norms: Mapping[str, RowNorms] | None
 
 
 class MGU:
@@ -80,13 +66,11 @@ class MGU:
             for weight in hidden_weights(tensors)
             if weight.rows == 2 * weight.columns and not weight.projected
         ]
-        linears = [layer for pair in LINEARS.values() for layer in pair]
-        weights = [f"{layer}.weight" for layer in linears]
-        roles = (*weights, *(f"{layer}.bias" for layer in linears), *_STRANGERS)
+        roles = (*LINEARS.matrices, *LINEARS.biases, *_STRANGERS)
         for module, names in group_by_module(tensors, roles).items():
-            if not names.keys() >= set(weights) or names.keys() & set(_STRANGERS):
+            if not LINEARS.matrices <= names.keys() or names.keys() & set(_STRANGERS):
                 continue
-            shapes = [tensors[names[f"{layer}.weight"]].shape for layer in ("U_f", "U_h")]
+            shapes = [tensors[names[role]].shape for role in LINEARS.hidden]
             if len(set(shapes)) == 1 and len(shapes[0]) == 2 and shapes[0][0] == shapes[0][1]:
                 matches.append(Match(module or self.name, names))
         return matches
@@ -99,12 +83,12 @@ class MGU:
                 a name that another cell has.
         """
         cell, assumptions = _cell(store, match, options)
-        rows = _ROWS.get(cell or "", GATES)
         linears = "U_f.weight" in match.tensors
-        held = (_read_linears if linears else _read_rows)(store, match, options, rows)
+        layout = LINEARS if linears else torch_layout(_ROWS.get(cell or "", GATES))
+        held = Cell(store, match, layout)
+        norms = held.norms if options.gates else None
         inputs = {
-            gate: GateInput(held.biases[gate].total, norm)
-            for gate, norm in (held.norms or {}).items()
+            gate: GateInput(held.biases[gate].total, norm) for gate, norm in (norms or {}).items()
         }
         if cell != CELLS.own:
             return keeping_recurrence(
@@ -114,7 +98,7 @@ class MGU:
                 family=self.name,
                 cell=cell,
                 biases=held.biases,
-                weights=held.weights,
+                weights=held.hidden if options.spectra else {},
                 inputs=inputs or None,
                 assumptions=assumptions,
             )
@@ -171,52 +155,12 @@ def _cell(
     return choice.cell, (*assumed.sentences, *choice.sentences)
 
 
-def _read_rows(
-    store: TensorStore, match: Match, options: ReadOptions, rows: tuple[str, ...]
-) -> _Held:
-    size = weight_rows(store, match) // len(rows)
-    return _Held(
-        read_gate_biases(store, match, rows, size),
-        read_gate_weights(store, match, rows) if options.spectra else {},
-        read_gate_norms(store, match, rows) if options.gates else None,
-    )
-
-
-def _read_linears(
-    store: TensorStore, match: Match, options: ReadOptions, rows: tuple[str, ...]
-) -> _Held:
-    size = store.tensors[match.tensors["U_f.weight"]].shape[0]
-    biases = {}
-    for gate in rows:
-        roles = [f"{layer}.bias" for layer in LINEARS[gate]]
-        parts = tuple(
-            (role, tensor, read_real(store, tensor, (size,)), store.tensors[tensor].dtype)
-            for role in roles
-            if (tensor := match.tensors.get(role)) is not None
-        )
-        total = np.sum([np.zeros(size), *(part[2] for part in parts)], axis=0)
-        biases[gate] = GateBias(total, parts)
-    inputs, hidden = (
-        {
-            gate: read_real(store, match.tensors[f"{LINEARS[gate][side]}.weight"], (size, columns))
-            for gate in rows
-            if options.gates or (options.spectra and side)
-        }
-        for side, columns in enumerate((None, size))
-    )
-    return _Held(
-        biases,
-        hidden if options.spectra else {},
-        row_norms(inputs, hidden) if options.gates else None,
-    )
-
-
-def _spectra(held: _Held, device: str) -> HiddenSpectra:
+def _spectra(held: Cell, device: str) -> HiddenSpectra:
     # A GRU whose update gate is 1 - f and whose reset gate is f.
     weights = {
-        "reset": held.weights["gate"],
-        "update": -held.weights["gate"],
-        "new": held.weights["new"],
+        "reset": held.hidden["gate"],
+        "update": -held.hidden["gate"],
+        "new": held.hidden["new"],
     }
     gate, new = held.biases["gate"].total, held.biases["new"].total
     found = gru_spectra(weights, {"reset": gate, "update": -gate, "new": new}, None, device)

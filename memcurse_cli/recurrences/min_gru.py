@@ -9,6 +9,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.gated_layer import WITHOUT_BIAS
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import (
     group_by_module,
@@ -17,7 +18,6 @@ from memcurse_cli.recurrences.reading import (
     sigmoid,
 )
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
-from memcurse_cli.recurrences.torch_names import WITHOUT_BIAS
 from memcurse_cli.recurrences.vectors import read_vector, stacked_rows
 from memcurse_cli.theory.gate_laws import Mix
 

@@ -14,10 +14,9 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import RowNorms, squared_rows
 from memcurse_cli.recurrences.gate_functions import Sigmoid
-from memcurse_cli.recurrences.gated_layer import lstm_recurrence
+from memcurse_cli.recurrences.gated_layer import GateBias, lstm_recurrence
 from memcurse_cli.recurrences.reading import read_finite, read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 
 GATES = ("input", "forget", "output", "cell")
 WEIGHTS = ("wx", "wh", "wmx", "wmh")

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.assumptions import Assumed
-from memcurse_cli.recurrences.dense_layer import dense_recurrence
-from memcurse_cli.recurrences.dense_rnn import ACTIVATION
+from memcurse_cli.recurrences.dense_layer import ACTIVATION, dense_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.reading import read_finite, read_real, require_shape
 from memcurse_cli.recurrences.recurrence import Complexes, Floats, Recurrence

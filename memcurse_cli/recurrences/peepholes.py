@@ -16,10 +16,10 @@ import numpy as np
 
 from memcurse_cli.recurrences.gate_drive import GateDrive
 from memcurse_cli.recurrences.gate_functions import GateFunction
+from memcurse_cli.recurrences.gated_layer import GateBias
 from memcurse_cli.recurrences.own_state_drive import PeepholeDrive
 from memcurse_cli.recurrences.reading import log_of_eigenvalues, one_to_one
-from memcurse_cli.recurrences.recurrence import Complexes, Floats, ParameterGroup, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
+from memcurse_cli.recurrences.recurrence import Complexes, Floats, Recurrence
 
 PEEPHOLES = (
     "λ is the slope at c = 0, to which of the peepholes only the input gate's adds: "
@@ -34,13 +34,13 @@ _OWN_STATE = (
 
 
 @dataclass(frozen=True)
-class InputPeephole:
-    """The weights by which the input gate sees the cell's state.
+class Peephole:
+    """The weights by which a gate sees its own unit's cell.
 
     Attributes:
         name: the name of their group.
         tensor: the tensor that holds them.
-        values: (H,) p_i.
+        values: (H,) p.
         dtype: the stored type.
     """
 
@@ -50,20 +50,27 @@ class InputPeephole:
     dtype: str
 
 
-def with_input_peephole(
+def with_peepholes(
     recurrence: Recurrence,
     biases: Mapping[str, GateBias],
-    peephole: InputPeephole,
+    peepholes: Mapping[str, Peephole],
     function: GateFunction,
 ) -> Recurrence:
-    """An LSTM's recurrence with the term of the input gate's peephole in λ and its derivatives.
+    """An LSTM's recurrence with its peepholes' term in λ, its derivatives and what moves its gates.
 
     Args:
         recurrence: the LSTM as it is without peepholes, λ = σ(b_f) and γ = σ(b_i).
-        biases: those of the gates ``forget``, ``input`` and ``cell``.
-        peephole: p_i.
+        biases: those of its gates.
+        peepholes: p_f, p_i and p_o by gate, of those that are there.
         function: σ.
     """
+    plain = recurrence.gate
+    if isinstance(plain, GateDrive) and peepholes:
+        seen = {gate: peephole.values for gate, peephole in peepholes.items()}
+        recurrence = replace(recurrence, gate=PeepholeDrive(plain, seen, _OWN_STATE))
+    if "input" not in peepholes:
+        return recurrence
+    peephole = peepholes["input"]
     opened = function(biases["input"].total)
     slope = opened.derivative
     curvature = 0.0 if function.saturates else slope * (1 - 2 * opened.value)
@@ -76,7 +83,11 @@ def with_input_peephole(
         for group in recurrence.parameters
     ]
     groups += biases["cell"].groups("cell", slope * peephole.values * (1 - candidate**2))
-    groups.append(_group(peephole, slope * candidate))
+    groups.append(
+        one_to_one(
+            peephole.name, peephole.tensor, peephole.values, peephole.dtype, slope * candidate
+        )
+    )
     added = peephole.values * slope * candidate
     return replace(
         recurrence,
@@ -85,23 +96,6 @@ def with_input_peephole(
         stable_by_construction=False,
         assumptions=(*recurrence.assumptions, PEEPHOLES),
     )
-
-
-def behind_peepholes(recurrence: Recurrence, peepholes: Mapping[str, Floats]) -> Recurrence:
-    """An LSTM's recurrence whose gates see their own unit's state, where they were asked for.
-
-    Args:
-        recurrence: the LSTM as it is without peepholes.
-        peepholes: (H,) p_f, p_i and p_o by gate, of those that are there.
-    """
-    plain = recurrence.gate
-    if not isinstance(plain, GateDrive) or not peepholes:
-        return recurrence
-    return replace(recurrence, gate=PeepholeDrive(plain, peepholes, _OWN_STATE))
-
-
-def _group(peephole: InputPeephole, derivative: Floats) -> ParameterGroup:
-    return one_to_one(peephole.name, peephole.tensor, peephole.values, peephole.dtype, derivative)
 
 
 def _log_sum(log_gate: Complexes, added: Floats) -> Complexes:

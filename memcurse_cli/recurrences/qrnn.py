@@ -8,12 +8,11 @@ from collections.abc import Mapping
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
-from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
+from memcurse_cli.recurrences.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import group_by_module, split_name
 from memcurse_cli.recurrences.recurrence import Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.recurrences.vectors import first_name, read_vector, stacked_rows
 
 OUTPUT_GATE = Assumption(

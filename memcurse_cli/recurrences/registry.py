@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcurse_cli.recurrences.allennlp_lstm import AllenNLPLSTM
+from memcurse_cli.recurrences.allennlp_lstm import ALLENNLP_LSTM
 from memcurse_cli.recurrences.annotated_s4 import AnnotatedS4, AnnotatedS4D
 from memcurse_cli.recurrences.block_diagonal import BlockDiagonalRNN
 from memcurse_cli.recurrences.co_rnn import CoRNN
@@ -13,20 +13,20 @@ from memcurse_cli.recurrences.dss import DSS
 from memcurse_cli.recurrences.ema import EMA
 from memcurse_cli.recurrences.family import Family
 from memcurse_cli.recurrences.fast_grnn import FastGRNN
-from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM, FlaxMGU, FlaxSimpleCell
+from memcurse_cli.recurrences.flax_cells import FLAX_GRU, FLAX_LSTM, FLAX_MGU, FLAX_SIMPLE
 from memcurse_cli.recurrences.gated_delta_net import GatedDeltaNet
 from memcurse_cli.recurrences.gateloop import GateLoop
 from memcurse_cli.recurrences.gateloop_simple import SimpleGateLoop
 from memcurse_cli.recurrences.gguf_mamba import GgufMamba
 from memcurse_cli.recurrences.gla import GLA
 from memcurse_cli.recurrences.gru import GRU
-from memcurse_cli.recurrences.haiku_cells import HaikuGRU, HaikuLSTM, HaikuRNN, SonnetLSTM
-from memcurse_cli.recurrences.haste import HasteGRU, HasteLSTM
+from memcurse_cli.recurrences.haiku_cells import HAIKU_GRU, HAIKU_LSTM, HAIKU_RNN, SONNET_LSTM
+from memcurse_cli.recurrences.haste import HASTE_GRU, HASTE_LSTM
 from memcurse_cli.recurrences.hawk import Hawk
 from memcurse_cli.recurrences.hgrn import HGRN
 from memcurse_cli.recurrences.ind_rnn import IndRNN
 from memcurse_cli.recurrences.kda import KDA
-from memcurse_cli.recurrences.keras_cells import KerasGRU, KerasLSTM, KerasSimpleRNN
+from memcurse_cli.recurrences.keras_cells import KERAS_GRU, KERAS_LSTM, KERAS_SIMPLE_RNN
 from memcurse_cli.recurrences.layer_norm_gru import LayerNormGRU
 from memcurse_cli.recurrences.leaky_rnn import LeakyRNN
 from memcurse_cli.recurrences.lem import LEM
@@ -48,7 +48,7 @@ from memcurse_cli.recurrences.min_lstm import MinLSTM
 from memcurse_cli.recurrences.mlstm import MLSTM
 from memcurse_cli.recurrences.multi_headed_ema import MultiHeadedEMA
 from memcurse_cli.recurrences.multiplicative_lstm import MultiplicativeLSTM
-from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM, OnnxRNN
+from memcurse_cli.recurrences.onnx_nodes import ONNX_GRU, ONNX_LSTM, ONNX_RNN
 from memcurse_cli.recurrences.orthogonal_rnn import OrthogonalRNN
 from memcurse_cli.recurrences.parcae import Parcae
 from memcurse_cli.recurrences.qrnn import QRNN
@@ -62,8 +62,7 @@ from memcurse_cli.recurrences.s5 import S5
 from memcurse_cli.recurrences.slstm import SLSTM
 from memcurse_cli.recurrences.sru import SRU
 from memcurse_cli.recurrences.striped_hyena import StripedHyena
-from memcurse_cli.recurrences.tf_cells import TensorFlowGRU, TensorFlowRNN
-from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
+from memcurse_cli.recurrences.tf_cells import TENSORFLOW_GRU, TENSORFLOW_LSTM, TENSORFLOW_RNN
 from memcurse_cli.recurrences.torch_recurrent import TorchRecurrent
 from memcurse_cli.recurrences.torchscale_retnet import TorchscaleRetNet
 from memcurse_cli.recurrences.unicornn import UnICORNN
@@ -92,9 +91,9 @@ FAMILIES: tuple[Family, ...] = (
     QRNN(),
     MultiplicativeLSTM(),
     TorchRecurrent(),
-    LSTM(),
-    GRU(),
-    AllenNLPLSTM(),
+    LSTM,
+    GRU,
+    ALLENNLP_LSTM,
     MGU(),
     LayerNormGRU(),
     LightGRU(),
@@ -106,25 +105,25 @@ FAMILIES: tuple[Family, ...] = (
     UnICORNN(),
     IndRNN(),
     # They have Keras's names.
-    HasteLSTM(),
-    HasteGRU(),
-    KerasLSTM(),
-    KerasGRU(),
-    KerasSimpleRNN(),
-    TensorFlowLSTM(),
-    TensorFlowGRU(),
-    TensorFlowRNN(),
-    OnnxLSTM(),
-    OnnxGRU(),
-    OnnxRNN(),
-    FlaxLSTM(),
-    FlaxGRU(),
-    FlaxMGU(),
-    FlaxSimpleCell(),
-    HaikuLSTM(),
-    SonnetLSTM(),
-    HaikuGRU(),
-    HaikuRNN(),
+    HASTE_LSTM,
+    HASTE_GRU,
+    KERAS_LSTM,
+    KERAS_GRU,
+    KERAS_SIMPLE_RNN,
+    TENSORFLOW_LSTM,
+    TENSORFLOW_GRU,
+    TENSORFLOW_RNN,
+    ONNX_LSTM,
+    ONNX_GRU,
+    ONNX_RNN,
+    FLAX_LSTM,
+    FLAX_GRU,
+    FLAX_MGU,
+    FLAX_SIMPLE,
+    HAIKU_LSTM,
+    SONNET_LSTM,
+    HAIKU_GRU,
+    HAIKU_RNN,
     AnnotatedS4(),
     AnnotatedS4D(),
     DSS(),

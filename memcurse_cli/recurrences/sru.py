@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import (
     GateDrive,
@@ -18,10 +17,10 @@ from memcurse_cli.recurrences.gate_drive import (
     RowNorms,
     squared_rows,
 )
+from memcurse_cli.recurrences.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.recurrences.own_state_drive import MixingDrive
 from memcurse_cli.recurrences.reading import group_by_module, read_finite, read_real
 from memcurse_cli.recurrences.recurrence import Floats, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 
 NORM = ("layer_norm.weight", "layer_norm.bias")
 ROLES = ("bias", "weight_c", "weight", "weight_proj", "scale_x", *NORM)

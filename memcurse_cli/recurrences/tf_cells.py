@@ -1,25 +1,42 @@
-"""TensorFlow 1's GRU and basic RNN cells, which multiply [x, h] by one kernel."""
+"""TensorFlow 1's cells, which multiply [x, h] by one kernel, as Sonnet 1's and ELMo's LSTM do."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-import numpy as np
-
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed
-from memcurse_cli.recurrences.dense_layer import dense_recurrence
-from memcurse_cli.recurrences.dense_rnn import ACTIVATION
+from memcurse_cli.recurrences.dense_layer import ACTIVATION
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import row_norms
-from memcurse_cli.recurrences.gate_functions import Sigmoid
-from memcurse_cli.recurrences.gated_cells import gru_spectra
-from memcurse_cli.recurrences.gated_layer import gru_recurrence
+from memcurse_cli.recurrences.layout import IGFO, STATE, CellFamily, Layout, Variant
+from memcurse_cli.recurrences.peepholes import Peephole
 from memcurse_cli.recurrences.reading import group_by_module, read_real
-from memcurse_cli.recurrences.recurrence import Floats, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 
+FORGET_BIAS = Assumption(
+    key="forget_bias",
+    default="1.0",
+    choices=(),
+    meaning="what TensorFlow's LSTM cell adds to the stored bias of forgetting",
+)
+KERNEL, BIAS, PROJECTION = "kernel", "bias", "projection.kernel"
+LSTM = Layout({KERNEL: IGFO}, {KERNEL: IGFO}, {BIAS: IGFO}, projection=PROJECTION)
+DIAGONALS = {gate: f"w_{gate[0]}_diag" for gate in ("forget", "input", "output")}
+# What Sonnet 1 and the file of ELMo's weights call them.
+_LSTM_NAMES = (
+    {role: role for role in (KERNEL, BIAS, PROJECTION)},
+    {"w_gates": KERNEL, "b_gates": BIAS, "w_h_projection": PROJECTION},
+    {"W_0": KERNEL, "B": BIAS, "W_P_0": PROJECTION},
+)
+# A kernel and a bias alone are any dense layer's.
+_CELL = re.compile(r"(?:.*[./,])?\w*lstm_?(?:fused_?)?cell\w*", re.IGNORECASE)
+# Its forget_bias is 0, since cuDNN adds none.
+_CUDNN = re.compile(r"(?:.*[./,])?cudnn_compatible_lstm_cell\w*")
+_BASIC = re.compile(r"(?:.*[./,])?\w*basic_rnn_cell\w*")
+
+RU = ("reset", "update")
+_JOINT = {"gates.kernel": RU, "candidate.kernel": ("new",)}
+GRU = Layout(_JOINT, _JOINT, {"gates.bias": RU, "candidate.bias": ("new",)})
 # GRUBlockCell's names, and what they are in a GRUCell.
 _BLOCK = {
     "w_ru": "gates.kernel",
@@ -28,162 +45,127 @@ _BLOCK = {
     "b_c": "candidate.bias",
 }
 # The cell that is compatible with cuDNN keeps both sides of its candidate apart.
-_SIDES = ("candidate.input_projection", "candidate.hidden_projection")
-_PLAIN = tuple(_BLOCK.values())
-_CUDNN = (*_PLAIN[:2], *(f"{side}.{part}" for side in _SIDES for part in ("kernel", "bias")))
-_BASIC = re.compile(r"(?:.*[./,])?\w*basic_rnn_cell\w*")
+_OUTER, _INNER = "candidate.input_projection", "candidate.hidden_projection"
+CUDNN_GRU = Layout(
+    {"gates.kernel": RU, f"{_OUTER}.kernel": ("new",)},
+    {"gates.kernel": RU, f"{_INNER}.kernel": ("new",)},
+    {"gates.bias": RU, f"{_OUTER}.bias": ("new",), f"{_INNER}.bias": ("new",)},
+    inner=f"{_INNER}.bias",
+)
+RNN = Layout({KERNEL: STATE}, {KERNEL: STATE}, {BIAS: STATE})
 
 
-class TensorFlowGRU:
-    """``h' = σ(u) h + (1 - σ(u)) tanh(c)``: λ = σ(b_u), γ = 1 - λ, columns r, u.
+def _shapes(
+    tensors: Mapping[str, TensorSpec], names: Mapping[str, str]
+) -> dict[str, tuple[int, ...]]:
+    return {role: tensors[name].shape for role, name in names.items()}
 
-    The reset gate acts before the matrix; in the cell that is compatible with cuDNN after it.
-    """
 
-    name = "tf_gru"
-    title = "TensorFlow 1 GRU cell"
-    recognised_by = (
+def _lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules with a kernel of [x, h] and its bias, and peepholes or an LSTM cell's name."""
+    found = []
+    for renamed in _LSTM_NAMES:
+        plain = KERNEL in renamed
+        roles = (*renamed, *DIAGONALS.values(), *(("recurrent_kernel",) if plain else ()))
+        for module, names in group_by_module(tensors, roles).items():
+            named = {renamed.get(role, role): name for role, name in names.items()}
+            told = not plain or names.keys() & set(DIAGONALS.values()) or _CELL.fullmatch(module)
+            whole = BIAS in named and "recurrent_kernel" not in named
+            if told and whole and LSTM.fits(_shapes(tensors, named)):
+                found.append(Match(module or family, named))
+    return found
+
+
+def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    """``forget_bias`` is added at run time and not stored."""
+    silent = bool(_CUDNN.fullmatch(match.layer))
+    assumed = Assumed(options)
+    added = assumed.choose(FORGET_BIAS, default="0.0" if silent else None, silent=silent)
+    size = store.tensors[match.tensors[BIAS]].shape[0] // len(IGFO)
+    peepholes = {
+        gate: Peephole(
+            role,
+            match.tensors[role],
+            read_real(store, match.tensors[role], (size,)),
+            store.tensors[match.tensors[role]].dtype,
+        )
+        for gate, role in DIAGONALS.items()
+        if role in match.tensors
+    }
+    return Variant(
+        assumptions=tuple(assumed.sentences), forget_bias=float(added), peepholes=peepholes
+    )
+
+
+def _grus(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules with the kernels and biases of both gates and of the candidate."""
+    found = []
+    for layout in (CUDNN_GRU, GRU):
+        own = layout.matrices | layout.biases.keys()
+        namings = [{role: role for role in own}, *([_BLOCK] if layout is GRU else [])]
+        for naming in namings:
+            for module, names in group_by_module(tensors, naming).items():
+                named = {naming[role]: name for role, name in names.items()}
+                if named.keys() == own and layout.fits(_shapes(tensors, named)):
+                    found.append(Match(module or family, named))
+    return found
+
+
+def _rnns(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules of this name with a kernel of [x, h] and its bias."""
+    found = RNN.find(tensors, "")
+    return [match for match in found if BIAS in match.tensors and _BASIC.fullmatch(match.layer)]
+
+
+def _rnn(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    assumed = Assumed(options)
+    activation = assumed.choose(ACTIVATION)
+    return Variant(activation=activation, assumptions=tuple(assumed.sentences))
+
+
+# c[t+1] = σ(f + forget_bias + w_f c[t]) c[t] + σ(i + w_i c[t]) tanh(j)
+TENSORFLOW_LSTM = CellFamily(
+    name="tf_lstm",
+    title="TensorFlow 1 LSTM cell, with peepholes (Sonnet 1, ELMo)",
+    recognised_by=(
+        "w_f_diag, w_i_diag, w_o_diag beside kernel (inputs + H, 4H); or lstm_cell/kernel beside "
+        "lstm_cell/bias (4H); w_gates and b_gates; W_0 and B"
+    ),
+    equation="λ = σ(b_f + forget_bias) + w_i σ'(b_i) tanh(b_j), γ = σ(b_i), columns i, j, f, o",
+    source=(
+        "tf.compat.v1.nn.rnn_cell.LSTMCell, BasicLSTMCell and LSTMBlockCell; tf.contrib.cudnn_rnn; "
+        "sonnet 1; allennlp's ElmoLstm; Gers & Schmidhuber 2000"
+    ),
+    layouts=(LSTM,),
+    matches=_lstms,
+    variant=_lstm,
+    assumptions=(FORGET_BIAS,),
+)
+# The reset gate acts before the matrix; in the cell that is compatible with cuDNN after it.
+TENSORFLOW_GRU = CellFamily(
+    name="tf_gru",
+    title="TensorFlow 1 GRU cell",
+    recognised_by=(
         "gates/kernel (inputs + H, 2H) and gates/bias beside candidate/kernel, or beside "
         "candidate/hidden_projection/kernel; w_ru and b_ru beside w_c"
-    )
-    equation = "λ = σ(b_u), γ = 1 - λ, columns r, u"
-    source = (
+    ),
+    equation="λ = σ(b_u), γ = 1 - λ, columns r, u",
+    source=(
         "tf.compat.v1.nn.rnn_cell.GRUCell; tf.contrib.rnn.GRUBlockCell; tf.contrib.cudnn_rnn's "
         "CudnnCompatibleGRUCell; Cho et al. 2014"
-    )
-    assumptions: tuple[Assumption, ...] = ()
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the kernels of both gates and of the candidate."""
-        found = []
-        for module, names in group_by_module(tensors, {*_PLAIN, *_CUDNN}).items():
-            for roles in (_CUDNN, _PLAIN):
-                if set(roles) <= names.keys():
-                    found.append(Match(module or self.name, {role: names[role] for role in roles}))
-                    break
-        for module, names in group_by_module(tensors, _BLOCK).items():
-            if names.keys() == _BLOCK.keys():
-                renamed = {_BLOCK[role]: name for role, name in names.items()}
-                found.append(Match(module or self.name, renamed))
-        return [match for match in found if _fits(tensors, match)]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the bias of the gates, and the kernels where what they do is asked for.
-
-        Raises:
-            TensorError: NaN or inf in what is read, or another shape.
-        """
-        role = "gates.bias"
-        size = store.tensors[match.tensors[role]].shape[0] // 2
-        reset, update = np.split(_read(store, match, role, (2 * size,)), 2)
-        tensor = match.tensors[role]
-        dtype = store.tensors[tensor].dtype
-        biases = {
-            gate: GateBias(values, ((role, tensor, values, dtype),))
-            for gate, values in (("reset", reset), ("update", update))
-        }
-        hidden = norms = None
-        if options.spectra or options.gates:
-            candidate, inner = _candidate_bias(store, match, size)
-            biases["new"] = GateBias(candidate if inner is None else candidate + inner, ())
-            inputs, weights = _weights(store, match, size)
-            norms = row_norms(inputs, weights) if options.gates else None
-            if options.spectra:
-                totals = {"reset": reset, "update": update, "new": candidate}
-                hidden = gru_spectra(weights, totals, inner, options.device, inputs)
-        return gru_recurrence(
-            match,
-            family=self.name,
-            biases=biases,
-            function=Sigmoid(),
-            hidden=hidden,
-            norms=norms,
-        )
-
-
-def _fits(tensors: Mapping[str, TensorSpec], match: Match) -> bool:
-    shapes = {role: tensors[name].shape for role, name in match.tensors.items()}
-    gates, bias = shapes["gates.kernel"], shapes["gates.bias"]
-    if len(gates) != 2 or bias != gates[1:] or bias[0] % 2 or not bias[0]:
-        return False
-    size, inputs = bias[0] // 2, gates[0] - bias[0] // 2
-    if inputs <= 0:
-        return False
-    if "candidate.kernel" in shapes:
-        return shapes["candidate.kernel"] == (gates[0], size)
-    return [shapes[f"{side}.kernel"] for side in _SIDES] == [(inputs, size), (size, size)]
-
-
-def _read(store: TensorStore, match: Match, role: str, shape: tuple[int | None, ...]) -> Floats:
-    return read_real(store, match.tensors[role], shape)
-
-
-def _candidate_bias(store: TensorStore, match: Match, size: int) -> tuple[Floats, Floats | None]:
-    """The bias of the candidate, and what the reset gate multiplies of it; None for nothing."""
-    if "candidate.bias" in match.tensors:
-        return _read(store, match, "candidate.bias", (size,)), None
-    outer, inner = (_read(store, match, f"{side}.bias", (size,)) for side in _SIDES)
-    return outer, inner
-
-
-def _weights(
-    store: TensorStore, match: Match, size: int
-) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """The (H, inputs) and the (H, H) weights of each gate, row = target."""
-    kernel = _read(store, match, "gates.kernel", (None, 2 * size))
-    if "candidate.kernel" in match.tensors:
-        candidate = _read(store, match, "candidate.kernel", (len(kernel), size))
-        sides = candidate[:-size], candidate[-size:]
-    else:
-        outer, inner = (_read(store, match, f"{side}.kernel", (None, size)) for side in _SIDES)
-        sides = outer, inner
-    found = []
-    for rows, new in zip((kernel[:-size], kernel[-size:]), sides, strict=True):
-        reset, update = np.split(rows.T, 2)
-        found.append({"reset": reset, "update": update, "new": new.T})
-    return found[0], found[1]
-
-
-class TensorFlowRNN:
-    """``h' = φ([x, h] K + b)``: A = the rows of K that meet h, transposed."""
-
-    name = "tf_rnn"
-    title = "TensorFlow 1 basic RNN cell (dense)"
-    recognised_by = "basic_rnn_cell/kernel (inputs + H, H) beside basic_rnn_cell/bias (H)"
-    equation = "λ = eig(kernelᵀ) of the last H rows"
-    source = "tf.compat.v1.nn.rnn_cell.BasicRNNCell; Elman 1990"
-    assumptions: tuple[Assumption, ...] = (ACTIVATION,)
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules of this name with a kernel of [x, h] and its bias."""
-        found = []
-        for module, names in group_by_module(tensors, ("kernel", "bias")).items():
-            if len(names) < 2 or not _BASIC.fullmatch(module):
-                continue
-            kernel, bias = (tensors[names[role]].shape for role in ("kernel", "bias"))
-            if len(kernel) == 2 and bias == kernel[1:] and kernel[0] > kernel[1] > 0:
-                found.append(Match(module, names))
-        return found
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the kernel and the bias, and decompose what meets h.
-
-        Raises:
-            TensorError: NaN or inf in them.
-        """
-        tensor = match.tensors["kernel"]
-        rows, size = store.tensors[tensor].shape
-        kernel = _read(store, match, "kernel", (rows, size))
-        assumed = Assumed(options)
-        return dense_recurrence(
-            store,
-            match,
-            family=self.name,
-            matrix=kernel[-size:].T,
-            tensor=tensor,
-            activation=assumed.choose(ACTIVATION),
-            device=options.device,
-            readin=kernel[:-size].T.astype(np.complex128),
-            bias=_read(store, match, "bias", (size,)),
-            assumptions=tuple(assumed.sentences),
-        )
+    ),
+    layouts=(CUDNN_GRU, GRU),
+    matches=_grus,
+)
+# A = the rows of the kernel that meet h, transposed.
+TENSORFLOW_RNN = CellFamily(
+    name="tf_rnn",
+    title="TensorFlow 1 basic RNN cell (dense)",
+    recognised_by="basic_rnn_cell/kernel (inputs + H, H) beside basic_rnn_cell/bias (H)",
+    equation="λ = eig(kernelᵀ) of the last H rows",
+    source="tf.compat.v1.nn.rnn_cell.BasicRNNCell; Elman 1990",
+    layouts=(RNN,),
+    matches=_rnns,
+    variant=_rnn,
+    assumptions=(ACTIVATION,),
+)

@@ -6,13 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Match
-from memcurse_cli.recurrences.gate_drive import RowNorms, row_norms
-from memcurse_cli.recurrences.reading import one_to_one, read_real
-from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup
+from memcurse_cli.recurrences.layout import Layout
+from memcurse_cli.recurrences.reading import read_real
+from memcurse_cli.recurrences.recurrence import Floats
 
 # encoder.weight_hh_l0_reverse of nn.LSTM, cell.weight_hh of nn.LSTMCell, enc_w_hh of a port.
 _HIDDEN_WEIGHT = re.compile(
@@ -124,101 +122,13 @@ def read_weight(store: TensorStore, match: Match, role: str) -> Floats | None:
     return read_real(store, match.tensors[role], (None, None))
 
 
-def read_gate_weights(
-    store: TensorStore, match: Match, gates: tuple[str, ...]
-) -> dict[str, Floats]:
-    """The (H, P) hidden weights of every gate, whose rows stand in the given order.
-
-    Raises:
-        TensorError: NaN or inf.
-    """
-    weight = read_weight(store, match, "weight_hh")
-    assert weight is not None
-    return dict(zip(gates, np.split(weight, len(gates)), strict=True))
-
-
-def read_gate_inputs(
-    store: TensorStore, match: Match, gates: tuple[str, ...]
-) -> dict[str, Floats] | None:
-    """The (H, inputs) input weights of every gate; None without any that fit.
-
-    Raises:
-        TensorError: NaN or inf.
-    """
-    weight = read_weight(store, match, "weight_ih")
-    if weight is None or len(weight) != weight_rows(store, match):
-        return None
-    return dict(zip(gates, np.split(weight, len(gates)), strict=True))
-
-
-def read_gate_norms(
-    store: TensorStore, match: Match, gates: tuple[str, ...]
-) -> dict[str, RowNorms] | None:
-    """The norms of every gate's input and hidden weights; None without input weights that fit.
-
-    Raises:
-        TensorError: NaN or inf.
-    """
-    inputs = read_gate_inputs(store, match, gates)
-    return None if inputs is None else row_norms(inputs, read_gate_weights(store, match, gates))
-
-
-@dataclass(frozen=True)
-class GateBias:
-    """The bias of one gate, summed over the tensors that hold it.
-
-    Attributes:
-        total: (H,) the sum: the gate's pre-activation at zero input and zero state.
-        parts: (role, tensor, values, dtype) of each tensor's rows of this gate.
-    """
-
-    total: Floats
-    parts: tuple[tuple[str, str, Floats, str], ...]
-
-    def groups(
-        self, gate: str, eigenvalue_derivative: Floats, log_gain_derivative: Floats | None = None
-    ) -> tuple[ParameterGroup, ...]:
-        """One parameter group per tensor, all with the derivatives of the sum."""
-        return tuple(
-            one_to_one(
-                f"{role}[{gate}]", tensor, values, dtype, eigenvalue_derivative, log_gain_derivative
-            )
-            for role, tensor, values, dtype in self.parts
-        )
-
-
-def read_gate_biases(
-    store: TensorStore, match: Match, gates: tuple[str, ...], size: int
-) -> dict[str, GateBias]:
-    """The biases of every gate, whose rows stand in the given order.
-
-    Args:
-        store: the open checkpoint.
-        match: the layer.
-        gates: the gates' names in the order of the rows.
-        size: the number H of hidden units.
-
-    Raises:
-        TensorError: NaN or inf, or a bias that has not ``len(gates) * size`` elements.
-    """
-    read = [
-        (role, match.tensors[role], read_real(store, match.tensors[role], (len(gates) * size,)))
-        for role in ("bias_ih", "bias_hh", "bias")
-        if role in match.tensors
-    ]
-    biases = {}
-    for index, gate in enumerate(gates):
-        rows = slice(index * size, (index + 1) * size)
-        parts = tuple(
-            (role, tensor, values[rows], store.tensors[tensor].dtype)
-            for role, tensor, values in read
-        )
-        total = np.sum([part[2] for part in parts], axis=0) if parts else np.zeros(size)
-        biases[gate] = GateBias(total, parts)
-    return biases
-
-
-WITHOUT_BIAS = (
-    "the layer has no bias: at zero input its gates stand at 1/2 and only the weights move them, "
-    "so no parameter is listed"
-)
+def torch_layout(gates: tuple[str, ...], hidden: tuple[str, ...] = ()) -> Layout:
+    """The rows of weight_ih, weight_hh and the biases, of which the hidden side may have others."""
+    sides = {"ih": gates, "hh": hidden or gates}
+    return Layout(
+        {"weight_ih": sides["ih"]},
+        {"weight_hh": sides["hh"]},
+        {"bias_ih": sides["ih"], "bias_hh": sides["hh"], "bias": gates},
+        columns=False,
+        projection="weight_hr",
+    )

@@ -10,9 +10,9 @@ from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption
 from memcurse_cli.recurrences.fast_grnn import shared_drive
 from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive, RowNorms, squared_rows
+from memcurse_cli.recurrences.gated_layer import GateBias
 from memcurse_cli.recurrences.reading import gain_scalar, log_of_eigenvalues, log_sigmoid, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.recurrences.torch_recurrent_steps import Layer
 from memcurse_cli.recurrences.vectors import read_vector
 from memcurse_cli.theory.mixing_laws import FlooredMix

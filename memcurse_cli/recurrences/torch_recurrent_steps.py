@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.recurrences.coupled_gate import coupled_recurrence
 from memcurse_cli.recurrences.family import Match, ReadOptions
 from memcurse_cli.recurrences.gate_drive import (
     GateInput,
@@ -23,10 +22,9 @@ from memcurse_cli.recurrences.gate_drive import (
 )
 from memcurse_cli.recurrences.gate_functions import Sigmoid
 from memcurse_cli.recurrences.gated_cells import jacobian_beyond
-from memcurse_cli.recurrences.gated_layer import lstm_recurrence
+from memcurse_cli.recurrences.gated_layer import GateBias, coupled_recurrence, lstm_recurrence
 from memcurse_cli.recurrences.reading import read_real, sigmoid
 from memcurse_cli.recurrences.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
-from memcurse_cli.recurrences.torch_names import GateBias
 from memcurse_cli.spectra.eigendecomposition import eigenvalues
 
 _RAN_DRIVE = NoDrive(

@@ -10,7 +10,7 @@ from recurrences.derivatives import check_derivatives, match_of, read_layer
 from recurrences.oracles import assert_same_spectrum
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.recurrences.allennlp_lstm import AllenNLPLSTM
+from memcurse_cli.recurrences.allennlp_lstm import ALLENNLP_LSTM
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import ReadOptions
 
@@ -96,15 +96,15 @@ def test_derivatives(kind: str) -> None:
         for side in sides
         for index, gate in enumerate(("input", "forget"))
     }
-    check_derivatives(made(kind), AllenNLPLSTM(), elements=elements)
+    check_derivatives(made(kind), ALLENNLP_LSTM, elements=elements)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_drives_the_gates_is_read_where_the_state_is_an_lstm_s(kind: str) -> None:
     arrays = made(kind)
     store = MemoryStore(arrays)
-    (match,) = match_of(arrays, AllenNLPLSTM())
-    drive = AllenNLPLSTM().read(store, match, ReadOptions(gates=True)).gate
+    (match,) = match_of(arrays, ALLENNLP_LSTM)
+    drive = ALLENNLP_LSTM.read(store, match, ReadOptions(gates=True)).gate
     assert (drive is None) == (kind == "highway")
     if drive is not None:
         rows = arrays[f"{LAYER}.state_linearity.weight"][H : 2 * H]
@@ -113,7 +113,7 @@ def test_what_drives_the_gates_is_read_where_the_state_is_an_lstm_s(kind: str) -
 
 def test_without_a_bias() -> None:
     arrays = {name: array for name, array in made("plain").items() if "bias" not in name}
-    recurrence = read_layer(arrays, AllenNLPLSTM())
+    recurrence = read_layer(arrays, ALLENNLP_LSTM)
     assert_allclose(np.exp(recurrence.log_eigenvalues.real), 0.5)
 
 
@@ -124,4 +124,4 @@ def test_other_shapes_are_not_taken() -> None:
         ("input_linearity.weight", (5 * H, INPUTS)),
     ):
         arrays = made("elmo") | {f"{LAYER}.{name}": np.ones(shape)}
-        assert match_of(arrays, AllenNLPLSTM()) == []
+        assert match_of(arrays, ALLENNLP_LSTM) == []

@@ -21,14 +21,14 @@ from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import Family, ReadOptions
-from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM, FlaxMGU, FlaxSimpleCell
+from memcurse_cli.recurrences.flax_cells import FLAX_GRU, FLAX_LSTM, FLAX_MGU, FLAX_SIMPLE
 from memcurse_cli.recurrences.recurrence import Recurrence
 
 FAMILIES: dict[str, Family] = {
-    "lstm": FlaxLSTM(),
-    "gru": FlaxGRU(),
-    "mgu": FlaxMGU(),
-    "rnn_tanh": FlaxSimpleCell(),
+    "lstm": FLAX_LSTM,
+    "gru": FLAX_GRU,
+    "mgu": FLAX_MGU,
+    "rnn_tanh": FLAX_SIMPLE,
 }
 SIZE, INPUTS = 5, 3
 
@@ -210,7 +210,7 @@ def test_bad_tensors_are_named() -> None:
 def test_what_is_no_cell_is_not_found() -> None:
     _, arrays, _ = linen("gru")
     del arrays["cell/hz/kernel"]
-    assert FlaxGRU().find(MemoryStore(arrays).tensors) == []
+    assert FLAX_GRU.find(MemoryStore(arrays).tensors) == []
     attention = {"dense_h.kernel": np.ones((4, 7)), "dense_i.kernel": np.ones((4, 7))}
     for family in FAMILIES.values():
         assert family.find(MemoryStore(attention).tensors) == []

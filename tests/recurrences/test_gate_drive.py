@@ -11,13 +11,13 @@ from recurrences.simulated_gates import check_bands, gates_of
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.family import Family, ReadOptions
-from memcurse_cli.recurrences.flax_cells import FlaxGRU, FlaxLSTM
+from memcurse_cli.recurrences.flax_cells import FLAX_GRU, FLAX_LSTM
 from memcurse_cli.recurrences.gate_drive import GateDrive, HiddenState
 from memcurse_cli.recurrences.gru import GRU
-from memcurse_cli.recurrences.keras_cells import KerasGRU, KerasLSTM
+from memcurse_cli.recurrences.keras_cells import KERAS_GRU, KERAS_LSTM
 from memcurse_cli.recurrences.lstm import LSTM
-from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM
-from memcurse_cli.recurrences.tf_lstm import TensorFlowLSTM
+from memcurse_cli.recurrences.onnx_nodes import ONNX_GRU, ONNX_LSTM
+from memcurse_cli.recurrences.tf_cells import TENSORFLOW_LSTM
 
 H, INPUTS = 5, 3
 RANDOM = np.random.default_rng(3)
@@ -71,7 +71,7 @@ def test_lstms_of_every_library_are_the_same() -> None:
     expected = drive_of(
         {"weight_ih": stack(w, LSTM_ORDER), "weight_hh": stack(u, LSTM_ORDER)}
         | {"bias_ih": stack(b, LSTM_ORDER), "bias_hh": np.zeros(4 * H)},
-        LSTM(),
+        LSTM,
     )
     assert expected.write_gate is not None
     assert expected.state is not None
@@ -91,21 +91,21 @@ def test_lstms_of_every_library_are_the_same() -> None:
         "lstm/recurrent_kernel": stack(u, LSTM_ORDER).T,
         "lstm/bias": stack(b, LSTM_ORDER),
     }
-    assert_same(drive_of(keras, KerasLSTM()), expected)
+    assert_same(drive_of(keras, KERAS_LSTM), expected)
     letters = dict(zip(LSTM_ORDER, "ifgo", strict=True))
     flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in LSTM_ORDER}
     flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in LSTM_ORDER}
     flax |= {f"h{letters[gate]}.bias": b[gate] for gate in LSTM_ORDER}
-    assert_same(drive_of(flax, FlaxLSTM()), expected)
+    assert_same(drive_of(flax, FLAX_LSTM), expected)
     order = ("input", "output", "forget", "cell")
     onnx = {"LSTM_W": stack(w, order), "LSTM_R": stack(u, order)}
     onnx["LSTM_B"] = np.concatenate([stack(b, order), np.zeros(4 * H)])
-    assert_same(drive_of(onnx, OnnxLSTM()), expected)
+    assert_same(drive_of(onnx, ONNX_LSTM), expected)
     order = ("input", "cell", "forget", "output")
     shifted = b | {"forget": b["forget"] - 1.0}  # forget_bias adds 1
     both = {gate: np.concatenate([w[gate], u[gate]], axis=1) for gate in order}
     tensorflow = {"lstm_cell/kernel": stack(both, order).T, "lstm_cell/bias": stack(shifted, order)}
-    assert_same(drive_of(tensorflow, TensorFlowLSTM()), expected)
+    assert_same(drive_of(tensorflow, TENSORFLOW_LSTM), expected)
 
 
 def test_grus_of_every_library_are_the_same() -> None:
@@ -114,7 +114,7 @@ def test_grus_of_every_library_are_the_same() -> None:
     expected = drive_of(
         {"weight_ih": stack(w, GRU_ORDER), "weight_hh": stack(u, GRU_ORDER)}
         | {"bias_ih": stack(b, GRU_ORDER), "bias_hh": np.zeros(3 * H)},
-        GRU(),
+        GRU,
     )
     assert expected.state is not None
     assert expected.state.reset is not None
@@ -123,22 +123,22 @@ def test_grus_of_every_library_are_the_same() -> None:
     order = ("update", "reset", "new")
     keras = {"gru/kernel": stack(w, order).T, "gru/recurrent_kernel": stack(u, order).T}
     keras["gru/bias"] = stack(b, order)
-    assert_same(drive_of(keras, KerasGRU()), expected)
+    assert_same(drive_of(keras, KERAS_GRU), expected)
     letters = dict(zip(GRU_ORDER, "rzn", strict=True))
     flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in GRU_ORDER}
     flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in GRU_ORDER}
     flax |= {f"i{letters[gate]}.bias": b[gate] for gate in GRU_ORDER}
-    assert_same(drive_of(flax, FlaxGRU()), expected)
+    assert_same(drive_of(flax, FLAX_GRU), expected)
     onnx = {"GRU_W": stack(w, order), "GRU_R": stack(u, order)}
     onnx["GRU_B"] = np.concatenate([stack(b, order), np.zeros(3 * H)])
-    assert_same(drive_of(onnx, OnnxGRU()), expected)
+    assert_same(drive_of(onnx, ONNX_GRU), expected)
 
 
 def test_a_projection_narrows_what_the_gates_see() -> None:
     torch.manual_seed(2)
     lstm = torch.nn.LSTM(INPUTS, H, proj_size=2, dtype=torch.float64)
     arrays = {name: tensor.numpy() for name, tensor in lstm.state_dict().items()}
-    drive = drive_of(arrays, LSTM())
+    drive = drive_of(arrays, LSTM)
     assert drive.state is not None
     assert_allclose(drive.state.projection, (arrays["weight_hr_l0"] ** 2).sum(1))
     assert_allclose(drive.gate.norms.hidden, (arrays["weight_hh_l0"][H : 2 * H] ** 2).sum(1))
@@ -146,8 +146,8 @@ def test_a_projection_narrows_what_the_gates_see() -> None:
 
 def test_a_layer_without_input_weights_has_no_drive() -> None:
     arrays = {"weight_hh": np.ones((3 * H, H)), "bias_hh": np.zeros(3 * H)}
-    (match,) = match_of(arrays, GRU())
-    assert GRU().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
+    (match,) = match_of(arrays, GRU)
+    assert GRU.read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
 
 
 @pytest.mark.parametrize("peepholes", [(0,), (0, 1, 2)], ids=["forget", "all"])
@@ -207,9 +207,9 @@ def test_hard_sigmoids_keep_their_law() -> None:
         "gru/recurrent_kernel": RANDOM.standard_normal((H, 3 * H)),
         "gru/bias": RANDOM.standard_normal(3 * H),
     }
-    (match,) = match_of(arrays, KerasGRU())
+    (match,) = match_of(arrays, KERAS_GRU)
     options = ReadOptions(gates=True, assume={"recurrent_activation": "hard_sigmoid"})
-    drive = KerasGRU().read(MemoryStore(arrays), match, options).gate
+    drive = KERAS_GRU.read(MemoryStore(arrays), match, options).gate
     assert drive is not None
     assert not drive.law.smooth
     line = 0.2 * arrays["gru/bias"][:H] + 0.5

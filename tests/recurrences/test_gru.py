@@ -29,7 +29,7 @@ def gru() -> torch.nn.GRU:
 
 
 def test_the_state_decays_as_torch_lets_it(gru: torch.nn.GRU) -> None:
-    recurrence = read_layer(arrays_of(gru), GRU())
+    recurrence = read_layer(arrays_of(gru), GRU)
     with torch.no_grad():
         gru.weight_hh_l0.zero_()  # the gates stay at zero input
         x = torch.zeros(9, 1, 3, dtype=torch.float64)
@@ -44,35 +44,35 @@ def test_the_state_decays_as_torch_lets_it(gru: torch.nn.GRU) -> None:
 def test_derivatives(gru: torch.nn.GRU) -> None:
     rows = slice(H, 2 * H)
     check_derivatives(
-        arrays_of(gru), GRU(), elements={"bias_ih[update]": rows, "bias_hh[update]": rows}
+        arrays_of(gru), GRU, elements={"bias_ih[update]": rows, "bias_hh[update]": rows}
     )
 
 
 def test_the_gain_keeps_full_precision_where_the_gate_saturates() -> None:
     bias = np.zeros(3 * 2)
     bias[2:4] = 40.0, -40.0
-    recurrence = read_layer({"weight_hh": np.ones((6, 2)), "bias_hh": bias}, GRU())
+    recurrence = read_layer({"weight_hh": np.ones((6, 2)), "bias_hh": bias}, GRU)
     assert_allclose(recurrence.log_gain.real, [-40.0, -np.exp(-40.0)], rtol=1e-14)
     assert_allclose(recurrence.log_eigenvalues.real, [-np.exp(-40.0), -40.0], rtol=1e-14)
 
 
 @pytest.mark.parametrize("new_style", [True, False])
 def test_weight_normalisation_does_not_hide_the_layer(gru: torch.nn.GRU, new_style: bool) -> None:
-    expected = read_layer(arrays_of(gru), GRU())
+    expected = read_layer(arrays_of(gru), GRU)
     if new_style:
         torch.nn.utils.parametrizations.weight_norm(gru, "weight_hh_l0")
     else:
         with pytest.warns(FutureWarning):
             torch.nn.utils.weight_norm(gru, "weight_hh_l0")
     arrays = {f"net.{name}": array for name, array in arrays_of(gru).items()}
-    (match,) = match_of(arrays, GRU())
+    (match,) = match_of(arrays, GRU)
     assert match.layer == "net.l0"
-    recurrence = read_layer(arrays, GRU())
+    recurrence = read_layer(arrays, GRU)
     assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=0)
 
 
 def test_without_biases_the_gate_stands_half_open() -> None:
-    recurrence = read_layer(arrays_of(torch.nn.GRU(3, H, bias=False)), GRU())
+    recurrence = read_layer(arrays_of(torch.nn.GRU(3, H, bias=False)), GRU)
     assert_allclose(np.exp(recurrence.log_eigenvalues), 0.5)
     assert recurrence.parameters == ()
     assert "no bias" in recurrence.assumptions[0]
@@ -80,7 +80,7 @@ def test_without_biases_the_gate_stands_half_open() -> None:
 
 def test_an_empty_layer_is_refused() -> None:
     with pytest.raises(TensorError, match="bias_ih: the tensor is empty"):
-        read_layer({"weight_hh": np.ones((0, 0)), "bias_ih": np.ones(0)}, GRU())
+        read_layer({"weight_hh": np.ones((0, 0)), "bias_ih": np.ones(0)}, GRU)
 
 
 @pytest.mark.parametrize("layer", ["enc", "dec"])

@@ -14,7 +14,7 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import ReadOptions
-from memcurse_cli.recurrences.haiku_cells import HaikuGRU, HaikuLSTM, HaikuRNN, SonnetLSTM
+from memcurse_cli.recurrences.haiku_cells import HAIKU_GRU, HAIKU_LSTM, HAIKU_RNN, SONNET_LSTM
 from memcurse_cli.recurrences.reading import sigmoid
 
 H, INPUTS, PROJECTED = 4, 3, 2
@@ -78,10 +78,10 @@ def sonnet_lstm(projected: bool = False) -> tuple[Arrays, Step]:
 
 
 CORES = {
-    "haiku_gru": (HaikuGRU(), haiku_gru, H),
-    "haiku_lstm": (HaikuLSTM(), haiku_lstm, 2 * H),
-    "sonnet_lstm": (SonnetLSTM(), sonnet_lstm, 2 * H),
-    "sonnet_lstm projected": (SonnetLSTM(), lambda: sonnet_lstm(True), PROJECTED + H),
+    "haiku_gru": (HAIKU_GRU, haiku_gru, H),
+    "haiku_lstm": (HAIKU_LSTM, haiku_lstm, 2 * H),
+    "sonnet_lstm": (SONNET_LSTM, sonnet_lstm, 2 * H),
+    "sonnet_lstm projected": (SONNET_LSTM, lambda: sonnet_lstm(True), PROJECTED + H),
 }
 
 
@@ -167,7 +167,7 @@ def test_a_vanilla_rnn(names: tuple[str, str], layer: str, activation: str) -> N
     store = MemoryStore(arrays)
     ((family, match),) = detect(store.tensors)
     assert (family.name, match.layer) == ("haiku_rnn", layer)
-    recurrence = read_layer(arrays, HaikuRNN())
+    recurrence = read_layer(arrays, HAIKU_RNN)
     assert recurrence.dense is not None
     assert recurrence.readin is not None
     assert_allclose(recurrence.dense.matrix, arrays[names[1]].T)
@@ -191,13 +191,13 @@ def test_other_modules_are_not_taken() -> None:
             "pair/b": (H,),
         }
     )
-    for family in (HaikuGRU(), HaikuLSTM(), HaikuRNN(), SonnetLSTM()):
+    for family in (HAIKU_GRU, HAIKU_LSTM, HAIKU_RNN, SONNET_LSTM):
         assert match_of(arrays, family) == []
 
 
 def test_without_bias() -> None:
     arrays = weights({"w_i": (INPUTS, 3 * H), "w_h": (H, 3 * H)})
-    recurrence = read_layer(arrays, HaikuGRU())
+    recurrence = read_layer(arrays, HAIKU_GRU)
     assert recurrence.name == "haiku_gru"
     assert_allclose(np.exp(recurrence.log_eigenvalues.real), 0.5)
     assert recurrence.parameters == ()
@@ -207,4 +207,4 @@ def test_a_bias_with_nan_is_refused() -> None:
     arrays, _ = haiku_gru()
     arrays["gru/b"][0] = np.nan
     with pytest.raises(TensorError, match="1 NaN"):
-        read_layer(arrays, HaikuGRU())
+        read_layer(arrays, HAIKU_GRU)

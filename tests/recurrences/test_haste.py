@@ -13,10 +13,10 @@ from torch.nn.functional import layer_norm
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import Family, ReadOptions
-from memcurse_cli.recurrences.haste import HasteGRU, HasteLSTM
+from memcurse_cli.recurrences.haste import HASTE_GRU, HASTE_LSTM
 
 H, INPUTS = 4, 3
-FAMILIES: dict[str, tuple[Family, int]] = {"lstm": (HasteLSTM(), 4), "gru": (HasteGRU(), 3)}
+FAMILIES: dict[str, tuple[Family, int]] = {"lstm": (HASTE_LSTM, 4), "gru": (HASTE_GRU, 3)}
 
 
 def made(kind: str, normalised: bool, prefix: str = "rnn.") -> dict[str, np.ndarray]:

@@ -33,7 +33,7 @@ def lstm() -> torch.nn.LSTM:
 
 
 def test_the_state_decays_as_torch_lets_it(lstm: torch.nn.LSTM) -> None:
-    recurrence = read_layer(arrays_of(lstm), LSTM())
+    recurrence = read_layer(arrays_of(lstm), LSTM)
     cell = torch.nn.LSTMCell(3, H, dtype=torch.float64)
     with torch.no_grad():
         cell.bias_ih.copy_(lstm.bias_ih_l0)
@@ -52,7 +52,7 @@ def test_the_state_decays_as_torch_lets_it(lstm: torch.nn.LSTM) -> None:
 
 def test_every_layer_and_direction_is_found(lstm: torch.nn.LSTM) -> None:
     store = MemoryStore(arrays_of(lstm))
-    layers = [match.layer for match in LSTM().find(store.tensors)]
+    layers = [match.layer for match in LSTM.find(store.tensors)]
     assert layers == ["l0", "l0_reverse", "l1", "l1_reverse"]
 
 
@@ -60,41 +60,41 @@ def test_every_layer_and_direction_is_found(lstm: torch.nn.LSTM) -> None:
 def test_a_cell_is_named_after_its_module(prefix: str) -> None:
     cell = torch.nn.LSTMCell(3, H)
     arrays = {f"{prefix}{name}": array for name, array in arrays_of(cell).items()}
-    (match,) = LSTM().find(MemoryStore(arrays).tensors)
+    (match,) = LSTM.find(MemoryStore(arrays).tensors)
     assert match.layer == (prefix[:-1] or "lstm")
     assert match.tensors["bias_hh"] == f"{prefix}bias_hh"
 
 
 def test_a_projection_leaves_the_number_of_states_to_the_rows() -> None:
     module = torch.nn.LSTM(3, 8, proj_size=2, dtype=torch.float64)
-    recurrence = read_layer(arrays_of(module), LSTM())
+    recurrence = read_layer(arrays_of(module), LSTM)
     bias = (module.bias_ih_l0 + module.bias_hh_l0).detach()[8:16]
     assert_allclose(np.exp(recurrence.log_eigenvalues), torch.sigmoid(bias), rtol=1e-14)
 
 
 def test_only_the_biases_are_read() -> None:
     store = MemoryStore(arrays_of(torch.nn.LSTM(64, 128)))
-    (match,) = LSTM().find(store.tensors)
-    LSTM().read(store, match, ReadOptions())
+    (match,) = LSTM.find(store.tensors)
+    LSTM.read(store, match, ReadOptions())
     assert store.bytes_read == 2 * 4 * 128 * 4
 
 
 def test_derivatives(lstm: torch.nn.LSTM) -> None:
     rows = {"forget": slice(H, 2 * H), "input": slice(0, H)}
     elements = {f"bias_{side}[{gate}]": rows[gate] for side in ("ih", "hh") for gate in rows}
-    check_derivatives(arrays_of(lstm), LSTM(), elements=elements)
+    check_derivatives(arrays_of(lstm), LSTM, elements=elements)
 
 
 def test_the_one_bias_of_equinox_is_read() -> None:
     bias = np.random.default_rng(0).normal(size=4 * H)
     arrays = {"weight_ih": np.ones((4 * H, 3)), "weight_hh": np.ones((4 * H, H)), "bias": bias}
-    recurrence = read_layer(arrays, LSTM())
+    recurrence = read_layer(arrays, LSTM)
     assert [group.name for group in recurrence.parameters] == ["bias[forget]", "bias[input]"]
     assert_allclose(np.exp(recurrence.log_eigenvalues), 1 / (1 + np.exp(-bias[H : 2 * H])))
 
 
 def test_without_biases_the_gates_stand_half_open() -> None:
-    recurrence = read_layer(arrays_of(torch.nn.LSTM(3, H, bias=False)), LSTM())
+    recurrence = read_layer(arrays_of(torch.nn.LSTM(3, H, bias=False)), LSTM)
     assert_allclose(np.exp(recurrence.log_eigenvalues), 0.5)
     assert recurrence.parameters == ()
     assert "no bias" in recurrence.assumptions[0]
@@ -103,7 +103,7 @@ def test_without_biases_the_gates_stand_half_open() -> None:
 def test_both_tails_keep_full_precision() -> None:
     bias = np.zeros(4 * 3)
     bias[3:6] = 40.0, -800.0, 800.0
-    recurrence = read_layer({"weight_hh": np.ones((12, 3)), "bias_ih": bias}, LSTM())
+    recurrence = read_layer({"weight_hh": np.ones((12, 3)), "bias_ih": bias}, LSTM)
     # log σ(b) = -e^-b as b grows, and is cut where σ(b) is no longer a normal double
     assert_allclose(recurrence.log_eigenvalues[0].real, -np.exp(-40.0), rtol=1e-14)
     assert np.isfinite(recurrence.log_eigenvalues).all()
@@ -117,13 +117,13 @@ def test_what_is_not_finite_is_named(lstm: torch.nn.LSTM, value: float, message:
     arrays = arrays_of(lstm)
     arrays["bias_hh_l0"][7] = value
     with pytest.raises(TensorError, match=f"bias_hh_l0: {message}"):
-        read_layer(arrays, LSTM())
+        read_layer(arrays, LSTM)
 
 
 def test_a_bias_of_the_wrong_size_is_refused(lstm: torch.nn.LSTM) -> None:
     arrays = arrays_of(lstm) | {"bias_ih_l0": np.zeros(19)}
     with pytest.raises(TensorError, match=r"bias_ih_l0: its shape \(19\) does not fit"):
-        read_layer(arrays, LSTM())
+        read_layer(arrays, LSTM)
 
 
 @pytest.mark.parametrize(

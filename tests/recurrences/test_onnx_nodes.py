@@ -26,7 +26,7 @@ from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import ReadOptions
-from memcurse_cli.recurrences.onnx_nodes import OnnxGRU, OnnxLSTM
+from memcurse_cli.recurrences.onnx_nodes import ONNX_GRU, ONNX_LSTM
 from memcurse_cli.recurrences.recurrence import Recurrence
 
 H, INPUTS = 4, 3
@@ -188,17 +188,17 @@ def test_derivatives_of_an_lstm() -> None:
         for half, start in (("Wb", 0), ("Rb", 4 * H))
         for gate, offset in (("forget", 2 * H), ("input", 0))
     }
-    check_derivatives(flat("LSTM"), OnnxLSTM(), elements=elements)
+    check_derivatives(flat("LSTM"), ONNX_LSTM, elements=elements)
 
 
 def test_derivatives_of_a_gru() -> None:
     elements = {"Wb[update]": slice(0, H), "Rb[update]": slice(3 * H, 4 * H)}
-    check_derivatives(flat("GRU"), OnnxGRU(), elements=elements)
+    check_derivatives(flat("GRU"), ONNX_GRU, elements=elements)
 
 
 def test_without_biases_the_gates_stand_half_open() -> None:
     arrays = {name: array for name, array in flat("GRU").items() if not name.endswith("B")}
-    recurrence = read_layer(arrays, OnnxGRU())
+    recurrence = read_layer(arrays, ONNX_GRU)
     assert_allclose(np.exp(recurrence.log_eigenvalues), 0.5)
     assert recurrence.parameters == ()
 
@@ -250,4 +250,4 @@ def test_peepholes_against_the_evaluator(tmp_path: Path) -> None:
 def test_a_bias_of_another_size_is_refused() -> None:
     arrays = flat("LSTM") | {"n/LSTM_B": np.ones(4 * H)}
     with pytest.raises(TensorError, match=r"\(32\) is needed"):
-        read_layer(arrays, OnnxLSTM())
+        read_layer(arrays, ONNX_LSTM)

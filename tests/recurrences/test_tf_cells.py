@@ -12,7 +12,7 @@ from recurrences.oracles import assert_same_spectrum
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.recurrences.detect import detect
 from memcurse_cli.recurrences.family import ReadOptions
-from memcurse_cli.recurrences.tf_cells import TensorFlowGRU, TensorFlowRNN
+from memcurse_cli.recurrences.tf_cells import TENSORFLOW_GRU, TENSORFLOW_RNN
 
 H, INPUTS = 4, 3
 GATES = {"gates/kernel": (INPUTS + H, 2 * H), "gates/bias": (2 * H,)}
@@ -90,7 +90,7 @@ def test_without_hidden_weights_the_state_decays_as_the_report_says(kind: str) -
     for array in arrays.values():
         if array.ndim == 2:
             array[:] = 0
-    recurrence = read_layer(arrays, TensorFlowGRU())
+    recurrence = read_layer(arrays, TENSORFLOW_GRU)
     still, kicked = (torch.full((H,), value, dtype=torch.float64) for value in (0.0, 1.0))
     for _ in range(6):
         still, kicked = step(kind, arrays, still), step(kind, arrays, kicked)
@@ -101,7 +101,7 @@ def test_without_hidden_weights_the_state_decays_as_the_report_says(kind: str) -
 @pytest.mark.parametrize("kind", NAMES)
 def test_derivatives(kind: str) -> None:
     elements = {"gates.bias[update]": slice(H, 2 * H)}
-    check_derivatives(made(kind), TensorFlowGRU(), elements=elements)
+    check_derivatives(made(kind), TENSORFLOW_GRU, elements=elements)
 
 
 def test_the_basic_cell() -> None:
@@ -123,7 +123,7 @@ def test_the_basic_cell() -> None:
 def test_other_modules_are_not_taken() -> None:
     arrays = made("GRUCell")
     module = NAMES["GRUCell"][0]
-    assert match_of(arrays | {f"{module}candidate/kernel": np.ones((H, H))}, TensorFlowGRU()) == []
-    assert match_of({n: a for n, a in arrays.items() if "gates/b" not in n}, TensorFlowGRU()) == []
+    assert match_of(arrays | {f"{module}candidate/kernel": np.ones((H, H))}, TENSORFLOW_GRU) == []
+    assert match_of({n: a for n, a in arrays.items() if "gates/b" not in n}, TENSORFLOW_GRU) == []
     dense = {"dense/kernel": np.ones((7, 4)), "dense/bias": np.ones(4)}
-    assert match_of(dense, TensorFlowRNN()) == []
+    assert match_of(dense, TENSORFLOW_RNN) == []

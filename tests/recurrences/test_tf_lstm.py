@@ -13,7 +13,7 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import ReadOptions
 from memcurse_cli.recurrences.recurrence import Recurrence
-from memcurse_cli.recurrences.tf_lstm import DIAGONALS, TensorFlowLSTM
+from memcurse_cli.recurrences.tf_cells import DIAGONALS, TENSORFLOW_LSTM
 
 H, INPUTS, P = 4, 3, 2
 
@@ -49,7 +49,7 @@ ALL = ("forget", "input", "output")
 @pytest.mark.parametrize("gates", [(), ALL], ids=["plain", "peepholes"])
 def test_lambda_is_the_slope_of_the_cell_at_zero(gates: tuple[str, ...]) -> None:
     arrays = cell(*gates)
-    recurrence = read_layer(arrays, TensorFlowLSTM())
+    recurrence = read_layer(arrays, TENSORFLOW_LSTM)
     assert recurrence.name == "rnn/lstm_cell"
     origin = torch.zeros(2 * H, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda s: step(arrays, s), origin).numpy()
@@ -65,8 +65,8 @@ def test_lambda_is_the_slope_of_the_cell_at_zero(gates: tuple[str, ...]) -> None
 def test_the_jacobian_of_the_whole_step(gates: tuple[str, ...], projected: bool) -> None:
     arrays = cell(*gates, projected=projected)
     store = MemoryStore(arrays)
-    (match,) = TensorFlowLSTM().find(store.tensors)
-    hidden = TensorFlowLSTM().read(store, match, ReadOptions(spectra=True)).hidden
+    (match,) = TENSORFLOW_LSTM.find(store.tensors)
+    hidden = TENSORFLOW_LSTM.read(store, match, ReadOptions(spectra=True)).hidden
     assert hidden is not None
     assert hidden.jacobian is not None
     origin = torch.zeros(H + (P if projected else H), dtype=torch.float64)
@@ -78,14 +78,14 @@ def test_the_jacobian_of_the_whole_step(gates: tuple[str, ...], projected: bool)
 def test_derivatives() -> None:
     blocks = {"input": 0, "cell": 1, "forget": 2}
     elements = {f"bias[{g}]": slice(k * H, (k + 1) * H) for g, k in blocks.items()}
-    check_derivatives(cell(*ALL), TensorFlowLSTM(), elements=elements)
-    check_derivatives(cell(), TensorFlowLSTM(), elements=elements, forget_bias="0.5")
+    check_derivatives(cell(*ALL), TENSORFLOW_LSTM, elements=elements)
+    check_derivatives(cell(), TENSORFLOW_LSTM, elements=elements, forget_bias="0.5")
 
 
 def test_a_large_peephole_turns_the_eigenvalue_over() -> None:
     arrays = cell("input")
     arrays["rnn/lstm_cell/w_i_diag"] = np.array([-100.0, 100.0, 0.0, 1e-12])
-    recurrence = read_layer(arrays, TensorFlowLSTM())
+    recurrence = read_layer(arrays, TENSORFLOW_LSTM)
     i, j, f, _ = np.split(arrays["rnn/lstm_cell/bias"], 4)
     slope = np.exp(-i) / (1 + np.exp(-i)) ** 2
     expected = 1 / (1 + np.exp(-f - 1)) + arrays["rnn/lstm_cell/w_i_diag"] * slope * np.tanh(j)
@@ -96,26 +96,26 @@ def test_a_large_peephole_turns_the_eigenvalue_over() -> None:
 
 def test_what_is_taken_for_a_cell() -> None:
     arrays = {"dense/kernel": np.zeros((7, 16)), "dense/bias": np.zeros(16)}
-    assert match_of(arrays, TensorFlowLSTM()) == []
+    assert match_of(arrays, TENSORFLOW_LSTM) == []
     peephole = arrays | {"dense/w_f_diag": np.zeros(4)}
-    assert [match.layer for match in match_of(peephole, TensorFlowLSTM())] == ["dense"]
+    assert [match.layer for match in match_of(peephole, TENSORFLOW_LSTM)] == ["dense"]
     keras = {
         "lstm/lstm_cell/kernel": np.zeros((7, 16)),
         "lstm/lstm_cell/recurrent_kernel": np.zeros((4, 16)),
         "lstm/lstm_cell/bias": np.zeros(16),
     }
-    assert match_of(keras, TensorFlowLSTM()) == []
+    assert match_of(keras, TENSORFLOW_LSTM) == []
     convolution = {
         "rnn/conv_lstm_cell/kernel": np.zeros((3, 3, 7, 16)),
         "rnn/conv_lstm_cell/bias": np.zeros(16),
     }
-    assert match_of(convolution, TensorFlowLSTM()) == []
+    assert match_of(convolution, TENSORFLOW_LSTM) == []
 
 
 def test_a_peephole_of_another_size_is_refused() -> None:
     arrays = cell("input") | {"rnn/lstm_cell/w_i_diag": np.zeros(5)}
     with pytest.raises(TensorError, match="w_i_diag"):
-        read_layer(arrays, TensorFlowLSTM())
+        read_layer(arrays, TENSORFLOW_LSTM)
 
 
 OTHERS = {
@@ -134,7 +134,7 @@ def test_the_same_cell_under_other_names(library: str, projected: bool) -> None:
     arrays = cell(projected=projected)
     renamed = {module + names[name.split("/")[2]]: array for name, array in arrays.items()}
     expected = read(arrays)
-    (match,) = match_of(renamed, TensorFlowLSTM())
+    (match,) = match_of(renamed, TENSORFLOW_LSTM)
     assert match.layer == module.rstrip("/")
     found = read(renamed)
     assert_allclose(found.log_eigenvalues, expected.log_eigenvalues, rtol=0)
@@ -145,14 +145,14 @@ def test_the_same_cell_under_other_names(library: str, projected: bool) -> None:
 
 def read(arrays: dict[str, np.ndarray]) -> Recurrence:
     store = MemoryStore(arrays)
-    family = TensorFlowLSTM()
+    family = TENSORFLOW_LSTM
     (match,) = family.find(store.tensors)
     return family.read(store, match, ReadOptions(spectra=True))
 
 
 def test_names_of_variables_with_their_output() -> None:
     arrays = {f"{name}:0": array for name, array in cell().items()}
-    assert read_layer(arrays, TensorFlowLSTM()).name == "rnn/lstm_cell"
+    assert read_layer(arrays, TENSORFLOW_LSTM).name == "rnn/lstm_cell"
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_names_of_variables_with_their_output() -> None:
 )
 def test_what_each_cell_adds_to_forgetting(module: str, bias: float) -> None:
     arrays = {name.replace("rnn/lstm_cell", module): array for name, array in cell().items()}
-    recurrence = read_layer(arrays, TensorFlowLSTM())
+    recurrence = read_layer(arrays, TENSORFLOW_LSTM)
     stored = arrays[f"{module}/bias"][2 * H : 3 * H]
     assert_allclose(np.exp(recurrence.log_eigenvalues.real), 1 / (1 + np.exp(-stored - bias)))
     assert bool(recurrence.assumptions) == bool(bias)
-    other = read_layer(arrays, TensorFlowLSTM(), forget_bias="2")
+    other = read_layer(arrays, TENSORFLOW_LSTM, forget_bias="2")
     assert_allclose(np.exp(other.log_eigenvalues.real), 1 / (1 + np.exp(-stored - 2)))

@@ -215,21 +215,21 @@ def test_names(module: str, path: str, cell: str | None) -> None:
 def test_a_mutation_of_the_gru(name: str) -> None:
     prefix = f"{name.lower()}.cells.0."
     cell = blinded(cell_of(name))
-    recurrence = read_layer(arrays_of(cell, prefix), GRU())
+    recurrence = read_layer(arrays_of(cell, prefix), GRU)
     assert_allclose(np.exp(recurrence.log_eigenvalues.real), np.diag(jacobian(cell)), rtol=1e-12)
     slope = 1 - np.tanh((cell.bias_ih + cell.bias_hh).detach().numpy()[NEW]) ** 2
     assert_allclose(np.exp(recurrence.log_gain.real) * slope, kick(cell, NEW), rtol=1e-12)
     elements = {f"bias_{side}[update]": UPDATE for side in ("ih", "hh")}
-    check_derivatives(arrays_of(cell, prefix), GRU(), elements=elements)
+    check_derivatives(arrays_of(cell, prefix), GRU, elements=elements)
 
 
 @pytest.mark.parametrize("name", ["MUT2", "MUT3"])
 def test_the_whole_step_of_a_mutation(name: str) -> None:
     cell = cell_of(name)
     store = MemoryStore(arrays_of(cell))
-    (match,) = GRU().find(store.tensors)
+    (match,) = GRU.find(store.tensors)
     options = ReadOptions(spectra=True, gates=True, assume={"cell": name.lower()})
-    found = GRU().read(store, match, options)
+    found = GRU.read(store, match, options)
     assert found.hidden is not None
     assert found.hidden.jacobian is not None
     assert_same_spectrum(found.hidden.jacobian, np.linalg.eigvals(jacobian(cell)), 1e-11)
@@ -240,7 +240,7 @@ def test_the_whole_step_of_a_mutation(name: str) -> None:
 
 def test_what_drives_a_mutation() -> None:
     cell = cell_of("MUT2")
-    drive = drive_of(MemoryStore(arrays_of(cell)), GRU(), cell="mut2")
+    drive = drive_of(MemoryStore(arrays_of(cell)), GRU, cell="mut2")
     hidden = (cell.weight_hh.detach().numpy() ** 2).sum(1)
     assert_allclose(drive.gate.norms.hidden, hidden[UPDATE])
     assert drive.state is not None
@@ -270,14 +270,14 @@ def test_an_ind_rnn() -> None:
 def test_peepholes() -> None:
     cell = blinded(cell_of("PeepholeLSTM"))
     arrays = arrays_of(cell, "cells.0.")
-    recurrence = read_layer(arrays, LSTM())
+    recurrence = read_layer(arrays, LSTM)
     kept = jacobian(cell, double=True, state=1)
     assert_allclose(np.exp(recurrence.log_eigenvalues), np.diag(kept), rtol=1e-12)
     rows = {"input": slice(0, H), "forget": slice(H, 2 * H), "cell": slice(2 * H, 3 * H)}
     elements = {
         f"bias_{side}[{gate}]": block for side in ("ih", "hh") for gate, block in rows.items()
     }
-    check_derivatives(arrays, LSTM(), elements=elements | {"weight_ph[input]": slice(0, H)})
+    check_derivatives(arrays, LSTM, elements=elements | {"weight_ph[input]": slice(0, H)})
     slope = 1 - np.tanh((cell.bias_ih + cell.bias_hh).detach().numpy()[rows["cell"]]) ** 2
     gain = kick(cell, rows["cell"], double=True, state=1)
     assert_allclose(np.exp(recurrence.log_gain.real) * slope, gain, rtol=1e-12)
@@ -286,8 +286,8 @@ def test_peepholes() -> None:
 def test_the_whole_step_behind_peepholes() -> None:
     cell = cell_of("PeepholeLSTM")
     store = MemoryStore(arrays_of(cell))
-    (match,) = LSTM().find(store.tensors)
-    found = LSTM().read(store, match, ReadOptions(spectra=True, gates=True))
+    (match,) = LSTM.find(store.tensors)
+    found = LSTM.read(store, match, ReadOptions(spectra=True, gates=True))
     assert isinstance(found.gate, PeepholeDrive)
     assert_allclose(found.gate.peepholes["output"], cell.weight_ph.detach().numpy()[2 * H :])
     expected = whole_jacobian(cell)
