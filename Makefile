@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo test lint types check package bench clean
 
 demo: .venv/installed
 	$(BIN)/memcurse inspect sample_checkpoints/dense_linear_rnn.safetensors \
@@ -23,6 +23,17 @@ types: .venv/installed-dev
 	$(BIN)/mypy
 
 check: lint types test
+
+# The wheel, without any extra, in a fresh environment away from the repository.
+package: .venv/installed
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	  $(BIN)/pip wheel --quiet --no-deps --wheel-dir "$$folder" . && \
+	  $(PYTHON) -m venv "$$folder/venv" && \
+	  "$$folder/venv/bin/pip" install --quiet --constraint constraints.txt "$$folder"/*.whl && \
+	  cp sample_checkpoints/lru.safetensors "$$folder" && cd "$$folder" && \
+	  venv/bin/memcurse inspect lru.safetensors && \
+	  venv/bin/memcurse inspect lru.safetensors --format html --output lru.html && \
+	  grep -q '</html>' lru.html && ! venv/bin/pip show --quiet torch jax 2>/dev/null
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks

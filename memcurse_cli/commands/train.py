@@ -103,8 +103,15 @@ def train(
         )
     _check_writable(output)
 
-    from memcurse_cli.experiments.training import teacher_power
-    from memcurse_cli.experiments.training import train as train_student
+    try:
+        from memcurse_cli.experiments.training import teacher_power
+        from memcurse_cli.experiments.training import train as train_student
+    except ImportError as error:
+        raise UsageError(
+            "JAX and Optax, which train, are not installed",
+            where="memcurse train",
+            remedy="install them with: pip install 'memcurse-cli[jax]'",
+        ) from error
 
     def keep(step: int, parameters: Mapping[str, NDArray[Any]]) -> None:
         at_step = output.with_name(output.name.replace(STEP, str(step)))

@@ -137,6 +137,12 @@ def _torch_with_gpu() -> Any:
 
 def _require(torch: Any, device: str) -> None:
     remedy = "use --device cpu"
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "torch is not installed",
+            where=f"--device {device}",
+            remedy=f"install it with: pip install 'memcurse-cli[gpu]', or {remedy}",
+        )
     if torch is None:
         raise UsageError("torch sees no CUDA GPU", where=f"--device {device}", remedy=remedy)
     count = torch.cuda.device_count()

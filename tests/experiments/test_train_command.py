@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -55,6 +56,13 @@ def test_writes_tensors_and_how_they_were_trained(tmp_path, capsys):
     after = training.evaluate(settings, load_file(path))
     assert f"loss {before:.4g} before, {after:.4g} after 3 steps" in captured.out
     assert metadata["memcurse.loss_after"] == str(after)
+
+
+def test_without_jax_one_line_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "memcurse_cli.experiments.training", None)
+    assert train("lru", tmp_path / "lru.safetensors") == 2
+    assert "pip install 'memcurse-cli[jax]'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_same_command_same_bytes(tmp_path):

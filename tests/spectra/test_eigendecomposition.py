@@ -156,7 +156,7 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, device: str) -
 
 def test_a_gpu_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="use --device cpu"):
+    with pytest.raises(UsageError, match=r"torch is not installed; .*memcurse-cli\[gpu\]"):
         eigendecompose(matrix(2), "cuda")
 
 
