@@ -9,9 +9,9 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import Assumed, setting
-from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, NoDrive
+from memcurse_cli.recurrences.gate_drive import NoDrive
+from memcurse_cli.recurrences.law import Seen, Slot, law_recurrence
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.rank_one import (
@@ -20,7 +20,7 @@ from memcurse_cli.recurrences.rank_one import (
     RANDOM_KEYS,
     delta_rule,
 )
-from memcurse_cli.recurrences.reading import group_by_module, one_to_one, split_name
+from memcurse_cli.recurrences.reading import group_by_module, split_name
 from memcurse_cli.recurrences.recurrence import Floats, Integers, Recurrence
 from memcurse_cli.recurrences.vectors import (
     element_count,
@@ -91,80 +91,48 @@ class GatedDeltaNet:
         )
         log_rate = read_vector(store, names["A_log"])
         bias = read_vector(store, names["dt_bias"], log_rate.size)
-        rate, step = exponential_decay(log_rate), apply_transform(bias, "softplus")
-        decay = rate * step.value
-        eigenvalue = np.exp(-decay)
         widths, sentences = _widths(store, names, log_rate.size)
-        drive = None
-        if options.gates:
-            # Of keys whose width is not known nothing is said.
-            width = widths[0] if widths[0] > 1 else math.inf
-            drive = _drive(store, names, bias, rate, width, negative=negative)
-            if isinstance(drive, GateDrive) and width < math.inf:
-                sentences = (*sentences, RANDOM_KEYS)
-        return Recurrence(
-            name=match.layer,
+        # Of keys whose width is not known nothing is said.
+        width = widths[0] if widths[0] > 1 else math.inf
+        gates = _gates(store, names, bias) if options.gates else None
+        if width < math.inf and isinstance(gates, tuple) and None not in gates:
+            sentences = (*sentences, RANDOM_KEYS)
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=tuple(names[role] for role in _DECAY),
-            log_eigenvalues=-decay.astype(np.complex128),
-            log_gain=np.full(log_rate.size, 0.0 if negative else np.log(0.5), dtype=np.complex128),
-            parameters=tuple(
-                one_to_one(
-                    role,
-                    names[role],
-                    values,
-                    store.tensors[names[role]].dtype,
-                    -eigenvalue * slope,
-                )
-                for role, values, slope in (
-                    ("A_log", log_rate, decay),
-                    ("dt_bias", bias, rate * step.slope),
-                )
-            ),
+            law=StepSize(exponential_decay(log_rate), writes=False),
+            at=bias,
+            slots=[
+                Slot(role, names[role], values, role)
+                for role, values in zip(_DECAY, (log_rate, bias), strict=True)
+            ],
+            gates=lambda: gates,
+            write=Write(parameter="strength", factor=2.0 if negative else 1.0, width=width),
             multiplicity=math.prod(widths),
-            input_dependent=True,
-            stable_by_construction=True,
             assumptions=(*assumed.sentences, *sentences),
             rank_one=delta_rule(negative=negative),
-            gate=drive,
         )
 
 
-def _drive(
-    store: TensorStore,
-    names: Mapping[str, str],
-    bias: Floats,
-    rate: Floats,
-    width: float,
-    *,
-    negative: bool,
-) -> GateDrive | NoDrive | None:
-    """The projections of the step and of β, apart or mixed by key heads, for keys of a width."""
-
-    def drive(gate: GateInput, write: GateInput) -> GateDrive:
-        return GateDrive(
-            law=StepSize(rate, writes=False),
-            gate=gate,
-            write=Write(parameter="strength", factor=2.0 if negative else 1.0, width=width),
-            write_gate=write,
-            motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", 1.0)},
-        )
-
+def _gates(store: TensorStore, names: Mapping[str, str], bias: Floats) -> Seen:
+    """The projections of the step and of β, apart or mixed by key heads."""
+    still = np.zeros_like(bias)
     if _MIXED_ROLE in names:
         rows = _mixed_rows(store, bias.size)
         if rows is None:
             return _MIXED
         write, gate = (
             projected_gate(store, of, names[_MIXED_ROLE], rows=part)
-            for of, part in zip((np.zeros_like(bias), bias), rows, strict=True)
+            for of, part in zip((still, bias), rows, strict=True)
         )
-        return None if gate is None or write is None else drive(gate, write)
+        return gate, write
     for step, strength in (("a_proj.weight", "b_proj.weight"), ("in_proj_a.weight", _IN_PROJ_B)):
-        tensor = beside(store, names["A_log"], step)
-        gate = projected_gate(store, bias, tensor)
-        write = projected_gate(store, np.zeros_like(bias), names.get(strength))
+        gate = projected_gate(store, bias, beside(store, names["A_log"], step))
+        write = projected_gate(store, still, names.get(strength))
         if gate is not None and write is not None:
-            return drive(gate, write)
+            return gate, write
     return None
 
 

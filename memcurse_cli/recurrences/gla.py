@@ -10,10 +10,10 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.law import Slot, law_recurrence
 from memcurse_cli.recurrences.projected_gates import low_rank_gate
-from memcurse_cli.recurrences.reading import group_by_module, log_sigmoid, one_to_one, sigmoid
-from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.recurrences.reading import group_by_module
+from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.vectors import read_vector
 from memcurse_cli.theory.gate_laws import Root
 
@@ -66,33 +66,16 @@ class GLA:
             )
         tensor = match.tensors[_BIAS]
         bias = read_vector(store, tensor)
-        log_eigenvalues = log_sigmoid(bias) / normalizer
-        return Recurrence(
-            name=match.layer,
+        module = tensor.removesuffix("1.bias")
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=(tensor,),
-            log_eigenvalues=log_eigenvalues.astype(np.complex128),
-            log_gain=np.zeros(bias.size, dtype=np.complex128),
-            parameters=(
-                one_to_one(
-                    _BIAS,
-                    tensor,
-                    bias,
-                    store.tensors[tensor].dtype,
-                    np.exp(log_eigenvalues) * sigmoid(-bias) / normalizer,
-                ),
-            ),
-            input_dependent=True,
-            stable_by_construction=True,
-            assumptions=tuple(assumed.sentences),
-            gate=_drive(store, tensor, bias, normalizer) if options.gates else None,
+            law=Root(1 / normalizer),
+            at=bias,
+            slots=[Slot(_BIAS, tensor, bias, "gate")],
+            # The gate has two layers, the first of low rank.
+            gates=lambda: low_rank_gate(store, bias, f"{module}1.weight", f"{module}0.weight"),
+            assumptions=assumed.sentences,
         )
-
-
-def _drive(store: TensorStore, tensor: str, bias: Floats, normalizer: float) -> GateDrive | None:
-    """The two layers of the gate, the first of low rank."""
-    module = tensor.removesuffix("1.bias")
-    gate = low_rank_gate(store, bias, f"{module}1.weight", f"{module}0.weight")
-    if gate is None:
-        return None
-    return GateDrive(Root(1 / normalizer), gate, motions={_BIAS: ("gate", 1.0)})

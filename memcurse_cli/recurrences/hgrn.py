@@ -10,10 +10,10 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.law import Slot, law_recurrence
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import group_by_module, read_real, shown_shape
-from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.theory.gate_laws import Bounded
 
 _REQUIRED = ("f_proj.weight", "i_proj.weight", "o_proj.weight", "g_norm.weight")
@@ -73,8 +73,8 @@ class HGRN:
             )
         found = _bounds_of(store.tensors, match.layer)
         sentences = [_WITHOUT_BIAS]
-        parameters: tuple[ParameterGroup, ...] = ()
-        complement, slope = np.ones(size), None
+        slots: list[Slot] = []
+        complement = np.ones(size)
         if found is None:
             sentences.append(_UNBOUNDED)
         else:
@@ -86,46 +86,31 @@ class HGRN:
             # 1 - β, summed without cancellation where β is close to 1.
             complement = np.sum(share * (1 - counted), axis=0)
             slope = share * np.where(counted > 0, complement, complement - 1)
-            parameters = (
-                ParameterGroup(
-                    name=_BOUNDS,
-                    tensor=tensor,
-                    values=bounds.ravel(),
-                    dtype=store.tensors[tensor].dtype,
-                    scalar=np.arange(bounds.size),
+            slots.append(
+                Slot(
+                    _BOUNDS,
+                    tensor,
+                    bounds.ravel(),
+                    "bound",
+                    slope.ravel(),
                     eigenvalue=np.tile(np.arange(size), bounds.shape[0]),
-                    eigenvalue_derivative=(slope / 2).ravel().astype(np.complex128),
-                    log_gain_derivative=(-slope / complement).ravel().astype(np.complex128),
-                ),
+                )
             )
         if "q_proj.weight" in match.tensors:
             sentences.append(_EXPANDED)
-        return Recurrence(
-            name=match.layer,
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=(*match.tensors.values(), *(group.tensor for group in parameters)),
-            log_eigenvalues=np.log1p(-complement / 2).astype(np.complex128),
-            log_gain=np.log(complement / 2).astype(np.complex128),
-            parameters=parameters,
-            input_dependent=True,
-            stable_by_construction=True,
-            assumptions=tuple(sentences),
-            gate=_drive(store, match, complement, slope) if options.gates else None,
+            law=Bounded(complement),
+            at=np.zeros(size),
+            slots=slots,
+            # The forget gate's projection has no bias.
+            gates=lambda: projected_gate(store, np.zeros(size), match.tensors["f_proj.weight"]),
+            tensors=(*match.tensors.values(), *(slot.tensor for slot in slots)),
+            assumptions=sentences,
         )
-
-
-def _drive(
-    store: TensorStore, match: Match, complement: Floats, slope: Floats | None
-) -> GateDrive | None:
-    """The forget gate's projection, which has no bias."""
-    gate = projected_gate(store, np.zeros_like(complement), match.tensors["f_proj.weight"])
-    if gate is None:
-        return None
-    return GateDrive(
-        law=Bounded(complement),
-        gate=gate,
-        motions={} if slope is None else {_BOUNDS: ("bound", slope.ravel())},
-    )
 
 
 def _place(layer: str) -> int | None:

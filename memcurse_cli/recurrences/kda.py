@@ -10,14 +10,14 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.recurrences.assumptions import Assumed, setting
-from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive, GateInput, RowNorms
+from memcurse_cli.recurrences.gate_drive import GateInput, RowNorms
+from memcurse_cli.recurrences.law import Seen, Slot, law_recurrence
 from memcurse_cli.recurrences.projected_gates import low_rank_gate, projected_gate, repeated
 from memcurse_cli.recurrences.projections import beside
 from memcurse_cli.recurrences.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
-from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module, one_to_one
-from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.reading import LARGEST_DECAY, group_by_module
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.vectors import (
     element_count,
     exponential_decay,
@@ -98,77 +98,38 @@ class KDA:
         channels = np.arange(bias.size)
         head = channels // (bias.size // log_rate.size)
         rate = exponential_decay(log_rate)[head]
-        # The decay, and its derivatives by dt_bias and by A_log.
-        if lower_bound < 0:
-            gate = apply_transform(rate * bias, "sigmoid")
-            decay = -lower_bound * gate.value
-            by_bias = -lower_bound * gate.slope * rate
-            by_rate = by_bias * bias
-        else:
-            gate = apply_transform(bias, "softplus")
-            decay = rate * gate.value
-            by_bias, by_rate = rate * gate.slope, decay
-        eigenvalue = np.exp(-decay)
-        dtypes = [store.tensors[names[role]].dtype for role in _DECAY]
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names[role] for role in _DECAY),
-            log_eigenvalues=-decay.astype(np.complex128),
-            log_gain=np.full(bias.size, 0.0 if negative else np.log(0.5), dtype=np.complex128),
-            parameters=(
-                ParameterGroup(
-                    name="A_log",
-                    tensor=names["A_log"],
-                    values=log_rate,
-                    dtype=dtypes[0],
-                    scalar=head,
-                    eigenvalue=channels,
-                    eigenvalue_derivative=(-eigenvalue * by_rate).astype(np.complex128),
-                ),
-                one_to_one("dt_bias", names["dt_bias"], bias, dtypes[1], -eigenvalue * by_bias),
-            ),
-            multiplicity=rows_per(store, names.get("v_proj.weight"), log_rate.size),
-            input_dependent=True,
-            stable_by_construction=True,
-            assumptions=tuple(assumed.sentences),
-            rank_one=delta_rule(negative=negative),
-            gate=(
-                _drive(store, names, bias, rate, lower_bound, negative=negative)
-                if options.gates
-                else None
-            ),
-        )
-
-
-def _drive(
-    store: TensorStore,
-    names: Mapping[str, str],
-    bias: Floats,
-    rate: Floats,
-    lower_bound: float,
-    *,
-    negative: bool,
-) -> GateDrive | None:
-    """The projection of the gate, or its two layers of low rank, and that of β of each head.
-
-    A safe gate opens with ``e^A_log`` times what the projection and dt_bias add up to.
-    """
-    heads = element_count(store.tensors[names["A_log"]])
-    write = projected_gate(store, np.zeros(heads), names["b_proj.weight"])
-    gate = _gate(store, names["A_log"], bias)
-    if gate is None or write is None:
-        return None
-    safe = lower_bound < 0
-    return GateDrive(
-        law=(
+        # A safe gate opens with e^A_log times what its projection and dt_bias add up to.
+        safe = lower_bound < 0
+        law = (
             OpenedDecay(-lower_bound, "dt_bias", "A_log") if safe else StepSize(rate, writes=False)
-        ),
-        gate=_scaled(gate, rate) if safe else gate,
-        write=Write(parameter="strength", factor=2.0 if negative else 1.0),
-        write_gate=repeated(write, bias.size // heads),
-        motions={"A_log": ("A_log", 1.0), "dt_bias": ("dt_bias", rate if safe else 1.0)},
-    )
+        )
+        factor = rate if safe else np.ones_like(rate)
+
+        def gates() -> Seen:
+            gate = _gate(store, names["A_log"], bias)
+            write = projected_gate(store, np.zeros(log_rate.size), names["b_proj.weight"])
+            return (
+                _scaled(gate, factor) if safe and gate is not None else gate,
+                None if write is None else repeated(write, bias.size // log_rate.size),
+            )
+
+        return law_recurrence(
+            store,
+            match,
+            options,
+            family=self.name,
+            law=law,
+            at=factor * bias,
+            slots=[
+                Slot("A_log", names["A_log"], log_rate, "A_log", scalar=head),
+                Slot("dt_bias", names["dt_bias"], bias, "dt_bias", factor),
+            ],
+            gates=gates,
+            write=Write(parameter="strength", factor=2.0 if negative else 1.0),
+            multiplicity=rows_per(store, names.get("v_proj.weight"), log_rate.size),
+            assumptions=assumed.sentences,
+            rank_one=delta_rule(negative=negative),
+        )
 
 
 def _gate(store: TensorStore, log_rate: str, bias: Floats) -> GateInput | None:

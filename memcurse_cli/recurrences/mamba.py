@@ -11,11 +11,12 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.assumptions import setting
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.gate_drive import GateInput
+from memcurse_cli.recurrences.law import Slot, law_recurrence
 from memcurse_cli.recurrences.mamba_names import BIAS, DIRECTIONS_BIAS, RATE, find_mixers
 from memcurse_cli.recurrences.projected_gates import low_rank_gate, repeated
-from memcurse_cli.recurrences.reading import LARGEST_DECAY, one_to_one, read_real
-from memcurse_cli.recurrences.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.recurrences.reading import read_real
+from memcurse_cli.recurrences.recurrence import Floats, Recurrence
 from memcurse_cli.recurrences.vectors import read_vector
 from memcurse_cli.theory.gate_laws import StepSize
 
@@ -70,41 +71,22 @@ class Mamba:
             bias = read_real(store, bias_name, rate_spec.shape[:-1]).ravel()
 
         shared = match.layer.endswith("(backward)") and not bias_name.endswith("_b.bias")
-        step = apply_transform(bias, "softplus")
-        rate = apply_transform(log_rate.reshape(-1, state), "exp").value
-        decay = step.value[:, None] * rate
-        eigenvalue = np.exp(-decay)
-        by_rate = one_to_one(
-            RATE,
-            rate_name,
-            log_rate.ravel(),
-            rate_spec.dtype,
-            -(eigenvalue * decay).ravel(),
-        )
-        by_bias = ParameterGroup(
-            name=BIAS,
-            tensor=bias_name,
-            values=bias,
-            dtype=bias_spec.dtype,
-            scalar=np.repeat(np.arange(bias.size), state),
-            eigenvalue=by_rate.eigenvalue,
-            eigenvalue_derivative=(
-                -(eigenvalue * rate * step.slope[:, None]).ravel().astype(np.complex128)
-            ),
-            log_gain_derivative=np.repeat(step.log_slope, state).astype(np.complex128),
-        )
-        return Recurrence(
-            name=match.layer,
+        channel = np.repeat(np.arange(bias.size), state)
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=(rate_name, bias_name),
-            log_eigenvalues=-np.minimum(decay, LARGEST_DECAY).ravel().astype(np.complex128),
-            log_gain=np.repeat(step.log, state),
-            parameters=(by_rate, by_bias),
+            law=StepSize(apply_transform(log_rate.ravel(), "exp").value),
+            at=bias[channel],
+            slots=[
+                Slot(RATE, rate_name, log_rate.ravel(), "A_log"),
+                Slot(BIAS, bias_name, bias, "dt_bias", scalar=channel),
+            ],
+            gates=lambda: _step(store, bias_name, bias, state),
+            sees="what x_proj sees, the convolution's output",
             multiplicity=_head_size(store, match.tensors) if by_head else 1,
-            input_dependent=True,
-            stable_by_construction=True,
             assumptions=(_NOMINAL, *([_SHARED_STEP] if shared else [])),
-            gate=_drive(store, bias_name, bias, rate) if options.gates else None,
         )
 
 
@@ -121,7 +103,7 @@ def _head_size(store: TensorStore, names: Mapping[str, str]) -> int:
     return max(direct[2] * ((projection[1] - direct[1]) // 2), 1)
 
 
-def _drive(store: TensorStore, bias_name: str, bias: Floats, rate: Floats) -> GateDrive | None:
+def _step(store: TensorStore, bias_name: str, bias: Floats, state: int) -> GateInput | None:
     """The step's projection beside its bias: dt_proj (x_proj u), with Jamba's norm between."""
     outer = f"{bias_name[:-4]}weight"
     inner = outer.replace("dt_projs", "dt_proj").replace("dt_proj", "x_proj")
@@ -136,11 +118,4 @@ def _drive(store: TensorStore, bias_name: str, bias: Floats, rate: Floats) -> Ga
     elif setting(store.config, "model_type") == "falcon_mamba":
         normalised = np.ones(1)  # its norm has no scale
     gate = low_rank_gate(store, bias, outer, inner, normalised=normalised, last=last)
-    if gate is None:
-        return None
-    return GateDrive(
-        law=StepSize(rate.ravel()),
-        gate=repeated(gate, rate.shape[1]),
-        motions={"A_log": ("A_log", 1.0), "dt_proj.bias": ("dt_bias", 1.0)},
-        sees="what x_proj sees, the convolution's output",
-    )
+    return None if gate is None else repeated(gate, state)

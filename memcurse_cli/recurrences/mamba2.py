@@ -13,19 +13,18 @@ from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.recurrences.assumptions import Assumed
 from memcurse_cli.recurrences.discretization import apply_transform
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
+from memcurse_cli.recurrences.law import Slot, law_recurrence
 from memcurse_cli.recurrences.mamba2_config import bias_scale, clamp_sentence, configured_groups
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import (
-    LARGEST_DECAY,
     group_by_module,
-    one_to_one,
     read_real,
     require_shape,
     shown_shape,
+    softplus,
     split_name,
 )
-from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.theory.gate_laws import StepSize
 
 GROUPS = Assumption(
@@ -106,70 +105,37 @@ class Mamba2:
             biases["in_proj.bias"] = read_real(store, names["in_proj.bias"], (None,))[rows]
 
         total = np.sum([scales[role] * bias for role, bias in biases.items()], axis=0)
-        step = apply_transform(total, "softplus")
-        rate = apply_transform(log_rate, "exp").value
-        decay = step.value * rate
-        eigenvalue = np.exp(-decay)
-        dtypes = {role: store.tensors[name].dtype for role, name in names.items()}
-        by_rate = one_to_one(
-            "A_log", names["A_log"], log_rate, dtypes["A_log"], -eigenvalue * decay
-        )
-        by_biases = (
-            one_to_one(
-                role,
-                names[role],
-                bias,
-                dtypes[role],
-                -eigenvalue * rate * step.slope * scales[role],
-                step.log_slope * scales[role],
-            )
-            for role, bias in biases.items()
-        )
-        return Recurrence(
-            name=match.layer,
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=(names["A_log"], *(names[role] for role in biases)),
-            log_eigenvalues=-np.minimum(decay, LARGEST_DECAY).astype(np.complex128),
-            log_gain=step.log,
-            parameters=(by_rate, *by_biases),
+            law=StepSize(apply_transform(log_rate, "exp").value),
+            at=total,
+            slots=[
+                Slot("A_log", names["A_log"], log_rate, "A_log"),
+                *(
+                    Slot(role, names[role], biases[role], "dt_bias", scales[role])
+                    for role in biases
+                ),
+            ],
+            # The last rows of in_proj make Δ.
+            gates=lambda: projected_gate(
+                store,
+                total,
+                names["in_proj.weight"],
+                rows=rows,
+                factor=scales["in_proj.bias"],
+            ),
+            sees="what in_proj sees, the mixer's input",
             # The B and C of the other direction are among the convolved channels too.
             multiplicity=multiplicity // 2 if both else multiplicity,
-            input_dependent=True,
-            stable_by_construction=True,
             assumptions=(
                 *assumed.sentences,
-                *clamp_sentence(store.config, step.value),
+                *clamp_sentence(store.config, softplus(total)),
                 *([_SHARED] if both else []),
             ),
-            gate=_drive(store, names, total, rate, scales, rows) if options.gates else None,
         )
-
-
-def _drive(
-    store: TensorStore,
-    names: Mapping[str, str],
-    bias: Floats,
-    rate: Floats,
-    scales: Mapping[str, float],
-    rows: slice,
-) -> GateDrive | None:
-    """The last rows of in_proj, which make Δ."""
-    gate = projected_gate(
-        store,
-        bias,
-        names["in_proj.weight"],
-        rows=rows,
-        factor=scales["in_proj.bias"],
-    )
-    if gate is None:
-        return None
-    return GateDrive(
-        law=StepSize(rate),
-        gate=gate,
-        motions={"A_log": ("A_log", 1.0)}
-        | {role: ("dt_bias", scale) for role, scale in scales.items()},
-        sees="what in_proj sees, the mixer's input",
-    )
 
 
 def _multiplicity(store: TensorStore, names: Mapping[str, str], groups: int) -> int:

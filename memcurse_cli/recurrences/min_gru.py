@@ -8,16 +8,13 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive
 from memcurse_cli.recurrences.gated_layer import WITHOUT_BIAS
+from memcurse_cli.recurrences.law import Slot, law_recurrence
 from memcurse_cli.recurrences.projected_gates import projected_gate
 from memcurse_cli.recurrences.reading import (
     group_by_module,
-    log_sigmoid,
-    one_to_one,
-    sigmoid,
 )
-from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.vectors import read_vector, stacked_rows
 from memcurse_cli.theory.gate_laws import Mix
 
@@ -69,38 +66,17 @@ class MinGRU:
         bias, tensor = np.zeros(size), names.get(role)
         if tensor is not None:
             bias = read_vector(store, tensor, parts * size)[-size:]
-        eigenvalue, gate = sigmoid(-bias), sigmoid(bias)
-        return Recurrence(
-            name=match.layer,
+        name = f"{role}[gate]" if fused else role
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
+            law=Mix(keeps=False),
+            at=bias,
+            slots=[] if tensor is None else [Slot(name, tensor, bias, "update")],
+            # The gate's rows are the last ones of a fused projection.
+            gates=lambda: projected_gate(store, bias, weight, rows=slice(-size, None)),
             tensors=tuple(names.values()),
-            log_eigenvalues=log_sigmoid(-bias).astype(np.complex128),
-            log_gain=log_sigmoid(bias).astype(np.complex128),
-            parameters=()
-            if tensor is None
-            else (
-                one_to_one(
-                    f"{role}[gate]" if fused else role,
-                    tensor,
-                    bias,
-                    store.tensors[tensor].dtype,
-                    -eigenvalue * gate,
-                    eigenvalue,
-                ),
-            ),
-            input_dependent=True,
-            stable_by_construction=True,
             assumptions=(WITHOUT_BIAS,) if tensor is None else (),
-            gate=_drive(store, bias, weight, role, fused=fused) if options.gates else None,
         )
-
-
-def _drive(
-    store: TensorStore, bias: Floats, weight: str, role: str, *, fused: bool
-) -> GateDrive | None:
-    """The rows of the gate, the last ones of a fused projection."""
-    gate = projected_gate(store, bias, weight, rows=slice(-bias.size, None))
-    if gate is None:
-        return None
-    name = f"{role}[gate]" if fused else role
-    return GateDrive(Mix(keeps=False), gate, motions={name: ("update", 1.0)})

@@ -8,10 +8,10 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.recurrences.family import Assumption, Match, ReadOptions
-from memcurse_cli.recurrences.gate_drive import GateDrive, NoDrive
+from memcurse_cli.recurrences.law import Slot, law_recurrence
 from memcurse_cli.recurrences.rank_one import REMOVAL
-from memcurse_cli.recurrences.reading import group_by_module, one_to_one, sigmoid
-from memcurse_cli.recurrences.recurrence import Floats, Recurrence
+from memcurse_cli.recurrences.reading import group_by_module
+from memcurse_cli.recurrences.recurrence import Recurrence
 from memcurse_cli.recurrences.rwkv_gates import rwkv7_gate
 from memcurse_cli.recurrences.vectors import first_name, read_vector, rows_per
 from memcurse_cli.theory.decay_laws import OpenedDecay
@@ -61,41 +61,19 @@ class RWKV7:
         role = next(role for role in _DECAY if role in match.tensors)
         tensor = match.tensors[role]
         base = read_vector(store, tensor)
-        decay = FASTEST_DECAY * sigmoid(base)
         heads = first_name(match.tensors, _HEADS)
         shape = () if heads is None else store.tensors[heads].shape
-        return Recurrence(
-            name=match.layer,
+        values = first_name(match.tensors, _VALUE)
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=(tensor,),
-            log_eigenvalues=-decay.astype(np.complex128),
-            log_gain=np.zeros(base.size, dtype=np.complex128),
-            parameters=(
-                one_to_one(
-                    role,
-                    tensor,
-                    base,
-                    store.tensors[tensor].dtype,
-                    -np.exp(-decay) * decay * sigmoid(-base),
-                ),
-            ),
-            multiplicity=(
-                rows_per(store, first_name(match.tensors, _VALUE), shape[0])
-                if len(shape) == 2
-                else 1
-            ),
-            input_dependent=True,
-            stable_by_construction=True,
+            law=OpenedDecay(float(FASTEST_DECAY)),
+            at=base,
+            slots=[Slot(role, tensor, base, "bias")],
+            gates=lambda: rwkv7_gate(store, role, tensor, base),
+            multiplicity=rows_per(store, values, shape[0]) if len(shape) == 2 else 1,
             assumptions=(_NOMINAL,),
             rank_one=REMOVAL,
-            gate=_drive(store, role, tensor, base) if options.gates else None,
         )
-
-
-def _drive(store: TensorStore, role: str, tensor: str, base: Floats) -> GateDrive | NoDrive:
-    gate = rwkv7_gate(store, role, tensor, base)
-    if isinstance(gate, NoDrive):
-        return gate
-    return GateDrive(
-        law=OpenedDecay(float(FASTEST_DECAY), "base"), gate=gate, motions={role: ("base", 1.0)}
-    )
