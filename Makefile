@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 
-.PHONY: demo test lint types check package bench clean
+.PHONY: demo test lint types check package size bench clean
 
 demo: .venv/installed
 	$(BIN)/memcurse inspect sample_checkpoints/dense_linear_rnn.safetensors \
@@ -34,6 +34,9 @@ package: .venv/installed
 	  venv/bin/memcurse inspect lru.safetensors && \
 	  venv/bin/memcurse inspect lru.safetensors --format html --output lru.html && \
 	  grep -q '</html>' lru.html && ! venv/bin/pip show --quiet torch jax 2>/dev/null
+
+size: .venv/installed-dev
+	$(BIN)/python -m benchmarks.size
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks
