@@ -116,6 +116,10 @@ def read_settings(
     """
     shown = shown or shown_place(path)
     try:
+        if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
+            raise ConfigurationError(
+                "this is no file", where=shown, remedy="name a TOML file with --config"
+            )
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if optional and b"memcurse" not in content:

@@ -205,8 +205,9 @@ class DiagonalityTally:
         return np.sort(whole)[::-1], np.sort(scaled)[::-1]
 
     def scores(self) -> DiagonalityScores | None:
-        """The scores so far, or None where H is zero or empty."""
-        if self._everywhere == 0:
+        """The scores so far, or None where H is empty, or zero to rounding."""
+        sharpest = self.top[0].value if self.top else 0.0
+        if not min(sharpest, self.trace, self._everywhere) > 0:
             return None
         return DiagonalityScores(
             order=self.order,
@@ -237,7 +238,7 @@ def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
             have its own N. One dense H is one array (1, N, N).
 
     Returns:
-        The scores, or None where H is zero or empty.
+        The scores, or None where H is empty, or zero to rounding.
 
     Raises:
         OverflowError: an element or its square is not finite.

@@ -129,6 +129,8 @@ def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "memcurse.toml")
     huge = write(tmp_path, "x = 1\n" + "#" * configuration.MAX_BYTES, "pyproject.toml")
     assert find_settings(tmp_path) is None  # it says nothing of memcurse
+    with pytest.raises(ConfigurationError, match="no file"):
+        read_settings(tmp_path / "memcurse.toml")
     huge.write_text("# memcurse\n" + huge.read_text())
     with pytest.raises(ConfigurationError, match="more than 1048576 bytes"):
         find_settings(tmp_path)

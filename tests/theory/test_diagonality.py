@@ -116,6 +116,9 @@ def test_a_parameter_without_effect_is_left_out_of_the_residual() -> None:
 def test_nothing_to_score() -> None:
     assert diagonality_scores([]) is None
     assert diagonality_scores([np.zeros((2, 3, 3))]) is None
+    # What a cancellation leaves of a zero, and what has no square in a float.
+    for left in (-1e-20, 1e-170):
+        assert diagonality_scores([np.diag([0.0, 0.0, left])[None]]) is None
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 1e200])
