@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 
-.PHONY: demo test lint types check package size bench clean
+.PHONY: demo test test-libraries lint types check package size bench clean
 
 demo: .venv/installed
 	$(BIN)/memcurse inspect sample_checkpoints/dense_linear_rnn.safetensors \
@@ -12,7 +12,11 @@ demo: .venv/installed
 # One thread for each of the two workers and for the commands that they run.
 test: .venv/installed-dev
 	$(BIN)/memcurse inspect sample_checkpoints/lru.safetensors
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore=tests/library
+
+# The libraries themselves write and run what `make test` has as small files.
+test-libraries: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/library
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -22,7 +26,7 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/mypy
 
-check: lint types test
+check: lint types test test-libraries
 
 # The wheel, without any extra, in a fresh environment away from the repository.
 package: .venv/installed

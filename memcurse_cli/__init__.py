@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.inspection import inspect
     from memcurse_cli.diagnosis.prediction import predict
-    from memcurse_cli.diagnosis.report import Report
     from memcurse_cli.errors import MemcurseError
-    from memcurse_cli.theory.autocorrelation import Autocorrelation
+    from memcurse_cli.schema.report import Report
+    from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 __all__ = ["Autocorrelation", "MemcurseError", "Report", "inspect", "predict"]
 
@@ -23,9 +23,9 @@ __all__ = ["Autocorrelation", "MemcurseError", "Report", "inspect", "predict"]
 _HOMES = {
     "inspect": "memcurse_cli.diagnosis.inspection",
     "predict": "memcurse_cli.diagnosis.prediction",
-    "Report": "memcurse_cli.diagnosis.report",
+    "Report": "memcurse_cli.schema.report",
     "MemcurseError": "memcurse_cli.errors",
-    "Autocorrelation": "memcurse_cli.theory.autocorrelation",
+    "Autocorrelation": "memcurse_cli.theory.autocorrelation.mixture",
 }
 
 

@@ -170,7 +170,7 @@ def _show_traceback(arguments: list[str]) -> None:
     if "--debug" in arguments or os.environ.get("MEMCURSE_DEBUG", "0") != "0":
         import traceback
 
-        from memcurse_cli.checkpoints.names import shown_text
+        from memcurse_cli.checkpoints.untrusted.names import shown_text
         from memcurse_cli.reports.console import say
 
         say(shown_text(traceback.format_exc().rstrip("\n")))
@@ -187,7 +187,7 @@ def _fail(message: str) -> int:
         if isinstance(error, KeyboardInterrupt):  # which a library made another error of
             return _interrupted()
         error = error.__cause__ or error.__context__
-    from memcurse_cli.checkpoints.names import shown_text
+    from memcurse_cli.checkpoints.untrusted.names import shown_text
     from memcurse_cli.reports.console import say
 
     say(f"memcurse: error: {shown_text(' '.join(message.split()))}")

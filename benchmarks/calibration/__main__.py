@@ -20,7 +20,7 @@ from benchmarks.calibration.page import write_page
 from benchmarks.calibration.setups import BATCH, NETWORKS, SETUPS, STEPS, Setup
 from benchmarks.calibration.sweep import RATES, Sweep, initialise, sweep
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.report import Report
+from memcurse_cli.schema.report import Report
 
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from memcurse_cli.checkpoints.deepspeed import OPTIMIZER_SUFFIX, deepspeed_files
 from memcurse_cli.checkpoints.format import CheckpointFormat
-from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.source import Directory, LocalDirectory
-from memcurse_cli.checkpoints.tensorflow_folder import latest, saved_model
+from memcurse_cli.checkpoints.tensorflow.folder import latest, saved_model
+from memcurse_cli.checkpoints.torch.deepspeed import OPTIMIZER_SUFFIX, deepspeed_files
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import Directory, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
 # In the order in which transformers looks for them; then what Orbax and DCP write.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.untrusted.source import File
 
 
 class CheckpointFormat(Protocol):

@@ -11,11 +11,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.adapters import unwrapped
-from memcurse_cli.checkpoints.aliases import aliases_of
-from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.reparametrized import reparametrized
+from memcurse_cli.checkpoints.rewrites.adapters import unwrapped
+from memcurse_cli.checkpoints.rewrites.aliases import aliases_of
+from memcurse_cli.checkpoints.rewrites.reparametrized import reparametrized
 from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.errors import CheckpointError
 
 OUTPUT = ":0"

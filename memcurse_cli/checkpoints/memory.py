@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.elements import element_count, to_double
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch, texts
+from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import CheckpointError
 
 

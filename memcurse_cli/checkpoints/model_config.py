@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from memcurse_cli.checkpoints.json_header import parse_object
-from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.untrusted.json_header import parse_object
+from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
 CONFIG_NAME = "config.json"

@@ -9,13 +9,19 @@ from urllib.parse import urlsplit
 from memcurse_cli.checkpoints.directory import candidates, choose_file
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.model_config import read_model_config
-from memcurse_cli.checkpoints.names import printable, shown_place
-from memcurse_cli.checkpoints.npy_files import array_names, open_arrays
+from memcurse_cli.checkpoints.numpy.npy import array_names, open_arrays
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.remote import RemoteDirectory, is_url, open_remote
-from memcurse_cli.checkpoints.source import HEAD_BYTES, File, LocalDirectory, LocalFile, unreadable
-from memcurse_cli.checkpoints.tensorflow_folder import INDEX_SUFFIX, chosen_note
+from memcurse_cli.checkpoints.tensorflow.folder import INDEX_SUFFIX, chosen_note
 from memcurse_cli.checkpoints.unknown import unknown_file
+from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.checkpoints.untrusted.source import (
+    HEAD_BYTES,
+    File,
+    LocalDirectory,
+    LocalFile,
+    unreadable,
+)
 from memcurse_cli.errors import CheckpointError
 
 

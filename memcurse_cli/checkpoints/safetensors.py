@@ -11,15 +11,15 @@ from typing import Any, NoReturn, TypeGuard
 
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.aliases import with_left_out
 from memcurse_cli.checkpoints.elements import FLOAT4, decode, element_bytes, element_count
-from memcurse_cli.checkpoints.float8_scales import with_scales
-from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.optimizer.training_state import select_flat
+from memcurse_cli.checkpoints.rewrites.aliases import with_left_out
+from memcurse_cli.checkpoints.rewrites.quantised import with_scales
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.training_state import select_flat
+from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
 MAX_DIMENSIONS = 64

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.source import read_bounded, unchanged_while_read
+from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.checkpoints.untrusted.source import read_bounded, unchanged_while_read
 from memcurse_cli.errors import CheckpointError, UsageError
 
 TEXT_EXTENSIONS = (".csv", ".txt", ".tsv", ".dat")

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from memcurse_cli.checkpoints.aliases import NOT_HERE, with_left_out
 from memcurse_cli.checkpoints.format import CheckpointFormat
-from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.source import HEAD_BYTES, File
-from memcurse_cli.checkpoints.training_state import select_flat
+from memcurse_cli.checkpoints.optimizer.training_state import select_flat
+from memcurse_cli.checkpoints.rewrites.aliases import NOT_HERE, with_left_out
+from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
+from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
+from memcurse_cli.checkpoints.untrusted.source import HEAD_BYTES, File
 from memcurse_cli.errors import CheckpointError
 
 MAX_SHARDS = 10_000

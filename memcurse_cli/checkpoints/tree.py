@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.names import MAX_NAME_LENGTH
-from memcurse_cli.checkpoints.training_state import Path, select
+from memcurse_cli.checkpoints.optimizer.training_state import Path, select
+from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH
 
 Leaf = TypeVar("Leaf")
 Tensor = TypeVar("Tensor", bound=LazyTensor)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from memcurse_cli.checkpoints.format import CheckpointFormat
-from memcurse_cli.checkpoints.names import printable
-from memcurse_cli.checkpoints.source import File
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
 GIT_LFS = b"version https://git-lfs.github.com/spec/"

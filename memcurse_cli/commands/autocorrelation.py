@@ -59,8 +59,8 @@ def autocorrelation(
     Example: memcurse autocorrelation embeddings.npy --json --output input.json
     then: memcurse inspect model.safetensors --autocorrelation input.json
     """
-    from memcurse_cli.checkpoints.names import shown_place
     from memcurse_cli.checkpoints.series import read_series
+    from memcurse_cli.checkpoints.untrusted.names import shown_place
     from memcurse_cli.diagnosis.autocorrelation import check_estimator, estimate_autocorrelation
 
     estimate = estimate_autocorrelation(
@@ -74,10 +74,10 @@ def autocorrelation(
     if as_json:
         import json
 
-        from memcurse_cli.reports.autocorrelation import to_json
+        from memcurse_cli.reports.terminal.autocorrelation import to_json
 
         emit(json.dumps(to_json(estimate), indent=2, allow_nan=False), output)
         return
-    from memcurse_cli.reports.autocorrelation import to_text
+    from memcurse_cli.reports.terminal.autocorrelation import to_text
 
     emit(to_text(estimate, file=output), output)

@@ -34,10 +34,10 @@ from memcurse_cli.commands.options import (
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.check import Check
-    from memcurse_cli.diagnosis.configuration import SettingsFile
-    from memcurse_cli.diagnosis.policy import Policy, RuleSet
-    from memcurse_cli.diagnosis.report import Report
+    from memcurse_cli.diagnosis.check.check import Check
+    from memcurse_cli.diagnosis.check.policy import Policy, RuleSet
+    from memcurse_cli.diagnosis.settings import SettingsFile
+    from memcurse_cli.schema.report import Report
 
 FORMATS = ("terminal", "json", "github", "sarif", "junit")
 LIMITS = "Limits"
@@ -154,10 +154,10 @@ def check(
 
     Example: memcurse inspect model.safetensors --json | memcurse check -
     """
-    from memcurse_cli.diagnosis.check import TOLERANCE
-    from memcurse_cli.diagnosis.check import check as hold
-    from memcurse_cli.diagnosis.policy_settings import TOLERANCE as TOLERANCE_KEY
-    from memcurse_cli.diagnosis.policy_settings import from_options, positive
+    from memcurse_cli.diagnosis.check.check import TOLERANCE
+    from memcurse_cli.diagnosis.check.check import check as hold
+    from memcurse_cli.diagnosis.check.policy import TOLERANCE as TOLERANCE_KEY
+    from memcurse_cli.diagnosis.check.policy import from_options, positive
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
     file = settings_of(context)
@@ -222,8 +222,7 @@ def check(
 
 
 def _policy(file: SettingsFile | None, options: RuleSet, allow_missing: bool | None) -> Policy:
-    from memcurse_cli.diagnosis.policy import Policy
-    from memcurse_cli.diagnosis.policy_settings import ALLOW_MISSING, boolean, rule_sets
+    from memcurse_cli.diagnosis.check.policy import ALLOW_MISSING, Policy, boolean, rule_sets
 
     configured = () if file is None else rule_sets(file)
     for rules in (*configured, options):
@@ -252,17 +251,17 @@ def _text(outcome: Check, chosen: str, output: Path | None) -> str:
         return as_json(outcome)
     if chosen == "sarif":
         from memcurse_cli.diagnosis.findings.rules import all_rules
-        from memcurse_cli.reports.sarif import to_text as as_sarif
+        from memcurse_cli.reports.check.sarif import to_text as as_sarif
 
         return as_sarif(outcome, all_rules())
     if chosen == "junit":
-        from memcurse_cli.reports.junit import to_text as as_junit
+        from memcurse_cli.reports.check.junit import to_text as as_junit
 
         return as_junit(outcome)
     if chosen == "github":
-        from memcurse_cli.reports.github import to_text as as_github
+        from memcurse_cli.reports.check.github import to_text as as_github
 
         return as_github(outcome, file=output)
-    from memcurse_cli.reports.check_terminal import to_text
+    from memcurse_cli.reports.check.terminal import to_text
 
     return to_text(outcome, file=output)

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_json
-from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.checkpoints.remote import is_url
-from memcurse_cli.checkpoints.source import LocalFile, read_bounded
+from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
+from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     import typer
 
-    from memcurse_cli.diagnosis.report import Report
+    from memcurse_cli.schema.report import Report
 
 STDIN = "-"
 READING = {
@@ -70,7 +70,7 @@ def load_reports(text: bytes, where: str) -> list[Report]:
     Raises:
         MemcurseError: the text holds none.
     """
-    from memcurse_cli.reports.json_report import loads
+    from memcurse_cli.reports.json_codec import loads
 
     reports = loads(text, where=where)
     if not reports:

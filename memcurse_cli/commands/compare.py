@@ -29,7 +29,7 @@ from memcurse_cli.commands.options import (
 from memcurse_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.report import Report
+    from memcurse_cli.schema.report import Report
 
 FORMATS = ("terminal", "json", "html")
 
@@ -126,6 +126,6 @@ def compare(
 
         emit(as_text(made), output)
         return
-    from memcurse_cli.reports.comparison import to_text
+    from memcurse_cli.reports.terminal.comparison import to_text
 
     emit(to_text(made, file=output), output)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memcurse_cli.commands.options import JsonOption, OutputOption, emit
 
 if TYPE_CHECKING:
-    from memcurse_cli.recurrences.family import Assumption, Family
+    from memcurse_cli.families.family import Assumption, Family
 
 
 def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -18,7 +18,7 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
 
     Example: memcurse families --json
     """
-    from memcurse_cli.recurrences.registry import FAMILIES
+    from memcurse_cli.families.registry import FAMILIES
 
     if as_json:
         import json
@@ -29,7 +29,7 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
         }
         emit(json.dumps(document, indent=2, ensure_ascii=False), output)
         return
-    from memcurse_cli.reports.families import FamilyEntry, to_text
+    from memcurse_cli.reports.terminal.families import FamilyEntry, to_text
 
     entries = [FamilyEntry(family.name, family.title, _facts(family)) for family in FAMILIES]
     emit(to_text(entries, file=output), output)

@@ -32,7 +32,7 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
         }
         emit(json.dumps(document, indent=2), output)
         return
-    from memcurse_cli.reports.listing import Listing, to_text
+    from memcurse_cli.reports.terminal.listing import Listing, to_text
 
     rows = [(format.name, " ".join(format.extensions), format.recognised_by) for format in FORMATS]
     emit(to_text(Listing(("format", "extensions", "recognised by"), rows), file=output), output)

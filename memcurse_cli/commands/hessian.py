@@ -58,11 +58,11 @@ def hessian(
     Example: memcurse hessian model.safetensors --plot hessian.svg
     """
     from memcurse_cli.commands.progress import layer_progress
-    from memcurse_cli.diagnosis.hessian_inspection import hessian as inspect_hessian
+    from memcurse_cli.diagnosis.hessian.inspection import hessian as inspect_hessian
 
     figure_format = None
     if plot is not None:
-        from memcurse_cli.reports.figures import check_figure
+        from memcurse_cli.reports.plots.figures import check_figure
 
         figure_format = check_figure(plot)
     with layer_progress(path, quiet=quiet) as progress:
@@ -79,16 +79,16 @@ def hessian(
             progress=progress,
         )
     if plot is not None and figure_format is not None:
-        from memcurse_cli.reports.hessian_figure import to_figure
+        from memcurse_cli.reports.plots.hessian_figure import to_figure
 
         write_file(plot, to_figure(report, figure_format, correlation=correlation))
     if as_json:
         import json
 
-        from memcurse_cli.reports.hessian import to_json
+        from memcurse_cli.reports.terminal.hessian import to_json
 
         emit(json.dumps(to_json(report), indent=2, allow_nan=False), output)
         return
-    from memcurse_cli.reports.hessian import to_text
+    from memcurse_cli.reports.terminal.hessian import to_text
 
     emit(to_text(report, correlation=correlation, file=output), output)

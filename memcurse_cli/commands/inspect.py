@@ -113,14 +113,14 @@ def inspect(
 
     Example: memcurse inspect model.safetensors --horizon 1024 --lr 3e-4
     """
-    from memcurse_cli.checkpoints.source import unchanged_while_read
+    from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
     from memcurse_cli.commands.progress import layer_progress
     from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
 
     chosen = choose_format(report_format, FORMATS, as_json=as_json)
     figure_format = ""
     if plot is not None:
-        from memcurse_cli.reports.figures import check_figure
+        from memcurse_cli.reports.plots.figures import check_figure
 
         figure_format = check_figure(plot)
     assumptions = read_assumptions(assume)
@@ -154,7 +154,7 @@ def inspect(
                 )
             )
             if chosen == "html":
-                from memcurse_cli.diagnosis.hessian_inspection import hessian_pictures
+                from memcurse_cli.diagnosis.hessian.inspection import hessian_pictures
 
                 pictures.append(
                     hessian_pictures(
@@ -168,11 +168,11 @@ def inspect(
                     )
                 )
     if plot is not None:
-        from memcurse_cli.reports.spectrum_figure import spectrum_figure
+        from memcurse_cli.reports.plots.spectrum_figure import spectrum_figure
 
         write_file(plot, spectrum_figure(reports, figure_format))
     if chosen == "json":
-        from memcurse_cli.reports.json_report import dumps
+        from memcurse_cli.reports.json_codec import dumps
 
         emit(dumps(reports, values=values), output)
         return
@@ -181,11 +181,11 @@ def inspect(
 
         emit(to_html(reports, pictures), output)
         return
-    from memcurse_cli.reports.terminal import to_text
+    from memcurse_cli.reports.terminal.report import to_text
 
     pages = [to_text(report, all_layers=show_all, file=output) for report in reports]
     if len(reports) > 1:
-        from memcurse_cli.reports.terminal_summary import summary_text
+        from memcurse_cli.reports.terminal.summary import summary_text
 
         pages.append(summary_text(reports, file=output))
     emit("\n".join(pages), output)

@@ -92,7 +92,7 @@ def landscape(
 
     figure_format = ""
     if plot is not None:
-        from memcurse_cli.reports.figures import check_figure
+        from memcurse_cli.reports.plots.figures import check_figure
 
         figure_format = check_figure(plot)
     report = take_landscape(
@@ -112,9 +112,9 @@ def landscape(
         start_angle=start_angle,
     )
     if plot is not None:
-        from memcurse_cli.reports.landscape_figure import landscape_figure
+        from memcurse_cli.reports.plots.landscape_figure import landscape_figure
 
         write_file(plot, landscape_figure(report, figure_format))
-    from memcurse_cli.reports.landscape import to_json_text, to_text
+    from memcurse_cli.reports.terminal.landscape import to_json_text, to_text
 
     emit(to_json_text(report) if as_json else to_text(report, file=output), output)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from memcurse_cli.checkpoints.names import shown_place
+from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 
 RhoOption = Annotated[

@@ -100,10 +100,10 @@ def predict(
     if as_json:
         import json
 
-        from memcurse_cli.reports.prediction import to_json
+        from memcurse_cli.reports.terminal.prediction import to_json
 
         emit(json.dumps(to_json(prediction), indent=2, allow_nan=False), output)
         return
-    from memcurse_cli.reports.prediction import to_text
+    from memcurse_cli.reports.terminal.prediction import to_text
 
     emit(to_text(prediction, with_plot=plot, file=output), output)

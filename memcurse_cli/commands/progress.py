@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from memcurse_cli.checkpoints.names import shown_place
+from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.reports.console import visible
 
 PATIENCE = 1.0  # seconds before anything is shown

@@ -32,11 +32,11 @@ def rule(
         emit(json.dumps(document, indent=2), output)
         return
     if len(rules) == 1:
-        from memcurse_cli.reports.rule import to_text as explain
+        from memcurse_cli.reports.terminal.rule import to_text as explain
 
         emit(explain(rules[0], file=output), output)
         return
-    from memcurse_cli.reports.listing import Listing, to_text
+    from memcurse_cli.reports.terminal.listing import Listing, to_text
 
     rows = [(one.code, one.title) for one in rules]
     emit(to_text(Listing(("code", "finding"), rows), file=output), output)

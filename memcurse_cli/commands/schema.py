@@ -28,6 +28,6 @@ def schema(
     import json
 
     from memcurse_cli.reports.documents import find_document
-    from memcurse_cli.reports.schema import document_schema
+    from memcurse_cli.reports.json_schema import document_schema
 
     emit(json.dumps(document_schema(find_document(name)), indent=2), output)

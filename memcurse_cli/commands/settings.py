@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memcurse_cli.checkpoints.names import shown_place
+from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.commands.defaults import EVERYTHING
 from memcurse_cli.commands.options import JsonOption, OutputOption, emit
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.configuration import SettingsFile
-    from memcurse_cli.reports.document_shapes import SettingDocument
+    from memcurse_cli.diagnosis.settings import SettingsFile
+    from memcurse_cli.reports.documents import SettingDocument
 
 DEFAULT = "default"
 
@@ -41,9 +41,8 @@ def settings(
 
     Example: memcurse settings
     """
-    from memcurse_cli.diagnosis.configuration import find_settings, read_settings
-    from memcurse_cli.reports.document_shapes import SettingsDocument
-    from memcurse_cli.reports.documents import find_document
+    from memcurse_cli.diagnosis.settings import find_settings, read_settings
+    from memcurse_cli.reports.documents import SettingsDocument, find_document
 
     file = find_settings() if config is None else read_settings(config)
     document = SettingsDocument(
@@ -57,7 +56,7 @@ def settings(
         emit(json.dumps(fields, indent=2, allow_nan=False), output)
         return
     from memcurse_cli.commands.common import shown
-    from memcurse_cli.reports.listing import Listing, to_text
+    from memcurse_cli.reports.terminal.listing import Listing, to_text
 
     rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
     emit(to_text(Listing(("setting", "value", "from"), rows), file=output), output)
@@ -68,8 +67,8 @@ def _options(
 ) -> Iterator[SettingDocument]:
     """Every option but the limits: one row for all commands in which it is the same."""
     from memcurse_cli.commands.defaults import OWN_TABLE, PER_COMMAND, Setting, in_force
-    from memcurse_cli.diagnosis.policy_settings import KEYS
-    from memcurse_cli.reports.document_shapes import SettingDocument
+    from memcurse_cli.diagnosis.check.policy import KEYS
+    from memcurse_cli.reports.documents import SettingDocument
 
     rows: dict[tuple[str, str, str], tuple[Setting, list[str]]] = {}
     for command in everything:
@@ -92,8 +91,8 @@ def _options(
 
 def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
     """What the table of `memcurse check` and its overrides say, key by key."""
-    from memcurse_cli.diagnosis.policy_settings import CHECK, OVERRIDES, rule_sets, table
-    from memcurse_cli.reports.document_shapes import SettingDocument
+    from memcurse_cli.diagnosis.check.policy import CHECK, OVERRIDES, rule_sets, table
+    from memcurse_cli.reports.documents import SettingDocument
 
     if file is None:
         return

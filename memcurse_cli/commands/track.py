@@ -33,8 +33,8 @@ from memcurse_cli.commands.options import (
 from memcurse_cli.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
+    from memcurse_cli.schema.track import Tracking
     from memcurse_cli.tracking.cache import Cache
-    from memcurse_cli.tracking.series import Tracking
     from memcurse_cli.tracking.track import Tracker
 
 FORMATS = ("terminal", "json", "csv", "html")
@@ -163,7 +163,7 @@ def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None
         from memcurse_cli.reports.html.tracking import to_html
 
         return to_html(tracking)
-    from memcurse_cli.reports import tracking as tracking_text
+    from memcurse_cli.reports.terminal import tracking as tracking_text
 
     return tracking_text.to_text(tracking, every=every, file=output)
 
@@ -223,7 +223,7 @@ def _watch(
     quiet: bool,
 ) -> None:
     """Look again and again, and show what is new, until an interrupt or a step."""
-    from memcurse_cli.reports.tracking import live, step_line
+    from memcurse_cli.reports.terminal.tracking import live, step_line
 
     printed: set[int] = set()
 

@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.adam_slots import AdamSlot, AdamState
 from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.diagnosis.dense_hessian import dense_layer_hessian
-from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, layer_hessian
-from memcurse_cli.diagnosis.operating_point import linearised_at_work
-from memcurse_cli.diagnosis.report_optimizer import AdamGroup, OptimizerSummary, StepQuantiles
+from memcurse_cli.checkpoints.optimizer.adam import AdamSlot, AdamState
+from memcurse_cli.diagnosis.gates.operating_point import linearised_at_work
+from memcurse_cli.diagnosis.hessian.scores import LARGEST_BLOCK, dense_layer_hessian, layer_hessian
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.recurrences.reading import split_name
-from memcurse_cli.recurrences.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.families.module_names import split_name
+from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.schema.optimizer import AdamGroup, OptimizerSummary, StepQuantiles
 from memcurse_cli.theory.adaptive_steps import compensation, effective_steps
-from memcurse_cli.theory.dense import dense_sensitivity
-from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
+from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.sensitivity import group_sensitivity
 
 Floats = NDArray[np.float64]

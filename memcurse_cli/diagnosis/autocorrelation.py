@@ -5,6 +5,8 @@
 >>> noise = numpy.random.default_rng(0).standard_normal(10_000)
 >>> estimate_autocorrelation(noise).components
 ((0.99..., 0.0),)
+
+What states make of an estimated autocorrelation, and of the mixture that was fitted to it.
 """
 
 from __future__ import annotations
@@ -17,17 +19,68 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.names import shown_place
-from memcurse_cli.diagnosis.state_checks import StateCheck, check_states
+from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation import Autocorrelation, Component
-from memcurse_cli.theory.cosine_mixture import add_cosines, simplify_cosines
-from memcurse_cli.theory.decay_mixture import fit_decays, simplify
-from memcurse_cli.theory.empirical_autocorrelation import (
+from memcurse_cli.theory.autocorrelation.cosine_mixture import add_cosines, simplify_cosines
+from memcurse_cli.theory.autocorrelation.decay_mixture import fit_decays, simplify
+from memcurse_cli.theory.autocorrelation.empirical import (
     EmpiricalAutocorrelation,
     empirical_autocorrelation,
     gaussian_standard_error,
 )
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation, Component
+from memcurse_cli.theory.moments.empirical import empirical_moments
+from memcurse_cli.theory.moments.moments import moments
+
+TIME_CONSTANTS = (1.0, 10.0, 100.0, 1000.0)
+"""Of the states that the mixture is tried on, in steps."""
+FORGOTTEN = 10.0
+"""Time constants after which what is left of an input, e^-10, no longer counts."""
+
+
+@dataclass(frozen=True)
+class StateCheck:
+    """What a state makes of the estimate itself, and what it makes of the mixture.
+
+    Attributes:
+        time_constant: τ = -1/log λ of a real λ, in steps.
+        second_moment: E h² from R̂, lag by lag.
+        fitted_second_moment: E h² from the mixture.
+        sensitivity: E (dh/dλ)² from R̂.
+        fitted_sensitivity: E (dh/dλ)² from the mixture.
+    """
+
+    time_constant: float
+    second_moment: float
+    fitted_second_moment: float
+    sensitivity: float
+    fitted_sensitivity: float
+
+
+def check_states(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
+    """Of the time constants of which the lags hold `FORGOTTEN` or more.
+
+    Args:
+        values: (K+1,) R̂, unbiased.
+        mixture: what was fitted to it.
+    """
+    checks = []
+    for time_constant in TIME_CONSTANTS:
+        if FORGOTTEN * time_constant > values.size - 1:
+            break
+        log = -1 / time_constant
+        direct, fitted = empirical_moments(log, values), moments(np.array([log]), mixture)
+        checks.append(
+            StateCheck(
+                time_constant,
+                direct.second_moment,
+                float(fitted.second_moment[0]),
+                direct.sensitivity,
+                float(fitted.sensitivity[0]),
+            )
+        )
+    return tuple(checks)
+
 
 SCHEMA = "memcurse.autocorrelation/1"
 
@@ -196,9 +249,9 @@ def _looks_like_pairs(text: str) -> bool:
 
 
 def _from_file(path: str) -> Autocorrelation:
-    from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_json
-    from memcurse_cli.checkpoints.names import printable
-    from memcurse_cli.checkpoints.source import read_bounded
+    from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
+    from memcurse_cli.checkpoints.untrusted.names import printable
+    from memcurse_cli.checkpoints.untrusted.source import read_bounded
 
     where = printable(path)
     try:

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.matching import MatchedBy, Method, match_eigenvalues, match_layers
-from memcurse_cli.diagnosis.report import InputAssumption, LayerReport, Report
-from memcurse_cli.diagnosis.report_figures import EigenvalueSummary, ParameterSummary, Verdict
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
+from memcurse_cli.schema.figures import EigenvalueSummary, ParameterSummary, Quantiles, Verdict
+from memcurse_cli.schema.report import InputAssumption, LayerReport, Report
 from memcurse_cli.version import VERSION
 
 SCHEMA = "memcurse.comparison/1"

@@ -7,34 +7,35 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.curves import relative_sensitivities
-from memcurse_cli.diagnosis.dense import UNKNOWN, diagnose_dense
-from memcurse_cli.diagnosis.dense_hessian import summarise_dense_hessian
+from memcurse_cli.diagnosis.beyond_horizon import relative_sensitivities
+from memcurse_cli.diagnosis.dense.dense import UNKNOWN, diagnose_dense
+from memcurse_cli.diagnosis.dense.rounding import matrix_rounding
 from memcurse_cli.diagnosis.findings import Facts, find
-from memcurse_cli.diagnosis.gated_operating_point import summarise_gated_operating_point
-from memcurse_cli.diagnosis.gates import summarise_gates
-from memcurse_cli.diagnosis.hessian import summarise_hessian
-from memcurse_cli.diagnosis.hidden import summarise_hidden
-from memcurse_cli.diagnosis.learning_rates import learning_rates
-from memcurse_cli.diagnosis.matrix_rounding import matrix_rounding
-from memcurse_cli.diagnosis.operating_point import linearised_at_work
-from memcurse_cli.diagnosis.parameter_group import summarise_group, unknown_group
-from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import LayerReport, UsableRate
-from memcurse_cli.diagnosis.report_dense import DenseSummary, jacobian_of
-from memcurse_cli.diagnosis.report_figures import (
-    TIME_CONSTANT_EDGES,
-    EigenvalueSummary,
-    HessianSummary,
-    StateSummary,
+from memcurse_cli.diagnosis.gates.gates import summarise_gates
+from memcurse_cli.diagnosis.gates.operating_point import (
+    linearised_at_work,
+    summarise_gated_operating_point,
+    summarise_hidden,
 )
+from memcurse_cli.diagnosis.hessian.scores import summarise_dense_hessian, summarise_hessian
+from memcurse_cli.diagnosis.learning_rates import learning_rates
+from memcurse_cli.diagnosis.rounding import summarise_group, unknown_group
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.diagnosis.what_if import what_if
-from memcurse_cli.recurrences.reading import eigenvalues_of, time_constants
-from memcurse_cli.recurrences.recurrence import Recurrence
-from memcurse_cli.theory.moments import moments
+from memcurse_cli.families.reading import eigenvalues_of, time_constants
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.schema.dense import DenseSummary, jacobian_of
+from memcurse_cli.schema.figures import (
+    TIME_CONSTANT_EDGES,
+    EigenvalueSummary,
+    HessianSummary,
+    StateSummary,
+    quantiles,
+)
+from memcurse_cli.schema.report import LayerReport, UsableRate
+from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.sensitivity import state_second_moment
 
 

@@ -7,18 +7,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memcurse_cli.checkpoints.adam_slots import AdamState
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer_state import adam_state, open_optimizer, require_state
+from memcurse_cli.checkpoints.optimizer.adam import AdamState
+from memcurse_cli.checkpoints.optimizer.state import adam_state, open_optimizer, require_state
 from memcurse_cli.checkpoints.shards import sibling_shards
-from memcurse_cli.checkpoints.source import unchanged_while_read
+from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
-from memcurse_cli.diagnosis.curves import sensitivity_curves
+from memcurse_cli.diagnosis.beyond_horizon import sensitivity_curves
 from memcurse_cli.diagnosis.diagnose import diagnose
-from memcurse_cli.diagnosis.report import (
+from memcurse_cli.diagnosis.sentence import sentence
+from memcurse_cli.diagnosis.settings import Settings, check_readout
+from memcurse_cli.diagnosis.verdicts import worst
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.bounds import read_layer, require_layers
+from memcurse_cli.families.detect import detect, select_layers, validate_assumptions
+from memcurse_cli.families.family import Family, Match, ReadOptions
+from memcurse_cli.families.not_recurrent import attention_layers
+from memcurse_cli.families.rewriting import rewritings
+from memcurse_cli.families.stacked import tied_notes
+from memcurse_cli.schema.report import (
     CheckpointSummary,
     InputAssumption,
     LayerReport,
@@ -26,19 +36,9 @@ from memcurse_cli.diagnosis.report import (
     Report,
     SkippedLayer,
 )
-from memcurse_cli.diagnosis.sentence import sentence
-from memcurse_cli.diagnosis.settings import Settings, check_readout
-from memcurse_cli.diagnosis.verdicts import worst
-from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.recurrences.bounds import read_layer, require_layers
-from memcurse_cli.recurrences.detect import detect, select_layers, validate_assumptions
-from memcurse_cli.recurrences.family import Family, Match, ReadOptions
-from memcurse_cli.recurrences.not_recurrent import attention_layers
-from memcurse_cli.recurrences.rewriting import rewritings
-from memcurse_cli.recurrences.tied import tied_notes
-from memcurse_cli.spectra.eigendecomposition import validate_device
-from memcurse_cli.spectra.threads import threads_by_order
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.linalg.eigendecomposition import validate_device
+from memcurse_cli.theory.linalg.threads import threads_by_order
 from memcurse_cli.version import VERSION
 
 HORIZON_KEY = "memcurse.horizon"

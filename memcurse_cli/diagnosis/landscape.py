@@ -9,21 +9,15 @@ from typing import get_args
 
 import numpy as np
 
-from memcurse_cli.diagnosis.finite import finite
 from memcurse_cli.diagnosis.inspection import choose_autocorrelation
-from memcurse_cli.diagnosis.report import InputAssumption
-from memcurse_cli.diagnosis.report_landscape import (
-    Gain,
-    LandscapeParameter,
-    LandscapeReport,
-    LandscapeView,
-)
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.schema.landscape import Gain, LandscapeParameter, LandscapeReport, LandscapeView
+from memcurse_cli.schema.report import InputAssumption, finite
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.coordinates import PARAMETRIZATIONS
 from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape, Slope
-from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
 

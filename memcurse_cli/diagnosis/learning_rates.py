@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, hessian_reason, layer_hessian
-from memcurse_cli.diagnosis.report import UsableRate
-from memcurse_cli.diagnosis.report_figures import HessianSummary, ParameterSummary
-from memcurse_cli.diagnosis.report_optimizer import GroupRate, LearningRates, RelativeSharpness
+from memcurse_cli.diagnosis.hessian.scores import LARGEST_BLOCK, hessian_reason, layer_hessian
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import FACTOR
 from memcurse_cli.diagnosis.verdicts import effect_rate
-from memcurse_cli.recurrences.recurrence import Recurrence
-from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.schema.figures import HessianSummary, ParameterSummary
+from memcurse_cli.schema.optimizer import GroupRate, LearningRates, RelativeSharpness
+from memcurse_cli.schema.report import UsableRate
+from memcurse_cli.theory.hessian.diagonality import diagonality_scores
 
 
 def learning_rates(

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.schema.report import LayerReport
 
 MatchedBy = Literal["name", "prefix", "sizes", "alone"]
 Method = Literal["assignment", "modulus"]

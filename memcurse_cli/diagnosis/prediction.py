@@ -4,6 +4,10 @@
 >>> row = predict(rho=0.0, time_constant=1e6, parametrization="lru", normalization="lru").rows[0]
 >>> round(row.second_moment, 12), round(row.parameters["nu_log"].relative_sensitivity, 6)
 (1.0, 0.5)
+
+What eigenvalues of a ring cost on average, as an LRU draws them at initialisation.
+
+The biases that start sigmoid gates at the memories of a prediction.
 """
 
 from __future__ import annotations
@@ -16,18 +20,116 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
-from memcurse_cli.diagnosis.finite import finite
-from memcurse_cli.diagnosis.ring import Ring, RingPrediction, predict_ring, read_ring
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.moments import Moments, Readout, moments
-from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, Parametrized, parametrize
+from memcurse_cli.schema.report import finite
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+from memcurse_cli.theory.moments.ring import ring_moments
+from memcurse_cli.theory.parametrization import (
+    DEFAULT_STEP_SIZE,
+    Parametrized,
+    chrono_bias,
+    chrono_steps,
+    normalizing_log_gain,
+    parametrize,
+    printed_chrono_bias,
+)
 from memcurse_cli.theory.sensitivity import (
     parameter_sensitivity,
     relative_sensitivity,
     state_second_moment,
 )
+
+Ring = tuple[float, float]
+"""The least and the largest |λ|."""
+
+ROUND_GAINS = ("none", "lru", "coupled")
+"""Normalisations whose γ does not depend on the angle of λ."""
+
+
+@dataclass(frozen=True)
+class RingPrediction:
+    """Averages over λ drawn uniformly by area from a ring; a number that is null is divergent.
+
+    Attributes:
+        inner_modulus: the least |λ|.
+        outer_modulus: the largest.
+        second_moment: E|h|².
+        sensitivity: E|dh/dλ|² at a given gain γ.
+    """
+
+    inner_modulus: float
+    outer_modulus: float
+    second_moment: float | None
+    sensitivity: float | None
+
+
+def read_ring(given: Ring | str | None) -> Ring | None:
+    """Both radii, from ``"0.9:0.999"`` too.
+
+    Raises:
+        UsageError: a text that is not two numbers.
+    """
+    if not isinstance(given, str):
+        return given
+    try:
+        inner, outer = map(float, given.split(":"))
+    except ValueError:
+        raise UsageError(
+            f"'{given}' is not MIN:MAX", where="--ring", remedy="give two radii, such as 0.9:0.999"
+        ) from None
+    return inner, outer
+
+
+def predict_ring(
+    radii: Ring, variance: float, settings: Settings, normalization: str
+) -> RingPrediction:
+    """E|h|² and E|dh/dλ|² averaged over a ring.
+
+    Args:
+        radii: the least and the largest |λ|.
+        variance: R(0) of the input, which is all of it that the average depends on.
+        settings: the horizon, and where it is read.
+        normalization: none, lru or coupled.
+
+    Raises:
+        UsageError: radii that make no ring or have no average, or a gain that depends on angles.
+    """
+    inner, outer = radii
+    if not 0 <= inner <= outer < math.inf:
+        raise UsageError(
+            f"no ring goes from {inner:g} to {outer:g}",
+            where="--ring",
+            remedy="give the smaller radius first, for example 0.9:0.999",
+        )
+    if outer >= 1 and (settings.horizon is None or normalization != "none"):
+        raise UsageError(
+            f"a ring up to {outer:g} averages to no number without end, and has no γ = √(1-|λ|²)",
+            where="--ring",
+            remedy="stay below 1, or give --horizon T and no normalization",
+        )
+    if normalization not in ROUND_GAINS:
+        raise UsageError(
+            f"under the normalization {normalization} the average depends on the angles too",
+            where="--ring",
+            remedy=f"choose --normalization {', '.join(ROUND_GAINS)}",
+        )
+    log_inner, log_outer = (math.log(radius) if radius else -math.inf for radius in radii)
+    found = ring_moments(
+        log_inner,
+        log_outer,
+        variance,
+        settings.horizon,
+        settings.state_readout,
+        np.zeros_like if normalization == "none" else normalizing_log_gain,
+    )
+    return RingPrediction(
+        inner,
+        outer,
+        *map(finite, found),
+    )
+
 
 SCHEMA = "memcurse.prediction/1"
 
@@ -257,3 +359,40 @@ def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) ->
         _Magnitude(log, modulus, float(-1 / log) if log < 0 else None)
         for log, modulus in zip(logs.tolist(), moduli, strict=True)
     ]
+
+
+LEAST = 1.5
+"""The shortest memory in steps that a gate is started at."""
+
+
+@dataclass(frozen=True)
+class ChronoBiases:
+    """The ends of a range of memories, and of the biases that Chrono initialisation gives them.
+
+    Attributes:
+        time_constants: τ of the shortest and of the longest.
+        steps: their T = 1/(1 - λ).
+        biases: ``log(T - 1)`` of both, for λ = 1 - 1/T.
+        printed: ``log T`` of both, for λ = T/(1+T).
+    """
+
+    time_constants: tuple[float, float]
+    steps: tuple[float, float]
+    biases: tuple[float, float]
+    printed: tuple[float, float]
+
+
+def chrono_biases(prediction: Prediction) -> ChronoBiases | None:
+    """Those of a sigmoid gate's prediction, or None for others and where nothing is remembered."""
+    memories = [
+        row.time_constant
+        for row in prediction.rows
+        if row.time_constant and row.time_constant > LEAST
+    ]
+    if prediction.parametrization != "sigmoid-gate" or not memories:
+        return None
+    memory = (min(memories), max(memories))
+    ends = (chrono_steps(memory[0]), chrono_steps(memory[1]))
+    exact = (chrono_bias(ends[0]), chrono_bias(ends[1]))
+    printed = (printed_chrono_bias(ends[0]), printed_chrono_bias(ends[1]))
+    return ChronoBiases(memory, ends, exact, printed)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memcurse_cli.diagnosis.findings.sensitivity import CONSEQUENCE, REMEDY
-from memcurse_cli.diagnosis.report import LayerReport
-from memcurse_cli.diagnosis.report_figures import Verdict
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import advised, rate_verdict, smallest_rate
-from memcurse_cli.diagnosis.verdicts import ORDER, diverges, parameter_rank
 from memcurse_cli.diagnosis.wording import count, duration, number, percent, rounded_down
+from memcurse_cli.schema.figures import ORDER, Verdict, diverges, parameter_rank
+from memcurse_cli.schema.report import LayerReport
 
 
 def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:

@@ -14,14 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import LayerReport, UsableRate
-from memcurse_cli.diagnosis.report_figures import HessianSummary, ParameterSummary, Verdict
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import advised_rate, direction
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.schema.figures import HessianSummary, ParameterSummary, Verdict, quantiles
+from memcurse_cli.schema.report import LayerReport, UsableRate
 from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
-from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.moments.moments import moments
 
 ALIGNMENT = 0.5
 """How far the signs of an Adam step pull one way: half-way, in the logarithm, between

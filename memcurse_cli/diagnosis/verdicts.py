@@ -4,32 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 
-from memcurse_cli.diagnosis.report_figures import Direction, ParameterSummary, Verdict
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
-
-ORDER: tuple[Verdict, ...] = ("ok", "watch", "cursed")
-
-
-class Judged(Protocol):
-    """A parameter group, of a report or of a time series."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """This group alone."""
-
-    @property
-    def step_effect(self) -> float | None:
-        """The relative change of the state in one step; None diverges or is not computed."""
-
-    @property
-    def relative_sensitivity(self) -> Quantiles:
-        """κ(ω) over its scalars."""
+from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.schema.figures import ORDER, Direction, ParameterSummary, Verdict
 
 
 def step_effect(relative_sensitivity: float | None, learning_rate: float) -> float | None:
@@ -90,19 +70,6 @@ def group_verdict(effect: float | None, way: Direction, settings: Settings) -> V
     if effect is None or effect > settings.cursed_limit:
         return "watch" if way == "decorrelating" else "cursed"
     return "watch" if effect > settings.watch_limit else "ok"
-
-
-def diverges(parameter: Judged) -> bool:
-    """Whether a step effect is missing because it is infinite, not because it was not computed."""
-    return parameter.step_effect is None and parameter.relative_sensitivity.divergent > 0
-
-
-def parameter_rank(parameter: Judged) -> tuple[int, float]:
-    """How bad a group is: its verdict, then its step effect, one that diverges above all others."""
-    effect = parameter.step_effect
-    if effect is None:
-        effect = math.inf if diverges(parameter) else -1.0
-    return ORDER.index(parameter.verdict), effect
 
 
 def advised_rate(parameter: ParameterSummary, settings: Settings) -> float | None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from memcurse_cli.diagnosis.hessian import summarise_hessian
-from memcurse_cli.diagnosis.parameter_group import summarise_group
-from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report import WhatIf
-from memcurse_cli.diagnosis.report_figures import StateSummary
+from memcurse_cli.diagnosis.hessian.scores import summarise_hessian
+from memcurse_cli.diagnosis.rounding import summarise_group
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate
 from memcurse_cli.diagnosis.verdicts import worst
-from memcurse_cli.recurrences.recurrence import Recurrence
-from memcurse_cli.recurrences.rewriting import Rewriting, rewrite
-from memcurse_cli.theory.moments import moments
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.rewriting import Rewriting, rewrite
+from memcurse_cli.schema.figures import StateSummary, quantiles
+from memcurse_cli.schema.report import WhatIf
+from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.sensitivity import state_second_moment
 
 

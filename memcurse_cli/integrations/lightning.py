@@ -20,7 +20,7 @@ else:
 
 
 class MemcurseCallback(Callback):
-    """Logs `memcurse_cli.diagnosis.scalars` of the module's weights while it trains.
+    """Logs `memcurse_cli.schema.report` of the module's weights while it trains.
 
     Args:
         every: optimizer steps between two inspections.

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcurse_cli.diagnosis.inspection import inspect
-from memcurse_cli.diagnosis.report import Report
-from memcurse_cli.diagnosis.scalars import scalars
-from memcurse_cli.diagnosis.verdicts import ORDER
 from memcurse_cli.errors import NoRecurrenceError, UsageError
+from memcurse_cli.schema.figures import ORDER
+from memcurse_cli.schema.report import Report, scalars
 
 LOGGER = logging.getLogger("memcurse")
 

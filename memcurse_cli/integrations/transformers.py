@@ -14,7 +14,7 @@ from memcurse_cli.integrations.monitor import Monitor
 
 
 class MemcurseCallback(TrainerCallback):
-    """Logs `memcurse_cli.diagnosis.scalars` of the model's weights through the Trainer.
+    """Logs `memcurse_cli.schema.report` of the model's weights through the Trainer.
 
     They stand in ``trainer.state.log_history`` and reach every logger that the Trainer reports to.
 

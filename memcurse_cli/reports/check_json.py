@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from memcurse_cli.diagnosis.check import SCHEMA, Check
+from memcurse_cli.diagnosis.check.check import SCHEMA, Check
 
 
 def to_text(check: Check) -> str:

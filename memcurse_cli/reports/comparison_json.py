@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from memcurse_cli.diagnosis.comparison import SCHEMA, Comparison, LayerComparison
-from memcurse_cli.reports.json_report import encode
+from memcurse_cli.reports.json_codec import encode
 
 
 def to_json(comparison: Comparison, *, values: bool = True) -> dict[str, Any]:

@@ -1,12 +1,15 @@
-"""Numbers as a table says them: three significant digits, short exponents, units."""
+"""Numbers as a table says them: three significant digits, short exponents, units.
+
+The parts of R(Δ) = Σ w ρ^|Δ| cos(ωΔ): as JSON objects, and in words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Literal
 
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
+from memcurse_cli.schema.figures import Quantiles
 
 DIVERGENT = "divergent"
 ABSENT = "-"
@@ -99,3 +102,21 @@ def _scaled(value: float, shift: int, digits: int) -> str:
 def _place(exponent: int, digits: int) -> Decimal:
     """The unit of the last digit that is shown: never left of the ones."""
     return Decimal(1).scaleb(min(exponent - digits + 1, 0))
+
+
+NAMES = ("weight", "rho", "frequency")
+
+
+def component_objects(components: Iterable[tuple[float, ...]]) -> list[dict[str, float]]:
+    """``{"weight", "rho"}`` of each part that only decays, and its frequency of a cosine."""
+    return [dict(zip(NAMES, component, strict=False)) for component in components]
+
+
+def decay_words(rho: float, frequency: float = 0.0) -> str:
+    """`δ(Δ)`, `1`, `0.9^|Δ|` or `0.9^|Δ|·cos(0.2Δ)`."""
+    if rho == 0:
+        return "δ(Δ)"
+    factors = [] if rho == 1 else [f"{setting(rho)}^|Δ|"]
+    if frequency > 0:
+        factors.append(f"cos({setting(frequency)}Δ)")
+    return "·".join(factors) or "1"

@@ -11,10 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from memcurse_cli.diagnosis.report import Finding, LayerReport
-from memcurse_cli.diagnosis.report_dense import jacobian_of
-from memcurse_cli.diagnosis.report_figures import Direction, ParameterSummary, Rounding
-from memcurse_cli.diagnosis.verdicts import diverges, parameter_rank
+from memcurse_cli.schema.dense import jacobian_of
+from memcurse_cli.schema.figures import (
+    Direction,
+    ParameterSummary,
+    Rounding,
+    diverges,
+    parameter_rank,
+)
+from memcurse_cli.schema.report import Finding, LayerReport
 
 VERDICTS = ("ok", "watch", "cursed")
 SEVERITIES = ("info", "warning", "error")

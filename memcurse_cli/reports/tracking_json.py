@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from memcurse_cli.reports.json_report import decode, encode
-from memcurse_cli.tracking.series import SCHEMA, Snapshot, TrackedStep, Tracking
+from memcurse_cli.reports.json_codec import decode, encode
+from memcurse_cli.schema.track import SCHEMA, Snapshot, TrackedStep, Tracking
 
 
 def to_json(tracking: Tracking, *, layers: bool = True) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.eigenbasis import Eigenbasis
-from memcurse_cli.theory.jacobian import ParameterJacobian
+from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.hessian.jacobian import ParameterJacobian
 
 Floats = NDArray[np.float64]
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.coordinates import coordinates
-from memcurse_cli.theory.moments import Readout
-from memcurse_cli.theory.pair_moments import PairMoments, finite_pairs, stationary_pairs
+from memcurse_cli.theory.moments.moments import Readout
+from memcurse_cli.theory.moments.pairs import PairMoments, finite_pairs, stationary_pairs
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     normalizing_log_gain,

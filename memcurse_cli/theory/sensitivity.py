@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.jacobian import ParameterJacobian
-from memcurse_cli.theory.moments import Moments
+from memcurse_cli.theory.hessian.jacobian import ParameterJacobian
+from memcurse_cli.theory.moments.moments import Moments
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.moments import Readout, bilinear, one_minus_exp
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.moments.moments import Readout, bilinear, one_minus_exp
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from memcurse_cli.diagnosis.report import Verdict
 from memcurse_cli.diagnosis.wording import number
-from memcurse_cli.tracking.series import Snapshot, TrackedStep
+from memcurse_cli.schema.report import Verdict
+from memcurse_cli.schema.track import Snapshot, TrackedStep
 
 MOVED = 1.05
 """The factor from which a time constant, a sensitivity or a rate counts as changed."""

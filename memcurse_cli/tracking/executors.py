@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from memcurse_cli.checkpoints.names import shown_place
+from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.tracking.work import Outcome, Reading, failed, read_checkpoint
 from memcurse_cli.tracking.worker_process import begin

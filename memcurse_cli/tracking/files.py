@@ -13,11 +13,11 @@ from memcurse_cli.checkpoints.directory import (
     TRAINER_FILES,
     choose_file,
 )
-from memcurse_cli.checkpoints.names import shown_place
-from memcurse_cli.checkpoints.npy_files import array_names
+from memcurse_cli.checkpoints.numpy.npy import array_names
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.remote import is_url
-from memcurse_cli.checkpoints.source import LocalDirectory, unreadable
+from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, unreadable
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.tracking.steps import ORBAX_ITEM, SHARD, step_in_directory, step_in_name
 

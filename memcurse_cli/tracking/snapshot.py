@@ -7,17 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.report import (
+from memcurse_cli.diagnosis.usable_rate import smallest_rate
+from memcurse_cli.schema.figures import Quantiles, diverges, parameter_rank
+from memcurse_cli.schema.report import (
     EigenvalueSummary,
     LayerReport,
     ParameterSummary,
     Report,
     SkippedLayer,
 )
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
-from memcurse_cli.diagnosis.usable_rate import smallest_rate
-from memcurse_cli.diagnosis.verdicts import diverges, parameter_rank
-from memcurse_cli.tracking.series import (
+from memcurse_cli.schema.track import (
     Snapshot,
     Spread,
     Summary,

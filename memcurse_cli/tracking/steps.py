@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from memcurse_cli.checkpoints.adam_slots import number
-from memcurse_cli.checkpoints.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.names import printable, shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.pickled_arrays import PickledArray
+from memcurse_cli.checkpoints.optimizer.adam import number
 from memcurse_cli.checkpoints.remote import is_url
-from memcurse_cli.checkpoints.source import read_bounded
+from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
+from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
+from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.checkpoints.untrusted.source import read_bounded
 from memcurse_cli.errors import CheckpointError, UsageError
-from memcurse_cli.tracking.series import StepSource
+from memcurse_cli.schema.track import StepSource
 
 KEYS = ("global_step", "step", "iteration", "iter_num", "global_steps")
 """What trainers call it: Lightning and Megatron, nanoGPT, DeepSpeed, and most scripts ``step``."""

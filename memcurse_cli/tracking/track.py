@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.checkpoints.remote import is_url
-from memcurse_cli.checkpoints.source import changed
+from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.untrusted.source import changed
 from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.schema.track import TrackedStep, Tracking
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.changes import sentence
 from memcurse_cli.tracking.executors import Run, inline
 from memcurse_cli.tracking.files import find_checkpoints
-from memcurse_cli.tracking.series import TrackedStep, Tracking
 from memcurse_cli.tracking.steps import FoundStep, find_step
 from memcurse_cli.tracking.work import Outcome, Reading, failed
 from memcurse_cli.version import VERSION

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memcurse_cli.checkpoints.names import shown_text
+from memcurse_cli.checkpoints.untrusted.names import shown_text
 from memcurse_cli.diagnosis.inspection import choose_autocorrelation, inspect
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import MemcurseError
-from memcurse_cli.recurrences.detect import validate_assumptions
-from memcurse_cli.spectra.eigendecomposition import validate_device
-from memcurse_cli.tracking.series import Snapshot
+from memcurse_cli.families.detect import validate_assumptions
+from memcurse_cli.schema.track import Snapshot
+from memcurse_cli.theory.linalg.eigendecomposition import validate_device
 from memcurse_cli.tracking.snapshot import take_snapshot
 from memcurse_cli.version import VERSION
 
@@ -100,7 +100,7 @@ class Outcome:
 
 def read_checkpoint(path: str, reading: Reading) -> Outcome:
     """Report on one checkpoint. It never raises, since an error must not end the others' work."""
-    from memcurse_cli.theory.autocorrelation import Autocorrelation
+    from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
     try:
         report = inspect(

@@ -11,15 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from memcurse_cli.diagnosis.hessian_inspection import hessian
+from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError, TensorError
-from memcurse_cli.recurrences.bounds import (
-    LARGEST_LAYER,
-    LARGEST_MATRIX,
-    LARGEST_ORDER,
-    MOST_LAYERS,
-)
+from memcurse_cli.families.bounds import LARGEST_LAYER, LARGEST_MATRIX, LARGEST_ORDER, MOST_LAYERS
 
 SECONDS = 5.0  # of CPU
 MEMORY = 100_000  # kilobytes

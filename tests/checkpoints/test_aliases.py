@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from memcurse_cli.checkpoints import hdf5
-from memcurse_cli.checkpoints.aliases import aliases_of, with_left_out
+from memcurse_cli.checkpoints.hdf5 import file as hdf5
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer_state import adam_state
+from memcurse_cli.checkpoints.optimizer.state import adam_state
+from memcurse_cli.checkpoints.rewrites.aliases import aliases_of, with_left_out
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import CheckpointError
 

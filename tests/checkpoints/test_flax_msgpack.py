@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.source import LocalFile
+from memcurse_cli.checkpoints.untrusted.source import LocalFile
 from memcurse_cli.errors import CheckpointError
 
 TYPES = (

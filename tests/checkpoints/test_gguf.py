@@ -18,8 +18,7 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.checkpoints.gguf import PLAIN_TYPES
-from memcurse_cli.checkpoints.gguf_blocks import BLOCK_TYPES
+from memcurse_cli.checkpoints.gguf import BLOCK_TYPES, PLAIN_TYPES
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 

@@ -14,8 +14,8 @@ from checkpoints.fuzzing import FUZZ, changed, survives
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.checkpoints import hdf5_dataset
-from memcurse_cli.checkpoints.hdf5_chunks import chunks_of
+from memcurse_cli.checkpoints.hdf5 import dataset as hdf5_dataset
+from memcurse_cli.checkpoints.hdf5.dataset import chunks_of
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 

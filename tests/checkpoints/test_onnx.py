@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from memcurse_cli.checkpoints.onnx.protobuf import decode_varints
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.protobuf import decode_varints
 from memcurse_cli.errors import CheckpointError
 
 H = 3
@@ -207,11 +207,11 @@ def test_folds_give_what_onnx_computes(tmp_path: Path, opset: int) -> None:
 def test_slices_clamp_as_onnx_clamps(
     tmp_path_factory: pytest.TempPathFactory, shape: list[int], ranges: list[tuple[int, int, int]]
 ) -> None:
-    from memcurse_cli.checkpoints.onnx_folding import Folder
-    from memcurse_cli.checkpoints.onnx_graph import GraphReader
-    from memcurse_cli.checkpoints.onnx_tensors import ExternalFiles
-    from memcurse_cli.checkpoints.protobuf import Messages
-    from memcurse_cli.checkpoints.source import LocalFile
+    from memcurse_cli.checkpoints.onnx.folding import Folder
+    from memcurse_cli.checkpoints.onnx.graph import GraphReader
+    from memcurse_cli.checkpoints.onnx.protobuf import Messages
+    from memcurse_cli.checkpoints.onnx.tensors import ExternalFiles
+    from memcurse_cli.checkpoints.untrusted.source import LocalFile
 
     array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     used = ranges[: len(shape)]

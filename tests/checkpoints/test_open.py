@@ -15,9 +15,9 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from memcurse_cli.checkpoints.names import printable
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.registry import FORMATS
+from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import CheckpointError
 
 WEIGHTS = {"rnn.weight_hh_l0": np.eye(3, dtype=np.float32)}

@@ -11,7 +11,7 @@ import pytest
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer_state import adam_state
+from memcurse_cli.checkpoints.optimizer.state import adam_state
 
 optax = pytest.importorskip("optax")
 jax = pytest.importorskip("jax")

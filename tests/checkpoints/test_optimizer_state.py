@@ -14,11 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memcurse_cli.checkpoints.adam_slots import AdamState
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer_state import adam_state, open_optimizer, require_state
+from memcurse_cli.checkpoints.optimizer.adam import AdamState
+from memcurse_cli.checkpoints.optimizer.state import adam_state, open_optimizer, require_state
 from memcurse_cli.errors import CheckpointError
 
 os.environ.setdefault("KERAS_BACKEND", "jax")

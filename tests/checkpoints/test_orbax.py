@@ -21,9 +21,9 @@ from checkpoints.fuzzing import FUZZ, changed, survives_at
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memcurse_cli.checkpoints.jax.orbax import Orbax
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.orbax import Orbax
 from memcurse_cli.errors import CheckpointError
 
 LAYOUTS = {

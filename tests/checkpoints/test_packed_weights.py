@@ -14,11 +14,11 @@ from torch.ao.quantization import quantize_dynamic
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore, lazy
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.pickle_values import Global
-from memcurse_cli.checkpoints.quantised import dequantised
+from memcurse_cli.checkpoints.rewrites.quantised import dequantised
+from memcurse_cli.checkpoints.torch.pickle_machine import Global
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.recurrences.detect import detect
-from memcurse_cli.recurrences.family import ReadOptions
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import ReadOptions
 
 H, INPUTS = 4, 3
 ROW = lazy(np.ones(2))

@@ -15,7 +15,7 @@ import torch
 from checkpoints import readers
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.pickle_lines import begins_like_a_pickle
+from memcurse_cli.checkpoints.torch.pickle_machine import begins_like_a_pickle
 from memcurse_cli.errors import CheckpointError
 
 PROTOCOLS = pytest.mark.parametrize("protocol", [0, 1])

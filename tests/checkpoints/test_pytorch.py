@@ -17,7 +17,7 @@ from checkpoints import readers
 
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.source import LocalFile
+from memcurse_cli.checkpoints.untrusted.source import LocalFile
 from memcurse_cli.errors import CheckpointError
 
 ZIP_AND_LEGACY = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])

@@ -20,12 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from memcurse_cli.checkpoints import remote, remote_http, remote_objects
+from memcurse_cli.checkpoints import remote
+from memcurse_cli.checkpoints import remote as remote_http
+from memcurse_cli.checkpoints import remote as remote_objects
 from memcurse_cli.checkpoints.lazy import Transfer
-from memcurse_cli.checkpoints.names import shown_place
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.remote import PAGE, READ_AROUND, RemoteFile, is_url
-from memcurse_cli.checkpoints.source import unchanged_while_read
+from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.optimizer_state import adam_state
+from memcurse_cli.checkpoints.optimizer.state import adam_state
 from memcurse_cli.errors import CheckpointError
 
 H, INPUTS = 5, 3

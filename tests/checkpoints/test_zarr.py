@@ -11,10 +11,10 @@ import pytest
 import tensorstore
 from checkpoints import readers
 
-from memcurse_cli.checkpoints.ocdbt import Ocdbt
-from memcurse_cli.checkpoints.pickle_values import Bytes, InlineBytes
-from memcurse_cli.checkpoints.source import LocalDirectory
-from memcurse_cli.checkpoints.zarr import ZarrArray
+from memcurse_cli.checkpoints.jax.ocdbt import Ocdbt
+from memcurse_cli.checkpoints.jax.zarr import ZarrArray
+from memcurse_cli.checkpoints.torch.pickle_machine import Bytes, InlineBytes
+from memcurse_cli.checkpoints.untrusted.source import LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
 ARRAY = np.random.default_rng(0).standard_normal((7, 5)) * 9

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from end_to_end.command import SAMPLES, assert_refused, memcurse
 
-from memcurse_cli.checkpoints import json_header
-from memcurse_cli.checkpoints.json_header import MAX_CONTAINERS, MAX_JSON_BYTES
+from memcurse_cli.checkpoints.untrusted import json_header
+from memcurse_cli.checkpoints.untrusted.json_header import MAX_CONTAINERS, MAX_JSON_BYTES
 from memcurse_cli.commands import check_input
 
 LRU = SAMPLES / "lru.safetensors"

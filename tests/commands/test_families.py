@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memcurse_cli.__main__ import run
-from memcurse_cli.recurrences.registry import FAMILIES
+from memcurse_cli.families.registry import FAMILIES
 
 
 @pytest.mark.parametrize("columns", ["80", "200", "40"])

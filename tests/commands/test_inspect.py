@@ -11,7 +11,7 @@ import pytest
 from end_to_end.command import SAMPLES
 
 from memcurse_cli.__main__ import run
-from memcurse_cli.diagnosis import hessian_inspection
+from memcurse_cli.diagnosis.hessian import inspection as hessian_inspection
 
 GRU = str(SAMPLES / "gru.safetensors")
 

@@ -11,8 +11,8 @@ from end_to_end.command import SAMPLES
 from reports import build
 
 from memcurse_cli.__main__ import run
-from memcurse_cli.diagnosis.report_optimizer import AdamGroup, StepQuantiles
-from memcurse_cli.reports.terminal_learning_rates import adam_row
+from memcurse_cli.reports.terminal.learning_rates import adam_row
+from memcurse_cli.schema.optimizer import AdamGroup, StepQuantiles
 
 LRU = str(SAMPLES / "lru.safetensors")
 

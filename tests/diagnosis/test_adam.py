@@ -12,10 +12,10 @@ import torch
 
 import memcurse_cli
 from memcurse_cli.diagnosis.adam import align
-from memcurse_cli.diagnosis.report_optimizer import AdamGroup
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.reports.json_report import dumps, loads
-from memcurse_cli.reports.terminal import to_text
+from memcurse_cli.reports.json_codec import dumps, loads
+from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.optimizer import AdamGroup
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
-from memcurse_cli.recurrences.detect import detect
-from memcurse_cli.recurrences.family import ReadOptions
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.schema.figures import Quantiles
 
 State = dict[str, NDArray[np.float64]]
 GENERATOR = np.random.default_rng(7)

@@ -12,8 +12,8 @@ from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation, rea
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.reports.autocorrelation import to_json
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.reports.terminal.autocorrelation import to_json
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from reports.build import layer, parameter, report
 
-from memcurse_cli.diagnosis.check import Check, check
-from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
-from memcurse_cli.diagnosis.report import Finding, Report
-from memcurse_cli.diagnosis.report_figures import HessianSummary
+from memcurse_cli.diagnosis.check.check import Check, check
+from memcurse_cli.diagnosis.check.policy import Limit, Policy, RuleSet
 from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.figures import HessianSummary
+from memcurse_cli.schema.report import Finding, Report
 
 
 def policy(name: str, bound: float) -> Policy:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from memcurse_cli.diagnosis import configuration
-from memcurse_cli.diagnosis.configuration import (
+from memcurse_cli.diagnosis import settings as configuration
+from memcurse_cli.diagnosis.check.policy import boolean, positive, rule_sets
+from memcurse_cli.diagnosis.settings import (
     ConfigurationError,
     find_line,
     find_settings,
     read_settings,
 )
-from memcurse_cli.diagnosis.policy_settings import boolean, positive, rule_sets
 
 PROJECT = """\
 [project]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from theory.non_normal import far_from_normal
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.schema.report import LayerReport
 
 Floats = NDArray[np.float64]
 GENERATOR = np.random.default_rng(3)

@@ -10,12 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis import dense_hessian
-from memcurse_cli.diagnosis.report import LayerReport
-from memcurse_cli.reports import terminal_structure
-from memcurse_cli.reports.terminal import to_text
-from memcurse_cli.theory import dense_hessian as products
-from memcurse_cli.theory import dense_hessian_horizon
+from memcurse_cli.diagnosis.hessian import scores as dense_hessian
+from memcurse_cli.reports.terminal import structure as terminal_structure
+from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.report import LayerReport
+from memcurse_cli.theory.dense import hessian as dense_hessian_horizon
+from memcurse_cli.theory.dense import hessian as products
 
 Floats = NDArray[np.float64]
 

@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis import dense_hessian_report
-from memcurse_cli.diagnosis.hessian_inspection import hessian
-from memcurse_cli.diagnosis.hessian_report import LayerHessianReport
-from memcurse_cli.reports.hessian import to_text
+from memcurse_cli.diagnosis.hessian import dense_layer as dense_hessian_report
+from memcurse_cli.diagnosis.hessian.inspection import hessian
+from memcurse_cli.reports.terminal.hessian import to_text
+from memcurse_cli.schema.hessian import LayerHessianReport
 
 Floats = NDArray[np.float64]
 

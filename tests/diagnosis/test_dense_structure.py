@@ -7,10 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis import dense_structure
-from memcurse_cli.diagnosis.report import LayerReport, Report
-from memcurse_cli.diagnosis.report_dense import DenseStructure
-from memcurse_cli.reports.terminal import to_text
+from memcurse_cli.diagnosis.dense import dense as dense_structure
+from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.dense import DenseStructure
+from memcurse_cli.schema.report import LayerReport, Report
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis import gated_operating_point
-from memcurse_cli.diagnosis.report import LayerReport
-from memcurse_cli.diagnosis.report_mean_field import GatedOperatingPoint
-from memcurse_cli.reports.terminal import to_text
+from memcurse_cli.diagnosis.gates import operating_point as gated_operating_point
+from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.gates import GatedOperatingPoint
+from memcurse_cli.schema.report import LayerReport
 
 Floats = NDArray[np.float64]
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_checkpoints" / "gru.safetensors"

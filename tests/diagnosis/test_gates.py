@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.findings.assumptions import departure
-from memcurse_cli.diagnosis.report import LayerReport
-from memcurse_cli.diagnosis.report_gates import GateSummary
 from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.schema.report import LayerReport
 
 H, INPUTS, STEPS, SKIPPED = 64, 16, 4000, 100
 SHARES = (0.05, 0.1587, 0.8413, 0.95)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.report import Finding, LayerReport
-from memcurse_cli.diagnosis.report_dense import jacobian_of
-from memcurse_cli.recurrences import gated_cells
+from memcurse_cli.families.cells import gated_layer as gated_cells
+from memcurse_cli.schema.dense import jacobian_of
+from memcurse_cli.schema.report import Finding, LayerReport
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_checkpoints" / "gru.safetensors"
 UNITS = 3

@@ -12,7 +12,7 @@ from end_to_end.command import assert_refused, memcurse
 from memcurse_cli.diagnosis.landscape import COMPARED, landscape
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.console import text_for_file
-from memcurse_cli.reports.landscape import Page, narrowest, title, to_text
+from memcurse_cli.reports.terminal.landscape import Page, narrowest, title, to_text
 
 
 def test_the_usual_parametrisations_are_compared() -> None:

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.diagnosis import layer_hessian
-from memcurse_cli.diagnosis.hessian import layer_hessian as hessian_of
-from memcurse_cli.diagnosis.hessian_inspection import hessian
-from memcurse_cli.diagnosis.hessian_picture import CELLS, evenly_chosen, picture
-from memcurse_cli.diagnosis.hessian_report import LayerHessianReport
+from memcurse_cli.diagnosis.hessian import layer as layer_hessian
+from memcurse_cli.diagnosis.hessian.inspection import hessian
+from memcurse_cli.diagnosis.hessian.picture import CELLS, evenly_chosen, picture
+from memcurse_cli.diagnosis.hessian.scores import layer_hessian as hessian_of
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
-from memcurse_cli.recurrences.family import ReadOptions
-from memcurse_cli.recurrences.lru import LRU
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.state_space.lru import LRU
+from memcurse_cli.schema.hessian import LayerHessianReport
 
 SAMPLES = Path(__file__).parents[2] / "sample_checkpoints"
 SAMPLE = SAMPLES / "lru.safetensors"

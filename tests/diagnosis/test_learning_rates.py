@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.diagnosis.report_optimizer import LearningRates
-from memcurse_cli.reports.json_report import dumps, loads
+from memcurse_cli.reports.json_codec import dumps, loads
+from memcurse_cli.schema.optimizer import LearningRates
 
 SIZE = 6
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.diagnosis import matrix_rounding
+from memcurse_cli.diagnosis.dense import rounding as matrix_rounding
 from memcurse_cli.diagnosis.findings import precision
-from memcurse_cli.diagnosis.report import LayerReport
 from memcurse_cli.diagnosis.wording import percent
+from memcurse_cli.schema.report import LayerReport
 
 CASTS = {
     "float32": np.float32,

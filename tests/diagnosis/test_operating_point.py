@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.schema.report import LayerReport
 
 Floats = NDArray[np.float64]
 SIZE = 400

@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from shared import REASON, SHARED_DATA, available
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.report import LayerReport
+from memcurse_cli.schema.report import LayerReport
 
 # What a file does not say, and its oracle was taken with.
 ASSUME = {

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from theory.sequences import PAPER, gaussian
 
 from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation, read_autocorrelation
-from memcurse_cli.diagnosis.hessian_inspection import hessian as hessian_of
+from memcurse_cli.diagnosis.hessian.inspection import hessian as hessian_of
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.autocorrelation import to_json, to_text
-from memcurse_cli.reports.json_report import dumps, loads
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.reports.json_codec import dumps, loads
+from memcurse_cli.reports.terminal.autocorrelation import to_json, to_text
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from reports.build import layer, parameter, report
 
-from memcurse_cli.diagnosis.judging import judge
-from memcurse_cli.diagnosis.limits import KINDS, LimitKind
-from memcurse_cli.diagnosis.policy import Judgement, Limit, Policy, RuleSet
-from memcurse_cli.diagnosis.report import Finding, LayerReport, Report, Severity, SkippedLayer
-from memcurse_cli.diagnosis.report_figures import HessianSummary
+from memcurse_cli.diagnosis.check.judging import judge
+from memcurse_cli.diagnosis.check.limits import KINDS, LimitKind
+from memcurse_cli.diagnosis.check.policy import Judgement, Limit, Policy, RuleSet
+from memcurse_cli.schema.figures import HessianSummary
+from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity, SkippedLayer
 
 
 def finding(

@@ -8,7 +8,7 @@ import pytest
 import memcurse_cli
 from memcurse_cli.diagnosis.prediction import DEFAULT_MODULI, predict
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 
 def test_the_package_offers_it() -> None:

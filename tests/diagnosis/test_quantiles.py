@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.diagnosis.quantiles import quantiles
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
+from memcurse_cli.schema.figures import Quantiles, quantiles
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))

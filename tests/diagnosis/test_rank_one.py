@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.report import Finding, LayerReport
+from memcurse_cli.schema.report import Finding, LayerReport
 
 DELTA_NET = {
     f"attn.{name}": np.ones(shape)

@@ -10,10 +10,10 @@ import pytest
 
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
-from memcurse_cli.diagnosis.report import LayerReport, Report
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.json_report import from_json, to_json
-from memcurse_cli.reports.terminal import to_text
+from memcurse_cli.reports.json_codec import from_json, to_json
+from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.report import LayerReport, Report
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
 DIAGONAL = SAMPLES / "complex_diagonal_rnn.safetensors"

@@ -9,7 +9,7 @@ import pytest
 
 from memcurse_cli import predict
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.prediction import to_json, to_text
+from memcurse_cli.reports.terminal.prediction import to_json, to_text
 
 
 def test_the_radii_are_the_moduli_where_no_others_are_given() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.diagnosis.configuration import ConfigurationError, find_line, read_settings
-from memcurse_cli.diagnosis.policy_settings import KEYS, boolean, positive, rule_sets
+from memcurse_cli.diagnosis.check.policy import KEYS, boolean, positive, rule_sets
+from memcurse_cli.diagnosis.settings import ConfigurationError, find_line, read_settings
 
 SCALARS = (
     st.booleans()

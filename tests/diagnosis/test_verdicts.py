@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.diagnosis.report_figures import Direction
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import (
     direction,
@@ -17,7 +16,8 @@ from memcurse_cli.diagnosis.verdicts import (
     worst,
 )
 from memcurse_cli.errors import UsageError
-from memcurse_cli.recurrences.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.schema.figures import Direction
 
 
 def recurrence(

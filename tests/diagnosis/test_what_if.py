@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.diagnosis.report import LayerReport
-from memcurse_cli.diagnosis.report_figures import ParameterSummary
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.json_report import dumps, loads
+from memcurse_cli.reports.json_codec import dumps, loads
+from memcurse_cli.schema.figures import ParameterSummary
+from memcurse_cli.schema.report import LayerReport
 
 RANDOM = np.random.default_rng(11)
 SIZE = 8

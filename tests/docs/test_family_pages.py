@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memcurse_cli.recurrences.detect import characteristic_names
-from memcurse_cli.recurrences.family import Family
-from memcurse_cli.recurrences.registry import FAMILIES
+from memcurse_cli.families.detect import characteristic_names
+from memcurse_cli.families.family import Family
+from memcurse_cli.families.registry import FAMILIES
 
 PAGES = Path(__file__).parents[2] / "docs" / "families"
 SECTIONS = ("**Recognised by**", "**Equation", "**Source.**")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memcurse_cli.reports.documents import DOCUMENTS, Document
-from memcurse_cli.reports.schema import document_schema
+from memcurse_cli.reports.json_schema import document_schema
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
 HEAD = """\

@@ -19,7 +19,7 @@ import typer
 import yaml
 
 from memcurse_cli.app import COMMANDS, load
-from memcurse_cli.recurrences.registry import FAMILIES
+from memcurse_cli.families.registry import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

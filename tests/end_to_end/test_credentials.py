@@ -12,7 +12,7 @@ from checkpoints.web import Web, serving, unused_port
 from end_to_end.command import SAMPLES, memcurse
 
 from memcurse_cli.app import COMMANDS, all_options, build
-from memcurse_cli.checkpoints.names import shown_place, shown_text
+from memcurse_cli.checkpoints.untrusted.names import shown_place, shown_text
 from memcurse_cli.commands.defaults import option_name, variables
 
 LRU = SAMPLES / "lru.safetensors"

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from memcurse_cli import MemcurseError, inspect
-from memcurse_cli.diagnosis.scalars import scalars
 from memcurse_cli.integrations.monitor import Monitor
+from memcurse_cli.schema.report import scalars
 
 HORIZON = 20
 

@@ -6,7 +6,20 @@ import bisect
 import math
 from dataclasses import replace
 
-from memcurse_cli.diagnosis.report import (
+from memcurse_cli.schema.dense import DenseStructure, DenseSummary, HiddenSpectrum
+from memcurse_cli.schema.figures import (
+    TIME_CONSTANT_EDGES,
+    Direction,
+    EigenvalueSummary,
+    HessianSummary,
+    ParameterSummary,
+    Quantiles,
+    Rounding,
+    StateSummary,
+    Verdict,
+)
+from memcurse_cli.schema.gates import GateAtWork, GatedOperatingPoint, StateAtWork
+from memcurse_cli.schema.report import (
     CheckpointSummary,
     Finding,
     InputAssumption,
@@ -15,19 +28,6 @@ from memcurse_cli.diagnosis.report import (
     Report,
     SkippedLayer,
 )
-from memcurse_cli.diagnosis.report_dense import DenseStructure, DenseSummary, HiddenSpectrum
-from memcurse_cli.diagnosis.report_figures import (
-    TIME_CONSTANT_EDGES,
-    Direction,
-    EigenvalueSummary,
-    HessianSummary,
-    ParameterSummary,
-    Rounding,
-    StateSummary,
-    Verdict,
-)
-from memcurse_cli.diagnosis.report_mean_field import GateAtWork, GatedOperatingPoint, StateAtWork
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
 
 LEARNING_RATE = 1e-3
 CONDITIONS = Quantiles(1.0, 4.4, 31.0, 160.0, 812.0)

@@ -13,11 +13,13 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from reports.build import layer, parameter, report
 from reports.streams import Stream
 
-from memcurse_cli.diagnosis.check import Check, check
+from memcurse_cli.diagnosis.check.check import Check, check
+from memcurse_cli.diagnosis.check.policy import Limit, Policy, RuleSet
 from memcurse_cli.diagnosis.findings.rules import all_rules
-from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
-from memcurse_cli.diagnosis.report import Finding, Report, SkippedLayer
-from memcurse_cli.reports import check_json, check_terminal, github, junit, sarif
+from memcurse_cli.reports import check_json
+from memcurse_cli.reports.check import github, junit, sarif
+from memcurse_cli.reports.check import terminal as check_terminal
+from memcurse_cli.schema.report import Finding, Report, SkippedLayer
 
 SCHEMA = Path(__file__).parent / "schemas" / "sarif-2.1.0.json"
 HOSTILE = "a%b,c:d\r\n::error::\x1b[31m<&\"'\u202e]]>λ"

@@ -19,7 +19,7 @@ from memcurse_cli.reports.console import (
     to_ascii,
     visible,
 )
-from memcurse_cli.reports.terminal import render
+from memcurse_cli.reports.terminal.report import render
 
 
 @pytest.fixture

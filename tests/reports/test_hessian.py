@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from reports.streams import Stream
 
-from memcurse_cli.diagnosis.hessian_inspection import hessian
-from memcurse_cli.diagnosis.hessian_report import HessianReport, LayerHessianReport
-from memcurse_cli.diagnosis.report import SkippedLayer
+from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.reports.console import text_for
-from memcurse_cli.reports.hessian import Page, to_json, to_text
+from memcurse_cli.reports.terminal.hessian import Page, to_json, to_text
+from memcurse_cli.schema.hessian import HessianReport, LayerHessianReport
+from memcurse_cli.schema.report import SkippedLayer
 
 SAMPLE = Path(__file__).parents[2] / "sample_checkpoints" / "lru.safetensors"
 FILE = Path("page.txt")

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memcurse_cli.diagnosis.hessian_inspection import hessian
-from memcurse_cli.diagnosis.hessian_picture import picture
-from memcurse_cli.diagnosis.hessian_report import HessianReport
+from memcurse_cli.diagnosis.hessian.inspection import hessian
+from memcurse_cli.diagnosis.hessian.picture import picture
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.figures import check_figure
-from memcurse_cli.reports.hessian_figure import MOST_LAYERS, to_figure
+from memcurse_cli.reports.plots.figures import check_figure
+from memcurse_cli.reports.plots.hessian_figure import MOST_LAYERS, to_figure
+from memcurse_cli.schema.hessian import HessianReport
 
 pytest.importorskip("matplotlib")
 

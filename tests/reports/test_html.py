@@ -15,13 +15,13 @@ from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.hessian_report import HessianPicture
-from memcurse_cli.diagnosis.report import Report
 from memcurse_cli.reports.console import visible
 from memcurse_cli.reports.html.charts import POINTS_PER_LAYER
 from memcurse_cli.reports.html.document import to_html
-from memcurse_cli.reports.json_report import from_json, to_json
-from memcurse_cli.reports.terminal import to_text
+from memcurse_cli.reports.json_codec import from_json, to_json
+from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.hessian import HessianPicture
+from memcurse_cli.schema.report import Report
 
 
 def layers_of(count: int, size: int) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from reports import build
 from reports.strategies import instances
 
-from memcurse_cli.diagnosis.report import Report
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.reports.json_report import dumps, from_json, loads, to_json
+from memcurse_cli.reports.json_codec import dumps, from_json, loads, to_json
+from memcurse_cli.schema.report import Report
 
 
 def document() -> dict:

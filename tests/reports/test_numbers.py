@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.reports.numbers import count, effect, largest, number, percent, setting, size
+from memcurse_cli.schema.figures import Quantiles
 
 
 @pytest.mark.parametrize(

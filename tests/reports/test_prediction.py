@@ -9,7 +9,7 @@ import pytest
 from memcurse_cli.diagnosis.prediction import Prediction, predict
 from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.numbers import number
-from memcurse_cli.reports.prediction import Page, to_json, to_text
+from memcurse_cli.reports.terminal.prediction import Page, to_json, to_text
 from memcurse_cli.theory.parametrization import NORMALIZATIONS, PARAMETRIZATIONS
 
 FILE = Path("prediction.txt")

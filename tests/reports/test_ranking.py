@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from reports import build
 
-from memcurse_cli.diagnosis.report import Finding
 from memcurse_cli.reports.ranking import alike, together, told_once, worst_parameter
+from memcurse_cli.schema.report import Finding
 
 
 def test_a_divergent_effect_is_worse_than_any_other() -> None:

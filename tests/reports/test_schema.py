@@ -15,11 +15,11 @@ from reports.build import report
 from reports.strategies import instances
 
 import memcurse_cli
-from memcurse_cli.diagnosis.report import Report
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.documents import DOCUMENTS, Document, find_document
-from memcurse_cli.reports.json_report import to_json
-from memcurse_cli.reports.schema import describe_fields, document_schema, summarise
+from memcurse_cli.reports.json_codec import to_json
+from memcurse_cli.reports.json_schema import describe_fields, document_schema, summarise
+from memcurse_cli.schema.report import Report
 
 CLOSED = document_schema(find_document("report"), closed=True)
 VALIDATOR = jsonschema.Draft202012Validator(CLOSED)

@@ -20,10 +20,10 @@ from reports.strategies import instances
 from reports.streams import Stream
 from rich.cells import cell_len
 
-from memcurse_cli.diagnosis.report import InputAssumption, Report
 from memcurse_cli.reports.console import text_for, text_for_file
-from memcurse_cli.reports.terminal import describe_input, render, to_text
-from memcurse_cli.reports.terminal_layers import short_names
+from memcurse_cli.reports.terminal.layers import short_names
+from memcurse_cli.reports.terminal.report import describe_input, render, to_text
+from memcurse_cli.schema.report import InputAssumption, Report
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGES = {
@@ -174,7 +174,7 @@ def test_text_for_a_file_is_plain_whatever_the_terminal(monkeypatch: pytest.Monk
 
 def test_numbers_and_json_import_no_rich() -> None:
     code = (
-        "import sys, memcurse_cli.reports.json_report, memcurse_cli.reports.numbers, "
+        "import sys, memcurse_cli.reports.json_codec, memcurse_cli.reports.numbers, "
         "memcurse_cli.reports.console; sys.exit('rich' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

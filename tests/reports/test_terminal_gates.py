@@ -9,7 +9,7 @@ import numpy as np
 
 from memcurse_cli import inspect
 from memcurse_cli.reports.html.document import to_html
-from memcurse_cli.reports.terminal import to_text
+from memcurse_cli.reports.terminal.report import to_text
 
 
 def arrays(scale: float) -> dict[str, np.ndarray]:

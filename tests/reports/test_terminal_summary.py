@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from reports import build
 
-from memcurse_cli.diagnosis.report import Report
-from memcurse_cli.reports.terminal_summary import summary_text
+from memcurse_cli.reports.terminal.summary import summary_text
+from memcurse_cli.schema.report import Report
 
 
 def at(path: str, report: Report) -> Report:

@@ -15,7 +15,6 @@ from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances
 from tracking.build import write_run
 
-from memcurse_cli.diagnosis.report import SkippedLayer
 from memcurse_cli.reports.html.tracking import (
     STEPS_DRAWN,
     STRETCHES_SHOWN,
@@ -23,7 +22,8 @@ from memcurse_cli.reports.html.tracking import (
     to_html,
 )
 from memcurse_cli.reports.tracking_json import to_json
-from memcurse_cli.tracking.series import TrackedStep, Tracking
+from memcurse_cli.schema.report import SkippedLayer
+from memcurse_cli.schema.track import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 Complexes = NDArray[np.complex128]
 Floats = NDArray[np.float64]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.eigenbasis import Eigenbasis
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
 
 Floats = NDArray[np.float64]
 

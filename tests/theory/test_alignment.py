@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from memcurse_cli.recurrences.recurrence import ParameterGroup
+from memcurse_cli.families.recurrence import ParameterGroup
 from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
-from memcurse_cli.theory.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
 
 STEP = 1e-7
 

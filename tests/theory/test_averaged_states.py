@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.averaged_states import averaged_variance
-from memcurse_cli.theory.gate_laws import Keep, Write
-from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.soft_cap import Exponential
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.gates.averaged_states import averaged_variance
+from memcurse_cli.theory.gates.laws import Exponential, Keep, Write
+from memcurse_cli.theory.gates.quadrature import Preactivation
 
 MIXTURE = Autocorrelation((0.3, 0.5, 0.2), (0.0, 0.9, 0.97), (0.0, 0.0, 0.4))
 

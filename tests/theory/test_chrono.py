@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from memcurse_cli.theory.chrono import chrono_bias, chrono_steps, printed_chrono_bias
+from memcurse_cli.theory.parametrization import chrono_bias, chrono_steps, printed_chrono_bias
 
 
 def kept(bias: float) -> float:

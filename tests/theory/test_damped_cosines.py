@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory import dense_horizon
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.dense import dense_sensitivity
-from memcurse_cli.theory.dense_hessian import dense_hessian
-from memcurse_cli.theory.dense_stationary import remembered_lags, sensitivity_by_lags
-from memcurse_cli.theory.eigenbasis import Eigenbasis
-from memcurse_cli.theory.gate_laws import Keep, Mix
-from memcurse_cli.theory.gated_moments import gated_moments
-from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.horizon import last_moments
-from memcurse_cli.theory.moments import Readout, bilinear, moments
-from memcurse_cli.theory.pair_moments import finite_pairs, stationary_pairs
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.dense import horizon as dense_horizon
+from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.hessian import dense_hessian
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
+from memcurse_cli.theory.dense.stationary import remembered_lags, sensitivity_by_lags
+from memcurse_cli.theory.gates.laws import Keep, Mix
+from memcurse_cli.theory.gates.moments import gated_moments
+from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.moments.horizon import last_moments
+from memcurse_cli.theory.moments.moments import Readout, bilinear, moments
+from memcurse_cli.theory.moments.pairs import finite_pairs, stationary_pairs
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

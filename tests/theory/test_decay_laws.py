@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from memcurse_cli.theory.decay_laws import ExponentialDecay, OpenedDecay
-from memcurse_cli.theory.gate_laws import Keep, Opening, Write
-from memcurse_cli.theory.gated_moments import gated_moments
-from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.soft_cap import CappedLogistic, Exponential
+from memcurse_cli.theory.gates.laws import (
+    CappedLogistic,
+    Exponential,
+    ExponentialDecay,
+    Keep,
+    OpenedDecay,
+    Opening,
+    Write,
+)
+from memcurse_cli.theory.gates.moments import gated_moments
+from memcurse_cli.theory.gates.quadrature import Preactivation
 
 MEANS = np.array([-6.0, -2.0, 0.0, 1.0])
 STEP = 1e-4

@@ -7,9 +7,13 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 from theory.sequences import PAPER, estimate_covariance, gaussian
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.decay_mixture import fit_decays, nonnegative_least_squares, simplify
-from memcurse_cli.theory.empirical_autocorrelation import empirical_autocorrelation
+from memcurse_cli.theory.autocorrelation.decay_mixture import (
+    fit_decays,
+    nonnegative_least_squares,
+    simplify,
+)
+from memcurse_cli.theory.autocorrelation.empirical import empirical_autocorrelation
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 MIXTURES = [
     [(1.0, 0.0)],

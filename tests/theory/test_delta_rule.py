@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.delta_rule import Overwrite
-from memcurse_cli.theory.gate_laws import Keep, StepSize, Write
-from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
-from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.gates.laws import Keep, Overwrite, StepSize, Write
+from memcurse_cli.theory.gates.moments import GatedMoments, gated_moments
+from memcurse_cli.theory.gates.quadrature import Preactivation, mean_of
 
 WIDTH, MEAN, SPREAD = 8, 0.4, 1.5
 

@@ -19,17 +19,17 @@ from theory.matrices import (
     with_eigenvalues,
 )
 
-from memcurse_cli.theory import dense_stationary
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.dense import dense_sensitivity, henrici_departure
-from memcurse_cli.theory.dense_horizon import finite_dense_sensitivity
-from memcurse_cli.theory.dense_result import DenseSensitivity
-from memcurse_cli.theory.dense_stationary import (
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.dense import stationary as dense_stationary
+from memcurse_cli.theory.dense.horizon import finite_dense_sensitivity
+from memcurse_cli.theory.dense.result import DenseSensitivity
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity, henrici_departure
+from memcurse_cli.theory.dense.stationary import (
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_by_lags,
 )
-from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.moments.moments import moments
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997, 1.0)), MIXTURE]

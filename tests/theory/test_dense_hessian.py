@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from theory.impulse_hessian import expected, group
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
 
-import memcurse_cli.theory.dense_hessian
-from memcurse_cli.spectra import lanczos
-from memcurse_cli.theory import dense_hessian_horizon
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.dense_hessian import DenseHessian, dense_hessian, dense_hessian_scores
-from memcurse_cli.theory.diagonality import diagonality_scores
-from memcurse_cli.theory.hessian import LayerHessian
-from memcurse_cli.theory.moments import Readout
+import memcurse_cli.theory.dense.hessian
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.dense import hessian as dense_hessian_horizon
+from memcurse_cli.theory.dense.hessian import DenseHessian, dense_hessian, dense_hessian_scores
+from memcurse_cli.theory.hessian.diagonality import diagonality_scores
+from memcurse_cli.theory.hessian.hessian import LayerHessian
+from memcurse_cli.theory.linalg import lanczos
+from memcurse_cli.theory.moments.moments import Readout
 
 Floats = NDArray[np.float64]
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
@@ -235,7 +235,7 @@ def test_the_norm_of_nearly_defective_matrices(
     matrix = rotation @ matrix @ rotation.T
     b, c = channels(matrix, 3, 2)
     if not whole:
-        monkeypatch.setattr(memcurse_cli.theory.dense_hessian, "FORMED_ORDER", 0)
+        monkeypatch.setattr(memcurse_cli.theory.dense.hessian, "FORMED_ORDER", 0)
     found = dense_hessian_scores(dense_hessian(matrix, eigenbasis(matrix), b, c))
     wanted = diagonality_scores([explicit(matrix, b, c, WHITE, None, "every")[None]])
     assert found is not None
@@ -277,7 +277,7 @@ def test_scores_without_the_matrix_are_those_of_the_matrix(
     horizon: int | None, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanczos, "EXPLICIT_ORDER", 0)
-    monkeypatch.setattr(memcurse_cli.theory.dense_hessian, "FORMED_ORDER", 0)
+    monkeypatch.setattr(memcurse_cli.theory.dense.hessian, "FORMED_ORDER", 0)
     matrix = random(7, 0.95, 3)
     b, c = channels(matrix, 2, 1)
     found = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=horizon)

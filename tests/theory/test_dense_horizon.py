@@ -8,10 +8,10 @@ import pytest
 from numpy.testing import assert_allclose
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, mean_sums, random, sums
 
-from memcurse_cli.theory import dense_horizon
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.dense import dense_sensitivity
-from memcurse_cli.theory.dense_horizon import entries_within_horizon, finite_dense_sensitivity
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.dense import horizon as dense_horizon
+from memcurse_cli.theory.dense.horizon import entries_within_horizon, finite_dense_sensitivity
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
 
 INPUTS = [
     WHITE,

@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 from theory.impulse_hessian import expected
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, random
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.dense import dense_sensitivity
-from memcurse_cli.theory.dense_split import SensitivitySplit, sensitivity_split
-from memcurse_cli.theory.eigenbasis import Eigenbasis
-from memcurse_cli.theory.moments import Readout
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.sensitivity import (
+    SensitivitySplit,
+    dense_sensitivity,
+    sensitivity_split,
+)
+from memcurse_cli.theory.moments.moments import Readout
 
 Floats = NDArray[np.float64]
 INPUTS = [

@@ -10,8 +10,8 @@ import pytest
 from theory.impulse_hessian import Group
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.moments import Moments, Readout, moments
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.moments.moments import Moments, Readout, moments
 from memcurse_cli.theory.parametrization import normalizing_rate, parametrize
 from memcurse_cli.theory.sensitivity import (
     group_sensitivity,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memcurse_cli.theory.gate_laws import Keep, StepSize
-from memcurse_cli.theory.gate_pieces import pieces, shared_by
-from memcurse_cli.theory.gaussian_gates import Preactivation, normal_nodes
+from memcurse_cli.theory.gates.laws import Keep, StepSize
+from memcurse_cli.theory.gates.quadrature import Preactivation, normal_nodes, pieces, shared_by
 
 
 @pytest.mark.parametrize(
@@ -35,7 +34,7 @@ def test_units_are_alike_in_every_array() -> None:
 @pytest.mark.parametrize("shared", [1, 16, 600])
 def test_every_unit_is_in_one_piece_that_fits(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = 4000
-    monkeypatch.setattr("memcurse_cli.theory.gate_pieces.CHUNK", chunk)
+    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.CHUNK", chunk)
     random = np.random.default_rng(2)
     gate, write_gate = (
         Preactivation(

@@ -12,26 +12,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.decay_laws import OpenedDecay
-from memcurse_cli.theory.gate_laws import (
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
     Bounded,
+    CappedLogistic,
     Clipped,
     Exponent,
+    Exponential,
+    FlooredMix,
     GateLaw,
     Keep,
     Mix,
+    OffsetMix,
+    OpenedDecay,
+    PartialMix,
     Root,
     StepSize,
     Write,
 )
-from memcurse_cli.theory.gated_moments import GatedMoments, gated_moments
-from memcurse_cli.theory.gaussian_gates import Preactivation, mean_of, normal_nodes
-from memcurse_cli.theory.mixing_laws import FlooredMix, OffsetMix, PartialMix
-from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.gates.moments import GatedMoments, gated_moments
+from memcurse_cli.theory.gates.quadrature import Preactivation, mean_of, normal_nodes
+from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
-from memcurse_cli.theory.soft_cap import CappedLogistic, Exponential
 
 MEANS = np.array([-3.0, -0.5, 0.1, 1.2, 4.0])
 RATES = np.array([0.01, 0.1, 0.5, 1.0, 8.0])
@@ -281,9 +284,9 @@ def test_the_nodes_are_enough(name: str, spread: float, monkeypatch: pytest.Monk
     law = LAWS[name]
     gate = Preactivation(np.array([-8.0, -0.5, 0.0, 3.0, 12.0]), np.full(5, spread))
     found = gated_moments(law, gate, MIXTURES["half"])
-    monkeypatch.setattr("memcurse_cli.theory.gaussian_gates.DIGITS", 150.0)
-    monkeypatch.setattr("memcurse_cli.theory.gaussian_gates.LARGEST_STEP", 0.1)
-    monkeypatch.setattr("memcurse_cli.theory.gaussian_gates.TAIL", 14.0)
+    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.DIGITS", 150.0)
+    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.LARGEST_STEP", 0.1)
+    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.TAIL", 14.0)
     finer = gated_moments(law, gate, MIXTURES["half"])
     np.testing.assert_allclose(found.second_moment, finer.second_moment, rtol=1e-11)
     for parameter, sensitivity in finer.sensitivities.items():
@@ -332,7 +335,7 @@ def test_many_units_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     gate = Preactivation(np.linspace(-4.0, 1.0, 50), np.full(50, 0.7))
     second = Preactivation(np.linspace(-1.0, 1.0, 50), np.full(50, 0.5))
     whole = gated_moments(StepSize(rates), gate, WHITE, Write(), second)
-    monkeypatch.setattr("memcurse_cli.theory.gate_pieces.CHUNK", 700)
+    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.CHUNK", 700)
     pieces = gated_moments(StepSize(rates), gate, WHITE, Write(), second)
     np.testing.assert_allclose(pieces.second_moment, whole.second_moment, rtol=1e-13)
     assert pieces.sensitivities.keys() == {"dt_bias", "A_log", "input"}
@@ -357,7 +360,7 @@ def channels(states: int) -> tuple[np.ndarray, Preactivation, Preactivation]:
 @pytest.mark.parametrize("chunk", [700, 1 << 17])
 def test_mamba_channels_against_a_double_loop(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every node of every state on its own, with λ = e^(-aΔ), γ = Δ and the sums written out."""
-    monkeypatch.setattr("memcurse_cli.theory.gate_pieces.CHUNK", chunk)
+    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.CHUNK", chunk)
     rates, gate, _ = channels(3)
     rho = 0.6
     found = gated_moments(StepSize(rates), gate, Autocorrelation.from_rho(rho))

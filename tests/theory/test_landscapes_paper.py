@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from memcurse_cli.theory.autocorrelation import WHITE
+from memcurse_cli.theory.autocorrelation.mixture import WHITE
 from memcurse_cli.theory.coordinates import coordinates
-from memcurse_cli.theory.moments import bilinear, moments
+from memcurse_cli.theory.moments.moments import bilinear, moments
 from memcurse_cli.theory.parametrization import parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from memcurse_cli.theory.mean_field import elman_operating_point, gaussian_mean
+from memcurse_cli.theory.mean_field.elman import elman_operating_point, gaussian_mean
 
 Floats = NDArray[np.float64]
 

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.gated_network import GRU_GATES, LSTM_GATES, GatedNetwork
-from memcurse_cli.theory.gated_simulation import simulate_gated
-from memcurse_cli.theory.mean_field_gates import GatedMeanField, largest_root
-from memcurse_cli.theory.mean_field_gru import gru_mean_field
-from memcurse_cli.theory.mean_field_lstm import lstm_mean_field
+from memcurse_cli.theory.gates.network import GRU_GATES, LSTM_GATES, GatedNetwork
+from memcurse_cli.theory.gates.simulate import simulate_gated
+from memcurse_cli.theory.mean_field.gated import (
+    GatedMeanField,
+    gru_mean_field,
+    largest_root,
+    lstm_mean_field,
+)
 
 Floats = NDArray[np.float64]
 INPUTS = 5

@@ -9,18 +9,22 @@ from numpy.testing import assert_allclose
 from theory.matrices import MATRICES, eigenbasis, jordan, sums
 from theory.non_normal import CASES, exact_powers, exact_sensitivity, far_from_normal
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.dense import dense_sensitivity, is_undetermined, within_rounding
-from memcurse_cli.theory.dense_frequencies import sensitivity_by_frequencies
-from memcurse_cli.theory.schur import (
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.dense.schur import (
     are_powers_lost,
     radius_within_rounding,
     rounding_of,
     schur_form,
     uncertainty,
 )
-from memcurse_cli.theory.stein import DoublingStein
-from memcurse_cli.theory.transients import kreiss_bound, transient_growth
+from memcurse_cli.theory.dense.sensitivity import (
+    dense_sensitivity,
+    is_undetermined,
+    within_rounding,
+)
+from memcurse_cli.theory.dense.stationary import sensitivity_by_frequencies
+from memcurse_cli.theory.dense.stein import DoublingStein
+from memcurse_cli.theory.dense.transients import kreiss_bound, transient_growth
 
 INPUTS = [
     WHITE,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from theory import brute_force
 
-from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.moments import Moments, moments
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.moments.moments import Moments, moments
 from memcurse_cli.theory.sensitivity import (
     group_sensitivity,
     parameter_sensitivity,

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from theory.matrices import eigenbasis, jordan, random
 from theory.non_normal import far_from_normal
 
-from memcurse_cli.theory import transients
-from memcurse_cli.theory.transients import kreiss_bound, memory, transient_growth
+from memcurse_cli.theory.dense import transients
+from memcurse_cli.theory.dense.transients import kreiss_bound, memory, transient_growth
 
 Floats = NDArray[np.float64]
 

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from scipy.integrate import dblquad, quad
 from theory.trapezoids import LAWS, flat, gates_of
 
-from memcurse_cli.theory import trapezoid_nodes
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.gate_laws import GateValues, Motion, StepSize
-from memcurse_cli.theory.gated_moments import gated_moments
-from memcurse_cli.theory.trapezoid_gates import turns_of
-from memcurse_cli.theory.trapezoid_moments import (
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.gates import trapezoid_nodes
+from memcurse_cli.theory.gates.laws import GateValues, Motion, StepSize
+from memcurse_cli.theory.gates.moments import gated_moments
+from memcurse_cli.theory.gates.trapezoid_gates import turns_of
+from memcurse_cli.theory.gates.trapezoid_moments import (
     BIAS,
     MOST_TERMS,
     terms_of_three,
     trapezoid_moments,
 )
-from memcurse_cli.theory.two_gate_moments import two_gate_moments
+from memcurse_cli.theory.gates.two_gate_moments import two_gate_moments
 
 Floats = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from theory.trapezoids import LAWS, flat, gates_of
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.trapezoid_moments import trapezoid_moments
-from memcurse_cli.theory.trapezoid_nodes import TrapezoidGates
-from memcurse_cli.theory.two_gate_laws import RatedStep, Softplus
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.gates.laws import RatedStep, Softplus
+from memcurse_cli.theory.gates.trapezoid_moments import trapezoid_moments
+from memcurse_cli.theory.gates.trapezoid_nodes import TrapezoidGates
 
 Floats = NDArray[np.float64]
 

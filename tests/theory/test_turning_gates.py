@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from scipy.integrate import dblquad
 from scipy.stats import multivariate_normal, ncx2, norm, rice
 
-from memcurse_cli.theory import turning_gates
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.gate_laws import Keep
-from memcurse_cli.theory.gated_moments import gated_moments
-from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.moments import moments
-from memcurse_cli.theory.turning_bands import radius_quantiles
-from memcurse_cli.theory.turning_gates import (
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.gates import turning_gates
+from memcurse_cli.theory.gates.laws import Keep
+from memcurse_cli.theory.gates.moments import gated_moments
+from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.gates.turning_bands import radius_quantiles
+from memcurse_cli.theory.gates.turning_gates import (
     TurningGates,
     turning_expectations,
     turning_second_moment,
 )
+from memcurse_cli.theory.moments.moments import moments
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.special import expit
 
-from memcurse_cli.theory import two_gate_moments as rule
-from memcurse_cli.theory.gated_moments import GatedMoments
-from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.two_gate_bands import TwoPreactivations
-from memcurse_cli.theory.two_gate_laws import Share
-from memcurse_cli.theory.two_gate_moments import MOST_TERMS, terms_of, two_gate_moments
+from memcurse_cli.theory.gates import two_gate_moments as rule
+from memcurse_cli.theory.gates.laws import Share
+from memcurse_cli.theory.gates.moments import GatedMoments
+from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.gates.two_gate_bands import TwoPreactivations
+from memcurse_cli.theory.gates.two_gate_moments import MOST_TERMS, terms_of, two_gate_moments
 
 Floats = NDArray[np.float64]
 

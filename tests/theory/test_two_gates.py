@@ -12,19 +12,20 @@ from numpy.typing import NDArray
 from scipy.integrate import dblquad
 from scipy.stats import norm
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.gate_laws import GateValues, StepSize
-from memcurse_cli.theory.gated_moments import gated_moments
-from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.two_gate_bands import TwoPreactivations, log_rate_quantiles
-from memcurse_cli.theory.two_gate_laws import (
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.gates.laws import (
+    GateValues,
     HeavyTail,
     RatedStep,
     Share,
     Softplus,
+    StepSize,
     TwoGateLaw,
 )
-from memcurse_cli.theory.two_gate_moments import two_gate_moments
+from memcurse_cli.theory.gates.moments import gated_moments
+from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.gates.two_gate_bands import TwoPreactivations, log_rate_quantiles
+from memcurse_cli.theory.gates.two_gate_moments import two_gate_moments
 
 Floats = NDArray[np.float64]
 

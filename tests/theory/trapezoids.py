@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.gated_moments import GatedMoments
-from memcurse_cli.theory.gaussian_gates import Preactivation
-from memcurse_cli.theory.trapezoid_moments import BIAS
-from memcurse_cli.theory.trapezoid_nodes import TrapezoidGates
-from memcurse_cli.theory.two_gate_bands import TwoPreactivations
-from memcurse_cli.theory.two_gate_laws import HeavyTail, RatedStep, Softplus
+from memcurse_cli.theory.gates.laws import HeavyTail, RatedStep, Softplus
+from memcurse_cli.theory.gates.moments import GatedMoments
+from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.gates.trapezoid_moments import BIAS
+from memcurse_cli.theory.gates.trapezoid_nodes import TrapezoidGates
+from memcurse_cli.theory.gates.two_gate_bands import TwoPreactivations
 
 Floats = NDArray[np.float64]
 

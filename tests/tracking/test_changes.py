@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from memcurse_cli.diagnosis.report import InputAssumption
-from memcurse_cli.diagnosis.report_figures import Verdict
+from memcurse_cli.schema.figures import Verdict
+from memcurse_cli.schema.report import InputAssumption
+from memcurse_cli.schema.track import Snapshot, Summary, TrackedStep, WorstGroup
 from memcurse_cli.tracking.changes import modulus_text, sentence
-from memcurse_cli.tracking.series import Snapshot, Summary, TrackedStep, WorstGroup
 
 SUMMARY = Summary(
     unstable=0,

@@ -9,7 +9,7 @@ import torch
 from tracking.build import state
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.tracking.series import Tracking
+from memcurse_cli.schema.track import Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
 

@@ -9,7 +9,7 @@ from memcurse_cli.diagnosis.findings.precision import find_precision
 from memcurse_cli.diagnosis.findings.sensitivity import find_sensitivity
 from memcurse_cli.diagnosis.findings.structure import find_structure
 from memcurse_cli.diagnosis.findings.transients import find_transients
-from memcurse_cli.diagnosis.report import Finding
+from memcurse_cli.schema.report import Finding
 
 __all__ = ["Facts", "find"]
 

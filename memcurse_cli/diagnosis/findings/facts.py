@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memcurse_cli.diagnosis.report import Finding, Severity, UsableRate
-from memcurse_cli.diagnosis.report_dense import DenseSummary, HiddenSpectrum
-from memcurse_cli.diagnosis.report_figures import (
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.schema.dense import DenseSummary, HiddenSpectrum
+from memcurse_cli.schema.figures import (
     EigenvalueSummary,
     HessianSummary,
     ParameterSummary,
     StateSummary,
 )
-from memcurse_cli.diagnosis.report_gates import GateSummary
-from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.recurrences.recurrence import Recurrence
+from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.schema.report import Finding, Severity, UsableRate
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memcurse_cli.diagnosis.dense.rounding import LARGE, LARGEST, leaving_disk
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.matrix_rounding import LARGE, LARGEST, leaving_disk
-from memcurse_cli.diagnosis.report import Finding, Severity
-from memcurse_cli.diagnosis.report_figures import ParameterSummary, Rounding
 from memcurse_cli.diagnosis.rounding import DTYPES, is_stored, leaves_disk
 from memcurse_cli.diagnosis.wording import count, percent
+from memcurse_cli.schema.figures import ParameterSummary, Rounding
+from memcurse_cli.schema.report import Finding, Severity
 from memcurse_cli.theory.rounding import Dtype
 
 SOURCE = "rounding of recurrent parameters: δh = δω dh/dω to first order"

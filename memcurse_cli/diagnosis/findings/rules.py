@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from memcurse_cli.checkpoints.names import shown_place
+from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.diagnosis import findings
 from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.errors import UsageError

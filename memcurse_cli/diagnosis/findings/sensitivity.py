@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.report import Finding, Severity, UsableRate
-from memcurse_cli.diagnosis.report_figures import ParameterSummary
 from memcurse_cli.diagnosis.usable_rate import FACTOR, advised, rate_verdict
-from memcurse_cli.diagnosis.verdicts import diverges
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down
+from memcurse_cli.schema.figures import ParameterSummary, diverges
+from memcurse_cli.schema.report import Finding, Severity, UsableRate
 
 SOURCE = "Zucchet & Orvieto 2024, eq. 6 and section 3"
 EFFECT = "lr √κ(ω) of the group's p99 scalar, κ(ω) = E|dh/dω|² / E|h|²"

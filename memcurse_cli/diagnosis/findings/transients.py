@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
-from memcurse_cli.diagnosis.report import Finding
 from memcurse_cli.diagnosis.wording import number
+from memcurse_cli.schema.report import Finding
 
 TRANSIENT = Rule(
     "MC106",

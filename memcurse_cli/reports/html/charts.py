@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.hessian_report import HessianPicture
-from memcurse_cli.diagnosis.report import LayerReport, Report
+from memcurse_cli.schema.hessian import HessianPicture
+from memcurse_cli.schema.report import LayerReport, Report
 
 POINTS_PER_LAYER = 512
 POINTS_IN_ALL = 20_000

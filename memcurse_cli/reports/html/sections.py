@@ -5,42 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memcurse_cli.diagnosis.report import LayerReport, Report
 from memcurse_cli.reports.grid import Cell, Column
 from memcurse_cli.reports.numbers import ABSENT
 from memcurse_cli.reports.ranking import VERDICTS
-from memcurse_cli.reports.terminal_dense import (
-    STRUCTURE_COLUMNS,
-    says_something,
-    structure_row,
-)
-from memcurse_cli.reports.terminal_gates import (
+from memcurse_cli.reports.terminal.gates import (
     GATE_COLUMNS,
+    MEAN_FIELD_COLUMNS,
     gate_row,
     gates_assume,
     lacking,
+    mean_field_assumes,
+    mean_field_rows,
 )
-from memcurse_cli.reports.terminal_learning_rates import (
+from memcurse_cli.reports.terminal.learning_rates import (
     ADAM_COLUMNS,
     RATE_COLUMNS,
     adam_notes,
     adam_row,
     rate_row,
 )
-from memcurse_cli.reports.terminal_mean_field import (
-    MEAN_FIELD_COLUMNS,
-    mean_field_assumes,
-    mean_field_rows,
-)
-from memcurse_cli.reports.terminal_structure import (
+from memcurse_cli.reports.terminal.structure import (
     DENSE_COLUMNS,
     HESSIAN_COLUMNS,
     HIDDEN_COLUMNS,
+    STRUCTURE_COLUMNS,
     dense_row,
     hessian_row,
     hidden_row,
+    says_something,
+    structure_row,
 )
-from memcurse_cli.reports.terminal_what_if import WHAT_IF_COLUMNS, what_if_notes, what_if_rows
+from memcurse_cli.reports.terminal.what_if import WHAT_IF_COLUMNS, what_if_notes, what_if_rows
+from memcurse_cli.schema.report import LayerReport, Report
 
 
 @dataclass(frozen=True)

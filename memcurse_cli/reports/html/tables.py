@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from memcurse_cli.diagnosis.report import Finding, LayerReport, Report
-from memcurse_cli.diagnosis.report_figures import ParameterSummary
-from memcurse_cli.diagnosis.report_quantiles import Quantiles
 from memcurse_cli.reports.html.sections import Section, sections
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, effect, number, setting
 from memcurse_cli.reports.numbers import size as file_size
 from memcurse_cli.reports.ranking import SEVERITIES, VERDICTS, layer_rank, worst_parameter
-from memcurse_cli.reports.terminal import describe_horizon, describe_input
+from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.schema.figures import ParameterSummary, Quantiles
+from memcurse_cli.schema.report import Finding, LayerReport, Report
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from memcurse_cli.diagnosis.verdicts import ORDER
 from memcurse_cli.reports.html.page import render
 from memcurse_cli.reports.html.tables import Cell
 from memcurse_cli.reports.html.tracking_curves import CURVES, layer_chart, run_chart
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, effect, number, setting
-from memcurse_cli.reports.terminal import describe_horizon, describe_input
-from memcurse_cli.reports.tracking import choose
+from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.reports.terminal.tracking import choose
 from memcurse_cli.reports.tracking_json import snapshot_to_json, to_json
+from memcurse_cli.schema.figures import ORDER
+from memcurse_cli.schema.track import Snapshot, Spread, TrackedLayer, TrackedStep, Tracking
 from memcurse_cli.tracking.changes import modulus_text
-from memcurse_cli.tracking.series import (
-    Snapshot,
-    Spread,
-    TrackedLayer,
-    TrackedStep,
-    Tracking,
-)
 
 STEPS_DRAWN = 200
 STRETCHES_SHOWN = 40

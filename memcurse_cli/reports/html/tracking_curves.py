@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memcurse_cli.reports.numbers import DIVERGENT
-from memcurse_cli.tracking.series import Summary, TrackedLayer, TrackedStep
+from memcurse_cli.schema.track import Summary, TrackedLayer, TrackedStep
 
 LEVELS = {"max": "max", "90 %": "p90", "median": "p50", "10 %": "p10"}
 CURVES = len(LEVELS) + 1

@@ -1,0 +1,1 @@
+"""HDF5, and the Keras models stored in it."""

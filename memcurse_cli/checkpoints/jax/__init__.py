@@ -1,0 +1,1 @@
+"""What JAX's libraries store: Flax, Orbax, Equinox, Zarr."""

@@ -1,0 +1,255 @@
+"""Flax's msgpack files (flax.serialization.to_bytes): nested maps whose leaves are arrays.
+
+An array is the extension type 1, itself a msgpack list of its shape, its dtype's name and its
+elements in C order; a NumPy scalar is the type 3, laid out alike; a Python complex number the
+type 2. An array of more than 2^30 bytes is a map with the key ``__msgpack_chunked_array__``
+(flax/serialization.py; https://github.com/msgpack/msgpack/blob/master/spec.md). The maps are read
+with no other library, so that elements stay in the file until they are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.elements import (
+    ELEMENT_TYPES,
+    decode,
+    element_bytes,
+    element_count,
+)
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.torch.pickle_machine import ByteRange, Bytes, InlineBytes
+from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_NODES, collect, name_jax
+from memcurse_cli.checkpoints.untrusted.cursor import Cursor
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.errors import CheckpointError
+
+MAX_DIMENSIONS = 64
+# A longer text is no name of a parameter, and is passed over unread.
+MAX_TEXT = 4096
+CHUNKED = "__msgpack_chunked_array__"
+ARRAY, SCALAR = 1, 3
+
+
+class FlaxMsgpack:
+    """One file of flax.serialization.to_bytes, or of Flax's old save_checkpoint."""
+
+    name = "Flax msgpack"
+    extensions = (".msgpack",)
+    recognised_by = "a msgpack map whose first key is text"
+
+    def recognises(self, head: bytes, file: File) -> bool:
+        """A map that is not empty, and the key that follows."""
+        reader = _Reader(InlineBytes(head))
+        try:
+            return reader.map_size(reader.code()) > 0 and bool(reader.text(reader.code()))
+        except ValueError:
+            return False
+
+    def open(self, file: File) -> LazyStore:
+        """Read the maps and the descriptions of the arrays."""
+        reader = _Reader(file)
+        try:
+            root = reader.value(0)
+            if reader.left:
+                raise ValueError(f"{reader.left} bytes follow its end")
+            found = collect(root, _leaf)
+            tensors, notes = name_jax(found)
+        except ValueError as error:
+            raise CheckpointError(
+                f"a corrupt Flax msgpack file: {error}",
+                where=file.path,
+                remedy="copy or download it again",
+            ) from error
+        return LazyStore(
+            path=file.path,
+            format=self.name,
+            bytes=file.size,
+            tensors=tensors,
+            notes=notes,
+            resources=[file],
+            contents=found,
+        )
+
+
+class _Reader:
+    """The values of a msgpack file: arrays become `LazyTensor`, long texts stay unread."""
+
+    def __init__(self, source: Bytes) -> None:
+        self._cursor = Cursor(source, order="big")
+        self._entries = 0
+
+    @property
+    def left(self) -> int:
+        return self._cursor.left
+
+    def code(self) -> int:
+        return self._cursor.number(1)
+
+    def value(self, depth: int) -> object:
+        self._entries += 1
+        if self._entries > MAX_NODES:
+            raise ValueError(f"it holds more than {MAX_NODES} entries")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"its maps are nested more than {MAX_DEPTH} deep")
+        code, cursor = self.code(), self._cursor
+        if code <= 0x7F or code >= 0xE0:
+            return code if code <= 0x7F else code - 0x100
+        if code in (0xC0, 0xC2, 0xC3):
+            return {0xC0: None, 0xC2: False, 0xC3: True}[code]
+        if (size := self.map_size(code)) >= 0:
+            return self._map(size, depth)
+        if (size := _sized(code, cursor, 0x90, 0x0F, _LISTS)) >= 0:
+            return self._list(size, depth)
+        if (size := _sized(code, cursor, 0xA0, 0x1F, _TEXTS)) >= 0:
+            return self._characters(size) if size <= MAX_TEXT else cursor.skip(size)
+        if code in _BINARIES:
+            return cursor.skip(cursor.number(_BINARIES[code]))
+        if code in _EXTENSIONS or code in _FIXED_EXTENSIONS:
+            size = _FIXED_EXTENSIONS.get(code) or cursor.number(_EXTENSIONS[code])
+            return self._extension(cursor.number(1, signed=True), size, depth)
+        if code in _INTEGERS:
+            return cursor.number(_INTEGERS[code], signed=code >= 0xD0)
+        if code in _FLOATS:
+            return cursor.skip(_FLOATS[code])
+        raise ValueError(f"it has the unknown mark {code:#04x} at byte {cursor.position - 1}")
+
+    def map_size(self, code: int) -> int:
+        """The number of entries of a map, or -1 where the mark is not that of a map."""
+        return _sized(code, self._cursor, 0x80, 0x0F, _MAPS)
+
+    def text(self, code: int) -> str:
+        """A key."""
+        size = _sized(code, self._cursor, 0xA0, 0x1F, _TEXTS)
+        if size < 0:
+            raise ValueError("it has a key that is not text")
+        if size > MAX_TEXT:
+            raise ValueError(f"it has a key of {size} bytes, more than {MAX_TEXT}")
+        return self._characters(size)
+
+    def _characters(self, size: int) -> str:
+        try:
+            return self._cursor.take(size).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError("it has a text that is not UTF-8") from error
+
+    def _map(self, size: int, depth: int) -> object:
+        # An entry has two bytes at least, so that a claim beyond the file is told at once.
+        self._check_size(2 * size)
+        entries: dict[str, object] = {}
+        for _ in range(size):
+            key = self.text(self.code())
+            if key in entries:
+                raise ValueError(f"the key {printable(key, 60)} stands twice in one map")
+            entries[key] = self.value(depth + 1)
+        return _joined(entries) if CHUNKED in entries else entries
+
+    def _list(self, size: int, depth: int) -> list[object]:
+        self._check_size(size)
+        return [self.value(depth + 1) for _ in range(size)]
+
+    def _check_size(self, needed: int) -> None:
+        if needed > self.left:
+            raise ValueError(
+                f"a map or list at byte {self._cursor.position} claims at least {needed} bytes "
+                f"and the file has {self.left} left"
+            )
+
+    def _extension(self, kind: int, size: int, depth: int) -> object:
+        if kind not in (ARRAY, SCALAR):
+            return self._cursor.skip(size)
+        end = self._cursor.position + size
+        parts = self.value(depth + 1)
+        if self._cursor.position != end or not isinstance(parts, list) or len(parts) != 3:
+            raise ValueError("it has a malformed array")
+        return _array(*parts)
+
+
+# Of each kind of mark, the bytes of the length that follows it.
+_MAPS = {0xDE: 2, 0xDF: 4}
+_LISTS = {0xDC: 2, 0xDD: 4}
+_TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
+_BINARIES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+_EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+_FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+_FLOATS = {0xCA: 4, 0xCB: 8}
+# uint8 to uint64, then int8 to int64
+_INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+
+
+def _sized(code: int, cursor: Cursor, base: int, mask: int, longer: dict[int, int]) -> int:
+    """The length that a mark holds or that follows it; -1 where it is of another kind."""
+    if base <= code <= base + mask:
+        return code - base
+    return cursor.number(longer[code]) if code in longer else -1
+
+
+class _Elements:
+    """Reads the runs of elements that make an array up, one after another."""
+
+    def __init__(self, runs: list[Bytes], spec: TensorSpec) -> None:
+        self.runs, self.spec = runs, spec
+
+    def __call__(self) -> NDArray[Any]:
+        dtype, shape = self.spec.dtype, self.spec.shape
+        if len(self.runs) == 1:
+            return decode(self.runs[0].read(0, self.runs[0].size), dtype, shape)
+        width = element_bytes(dtype)
+        parts = [decode(run.read(0, run.size), dtype, (run.size // width,)) for run in self.runs]
+        return np.concatenate(parts).reshape(shape)
+
+
+class _Array(LazyTensor):
+    load: _Elements
+
+
+def _array(shape: object, dtype: object, content: object) -> object:
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
+        raise ValueError("it has an array without a shape")
+    if not all(type(n) is int and 0 <= n < 2**63 for n in shape):
+        raise ValueError("it has an array whose shape is not of natural numbers")
+    if not isinstance(dtype, str) or not isinstance(content, ByteRange):
+        raise ValueError("it has an array without a type or without elements")
+    if dtype not in ELEMENT_TYPES:  # text, dates, four-bit integers
+        return None
+    needed = element_count(tuple(shape)) * element_bytes(dtype)
+    if needed != content.size:
+        raise ValueError(
+            f"an array of {dtype} {printable(str(shape), 80)} needs "
+            f"{printable(str(needed), 40)} bytes and has {content.size}"
+        )
+    spec = TensorSpec(tuple(shape), dtype, needed)
+    return _Array(spec, _Elements([content], spec))
+
+
+def _joined(entries: dict[str, object]) -> _Array:
+    """The array that Flax has cut into chunks of its flattened elements."""
+    shape, chunks = _indexed(entries.get("shape")), _indexed(entries.get("chunks"))
+    parts = [chunk for chunk in chunks if isinstance(chunk, _Array)]
+    if not parts or len(parts) < len(chunks) or len(shape) > MAX_DIMENSIONS:
+        raise ValueError("it has a malformed array of chunks")
+    dtype = parts[0].spec.dtype
+    if any(part.spec.dtype != dtype or len(part.spec.shape) != 1 for part in parts):
+        raise ValueError("it has an array whose chunks do not fit together")
+    sizes = tuple(n for n in shape if type(n) is int and n >= 0)
+    held = sum(part.spec.bytes for part in parts)
+    if len(sizes) < len(shape) or element_count(sizes) * element_bytes(dtype) != held:
+        raise ValueError("it has an array whose chunks do not fill its shape")
+    spec = TensorSpec(sizes, dtype, held)
+    return _Array(spec, _Elements([run for part in parts for run in part.load.runs], spec))
+
+
+def _indexed(entries: object) -> list[object]:
+    """Flax's maps for tuples: {"0": first, "1": second, …}."""
+    if not isinstance(entries, dict) or any(str(i) not in entries for i in range(len(entries))):
+        raise ValueError("it has a malformed array of chunks")
+    return [entries[str(index)] for index in range(len(entries))]
+
+
+def _leaf(node: object) -> LazyTensor | None:
+    return node if isinstance(node, LazyTensor) else None

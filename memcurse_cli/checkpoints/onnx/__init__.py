@@ -1,0 +1,1 @@
+"""ONNX models: their graphs and the tensors that these hold."""

@@ -1,0 +1,416 @@
+"""ONNX's graphs: nodes, the tensors that they name, and the graphs within nodes.
+
+The layout is that of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+
+ONNX's model-local functions: a node that calls one stands for a graph of its own.
+
+A function sees nothing of the graph that calls it but the inputs and attributes that it is given
+(https://github.com/onnx/onnx/blob/main/onnx/onnx.proto, message FunctionProto). Each call is read
+anew, and only where it leads to a recurrent node or to a weight of one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Field, Messages
+from memcurse_cli.checkpoints.onnx.tensors import ExternalFiles, Tensor
+
+MAX_DEPTH = 32
+# Functions that call others twice, and so on, have exponentially many nodes.
+MAX_NODES_INSIDE = 100_000
+# The matrices of which it is looked up what they multiply; each takes a bit for every value.
+MAX_REUSED = 256
+_PRODUCTS = ("MatMul", "Gemm")
+_MOVES = ("Transpose", "Identity", "Cast")
+_MOST_MOVES = 4
+
+# The domain, name and overload of an operator or function; operators' domain is "".
+Key = tuple[str, str, str]
+
+
+@dataclass
+class Attribute:
+    """The value of a node's attribute, in whichever of the fields it stands."""
+
+    integers: list[int] = field(default_factory=list)
+    floats: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    tensor: Tensor | None = None
+
+
+@dataclass
+class Node:
+    """An operator: what it takes and gives, by name; "" stands for an input that is left out."""
+
+    operator: str = ""
+    domain: str = ""
+    overload: str = ""
+    name: str = ""
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    graphs: list[Graph] = field(default_factory=list)
+    call: Call | None = None
+
+    @property
+    def key(self) -> Key:
+        """What it runs."""
+        return ("" if self.domain == "ai.onnx" else self.domain, self.operator, self.overload)
+
+    @property
+    def label(self) -> str:
+        """What it is called, or else its first output."""
+        return self.name or next(filter(None, self.outputs), self.operator)
+
+    def input(self, index: int) -> str:
+        """The name of an input; "" where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    def integer(self, name: str, default: int) -> int:
+        """The integer of an attribute."""
+        found = self.attributes.get(name)
+        return found.integers[0] if found and found.integers else default
+
+    def text(self, name: str, default: str) -> str:
+        """The text of an attribute."""
+        found = self.attributes.get(name)
+        return found.texts[0] if found and found.texts else default
+
+
+@dataclass
+class Graph:
+    """Nodes, initializers and what comes from outside.
+
+    Attributes:
+        parent: the graph of the node that holds this one, whose names are known here too.
+        nodes: in the order of the file.
+        tensors: the initializers by name.
+        inputs: the names that are given from outside when the graph runs.
+        producers: the node that makes each name.
+        bindings: of a function's body, the graph and the name there that each input stands for.
+        attributes: of a function's body, what the call gives.
+        prefix: what the names of its nodes begin with.
+    """
+
+    parent: Graph | None
+    nodes: list[Node] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    inputs: set[str] = field(default_factory=set)
+    producers: dict[str, Node] = field(default_factory=dict)
+    bindings: dict[str, tuple[Graph, str]] = field(default_factory=dict)
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    prefix: str = ""
+
+    def home(self, name: str) -> tuple[Graph | None, str]:
+        """The graph that makes or holds a name, and the name there; None where none does."""
+        graph: Graph | None = self
+        while graph is not None and name not in graph.tensors and name not in graph.producers:
+            if name in graph.bindings:
+                graph, name = graph.bindings[name]
+            else:
+                graph = None if name in graph.inputs else graph.parent
+        return graph, name
+
+    def all_graphs(self) -> Iterator[Graph]:
+        """This graph and those within its nodes, outer ones first, with calls that lead on."""
+        pending = [self]
+        while pending:
+            graph = pending.pop()
+            yield graph
+            inside = [inner for node in graph.nodes for inner in node.graphs]
+            calls = [node.call for node in graph.nodes if node.call and node.call.recurrent]
+            pending += reversed([*inside, *(call.body for call in calls)])
+
+    def fed_back(self) -> list[Tensor]:
+        """The matrices that multiply what their own products led to, as in an unrolled RNN.
+
+        Nodes stand in the order of their running. The first `MAX_REUSED` matrices are looked at.
+        """
+        factors = {
+            id(node): [tensor for name in node.inputs[:2] if (tensor := self._matrix(name))]
+            for node in self.nodes
+            if node.operator in _PRODUCTS
+        }
+        uses = Counter(tensor for tensors in factors.values() for tensor in tensors)
+        reused = islice((tensor for tensor, count in uses.items() if count > 1), MAX_REUSED)
+        bits = {tensor: 1 << index for index, tensor in enumerate(reused)}
+        led_to: dict[str, int] = {}
+        found = 0
+        for node in self.nodes if bits else ():
+            before = 0
+            for name in node.inputs:
+                before |= led_to.get(name, 0)
+            own = 0
+            for tensor in factors.get(id(node), ()):
+                own |= bits.get(tensor, 0)
+            found |= before & own
+            led_to |= dict.fromkeys(filter(None, node.outputs), before | own)
+        return [tensor for tensor, bit in bits.items() if found & bit]
+
+    def _matrix(self, name: str) -> Tensor | None:
+        """The initializer of two dimensions that a name stands for, transposed or as it is."""
+        graph = self
+        for _ in range(_MOST_MOVES):
+            home, name = graph.home(name)
+            if home is None:
+                break
+            graph = home
+            tensor = graph.tensors.get(name)
+            if tensor is not None:
+                shape = tensor.lazy.spec.shape if tensor.lazy else ()
+                return tensor if len(shape) == 2 and min(shape) > 1 else None
+            node = graph.producers[name]
+            if node.operator not in _MOVES:
+                break
+            name = node.input(0)
+        return None
+
+
+class GraphReader:
+    """Reads a GraphProto and all graphs within it.
+
+    Args:
+        messages: the file.
+        external: the files beside it.
+
+    Attributes:
+        functions: what nodes may call beside operators.
+    """
+
+    def __init__(self, messages: Messages, external: ExternalFiles) -> None:
+        self._messages, self._external = messages, external
+        self.functions: Functions | None = None
+        self._inside = 0
+
+    def read(self, place: Field, parent: Graph | None = None, depth: int = 0) -> Graph:
+        """The graph in a field.
+
+        Raises:
+            CheckpointError: external data cannot be opened.
+            ValueError: the graph is damaged, or nested too deeply.
+        """
+        if depth > MAX_DEPTH:
+            raise ValueError(f"its graphs are nested more than {MAX_DEPTH} deep")
+        graph = Graph(parent, prefix=parent.prefix if parent else "")
+        for inner in self._messages.fields(place.start, place.size):
+            if inner.wire != LENGTH:
+                continue
+            if inner.number == 1:
+                self._add(inner, graph, depth)
+            elif inner.number == 5:
+                tensor = Tensor(self._messages, self._external, inner)
+                graph.tensors[tensor.name] = tensor
+            elif inner.number == 11:
+                names = self._messages.fields(inner.start, inner.size)
+                graph.inputs |= {self._messages.text(name) for name in names if name.number == 1}
+        return graph
+
+    def read_nodes(self, places: list[Field], graph: Graph, depth: int) -> None:
+        """Read the nodes in these fields into a graph; the errors of `read`."""
+        if depth > MAX_DEPTH:
+            raise ValueError(f"its functions call one another more than {MAX_DEPTH} deep")
+        self._inside += len(places)
+        if self._inside > MAX_NODES_INSIDE:
+            raise ValueError(f"its calls of functions have more than {MAX_NODES_INSIDE} nodes")
+        for place in places:
+            self._add(place, graph, depth)
+
+    def read_attribute(self, place: Field) -> tuple[str, Attribute]:
+        """The attribute in a field, which has no graph within it."""
+        name, attribute, _ = self._attribute(place, Graph(None), MAX_DEPTH)
+        return name, attribute or Attribute()
+
+    def _add(self, place: Field, graph: Graph, depth: int) -> None:
+        node = self._node(place, graph, depth)
+        graph.nodes.append(node)
+        graph.producers |= dict.fromkeys(filter(None, node.outputs), node)
+        if self.functions is not None:
+            node.call = self.functions.call(node, graph, depth)
+
+    def _node(self, place: Field, graph: Graph, depth: int) -> Node:
+        node = Node()
+        for inner in self._messages.fields(place.start, place.size):
+            if inner.number == 1:
+                node.inputs.append(self._messages.text(inner))
+            elif inner.number == 2:
+                node.outputs.append(self._messages.text(inner))
+            elif inner.number == 3:
+                node.name = self._messages.text(inner)
+            elif inner.number == 4:
+                node.operator = self._messages.text(inner)
+            elif inner.number == 5:
+                name, attribute, graphs = self._attribute(inner, graph, depth)
+                if attribute is not None:
+                    node.attributes[name] = attribute
+                node.graphs += graphs
+            elif inner.number == 7:
+                node.domain = self._messages.text(inner)
+            elif inner.number == 8:
+                node.overload = self._messages.text(inner)
+        return node
+
+    def _attribute(
+        self, place: Field, graph: Graph, depth: int
+    ) -> tuple[str, Attribute | None, list[Graph]]:
+        """Its name, its value and the graphs in it; no value where a call leaves it out."""
+        name, reference, attribute = "", "", Attribute()
+        graphs: list[Graph] = []
+        for inner in self._messages.fields(place.start, place.size):
+            if inner.number == 1:
+                name = self._messages.text(inner)
+            elif inner.number in (3, 8):
+                attribute.integers += self._messages.integers(inner)
+            elif inner.number in (2, 7):
+                content = self._messages.read(inner.start, inner.size)
+                if len(content) % 4:
+                    raise ValueError("a list of numbers ends within one")
+                attribute.floats += np.frombuffer(content, "<f4").tolist()
+            elif inner.number in (4, 9):
+                # A text may be of any length here, such as a table of words.
+                length = min(inner.size, 200)
+                content = self._messages.read(inner.start, length)
+                attribute.texts.append(content.decode("utf-8", "replace"))
+            elif inner.number == 5:
+                attribute.tensor = Tensor(self._messages, self._external, inner)
+            elif inner.number in (6, 11):
+                graphs.append(self.read(inner, graph, depth + 1))
+            elif inner.number == 21:
+                reference = self._messages.text(inner)
+        if reference:
+            outer: Graph | None = graph
+            while outer is not None and reference not in outer.attributes:
+                outer = outer.parent
+            return name, outer.attributes[reference] if outer else None, graphs
+        return name, attribute, graphs
+
+
+RECURRENT = {("", operator, "") for operator in ("RNN", "GRU", "LSTM")}
+_NAME, _INPUT, _OUTPUT, _NODE, _DOMAIN, _DEFAULT, _OVERLOAD = 1, 4, 5, 7, 10, 11, 13
+
+
+@dataclass
+class Function:
+    """A function as the model defines it.
+
+    Attributes:
+        inputs: what it calls its inputs, in order.
+        outputs: what it calls its outputs.
+        nodes: where its nodes lie.
+        defaults: the attributes that a call need not give.
+        calls: the operators and functions within it.
+        recurrent: whether a recurrent node is in it, or in what it calls.
+    """
+
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    nodes: list[Field] = field(default_factory=list)
+    defaults: dict[str, Attribute] = field(default_factory=dict)
+    calls: set[Key] = field(default_factory=set)
+    recurrent: bool = False
+
+
+class Call:
+    """A node that calls a function.
+
+    Attributes:
+        function: what it calls.
+    """
+
+    def __init__(
+        self, function: Function, reader: GraphReader, node: Node, graph: Graph, depth: int
+    ) -> None:
+        self.function = function
+        self._reader, self._node, self._graph, self._depth = reader, node, graph, depth
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it leads to a recurrent node."""
+        return self.function.recurrent
+
+    @cached_property
+    def body(self) -> Graph:
+        """What the call stands for.
+
+        Raises:
+            ValueError: it is damaged, or calls lead into one another too deeply.
+        """
+        node, function = self._node, self.function
+        given = [*node.inputs, *[""] * len(function.inputs)]
+        body = Graph(
+            None,
+            bindings={
+                name: (self._graph, outside)
+                for name, outside in zip(function.inputs, given, strict=False)
+            },
+            attributes=function.defaults | node.attributes,
+            prefix=f"{self._graph.prefix}{node.label}/",
+        )
+        self._reader.read_nodes(function.nodes, body, self._depth + 1)
+        return body
+
+    def source(self, output: str) -> tuple[Graph, str]:
+        """The graph and the name of what an output of the node is within the function."""
+        index = self._node.outputs.index(output)
+        outputs = self.function.outputs
+        return self.body, outputs[index] if index < len(outputs) else ""
+
+
+class Functions:
+    """The functions of a model.
+
+    Raises:
+        ValueError: one is damaged.
+    """
+
+    def __init__(self, messages: Messages, places: list[Field], reader: GraphReader) -> None:
+        self._messages, self._reader = messages, reader
+        self._functions = dict(self._read(place) for place in places)
+        self._mark()
+
+    def call(self, node: Node, graph: Graph, depth: int) -> Call | None:
+        """The call that a node is, or None where it is an operator."""
+        function = self._functions.get(node.key)
+        return None if function is None else Call(function, self._reader, node, graph, depth)
+
+    def _read(self, place: Field) -> tuple[Key, Function]:
+        function, messages = Function(), self._messages
+        texts = {_NAME: "", _DOMAIN: "", _OVERLOAD: ""}
+        template = Graph(None)
+        for inner in messages.fields(place.start, place.size):
+            if inner.wire != LENGTH:
+                continue
+            if inner.number in texts:
+                texts[inner.number] = messages.text(inner)
+            elif inner.number == _INPUT:
+                function.inputs.append(messages.text(inner))
+            elif inner.number == _OUTPUT:
+                function.outputs.append(messages.text(inner))
+            elif inner.number == _NODE:
+                function.nodes.append(inner)
+            elif inner.number == _DEFAULT:
+                name, attribute = self._reader.read_attribute(inner)
+                function.defaults[name] = attribute
+        self._reader.read_nodes(function.nodes, template, 0)
+        for graph in template.all_graphs():
+            function.calls |= {node.key for node in graph.nodes}
+        return (texts[_DOMAIN], texts[_NAME], texts[_OVERLOAD]), function
+
+    def _mark(self) -> None:
+        """Mark the functions that lead to a recurrent node."""
+        callers: dict[Key, list[Key]] = {}
+        for key, function in self._functions.items():
+            for called in function.calls:
+                callers.setdefault(called, []).append(key)
+        pending = list(RECURRENT)
+        while pending:
+            for key in callers.get(pending.pop(), ()):
+                if not self._functions[key].recurrent:
+                    self._functions[key].recurrent = True
+                    pending.append(key)

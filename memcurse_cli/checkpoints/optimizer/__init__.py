@@ -1,0 +1,1 @@
+"""States of optimizers, beside the weights that they belong to."""

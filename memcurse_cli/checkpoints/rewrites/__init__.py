@@ -1,0 +1,1 @@
+"""Stores seen otherwise: adapters merged, aliases, reparametrised and quantised weights."""

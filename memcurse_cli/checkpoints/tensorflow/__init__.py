@@ -1,0 +1,1 @@
+"""TensorFlow's bundles and the folders around them."""

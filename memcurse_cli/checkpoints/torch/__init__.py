@@ -1,0 +1,1 @@
+"""What PyTorch stores: archives and pickles, of which nothing is executed."""

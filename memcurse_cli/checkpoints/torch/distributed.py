@@ -1,0 +1,240 @@
+"""torch.distributed.checkpoint (DCP, FSDP): a pickle ``.metadata`` beside files of shards.
+
+The metadata says, for each tensor, of which chunks it is made, and for each chunk in which file
+and at which bytes it lies, as a torch.save of its own
+(torch/distributed/checkpoint/metadata.py and filesystem.py). Both kinds of pickle are run as data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.elements import element_bytes, element_count
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
+from memcurse_cli.checkpoints.optimizer.training_state import Path
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.torch.pickle_machine import Global, Record
+from memcurse_cli.checkpoints.torch.pickled_tensors import torch_type
+from memcurse_cli.checkpoints.torch.pickled_tree import machine, no_persistent
+from memcurse_cli.checkpoints.torch.zip import PyTorch
+from memcurse_cli.checkpoints.tree import MAX_TENSORS, name_torch
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import (
+    DataFile,
+    Directory,
+    File,
+    LocalDirectory,
+    directory_here,
+)
+from memcurse_cli.errors import CheckpointError
+
+MODULE = "torch.distributed.checkpoint.metadata"
+TENSOR = Global(MODULE, "TensorStorageMetadata")
+MAX_METADATA_BYTES = 1 << 28
+MAX_DIMENSIONS = 64
+
+Shape = tuple[int, ...]
+
+
+class Distributed:
+    """The directory of one torch.distributed.checkpoint.save."""
+
+    name = "PyTorch distributed"
+    extensions = ()
+    recognised_by = "a directory with .metadata, a pickle of torch.distributed.checkpoint"
+
+    def recognises(self, head: bytes, file: File) -> bool:
+        """A pickle whose first name is that of the metadata's module."""
+        return head[:1] == b"\x80" and MODULE.encode() in head[:64]
+
+    def open(self, file: File) -> LazyStore:
+        """Read the metadata."""
+        directory = directory_here(file)
+        try:
+            if file.size > MAX_METADATA_BYTES:
+                raise ValueError(f"its metadata has {file.size} bytes")
+            metadata = _state(machine(file, no_persistent).load())
+            paths = _mapping(metadata.get("planner_data"))
+            found, files = _tensors(metadata, directory)
+            all_tensors = {_path(name, paths): LazyTensor(t.spec, t) for name, t in found.items()}
+            tensors, notes = name_torch(all_tensors)
+        except ValueError as error:
+            raise CheckpointError(
+                f"this distributed checkpoint cannot be read: {error}",
+                where=file.path,
+                remedy="copy the whole folder again",
+            ) from error
+        file.close()
+        return LazyStore(
+            path=file.path,
+            format=self.name,
+            bytes=file.size + sum(data.size for data in files.values()),
+            tensors=tensors,
+            notes=notes,
+            contents=all_tensors,
+        )
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A part of a tensor: where it begins in it, its shape, and where its torch.save lies."""
+
+    start: Shape
+    shape: Shape
+    file: DataFile
+    offset: int
+    length: int
+
+
+class _Tensor:
+    """The chunks that make up one tensor."""
+
+    def __init__(self, spec: TensorSpec, chunks: list[_Chunk]) -> None:
+        self.spec, self._chunks = spec, chunks
+
+    def __call__(self) -> NDArray[Any]:
+        kind = np.complex128 if self.spec.dtype.startswith("complex") else np.float64
+        array = np.zeros(self.spec.shape, kind)
+        for chunk in self._chunks:
+            room = tuple(slice(a, a + n) for a, n in zip(chunk.start, chunk.shape, strict=True))
+            array[room] = _read(chunk, self.spec.dtype)
+        return array
+
+
+class _Part:
+    """A range of a data file, as a file of its own."""
+
+    def __init__(self, chunk: _Chunk) -> None:
+        self._chunk, self.size, self.path = chunk, chunk.length, chunk.file.path
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise CheckpointError(
+                f"a chunk ends at byte {self.size}", remedy="copy the whole folder again"
+            )
+        return self._chunk.file.read(self._chunk.offset + offset, length)
+
+    def directory(self) -> Directory:
+        """Not needed: a chunk names no other file."""
+        raise CheckpointError("a chunk refers to another file", where=self.path)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _read(chunk: _Chunk, dtype: str) -> NDArray[Any]:
+    part = _Part(chunk)
+    format = PyTorch()
+    if not format.recognises(part.read(0, min(part.size, 100)), part):
+        raise CheckpointError("a chunk is no file of torch.save", remedy="copy it again")
+    with format.open(part) as store:
+        (name, spec), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
+        if others or (spec.shape, spec.dtype) != (chunk.shape, dtype):
+            raise CheckpointError(
+                "a chunk is not the tensor that the metadata describes", remedy="copy it again"
+            )
+        return store.read(name)
+
+
+def _tensors(
+    metadata: dict[Any, Any], directory: LocalDirectory
+) -> tuple[dict[str, _Tensor], dict[str, DataFile]]:
+    described = _mapping(metadata.get("state_dict_metadata"))
+    if len(described) > MAX_TENSORS:
+        raise ValueError(f"it has more than {MAX_TENSORS} entries")
+    stored = _stored(metadata)
+    files: dict[str, DataFile] = {}
+    found: dict[str, _Tensor] = {}
+    for name, entry in described.items():
+        if not isinstance(name, str) or not isinstance(entry, Record) or entry.function != TENSOR:
+            continue
+        state = _state(entry)
+        shape = _shape(state.get("size"))
+        spec = TensorSpec(shape, _dtype(state.get("properties")), 0)
+        size = element_count(shape) * element_bytes(spec.dtype)
+        chunks = []
+        for part in _listed(state.get("chunks")):
+            start, extent = _shape(_state(part).get("offsets")), _shape(_state(part).get("sizes"))
+            if not len(start) == len(extent) == len(shape) or any(
+                a + n > total for a, n, total in zip(start, extent, shape, strict=True)
+            ):
+                raise ValueError(f"a chunk of {printable(name, 60)} leaves its tensor")
+            info = stored.get((name, start)) or stored.get((name, None))
+            if info is None:
+                raise ValueError(f"a chunk of {printable(name, 60)} is not stored")
+            path, offset, length = info
+            file = files.setdefault(path, DataFile(directory, path))
+            if offset + length > file.size:
+                raise ValueError(
+                    f"a chunk of {printable(name, 60)} lies at bytes {offset} to {offset + length}"
+                    f" of {file.size}"
+                )
+            chunks.append(_Chunk(start, extent, file, offset, length))
+        if sum(element_count(chunk.shape) for chunk in chunks) != element_count(shape):
+            raise ValueError(f"the chunks of {printable(name, 60)} do not fill it")
+        # A chunk is not compressed, so that it has at least the bytes of its elements.
+        if size > sum(chunk.length for chunk in chunks):
+            claim = printable(str(size), 40)
+            raise ValueError(f"{printable(name, 60)} claims {claim} bytes, more than its chunks")
+        found[name] = _Tensor(TensorSpec(shape, spec.dtype, size), chunks)
+    return found, files
+
+
+def _stored(metadata: dict[Any, Any]) -> dict[tuple[str, Shape | None], tuple[str, int, int]]:
+    """File, offset and length of each chunk, by the tensor's name and where the chunk begins."""
+    stored: dict[tuple[str, Shape | None], tuple[str, int, int]] = {}
+    for key, value in _mapping(metadata.get("storage_data")).items():
+        # The machine keeps a key that is an object inside a record of its own.
+        index = _state(key.function) if isinstance(key, Record) else {}
+        info = _state(value)
+        name, start = index.get("fqn"), index.get("offset")
+        path, offset, length = (info.get(k) for k in ("relative_path", "offset", "length"))
+        if info.get("transform_descriptors"):
+            raise ValueError("its files are compressed or otherwise transformed")
+        if not isinstance(name, str) or not isinstance(path, str):
+            raise ValueError("it describes a chunk wrongly")
+        (first, count) = _shape((offset, length))
+        stored[name, None if start is None else _shape(start)] = path, first, count
+    return stored
+
+
+def _path(name: str, paths: dict[Any, Any]) -> Path:
+    path = paths.get(name)
+    if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path):
+        return tuple(str(part) for part in path)
+    return (name,)
+
+
+def _state(node: object) -> dict[Any, Any]:
+    if isinstance(node, Record) and isinstance(node.state, dict):
+        return node.state
+    raise ValueError("its metadata is malformed")
+
+
+def _mapping(node: object) -> dict[Any, Any]:
+    return node if isinstance(node, dict) else {}
+
+
+def _listed(node: object) -> list[Any]:
+    return list(node) if isinstance(node, list | tuple) else []
+
+
+def _dtype(properties: object) -> str:
+    # TensorProperties pickles itself as a tuple that its dtype leads, and once as its attributes.
+    state = properties.state if isinstance(properties, Record) else None
+    if isinstance(state, dict):
+        return torch_type(state.get("dtype"))
+    return torch_type(state[0] if isinstance(state, tuple) and state else None)
+
+
+def _shape(values: object) -> Shape:
+    if not isinstance(values, tuple | list) or len(values) > MAX_DIMENSIONS:
+        raise ValueError("it has a tensor without a shape")
+    if not all(type(n) is int and 0 <= n < 2**62 for n in values):
+        raise ValueError("it has a shape or offset that is not of natural numbers")
+    return tuple(values)

@@ -1,0 +1,514 @@
+"""Run a pickle's stack machine on inert data: nothing is imported and nothing is called.
+
+Python's own unpickler looks up the callables that a file names and calls them. This one pushes a
+`Global` for a name and a `Record` for a call. A caller passes the few constructors whose meaning
+it knows; they see plain data and build plain data.
+
+What a pickle is made of once it is read as data: names, calls that nobody makes, and bytes.
+
+The instructions of pickle protocols 0 and 1: values in lines of text, and how a file begins.
+
+Protocol 0 writes every value as a line of ASCII, raw bytes too, with escapes (Python's
+Lib/pickletools.py). Neither protocol has a mark; `begins_like_a_pickle` tells them from text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import pickle
+import pickletools
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from memcurse_cli.checkpoints.untrusted.names import printable
+
+
+class Bytes(Protocol):
+    """Bytes that are read by ranges: a file, a member of an archive, or a part of either."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``."""
+
+
+class ByteRange:
+    """A part of other bytes."""
+
+    def __init__(self, source: Bytes, offset: int, size: int) -> None:
+        self._source, self._offset, self.size = source, offset, size
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise PickleError(f"it needs {length} bytes from byte {offset} of {self.size}")
+        return self._source.read(self._offset + offset, length)
+
+
+class InlineBytes:
+    """Bytes that are in memory already."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self.size = content, len(content)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise PickleError(f"it needs {length} bytes from byte {offset} of {self.size}")
+        return self._content[offset : offset + length]
+
+
+class PickleError(ValueError):
+    """What is wrong with a pickle, as a clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A name in a module, as the file spells it."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Record:
+    """An object that the pickle would make: what it would call, with what, and what it holds."""
+
+    __slots__ = ("arguments", "entries", "function", "items", "state")
+
+    def __init__(self, function: object, arguments: tuple[object, ...] = ()) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.state: object = None
+        self.items: list[object] = []
+        self.entries: dict[Any, object] = {}
+
+    def build(self, state: object) -> None:
+        """Keep the state that the object would be given."""
+        self.state = state
+
+
+MAX_LINE_LENGTH = 1000
+# A longer line is an array. It stays in the file until it is read.
+MAX_ARRAY_LINE = 1 << 28
+# Of all long lines together: each is decoded once to learn how many bytes it stands for.
+MAX_ARRAY_LINES = 1 << 29
+FIRST_INSTRUCTIONS = 8
+
+
+class EscapedBytes(ByteRange):
+    """Bytes that the file spells with escapes; they are decoded again whenever they are read."""
+
+    def __init__(self, source: Bytes, offset: int, length: int, codec: str) -> None:
+        self._source, self._start, self._length, self._codec = source, offset, length, codec
+        self.size = len(self._decoded())
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise PickleError(f"it needs {length} bytes from byte {offset} of {self.size}")
+        return self._decoded()[offset : offset + length]
+
+    def _decoded(self) -> bytes:
+        content = self._source.read(self._start, self._length)
+        if self._codec == "string":
+            return unescaped(content)
+        return unicode_line(content).encode("latin-1")
+
+
+def long_line(source: Bytes, offset: int, length: int, codec: str) -> EscapedBytes | str:
+    """A line that is too long for a name: bytes, or the text that it is if it has other letters.
+
+    Args:
+        source: the pickle.
+        offset: where the line begins.
+        length: of the line.
+        codec: "string" for Python 2's str, in quotes; "unicode" for text.
+    """
+    try:
+        return EscapedBytes(source, offset, length, codec)
+    except UnicodeEncodeError:
+        return unicode_line(source.read(offset, length))
+
+
+def unescaped(line: bytes | bytearray) -> bytes:
+    """What Python 2's str in quotes holds.
+
+    Raises:
+        PickleError: the quotes are missing.
+    """
+    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
+        raise PickleError("it has a string without quotes")
+    return codecs.escape_decode(bytes(line[1:-1]))[0]
+
+
+def unicode_line(line: bytes | bytearray) -> str:
+    """The text of a line."""
+    return line.decode("raw-unicode-escape")
+
+
+def integer_line(line: bytes) -> int | bool:
+    """An integer, a Python 2 long, or a truth value, which protocols 0 and 1 spell 00 and 01."""
+    if line in (b"00", b"01"):
+        return line == b"01"
+    return int(line.rstrip(b"L"))
+
+
+def begins_like_a_pickle(head: bytes) -> bool:
+    """Whether a file begins with instructions of protocol 0 or 1.
+
+    The first `FIRST_INSTRUCTIONS`, or all of them up to STOP, must be instructions of these
+    protocols with well-formed arguments; a mark must stand before whatever needs one; and one of
+    them must make an object or number one for later reference, as every pickle of a container
+    does at once. Text does not: words are no arguments of instructions.
+
+    Args:
+        head: the first bytes of the file.
+    """
+    marks, tells = 0, False
+    try:
+        for count, (opcode, _, _) in enumerate(pickletools.genops(head), 1):
+            if opcode.proto > 1:
+                return False
+            marks += opcode.name == "MARK"
+            if pickletools.markobject in opcode.stack_before:
+                marks -= 1
+            if marks < 0:
+                return False
+            tells |= opcode.name in _TELLING
+            if opcode.name == "STOP" or count == FIRST_INSTRUCTIONS:
+                return tells
+    except ValueError:  # a malformed argument, no instruction, or the end
+        pass
+    return False
+
+
+_TELLING = ("PUT", "BINPUT", "LONG_BINPUT", "REDUCE", "INST", "OBJ")
+
+
+MAX_OPCODES = 10_000_000
+MAX_TEXT = 1 << 26
+MAX_INTEGER_BYTES = 4096
+# Shorter byte strings are small data; longer ones are arrays, and stay in the file until read.
+INLINE_BYTES = 256
+_CHUNK = 1 << 16
+_SHORT_LINE = 64
+
+
+Constructor = Callable[..., object]
+
+
+class Machine:
+    """One pickle after another from the same bytes.
+
+    Args:
+        source: the bytes.
+        constructors: how to build, from plain arguments, what some names call.
+        persistent: what a persistent id stands for.
+        position: where the first pickle begins.
+    """
+
+    def __init__(
+        self,
+        source: Bytes,
+        constructors: Mapping[Global, Constructor],
+        persistent: Callable[[object], object],
+        position: int = 0,
+    ) -> None:
+        self._source = source
+        self._constructors = constructors
+        self._persistent = persistent
+        self._chunk = memoryview(b"")
+        self._chunk_start = position
+        self._index = 0
+        self._opcodes = 0
+        self._array_lines = 0
+        self._reset()
+
+    @property
+    def position(self) -> int:
+        """Where the next byte lies."""
+        return self._chunk_start + self._index
+
+    def load(self) -> object:
+        """What the next pickle holds.
+
+        Raises:
+            PickleError: the pickle is truncated, malformed, or beyond a limit.
+            CheckpointError: the bytes end early.
+        """
+        self._reset()
+        dispatch = _DISPATCH
+        try:
+            while True:
+                self._opcodes += 1
+                if self._opcodes > MAX_OPCODES:
+                    raise PickleError(f"it has more than {MAX_OPCODES} instructions")
+                opcode = self._take(1)[0]
+                if opcode == 0x2E:  # STOP
+                    return self._stack.pop()
+                dispatch[opcode](self)
+        except PickleError:
+            raise
+        except KeyError as error:
+            shown = printable(str(error), 60)
+            raise PickleError(f"it has an unknown instruction or reference ({shown})") from error
+        except (IndexError, AttributeError, TypeError, ValueError, struct.error) as error:
+            raise PickleError("its instructions do not fit together") from error
+
+    def construct(self, function: object, arguments: object) -> object:
+        """What a call stands for."""
+        if not isinstance(arguments, tuple):
+            raise PickleError("it passes arguments that are not a tuple")
+        known = self._constructors.get(function) if isinstance(function, Global) else None
+        if known is None:
+            return Record(function, arguments)
+        self.charge(sum(len(a) for a in arguments if isinstance(a, list | dict | tuple | str)))
+        return known(*arguments)
+
+    def charge(self, work: int) -> None:
+        """Count work that one instruction causes beyond itself, such as a copy."""
+        self._opcodes += work // 8
+
+    def _reset(self) -> None:
+        self._stack: list[Any] = []
+        self._marks: list[list[Any]] = []
+        self._memo: dict[int, object] = {}
+
+    def _take(self, count: int) -> memoryview:
+        end = self._index + count
+        if end > len(self._chunk):
+            start = self.position
+            available = self._source.size - start
+            if count > available:
+                raise PickleError("it ends in the middle of an instruction")
+            self._chunk = memoryview(self._source.read(start, min(available, max(count, _CHUNK))))
+            self._chunk_start, self._index, end = start, 0, count
+        piece = self._chunk[self._index : end]
+        self._index = end
+        return piece
+
+    def _number(self, count: int) -> int:
+        return int.from_bytes(self._take(count), "little")
+
+    def _text(self, count: int) -> str:
+        if count > MAX_TEXT:
+            raise PickleError(f"it has a text of {count} bytes")
+        return str(self._take(count), "utf-8", "surrogatepass")
+
+    def _line(self) -> bytes:
+        return self._pass_line(MAX_LINE_LENGTH)[1]
+
+    def _pass_line(self, longest: int) -> tuple[int, bytes]:
+        """The length of the line that is passed over, and as much as a short line has of it."""
+        line, length, step = bytearray(), 0, _SHORT_LINE
+        while True:
+            piece = bytes(self._take(max(1, min(step, self._source.size - self.position))))
+            end = piece.find(b"\n")
+            length += len(piece) if end < 0 else end
+            if length > longest:
+                raise PickleError(f"it has a line of more than {longest} bytes")
+            if len(line) <= MAX_LINE_LENGTH:
+                line += piece if end < 0 else piece[:end]
+            if end >= 0:
+                self._index -= len(piece) - end - 1
+                return length, bytes(line)
+            step = min(2 * step, _CHUNK)
+
+    def _value_line(self, codec: str) -> object:
+        # Python 2 wrote names and raw data alike, and protocol 0 spells data as text: short
+        # lines are names, longer ones are arrays.
+        start = self.position
+        length, line = self._pass_line(MAX_ARRAY_LINE)
+        if length <= INLINE_BYTES:
+            return unescaped(line).decode("latin-1") if codec == "string" else unicode_line(line)
+        self._array_lines += length
+        if self._array_lines > MAX_ARRAY_LINES:
+            raise PickleError(f"its long lines have more than {MAX_ARRAY_LINES} bytes")
+        return long_line(self._source, start, length, codec)
+
+    def _bytes(self, count: int) -> bytes | ByteRange:
+        if count <= INLINE_BYTES:
+            return bytes(self._take(count))
+        start = self.position
+        if count > self._source.size - start:
+            raise PickleError("it ends in the middle of a byte string")
+        skipped = min(count, len(self._chunk) - self._index)
+        self._index += skipped
+        if skipped < count:
+            self._chunk, self._chunk_start, self._index = memoryview(b""), start + count, 0
+        return ByteRange(self._source, start, count)
+
+    def _global(self, module: object, name: object) -> Global:
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise PickleError("it names a global by something that is not text")
+        if len(module) + len(name) > MAX_LINE_LENGTH:
+            raise PickleError(f"it names a global by more than {MAX_LINE_LENGTH} characters")
+        return Global(module, name)
+
+    def _pop_mark(self) -> list[Any]:
+        items = self._stack
+        self._stack = self._marks.pop()
+        return items
+
+    def _memoize(self, index: int) -> None:
+        self._memo[index] = self._stack[-1]
+
+    def _set_items(self, pairs: list[Any]) -> None:
+        target = self._stack[-1]
+        entries = target.entries if isinstance(target, Record) else target
+        if not isinstance(entries, dict) or len(pairs) % 2:
+            raise PickleError("it sets keys of what is not a dictionary")
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+            entries[_key(key)] = value
+
+    def _append(self, values: list[Any]) -> None:
+        target = self._stack[-1]
+        items = target.items if isinstance(target, Record) else target
+        if not isinstance(items, list):
+            raise PickleError("it appends to what is not a list")
+        items.extend(values)
+
+    def _build(self) -> None:
+        state = self._stack.pop()
+        target = self._stack[-1]
+        # A dict's own attributes, such as a state_dict's _metadata, hold no tensors.
+        if not isinstance(target, dict | list) and hasattr(target, "build"):
+            target.build(state)
+
+    def _pop(self) -> None:
+        if self._stack:
+            self._stack.pop()
+        else:
+            self._pop_mark()
+
+    def _instance(self) -> None:
+        function = self._global(self._line().decode(), self._line().decode())
+        arguments = tuple(self._pop_mark())
+        self._stack.append(self.construct(function, arguments))
+
+    def _object(self) -> None:
+        function, *arguments = self._pop_mark()
+        self._stack.append(self.construct(function, tuple(arguments)))
+
+    def _reduce(self) -> None:
+        arguments = self._stack.pop()
+        self._stack[-1] = self.construct(self._stack[-1], arguments)
+
+    def _new_with_keywords(self) -> None:
+        self._stack.pop()
+        self._reduce()
+
+    def _stack_global(self) -> None:
+        name = self._stack.pop()
+        self._stack[-1] = self._global(self._stack[-1], name)
+
+    def _tuple(self, count: int) -> None:
+        if len(self._stack) < count:
+            raise PickleError("its stack is too short")
+        split = len(self._stack) - count
+        self._stack[split:] = [tuple(self._stack[split:])]
+
+    def _mark(self) -> None:
+        self._marks.append(self._stack)
+        self._stack = []
+
+    def _integer(self, count: int) -> int:
+        if count > MAX_INTEGER_BYTES:
+            raise PickleError(f"it has an integer of {count} bytes")
+        return int.from_bytes(self._take(count), "little", signed=True)
+
+    def _dict(self) -> None:
+        pairs = self._pop_mark()
+        self._stack.append({})
+        self._set_items(pairs)
+
+    def _push(self, value: object) -> None:
+        self._stack.append(value)
+
+
+def _key(key: object) -> object:
+    """A key as it may stand in a dict: deep tuples and chosen integers must not be hashed."""
+    if isinstance(key, str | bytes | bool | None) or (isinstance(key, int) and abs(key) < 2**60):
+        return key
+    return Record(key)
+
+
+def _legacy_string(machine: Machine, count: int) -> object:
+    # Python 2 wrote names and raw data alike; short ones are names.
+    content = machine._bytes(count)
+    return content.decode("latin-1") if isinstance(content, bytes) else content
+
+
+Step = Callable[[Machine], object]
+_STEPS: dict[bytes, Step] = {
+    pickle.PROTO: lambda m: m._take(1),
+    pickle.FRAME: lambda m: m._take(8),
+    pickle.MARK: lambda m: m._mark(),
+    pickle.POP: lambda m: m._pop(),
+    pickle.POP_MARK: lambda m: m._pop_mark(),
+    pickle.DUP: lambda m: m._push(m._stack[-1]),
+    pickle.NONE: lambda m: m._push(None),
+    pickle.NEWTRUE: lambda m: m._push(True),
+    pickle.NEWFALSE: lambda m: m._push(False),
+    pickle.INT: lambda m: m._push(integer_line(m._line())),
+    pickle.LONG: lambda m: m._push(integer_line(m._line())),
+    pickle.BININT: lambda m: m._push(m._integer(4)),
+    pickle.BININT1: lambda m: m._push(m._number(1)),
+    pickle.BININT2: lambda m: m._push(m._number(2)),
+    pickle.LONG1: lambda m: m._push(m._integer(m._number(1))),
+    pickle.LONG4: lambda m: m._push(m._integer(m._number(4))),
+    pickle.FLOAT: lambda m: m._push(float(m._line())),
+    pickle.BINFLOAT: lambda m: m._push(struct.unpack(">d", m._take(8))[0]),
+    pickle.STRING: lambda m: m._push(m._value_line("string")),
+    pickle.BINSTRING: lambda m: m._push(_legacy_string(m, m._number(4))),
+    pickle.SHORT_BINSTRING: lambda m: m._push(_legacy_string(m, m._number(1))),
+    pickle.UNICODE: lambda m: m._push(m._value_line("unicode")),
+    pickle.SHORT_BINUNICODE: lambda m: m._push(m._text(m._number(1))),
+    pickle.BINUNICODE: lambda m: m._push(m._text(m._number(4))),
+    pickle.BINUNICODE8: lambda m: m._push(m._text(m._number(8))),
+    pickle.SHORT_BINBYTES: lambda m: m._push(m._bytes(m._number(1))),
+    pickle.BINBYTES: lambda m: m._push(m._bytes(m._number(4))),
+    pickle.BINBYTES8: lambda m: m._push(m._bytes(m._number(8))),
+    pickle.BYTEARRAY8: lambda m: m._push(m._bytes(m._number(8))),
+    pickle.EMPTY_LIST: lambda m: m._push([]),
+    pickle.EMPTY_DICT: lambda m: m._push({}),
+    pickle.EMPTY_SET: lambda m: m._push([]),
+    pickle.EMPTY_TUPLE: lambda m: m._push(()),
+    pickle.LIST: lambda m: m._push(m._pop_mark()),
+    pickle.TUPLE: lambda m: m._push(tuple(m._pop_mark())),
+    pickle.FROZENSET: lambda m: m._push(tuple(m._pop_mark())),
+    pickle.DICT: lambda m: m._dict(),
+    pickle.TUPLE1: lambda m: m._tuple(1),
+    pickle.TUPLE2: lambda m: m._tuple(2),
+    pickle.TUPLE3: lambda m: m._tuple(3),
+    pickle.APPEND: lambda m: m._append([m._stack.pop()]),
+    pickle.APPENDS: lambda m: m._append(m._pop_mark()),
+    pickle.ADDITEMS: lambda m: m._append(m._pop_mark()),
+    pickle.SETITEM: lambda m: m._set_items([m._stack.pop(-2), m._stack.pop()]),
+    pickle.SETITEMS: lambda m: m._set_items(m._pop_mark()),
+    pickle.PUT: lambda m: m._memoize(int(m._line())),
+    pickle.BINPUT: lambda m: m._memoize(m._number(1)),
+    pickle.LONG_BINPUT: lambda m: m._memoize(m._number(4)),
+    pickle.MEMOIZE: lambda m: m._memoize(len(m._memo)),
+    pickle.GET: lambda m: m._push(m._memo[int(m._line())]),
+    pickle.BINGET: lambda m: m._push(m._memo[m._number(1)]),
+    pickle.LONG_BINGET: lambda m: m._push(m._memo[m._number(4)]),
+    pickle.GLOBAL: lambda m: m._push(m._global(m._line().decode(), m._line().decode())),
+    pickle.STACK_GLOBAL: lambda m: m._stack_global(),
+    pickle.REDUCE: lambda m: m._reduce(),
+    pickle.NEWOBJ: lambda m: m._reduce(),
+    pickle.NEWOBJ_EX: lambda m: m._new_with_keywords(),
+    pickle.INST: lambda m: m._instance(),
+    pickle.OBJ: lambda m: m._object(),
+    pickle.BUILD: lambda m: m._build(),
+    pickle.PERSID: lambda m: m._push(m._persistent(m._line().decode())),
+    pickle.BINPERSID: lambda m: m._push(m._persistent(m._stack.pop())),
+}
+_DISPATCH: dict[int, Step] = {opcode[0]: step for opcode, step in _STEPS.items()}

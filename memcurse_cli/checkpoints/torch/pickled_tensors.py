@@ -1,0 +1,507 @@
+"""The tensors of a pickle: PyTorch's rebuild functions, as data.
+
+Each constructor takes the arguments that the file passes and checks them: a view must lie inside
+its storage, and a storage inside the file (torch/_utils.py and torch/serialization.py define what
+the arguments mean).
+
+The NumPy and JAX arrays of a pickle, as data (numpy/_core/multiarray.py, jax/_src/array.py).
+
+Python's own containers as pickles call for them, built from plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.elements import (
+    ML_DTYPES,
+    NUMERIC_KINDS,
+    decode,
+    element_bytes,
+    element_count,
+)
+from memcurse_cli.checkpoints.lazy import LazyTensor
+from memcurse_cli.checkpoints.rewrites.quantised import dequantised
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.torch.pickle_machine import (
+    ByteRange,
+    Bytes,
+    Constructor,
+    EscapedBytes,
+    Global,
+    InlineBytes,
+    PickleError,
+    Record,
+)
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.errors import CheckpointError
+
+MAX_DIMENSIONS = 64
+
+
+class ElementType:
+    """A NumPy dtype that the pickle describes: its name, and its byte order once that is set."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.big_endian = False
+
+    def build(self, state: object) -> None:
+        """Take ``(version, byte order, …)``."""
+        if isinstance(state, tuple) and len(state) > 1:
+            self.big_endian = state[1] in (">", b">")
+
+
+class PickledArray:
+    """A NumPy array: `tensor` is set once its state has come."""
+
+    def __init__(self) -> None:
+        self.tensor: LazyTensor | None = None
+
+    def build(self, state: object) -> None:
+        """Take ``(version, shape, dtype, is Fortran-ordered, bytes)``.
+
+        Arrays of objects or texts stay without a tensor.
+
+        Raises:
+            PickleError: the state is malformed, or the bytes are not as many as the shape needs.
+        """
+        if not isinstance(state, tuple) or len(state) not in (4, 5):
+            raise PickleError("it has an array with a malformed state")
+        shape, dtype, fortran, content = state[-4:]
+        if isinstance(dtype, ElementType) and dtype.name:
+            self.tensor = _array(content, dtype, shape, "F" if fortran is True else "C")
+
+
+def _array(content: object, dtype: ElementType, shape: object, order: str) -> LazyTensor:
+    if isinstance(content, str):  # Python 2 wrote bytes as text
+        content = content.encode("latin-1", "replace")
+    if isinstance(content, bytes):
+        content = InlineBytes(content)
+    if not isinstance(content, ByteRange | InlineBytes):
+        raise PickleError("it has an array without bytes")
+    sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+    if len(sizes) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**62 for n in sizes):
+        raise PickleError("it has an array whose shape is not made of natural numbers")
+    needed = element_count(sizes) * element_bytes(dtype.name)
+    if needed != content.size:
+        raise PickleError(f"an array needs {needed} bytes and has {content.size}")
+    reader = _Reader(content, dtype.name, sizes, order == "F", dtype.big_endian)
+    return LazyTensor(TensorSpec(sizes, dtype.name, needed), reader)
+
+
+class _Reader:
+    def __init__(
+        self, content: Bytes, dtype: str, shape: tuple[int, ...], fortran: bool, big_endian: bool
+    ) -> None:
+        self._content, self._dtype, self._shape = content, dtype, shape
+        self._fortran, self._big_endian = fortran, big_endian
+
+    def __call__(self) -> NDArray[Any]:
+        content = self._content.read(0, self._content.size)
+        shape = self._shape[::-1] if self._fortran else self._shape
+        array = decode(content, self._dtype, shape, self._big_endian)
+        return array.T if self._fortran else array
+
+
+def _element_type(code: object, *_: object) -> ElementType:
+    if isinstance(code, ElementType):
+        return code
+    if isinstance(code, Global):  # dtype(ml_dtypes.bfloat16), dtype(numpy.float32)
+        code = code.name
+    if code in ML_DTYPES:
+        return ElementType(str(code))
+    try:
+        dtype = np.dtype(code) if isinstance(code, str) and len(code) < 32 else np.dtype("O")
+    except TypeError as error:
+        raise PickleError("it has an array of an unknown type") from error
+    # An element type without a name: texts and objects, whose arrays are passed over.
+    return ElementType(dtype.name if dtype.kind in NUMERIC_KINDS else "")
+
+
+def _reconstruct(*_: object) -> PickledArray:
+    return PickledArray()
+
+
+def _from_buffer(content: object, dtype: object, shape: object, order: object) -> PickledArray:
+    array = PickledArray()
+    if isinstance(dtype, ElementType) and dtype.name:
+        array.tensor = _array(content, dtype, shape, "F" if order == "F" else "C")
+    return array
+
+
+def _jax_array(function: object, arguments: object, state: object, *_: object) -> PickledArray:
+    array = PickledArray()
+    array.build(state)
+    return array
+
+
+def _scalar(dtype: object, content: object = b"") -> object:
+    # A training checkpoint's loss or learning rate: no tensor.
+    return None
+
+
+def numpy_constructors() -> dict[Global, Constructor]:
+    """How to build the arrays that NumPy and JAX pickle."""
+    table: dict[Global, Constructor] = {
+        Global("numpy", "dtype"): _element_type,
+        Global("jax._src.array", "_reconstruct_array"): _jax_array,
+        Global("jax._src.device_array", "reconstruct_device_array"): _jax_array,
+    }
+    for core in ("numpy.core", "numpy._core"):
+        table[Global(f"{core}.multiarray", "_reconstruct")] = _reconstruct
+        table[Global(f"{core}.multiarray", "scalar")] = _scalar
+        table[Global(f"{core}.numeric", "_frombuffer")] = _from_buffer
+    return table
+
+
+def _dictionary(*arguments: object) -> object:
+    # OrderedDict(), dict(pairs), defaultdict(factory, entries)
+    entries: dict[object, object] = {}
+    source = arguments[-1] if arguments else None
+    if isinstance(source, dict):
+        entries.update(source)
+    elif isinstance(source, list | tuple):
+        for pair in source:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
+                raise PickleError("it has a malformed dictionary")
+            if not isinstance(pair[0], str | bytes | int):
+                continue
+            entries[pair[0]] = pair[1]
+    return entries
+
+
+def _listed(values: object = ()) -> list[object]:
+    return list(values) if isinstance(values, list | tuple) else []
+
+
+def _encoded(text: object, encoding: object = "latin1") -> object:
+    # How protocols 0 to 2 write bytes: text in which each character is one of them.
+    if isinstance(text, EscapedBytes) and encoding in ("latin1", "latin-1"):
+        return text
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "utf8"):
+        raise PickleError("it encodes what is not text")
+    return text.encode("latin-1" if "latin" in str(encoding) else "utf-8", "replace")
+
+
+def _record(function: object, *rest: object) -> Record:
+    return Record(function)
+
+
+def _bytes_of(value: object = b"", *_: object) -> object:
+    return value
+
+
+def python_constructors() -> dict[Global, Constructor]:
+    """How to build dictionaries, lists and byte strings."""
+    table: dict[Global, Constructor] = {
+        Global("collections", "OrderedDict"): _dictionary,
+        Global("collections", "defaultdict"): _dictionary,
+        Global("_codecs", "encode"): _encoded,
+        Global("copyreg", "_reconstructor"): _record,
+        Global("copy_reg", "_reconstructor"): _record,
+    }
+    for builtins in ("builtins", "__builtin__"):
+        table[Global(builtins, "dict")] = _dictionary
+        for kind in ("list", "set", "frozenset", "tuple"):
+            table[Global(builtins, kind)] = _listed
+        table[Global(builtins, "bytearray")] = _bytes_of
+    return table
+
+
+# An expanded view repeats few stored elements; this bounds what reading one may allocate.
+MAX_EXPANDED_ELEMENTS = 1 << 24
+STORAGE_ELEMENTS = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexDoubleStorage": "complex128",
+    "ComplexFloatStorage": "complex64",
+    "UntypedStorage": "uint8",
+    "QInt8Storage": "int8",
+    "QUInt8Storage": "uint8",
+    "QInt32Storage": "int32",
+}
+TORCH_ALIASES = {"double": "float64", "float": "float32", "half": "float16"}
+TORCH_ELEMENTS = frozenset(
+    {
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint64",
+        "uint32",
+        "uint16",
+        "uint8",
+        "bool",
+        "complex128",
+        "complex64",
+    }
+)
+
+
+@dataclass(eq=False)
+class Storage:
+    """A run of elements in the file.
+
+    Attributes:
+        dtype: their type by NumPy's name.
+        count: how many.
+        content: where they lie; set once the container has said it.
+        big_endian: their byte order.
+    """
+
+    dtype: str
+    count: int
+    content: Bytes | None = None
+    big_endian: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return self.count * element_bytes(self.dtype)
+
+    def place(self, content: Bytes) -> None:
+        """Say where the elements lie.
+
+        Raises:
+            PickleError: there is less room than the storage claims.
+        """
+        if content.size < self.bytes:
+            raise PickleError(f"a storage claims {self.bytes} bytes and has {content.size}")
+        self.content = content
+
+
+def storage_type(kind: object) -> str:
+    """The element type that a storage class such as ``torch.FloatStorage`` stands for."""
+    if isinstance(kind, Global) and kind.module.startswith("torch"):
+        known = STORAGE_ELEMENTS.get(kind.name)
+        if known:
+            return known
+    raise PickleError(f"it has a storage of the unknown type {printable(str(kind), 60)}")
+
+
+@dataclass(frozen=True)
+class _View:
+    """A strided view of a storage, in elements."""
+
+    storage: Storage
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    conjugate: bool = False
+    negative: bool = False
+    extent: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        steps = ((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+        extent = 0 if 0 in self.shape else 1 + sum(steps)
+        object.__setattr__(self, "extent", extent)
+        size = element_bytes(self.dtype)
+        if extent and (self.offset + extent) * size > self.storage.bytes:
+            raise PickleError(
+                f"a tensor reaches element {self.offset + extent} of a storage of "
+                f"{self.storage.bytes // size}"
+            )
+
+    def __call__(self) -> NDArray[Any]:
+        size = element_bytes(self.dtype)
+        count = element_count(self.shape)
+        if count > max(self.extent, MAX_EXPANDED_ELEMENTS):
+            raise CheckpointError(
+                f"an expanded view of {self.extent} elements that claims {count}",
+                remedy="save the tensor with .contiguous()",
+            )
+        if self.storage.content is None:
+            raise CheckpointError(
+                "a tensor whose storage is not in the file",
+                remedy="the file is truncated: copy or download it again",
+            )
+        try:
+            content = self.storage.content.read(self.offset * size, self.extent * size)
+        except PickleError as error:
+            raise CheckpointError(
+                f"a corrupt storage: {error}", remedy="download the file again"
+            ) from error
+        flat = decode(content, self.dtype, (self.extent,), self.storage.big_endian)
+        strides = tuple(step * flat.itemsize for step in self.stride)
+        # The extent was computed from the same shape and stride, so the view stays inside.
+        array = np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False).copy()
+        if self.conjugate:
+            array = array.conj()
+        return -array if self.negative else array
+
+
+class Unreadable:
+    """Refuses to read a tensor that is not a plain array of numbers."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __call__(self) -> NDArray[Any]:
+        """Raise the reason."""
+        raise CheckpointError(
+            f"{self._what} is not read",
+            remedy="save it as a dense floating-point tensor",
+        )
+
+
+def view(
+    storage: object,
+    offset: object,
+    shape: object,
+    stride: object,
+    dtype: str = "",
+    flags: object = None,
+) -> LazyTensor:
+    """A tensor that views a storage.
+
+    Raises:
+        PickleError: an argument is not what its place needs, or the view leaves the storage.
+    """
+    if not isinstance(storage, Storage):
+        raise PickleError("it has a tensor without a storage")
+    sizes, steps = _naturals(shape), _naturals(stride)
+    if len(sizes) != len(steps) or len(sizes) > MAX_DIMENSIONS:
+        raise PickleError("it has a tensor whose shape and stride do not fit together")
+    (start,) = _naturals((offset,))
+    bits = flags if isinstance(flags, dict) else {}
+    element = dtype or storage.dtype
+    seen = _View(
+        storage, element, start, sizes, steps, bits.get("conj") is True, bits.get("neg") is True
+    )
+    size = element_count(sizes) * element_bytes(element)
+    return LazyTensor(TensorSpec(sizes, element, size), seen, identity=seen)
+
+
+def _naturals(values: object) -> tuple[int, ...]:
+    if isinstance(values, list):
+        values = tuple(values)
+    if not isinstance(values, tuple) or not all(type(v) is int and 0 <= v < 2**62 for v in values):
+        raise PickleError("it has a tensor whose shape, stride or offset is not a natural number")
+    return values
+
+
+def _tensor_v2(*arguments: object) -> LazyTensor:
+    storage, offset, shape, stride = arguments[:4]
+    return view(storage, offset, shape, stride, flags=arguments[6] if len(arguments) > 6 else None)
+
+
+def _tensor_v3(*arguments: object) -> LazyTensor:
+    storage, offset, shape, stride, _, _, dtype = arguments[:7]
+    flags = arguments[7] if len(arguments) > 7 else None
+    return view(storage, offset, shape, stride, torch_type(dtype), flags)
+
+
+def torch_type(dtype: object) -> str:
+    """The element type that a name such as ``torch.float32`` stands for."""
+    if isinstance(dtype, Global) and dtype.module == "torch":
+        name = TORCH_ALIASES.get(dtype.name, dtype.name)
+        if name in TORCH_ELEMENTS:
+            return name
+    raise PickleError(f"it has a tensor of the unknown type {printable(str(dtype), 60)}")
+
+
+def _first(*arguments: object) -> object:
+    return arguments[0]
+
+
+def _quantised(
+    storage: object, offset: object, shape: object, stride: object, *rest: object
+) -> LazyTensor:
+    stored = view(storage, offset, shape, stride)
+    read = dequantised(stored, rest[0] if rest else None)
+    return read or LazyTensor(stored.spec, Unreadable("a tensor quantised in another way"))
+
+
+def _without_storage(dtype: object, shape: object, *_: object) -> LazyTensor:
+    return LazyTensor(
+        TensorSpec(_naturals(shape), torch_type(dtype), 0), Unreadable("a meta tensor without data")
+    )
+
+
+def _wrapper(_: object, dtype: object, shape: object, *rest: object) -> LazyTensor:
+    return LazyTensor(
+        TensorSpec(_naturals(shape), torch_type(dtype), 0), Unreadable("a tensor subclass")
+    )
+
+
+def _sparse(layout: object, data: object) -> LazyTensor:
+    shape, values = _sparse_parts(data)
+    return LazyTensor(
+        TensorSpec(shape, values.spec.dtype, values.spec.bytes), Unreadable("a sparse tensor")
+    )
+
+
+def _sparse_parts(data: object) -> tuple[tuple[int, ...], LazyTensor]:
+    # (indices, values, size) or, compressed, (indices, indices, values, size)
+    if not isinstance(data, tuple) or len(data) not in (3, 4, 5):
+        raise PickleError("it has a malformed sparse tensor")
+    tensors = [part for part in data if isinstance(part, LazyTensor)]
+    sizes = [part for part in data if isinstance(part, tuple | list)]
+    if len(tensors) < 2 or len(sizes) != 1:
+        raise PickleError("it has a malformed sparse tensor")
+    return _naturals(sizes[0]), tensors[-1]
+
+
+def _size(values: object = ()) -> tuple[int, ...]:
+    return _naturals(values)
+
+
+def _from_type(construct: Callable[[object, object], object]) -> Constructor:
+    def rebuild(function: object, kind: object, arguments: object, *state: object) -> object:
+        return construct(function, arguments)
+
+    return rebuild
+
+
+def torch_constructors(construct: Callable[[object, object], object]) -> dict[Global, Constructor]:
+    """How to build what PyTorch's pickles name.
+
+    Args:
+        construct: the machine's `construct`, for calls that wrap another.
+    """
+    table: dict[Global, Constructor] = {
+        Global("torch", "Size"): _size,
+        Global("torch._utils", "_rebuild_tensor"): view,
+        Global("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
+        Global("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
+        Global("torch._utils", "_rebuild_parameter"): _first,
+        Global("torch._utils", "_rebuild_parameter_with_state"): _first,
+        Global("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _first,
+        Global("torch._utils", "_rebuild_device_tensor_from_numpy"): _first,
+        Global("torch._utils", "_rebuild_xla_tensor"): _first,
+        Global("torch._utils", "_rebuild_qtensor"): _quantised,
+        Global("torch._utils", "_rebuild_sparse_tensor"): _sparse,
+        Global("torch._utils", "_rebuild_sparse_csr_tensor"): _sparse,
+        Global("torch._utils", "_rebuild_meta_tensor_no_storage"): _without_storage,
+        Global("torch._utils", "_rebuild_wrapper_subclass"): _wrapper,
+        Global("torch._tensor", "_rebuild_from_type"): _from_type(construct),
+        Global("torch._tensor", "_rebuild_from_type_v2"): _from_type(construct),
+        Global("torch.jit._pickle", "restore_type_tag"): _first,
+    }
+    for kind in ("int", "double", "bool", "tensor"):
+        table[Global("torch.jit._pickle", f"build_{kind}list")] = _first
+    return table

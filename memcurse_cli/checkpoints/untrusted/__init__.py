@@ -1,0 +1,1 @@
+"""Bytes that nobody vouches for: bounded reads, archives, compression, names."""

@@ -1,0 +1,198 @@
+"""Zip archives from untrusted hands: members are read by range, and nothing is ever extracted."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from typing import NoReturn
+
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.errors import CheckpointError
+
+ZIP_MAGIC = b"PK\x03\x04"
+EMPTY_ZIP_MAGIC = b"PK\x05\x06"
+MAX_MEMBERS = 1_000_000
+# Deflate cannot do better than 1032 to 1. Trained weights reach 10 to 1, so that a large member
+# which claims much more is made to exhaust memory.
+MAX_DEFLATE_RATIO = 1032
+MAX_LARGE_RATIO = 100
+LARGE_MEMBER = 1 << 28
+_CHUNK = 1 << 20
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_BROKEN = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    OSError,
+    EOFError,
+    OverflowError,
+    ValueError,
+    struct.error,
+)
+
+
+class Archive:
+    """The members of a zip archive.
+
+    Raises:
+        CheckpointError: the archive is truncated, encrypted, compressed in a way that no
+            checkpoint is, or its members overlap, repeat a name, or claim impossible sizes.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        try:
+            with zipfile.ZipFile(io.BufferedReader(_Stream(file), _CHUNK)) as archive:
+                members = archive.infolist()
+        except CheckpointError:
+            raise
+        except _BROKEN as error:
+            raise CheckpointError(
+                f"a truncated or corrupt zip archive ({printable(str(error).lower(), 80)})",
+                where=file.path,
+                remedy="copy or download it again",
+            ) from error
+        self._members = {member.filename: member for member in members}
+        self._check(members)
+
+    @property
+    def names(self) -> list[str]:
+        """The members' names in the archive's order."""
+        return list(self._members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def size(self, name: str) -> int:
+        """The length of a member once it is decompressed."""
+        return self._members[name].file_size
+
+    def compressed(self, name: str) -> bool:
+        """Whether a member must be inflated from its start for any part of it."""
+        return self._members[name].compress_type != zipfile.ZIP_STORED
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
+        """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
+
+        Raises:
+            CheckpointError: the member ends before that or is corrupt.
+        """
+        member = self._members[name]
+        if length is None:
+            length = member.file_size - offset
+        if offset < 0 or length < 0 or offset + length > member.file_size:
+            self._refuse(name, f"ends at byte {member.file_size}")
+        start = self._start(member)
+        if member.compress_type == zipfile.ZIP_STORED:
+            return self._file.read(start + offset, length)
+        return self._inflate(member, start, offset, length)
+
+    def _start(self, member: zipfile.ZipInfo) -> int:
+        header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
+        magic: bytes
+        name_length: int
+        extra_length: int
+        magic, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+        if magic != ZIP_MAGIC:
+            self._refuse(member.filename, "has no header where the archive's directory says")
+        return member.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+
+    def _inflate(self, member: zipfile.ZipInfo, start: int, skip: int, length: int) -> bytearray:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        content = bytearray()
+        left = member.compress_size
+        try:
+            while len(content) < length:
+                packed = inflater.unconsumed_tail
+                if not packed:
+                    packed = bytes(self._file.read(start, min(left, _CHUNK)))
+                    start, left = start + len(packed), left - len(packed)
+                piece = inflater.decompress(packed, min(_CHUNK, skip + length - len(content)))
+                if not piece and (inflater.eof or not packed):
+                    self._refuse(member.filename, "is shorter than it claims")
+                content += piece[skip:]
+                skip = max(0, skip - len(piece))
+        except zlib.error as error:
+            self._refuse(member.filename, f"cannot be decompressed ({error})")
+        return content
+
+    def _check(self, members: list[zipfile.ZipInfo]) -> None:
+        if len(members) > MAX_MEMBERS:
+            self._refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
+        if len(self._members) < len(members):
+            seen: set[str] = set()
+            for member in members:
+                if member.filename in seen:
+                    self._refuse(member.filename, "stands twice in the archive")
+                seen.add(member.filename)
+        position = 0
+        for member in sorted(members, key=lambda member: member.header_offset):
+            name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
+            if member.flag_bits & 1:
+                self._refuse(name, "is encrypted", "decrypt the archive first")
+            if not stored and member.compress_type != zipfile.ZIP_DEFLATED:
+                self._refuse(name, "is compressed by a method that no checkpoint uses")
+            if member.header_offset < position:
+                self._refuse(name, "overlaps another member")
+            position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
+            if position > self._file.size:
+                self._refuse(name, "reaches beyond the end of the file")
+            large = member.file_size > LARGE_MEMBER
+            ratio = 1 if stored else MAX_LARGE_RATIO if large else MAX_DEFLATE_RATIO
+            if member.file_size > member.compress_size * ratio:
+                self._refuse(
+                    name,
+                    f"claims {member.file_size} bytes from {member.compress_size} compressed ones",
+                )
+
+    def _refuse(self, name: str, fault: str, remedy: str = "copy or download it again") -> NoReturn:
+        raise CheckpointError(
+            f"a corrupt zip archive: its member {printable(name, 60)} {fault}",
+            where=self._file.path,
+            remedy=remedy,
+        )
+
+
+class _Stream(io.RawIOBase):
+    """A file as the seekable stream that `zipfile` wants."""
+
+    def __init__(self, file: File) -> None:
+        self._file, self._position = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}
+        self._position = origin[whence] + offset
+        if self._position < 0:
+            raise ValueError("a position before the start of the archive")
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # always writable
+        count = max(0, min(len(buffer), self._file.size - self._position))
+        buffer[:count] = self._file.read(self._position, count)
+        self._position += count
+        return count
+
+
+def first_member(head: bytes) -> str:
+    """The name of the first member, from the first bytes of an archive; "" where there is none."""
+    if not head.startswith(ZIP_MAGIC) or len(head) < _LOCAL_HEADER.size:
+        return ""
+    length = _LOCAL_HEADER.unpack_from(head)[1]
+    return head[_LOCAL_HEADER.size : _LOCAL_HEADER.size + length].decode("utf-8", "replace")
+
+
+def member_names(head: bytes, file: File) -> list[str]:
+    """The names of an archive's members; none where the file is not an archive.
+
+    Raises:
+        CheckpointError: the archive is damaged or hostile.
+    """
+    return Archive(file).names if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)) else []

@@ -1,0 +1,386 @@
+"""Where bytes come from: regular files and directories, opened so that nothing else is touched.
+
+Files of a directory that a checkpoint names by the hundred: none is kept open.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.errors import CheckpointError, MemcurseError
+
+Version = tuple[object, ...]
+"""What tells one version of a file from another: sizes, times, inodes, a server's tags."""
+
+HEAD_BYTES = 4096
+MAX_DIRECTORY_ENTRIES = 100_000
+
+
+# Of the files opened in a block of `unchanged_while_read`: their names in messages, their versions,
+# and how to ask for those again.
+_Opened = dict[str, tuple[str, Version, Callable[[], Version | None]]]
+_OPENED: ContextVar[_Opened | None] = ContextVar("_OPENED", default=None)
+
+
+@contextmanager
+def unchanged_while_read() -> Iterator[None]:
+    """A block at whose end every file that was opened in it must be what it was at first.
+
+    One that is gone by then was read as it was. Of blocks within each other the outermost counts.
+
+    Raises:
+        CheckpointError: a file has changed, so that what was read may mix two versions of it.
+    """
+    if _OPENED.get() is not None:
+        yield
+        return
+    token = _OPENED.set({})
+    try:
+        yield
+    except MemcurseError:
+        _require_unchanged()  # what was wrong may be the mixture
+        raise
+    else:
+        _require_unchanged()
+    finally:
+        _OPENED.reset(token)
+
+
+def _require_unchanged() -> None:
+    for shown, version, now in (_OPENED.get() or {}).values():
+        if now() not in (version, None):
+            raise changed(shown)
+
+
+def opened_as(where: str, shown: str, version: Version, now: Callable[[], Version | None]) -> None:
+    """Let the block around this, if there is one, know which version of a file was opened.
+
+    Args:
+        where: its path or URL.
+        shown: what to call it in messages.
+        version: what it was when it was opened.
+        now: what it is when this is called; None where it is gone.
+
+    Raises:
+        CheckpointError: another version was opened before.
+    """
+    opened = _OPENED.get()
+    if opened is not None and opened.setdefault(where, (shown, version, now))[1] != version:
+        raise changed(shown)
+
+
+def changed(where: str) -> CheckpointError:
+    """The one line for a file of which two versions were met."""
+    return CheckpointError(
+        "the file changed while it was read",
+        where=where,
+        remedy="run this again when nothing writes to it",
+    )
+
+
+class File(Protocol):
+    """A file that is read by ranges."""
+
+    @property
+    def path(self) -> str:
+        """The path as the user gave it, printable."""
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``.
+
+        Raises:
+            CheckpointError: the file ends before that.
+        """
+
+    def directory(self) -> Directory:
+        """The directory that it lies in."""
+
+    def close(self) -> None:
+        """Release the file."""
+
+
+class Directory(Protocol):
+    """A directory whose files are opened by name, and none outside it.
+
+    Attributes:
+        path: its path, printable.
+        names: what is in it, sorted; nothing where a server does not say.
+    """
+
+    path: str
+    names: list[str]
+
+    def open(self, name: str) -> File:
+        """The file ``name``, a relative path with ``/``.
+
+        Raises:
+            CheckpointError: the name leads outside, or it cannot be opened.
+        """
+
+    def files(self) -> Iterable[str]:
+        """The names of its regular files, hidden ones left out."""
+
+
+class LocalFile:
+    """A regular file on this machine.
+
+    A FIFO, a socket or a device is refused before a byte is read, so that opening never blocks.
+
+    Args:
+        path: where it is.
+        shown: what to call it in messages, where that is not ``path``.
+        directory: where the files beside it are, if links have been followed to ``path``.
+
+    Raises:
+        CheckpointError: the file is missing, cannot be opened, or is not a regular file.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], shown: str = "", directory: Path | None = None
+    ) -> None:
+        self.path = printable(shown) if shown else shown_place(path, 200)
+        self._directory = directory or Path(path).parent
+        # Without O_NONBLOCK the open itself waits for a writer when the path is a FIFO.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            descriptor = os.open(path, flags)
+        except (OSError, ValueError) as error:
+            raise unreadable(self.path, error) from error
+        status = os.fstat(descriptor)
+        self.size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            is_folder = stat.S_ISDIR(status.st_mode)
+            raise CheckpointError(
+                "this is a folder, where a file is needed"
+                if is_folder
+                else "this is neither a regular file nor a directory",
+                where=self.path,
+                remedy="put the file there" if is_folder else "copy its content into a file",
+            )
+        self._file = io.FileIO(descriptor)
+        opened_as(os.fspath(path), self.path, _version(status), lambda: _version_now(path))
+
+    def read(self, offset: int, length: int) -> bytearray:
+        """Exactly ``length`` bytes from ``offset``."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise self._ended_early(offset, length)
+        content = bytearray(length)
+        view = memoryview(content)
+        try:
+            self._file.seek(offset)
+            while view:  # one read returns at most 2 GiB on Linux
+                count = self._file.readinto(view)
+                if not count:
+                    raise self._ended_early(offset, length)
+                view = view[count:]
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        return content
+
+    def directory(self) -> LocalDirectory:
+        """The directory that it lies in."""
+        return LocalDirectory(self._directory)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+    def _ended_early(self, offset: int, length: int) -> CheckpointError:
+        return CheckpointError(
+            f"the file ends at byte {self.size}, before the {length} bytes from byte {offset}",
+            where=self.path,
+            remedy="it is truncated: copy or download it again",
+        )
+
+
+def _version(status: os.stat_result) -> Version:
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _version_now(path: str | os.PathLike[str]) -> Version | None:
+    try:
+        return _version(os.stat(path))
+    except OSError:
+        return None
+
+
+class LocalDirectory:
+    """A directory on this machine whose files are opened by name, and none outside it.
+
+    Raises:
+        CheckpointError: the directory cannot be listed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = shown_place(path, 200)
+        self._root = Path(path)
+        try:
+            self._resolved = self._root.resolve(strict=True)
+            with os.scandir(self._root) as entries:
+                names = [entry.name for entry in islice(entries, MAX_DIRECTORY_ENTRIES + 1)]
+        except (OSError, ValueError, RuntimeError) as error:
+            raise unreadable(self.path, error) from error
+        if len(names) > MAX_DIRECTORY_ENTRIES:
+            raise CheckpointError(
+                f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries",
+                where=self.path,
+                remedy="name the checkpoint's file",
+            )
+        self.names = sorted(names)
+
+    def locate(self, name: str) -> Path:
+        """The path of ``name``, a relative path with ``/``, after links are followed.
+
+        Raises:
+            CheckpointError: the name is absolute, climbs with ``..``, or links lead outside.
+        """
+        where = printable(f"{self.path}/{name}")
+        if not is_inside(name):
+            raise CheckpointError(
+                "this name leads outside the checkpoint's directory, and is not opened",
+                where=where,
+                remedy="shards must lie beside their index",
+            )
+        try:
+            target = self._root.joinpath(name).resolve(strict=True)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise unreadable(where, error) from error
+        if not (target.is_relative_to(self._resolved) or target.parent == self._blobs()):
+            raise CheckpointError(
+                "this symbolic link leads outside the checkpoint's directory, and is not followed",
+                where=where,
+                remedy="copy the file into the directory, or name the file itself",
+            )
+        return target
+
+    def open(self, name: str) -> LocalFile:
+        """The file ``name``; the errors of `locate` and `LocalFile`."""
+        beside = self._root.joinpath(name).parent
+        return LocalFile(self.locate(name), shown=f"{self.path}/{name}", directory=beside)
+
+    def inside(self, name: str) -> LocalDirectory:
+        """The directory ``name`` in it; the errors of `locate`."""
+        self.locate(name)
+        return LocalDirectory(self._root / name)
+
+    def files(self) -> Iterator[str]:
+        """The names of its regular files, links included, hidden ones left out."""
+        for name in self.names:
+            if not name.startswith(".") and (self._root / name).is_file():
+                yield name
+
+    def _blobs(self) -> Path | None:
+        # The Hugging Face cache keeps each snapshot as links into one `blobs` folder beside it.
+        snapshots = self._resolved.parent
+        return snapshots.parent / "blobs" if snapshots.name == "snapshots" else None
+
+
+def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a regular file on this machine that has at most ``most`` bytes.
+
+    Raises:
+        CheckpointError: as `LocalFile`, or the file is larger.
+    """
+    file = LocalFile(path)
+    try:
+        if file.size > most:
+            raise CheckpointError(
+                f"the file has {file.size} bytes, more than the {most} that are read",
+                where=file.path,
+                remedy="give the right file",
+            )
+        return bytes(file.read(0, file.size))
+    finally:
+        file.close()
+
+
+def directory_here(file: File) -> LocalDirectory:
+    """The directory of a file, where it is one of this machine.
+
+    Raises:
+        CheckpointError: the file is remote.
+    """
+    directory = file.directory()
+    if isinstance(directory, LocalDirectory):
+        return directory
+    raise CheckpointError(
+        "this checkpoint is a folder of many files, which is not read over the network",
+        where=file.path,
+        remedy="copy the folder to this machine",
+    )
+
+
+def is_inside(name: str) -> bool:
+    """Whether a relative path with ``/`` can only lead to what is inside its directory."""
+    parts = name.split("/")
+    return "\\" not in name and ":" not in name and not {"", ".", ".."} & set(parts)
+
+
+def unreadable(where: str, error: Exception) -> CheckpointError:
+    """The one line for a path that the operating system does not let us read."""
+    number = getattr(error, "errno", None)
+    if number == errno.ENOENT or number == errno.ENOTDIR:
+        return CheckpointError("no such file or directory", where=where, remedy="check the path")
+    if number in (errno.EACCES, errno.EPERM):
+        return CheckpointError(
+            "permission denied", where=where, remedy="ask its owner for read access"
+        )
+    if number == errno.ENAMETOOLONG:
+        return CheckpointError("the path is too long", where=where, remedy="check the path")
+    if number == errno.ELOOP or isinstance(error, RuntimeError):
+        return CheckpointError(
+            "the symbolic link leads back to itself", where=where, remedy="name the file itself"
+        )
+    if isinstance(error, ValueError):
+        return CheckpointError(
+            "the path holds a null byte or cannot be encoded", where=where, remedy="check the path"
+        )
+    reason = getattr(error, "strerror", None) or "the file cannot be read"
+    return CheckpointError(printable(str(reason).lower()), where=where, remedy="check the file")
+
+
+class DataFile:
+    """A file of the directory, opened for each read and closed again.
+
+    Attributes:
+        path: its path, printable.
+        claimed: the bytes of all values that are said to lie in it.
+    """
+
+    def __init__(self, directory: LocalDirectory, name: str) -> None:
+        self._directory, self._name = directory, name
+        self.path = printable(f"{directory.path}/{name}")
+        self._size = -1
+        self.claimed = 0
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        if self._size < 0:
+            file = self._directory.open(self._name)
+            self._size = file.size
+            file.close()
+        return self._size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        file = self._directory.open(self._name)
+        try:
+            return bytes(file.read(offset, length))
+        finally:
+            file.close()

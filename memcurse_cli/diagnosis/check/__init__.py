@@ -1,0 +1,1 @@
+"""A report against limits and a policy."""

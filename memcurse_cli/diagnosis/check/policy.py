@@ -1,0 +1,455 @@
+"""What a report is held to: limits and finding codes, for all layers or for some.
+
+A `Policy` is a sequence of rule sets. Each applies to the layers and families that it names, later
+ones over earlier ones: the settings file's own table first, its overrides in their order, then the
+command line. A policy that limits nothing is the default one, under which a layer fails that is
+cursed or has a finding of severity error.
+
+The table `check` of a settings file as rule sets, and the same from the command line's words.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, Literal, cast
+
+from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.diagnosis.check.limits import (
+    BY_NAME,
+    DTYPES,
+    KINDS,
+    MAX_ROUNDING_ERROR,
+    MAX_VERDICT,
+    VERDICTS,
+    LimitKind,
+)
+from memcurse_cli.diagnosis.settings import SettingsFile
+from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.figures import Verdict
+from memcurse_cli.schema.report import Report, Severity
+
+Outcome = Literal["within", "beyond", "found", "not computed"]
+
+FINDINGS = "findings"
+READABLE = "readable"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One figure's bound.
+
+    Attributes:
+        name: as in `limits.KINDS`.
+        bound: the number; of a verdict its place in ok, watch, cursed.
+        origin: who set it: an option, or a file and line.
+    """
+
+    name: str
+    bound: float
+    origin: str
+
+    @property
+    def kind(self) -> LimitKind:
+        """What it bounds."""
+        return BY_NAME[self.name]
+
+    @property
+    def said(self) -> str:
+        """The bound in words."""
+        return self.kind.say(self.bound)
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Limits and finding codes for some layers.
+
+    Attributes:
+        limits: at most one of each name.
+        select: code prefixes of the findings that fail, in place of an earlier set's; None leaves
+            that as it is.
+        forbid: prefixes of findings that fail beside those.
+        ignore: prefixes of findings that never fail, unless a longer prefix says that they do.
+        layers: glob patterns of layer names; empty for all.
+        families: glob patterns of families; empty for all.
+        origin: where it was written.
+    """
+
+    limits: tuple[Limit, ...] = ()
+    select: tuple[str, ...] | None = None
+    forbid: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    origin: str = ""
+
+    @property
+    def scoped(self) -> bool:
+        """Whether it names layers or families."""
+        return bool(self.layers or self.families)
+
+    def applies(self, name: str, family: str) -> bool:
+        """Whether a layer is one that it names."""
+        return _matches(name, self.layers) and _matches(family, self.families)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a report is held to.
+
+    Attributes:
+        rule_sets: later ones win.
+        allow_missing: whether a figure that a limit needs may be missing from the report.
+    """
+
+    rule_sets: tuple[RuleSet, ...] = ()
+    allow_missing: bool = False
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing was limited, selected or forbidden."""
+        return not any(
+            rules.limits or rules.forbid or rules.select is not None for rules in self.rule_sets
+        )
+
+    def unmatched(self, reports: Iterable[Report]) -> Iterator[RuleSet]:
+        """The rule sets that name layers or families, none of which is in the reports."""
+        present = [
+            (layer.name, layer.family)
+            for report in reports
+            for layers in (report.layers, report.skipped)
+            for layer in layers
+        ]
+        for rules in self.rule_sets:
+            if rules.scoped and not any(rules.applies(*one) for one in present):
+                yield rules
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One figure or finding of one layer, held to the policy.
+
+    Attributes:
+        layer: the layer's name.
+        family: its family.
+        rule: the limit's name; a finding's code; ``findings`` where no finding fails, and
+            ``readable`` for a layer that could not be read.
+        subject: the parameter group; empty for the layer.
+        tensor: that group's tensor.
+        outcome: ``within`` or ``beyond`` a limit, ``found`` for a finding, ``not computed`` where
+            the report lacks the figure.
+        fails: whether it fails the check.
+        figure: the figure; None where it diverges or is missing. Of a finding the one that it
+            grows with, if any.
+        diverges: whether the figure is infinite.
+        bound: the limit.
+        severity: of the finding; error for a limit, warning where something is not computed.
+        message: what is wrong, in words.
+        advice: what to do about it; may be empty.
+        origin: who set the limit: an option, or a file and line; empty under the default policy.
+        known: whether it failed in the baseline already, and is not worse.
+        baseline: the figure in the baseline.
+    """
+
+    layer: str
+    family: str
+    rule: str
+    outcome: Outcome
+    fails: bool
+    subject: str = ""
+    tensor: str = ""
+    figure: float | str | None = None
+    diverges: bool = False
+    bound: float | str | None = None
+    severity: Severity = "error"
+    message: str = ""
+    advice: str = ""
+    origin: str = ""
+    known: bool = False
+    baseline: float | str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is about, whatever its figure."""
+        return self.layer, self.rule, self.subject
+
+    @property
+    def value(self) -> float | None:
+        """The figure as a number that compares; None where there is none."""
+        if self.diverges:
+            return math.inf
+        if isinstance(self.figure, str):
+            return float(VERDICTS.index(cast(Verdict, self.figure)))
+        return self.figure
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+CHECK = "check"
+OVERRIDES = "overrides"
+ALLOW_MISSING = "allow-missing"
+TOLERANCE = "tolerance"
+CODES = ("select", "forbid", "ignore")
+SCOPES = ("layers", "families")
+NUMBERS = tuple(kind.name for kind in KINDS if kind.name != MAX_VERDICT and "." not in kind.name)
+LIMITS = (MAX_VERDICT, *NUMBERS, MAX_ROUNDING_ERROR)
+COUNT = "max-unstable"
+KEYS = (*LIMITS, *CODES, ALLOW_MISSING, TOLERANCE, OVERRIDES)
+"""What the table may hold."""
+
+CODE = re.compile(r"MC\d{0,3}\Z")
+LIMITING_VERDICTS = VERDICTS[:-1]
+
+
+def table(file: SettingsFile) -> Mapping[str, Any]:
+    """The table of `memcurse check`.
+
+    Raises:
+        ConfigurationError: it is no table, or has a key that does not exist.
+    """
+    found = file.values.get(CHECK, {})
+    if not isinstance(found, dict):
+        raise file.wrong(f"{CHECK} is not a table", CHECK, remedy=f"write [{CHECK}] above its keys")
+    _require_known(file, found, KEYS, CHECK)
+    return found
+
+
+def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
+    """The table of `memcurse check` and its overrides, in their order.
+
+    Raises:
+        ConfigurationError: a key that does not exist, or a value of the wrong kind.
+    """
+    found = table(file)
+    overrides = found.get(OVERRIDES, [])
+    if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
+        raise file.wrong(
+            f"{OVERRIDES} is not an array of tables",
+            CHECK,
+            OVERRIDES,
+            remedy=f"write [[{'.'.join((*file.prefix, CHECK, OVERRIDES))}]] above each",
+        )
+    return (
+        _rule_set(file, found, (CHECK,)),
+        *(_override(file, one, (CHECK, OVERRIDES, index)) for index, one in enumerate(overrides)),
+    )
+
+
+def boolean(file: SettingsFile, key: str) -> bool | None:
+    """A yes or no of the table; None where it does not say."""
+    value = table(file).get(key)
+    if value is not None and not isinstance(value, bool):
+        raise file.wrong(f"{key} is not true or false", CHECK, key, remedy=f"write {key} = true")
+    return value
+
+
+def positive(file: SettingsFile, key: str) -> float | None:
+    """A number of the table, zero or more; None where it does not say."""
+    value = table(file).get(key)
+    return None if value is None else _number(file, value, (CHECK, key))
+
+
+def _override(
+    file: SettingsFile, found: Mapping[str, Any], place: tuple[str | int, ...]
+) -> RuleSet:
+    _require_known(file, found, (*SCOPES, *LIMITS, *CODES), *place)
+    if not any(found.get(scope) for scope in SCOPES):
+        raise file.wrong(
+            "an override names no layers and no families",
+            *place,
+            remedy='add layers = ["encoder.*"] or families = ["lru"]',
+        )
+    return _rule_set(file, found, place)
+
+
+def _rule_set(
+    file: SettingsFile, found: Mapping[str, Any], place: tuple[str | int, ...]
+) -> RuleSet:
+    texts = {
+        key: _texts(file, found[key], (*place, key)) for key in (*CODES, *SCOPES) if key in found
+    }
+    for key in CODES:
+        for code in texts.get(key, ()):
+            if not CODE.match(code):
+                raise file.wrong(
+                    f"{shown_place(code)!r} is not a code or its beginning",
+                    *place,
+                    key,
+                    remedy=CODE_REMEDY,
+                )
+    return RuleSet(
+        limits=tuple(_limits(file, found, place)),
+        select=texts.get("select"),
+        forbid=texts.get("forbid", ()),
+        ignore=texts.get("ignore", ()),
+        layers=texts.get("layers", ()),
+        families=texts.get("families", ()),
+        origin=file.place(*place),
+    )
+
+
+CODE_REMEDY = "write MC, or up to three digits behind it, such as MC2 or MC204; see memcurse rule"
+
+
+def _limits(
+    file: SettingsFile, found: Mapping[str, Any], place: tuple[str | int, ...]
+) -> Iterator[Limit]:
+    for key in (name for name in LIMITS if name in found):
+        value, origin = found[key], file.place(*place, key)
+        if key == MAX_VERDICT:
+            if value not in LIMITING_VERDICTS:
+                raise file.wrong(
+                    f"{key} is not {' or '.join(LIMITING_VERDICTS)}",
+                    *place,
+                    key,
+                    remedy=f'write {key} = "watch"',
+                )
+            yield Limit(key, float(LIMITING_VERDICTS.index(value)), origin)
+        elif key == MAX_ROUNDING_ERROR:
+            yield from _rounding_limits(file, value, (*place, key), origin)
+        else:
+            yield Limit(key, _number(file, value, (*place, key)), origin)
+
+
+def _rounding_limits(
+    file: SettingsFile, value: object, place: tuple[str | int, ...], origin: str
+) -> Iterator[Limit]:
+    if not isinstance(value, dict):
+        raise file.wrong(
+            f"{MAX_ROUNDING_ERROR} names no type",
+            *place,
+            remedy=f"write {MAX_ROUNDING_ERROR} = {{ bfloat16 = 0.1 }}",
+        )
+    _require_known(file, value, DTYPES, *place)
+    for dtype, bound in value.items():
+        yield Limit(f"{MAX_ROUNDING_ERROR}.{dtype}", _number(file, bound, (*place, dtype)), origin)
+
+
+def _require_known(
+    file: SettingsFile, found: Mapping[str, Any], known: Iterable[str], *place: str | int
+) -> None:
+    known = tuple(known)
+    for key in found:
+        if key not in known:
+            near = get_close_matches(key.replace("_", "-"), known, 1)
+            raise file.wrong(
+                f"unknown key {key[:40]!r}",
+                *place,
+                key,
+                remedy=f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}",
+            )
+
+
+def _number(file: SettingsFile, value: object, place: tuple[str | int, ...]) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]  # a number
+        raise file.wrong(
+            f"{place[-1]} is not a number of 0 or more",
+            *place,
+            remedy=f"write {place[-1]} = 0.5" if place[-1] != COUNT else f"write {COUNT} = 0",
+        )
+    return float(value)  # type: ignore[arg-type]  # a number
+
+
+def _texts(file: SettingsFile, value: object, place: tuple[str | int, ...]) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        example = '["MC101"]' if place[-1] in CODES else '["encoder.*"]'
+        raise file.wrong(
+            f"{place[-1]} is not a list of texts", *place, remedy=f"write {place[-1]} = {example}"
+        )
+    return tuple(value)
+
+
+def from_options(
+    numbers: Mapping[str, float | None],
+    *,
+    verdict: str | None = None,
+    rounding: Iterable[str] = (),
+    select: Iterable[str] | None = None,
+    forbid: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+) -> RuleSet:
+    """The rule set of the command line, which applies to every layer.
+
+    Args:
+        numbers: bounds by the limit's name; None for one that was not given.
+        verdict: of ``--max-verdict``.
+        rounding: ``DTYPE=ERROR``, each.
+        select: codes, several of them joined by commas, as for the others; None where not given.
+        forbid: of ``--forbid``.
+        ignore: of ``--ignore``.
+
+    Raises:
+        UsageError: a value outside its domain.
+    """
+    limits = []
+    if verdict is not None:
+        if verdict not in LIMITING_VERDICTS:
+            raise UsageError(
+                f"{verdict!r} is not a verdict that can be a limit",
+                where=f"--{MAX_VERDICT}",
+                remedy=f"give {' or '.join(LIMITING_VERDICTS)}",
+            )
+        place = float(LIMITING_VERDICTS.index(verdict))
+        limits.append(Limit(MAX_VERDICT, place, f"--{MAX_VERDICT}"))
+    for name, bound in numbers.items():
+        if bound is not None:
+            limits.append(Limit(name, _bound(name, bound), f"--{name}"))
+    for text in rounding:
+        dtype, _, error = text.partition("=")
+        if dtype not in DTYPES or not re.fullmatch(r"[0-9.eE+-]+", error):
+            raise UsageError(
+                f"{text!r} is not DTYPE=ERROR",
+                where=f"--{MAX_ROUNDING_ERROR}",
+                remedy=f"for example bfloat16=0.1; known are {', '.join(DTYPES)}",
+            )
+        limits.append(
+            Limit(
+                f"{MAX_ROUNDING_ERROR}.{dtype}",
+                _bound(MAX_ROUNDING_ERROR, _parsed(error)),
+                f"--{MAX_ROUNDING_ERROR}",
+            )
+        )
+    return RuleSet(
+        limits=tuple(limits),
+        select=None if select is None else _codes(select, "--select"),
+        forbid=_codes(forbid, "--forbid"),
+        ignore=_codes(ignore, "--ignore"),
+        origin="the command line",
+    )
+
+
+def _parsed(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _bound(name: str, bound: float) -> float:
+    if not 0 <= bound <= sys.float_info.max:
+        raise UsageError(
+            f"{printable(f'{bound}', 20)} is not a bound",
+            where=f"--{name}",
+            remedy="give a number of 0 or more",
+        )
+    return bound
+
+
+def _codes(texts: Iterable[str], option: str) -> tuple[str, ...]:
+    codes = [code.strip() for text in texts for code in text.split(",") if code.strip()]
+    for code in codes:
+        if not CODE.match(code):
+            raise UsageError(
+                f"{shown_place(code)!r} is not a code or its beginning",
+                where=option,
+                remedy=CODE_REMEDY,
+            )
+    return tuple(codes)

@@ -1,0 +1,186 @@
+"""Where a GRU or an LSTM works under random inputs: mean field theory, held against the layer.
+
+Where a layer with an activation between its steps works, and where no linear figure holds.
+
+What a gated layer's hidden weights add to the memory that its gates have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.wording import number
+from memcurse_cli.families.reading import eigenvalues_of
+from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Recurrence
+from memcurse_cli.schema.dense import JACOBIAN, HiddenSpectrum, OperatingPoint
+from memcurse_cli.schema.gates import AGREEMENT, GateAtWork, GatedOperatingPoint, StateAtWork
+from memcurse_cli.theory.gates.simulate import LARGEST, simulate_gated
+from memcurse_cli.theory.mean_field.elman import elman_operating_point
+from memcurse_cli.theory.mean_field.gated import (
+    GatedMeanField,
+    GateLevel,
+    gru_mean_field,
+    lstm_mean_field,
+)
+
+
+def linearised_at_work(
+    recurrence: Recurrence, settings: Settings
+) -> tuple[Recurrence, OperatingPoint | None, str | None]:
+    """The layer that linear figures are taken of, its operating point, and why there are none.
+
+    At its operating point a layer answers small changes as ``s A`` and ``s B`` do, with the slope
+    s of mean field theory. Where that point is not known, the slope is 1: that of small states,
+    which stay small only while every |λ| < 1 (or is 1 by design).
+    """
+    dense = recurrence.dense
+    activation = recurrence.activation if dense is None else dense.activation
+    if activation == "linear" or (dense is not None and dense.slope != 1):
+        return recurrence, None, None
+    point = None if dense is None else _operating_point(recurrence, dense, settings)
+    if dense is not None and point is not None:
+        if point.time_constant is None:
+            at_work = f"{number(point.slope)} at its operating point"
+            return recurrence, point, _reason(activation, at_work, point.spectral_radius)
+        readin, slope = recurrence.readin, float(np.float32(point.slope))  # s W / s is W again
+        working = replace(
+            recurrence,
+            log_eigenvalues=recurrence.log_eigenvalues + math.log(slope),
+            readin=None if readin is None else slope * readin,
+            dense=replace(dense, matrix=slope * dense.matrix, slope=slope),
+        )
+        return working, point, None
+    radius = float(np.abs(eigenvalues_of(recurrence.log_eigenvalues)).max(initial=0.0))
+    if radius >= 1 and not recurrence.unitary:
+        return recurrence, None, _reason(activation, "1 for small states", radius)
+    return recurrence, None, None
+
+
+def _reason(activation: str, slope: str, radius: float) -> str:
+    return (
+        f"with the {activation}'s slope of {slope} the largest |λ| is {number(radius)}: changes of "
+        "the state do not decay, and no linear figure holds"
+    )
+
+
+def _operating_point(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> OperatingPoint | None:
+    """The slope of mean field theory and the spectrum that it leaves, or None without one."""
+    if dynamics.bias is None or dynamics.scale != 1:
+        return None
+    found = elman_operating_point(
+        dynamics.matrix,
+        None if recurrence.readin is None else recurrence.readin.real,
+        dynamics.bias,
+        dynamics.activation,
+        sum(settings.autocorrelation.weights),
+    )
+    if found is None or found.slope == 0:
+        return None
+    radius = found.slope * float(np.abs(eigenvalues_of(recurrence.log_eigenvalues)).max())
+    time_constant = None
+    if radius < 1:
+        time_constant = -1 / math.log(radius) if radius > 0 else 0.0
+    return OperatingPoint(found.slope, found.second_moment, radius, time_constant)
+
+
+def summarise_hidden(
+    recurrence: Recurrence, settings: Settings
+) -> tuple[tuple[HiddenSpectrum, ...], str | None]:
+    """The spectrum of each gate's hidden matrix and of the Jacobian, and why one is missing."""
+    hidden = recurrence.hidden
+    if hidden is None or not settings.spectra:
+        return (), None
+    spectra = [_summary(gate, eigenvalues) for gate, eigenvalues in hidden.gates.items()]
+    if hidden.jacobian is not None:
+        spectra.append(_summary(JACOBIAN, hidden.jacobian))
+    return tuple(spectra), hidden.reason
+
+
+def _summary(name: str, eigenvalues: Complexes) -> HiddenSpectrum:
+    modulus = np.abs(eigenvalues)
+    radius = float(modulus.max())
+    time_constant = None
+    if radius < 1:
+        time_constant = -1 / math.log(radius) if radius > 0 else 0.0
+    return HiddenSpectrum(
+        name=name,
+        order=modulus.size,
+        spectral_radius=radius,
+        unstable=int(np.count_nonzero(modulus >= 1)),
+        time_constant=time_constant,
+    )
+
+
+def summarise_gated_operating_point(
+    recurrence: Recurrence, settings: Settings
+) -> GatedOperatingPoint | None:
+    """Both points of a layer whose hidden weights were asked for, or None for other layers."""
+    if recurrence.hidden is None or recurrence.hidden.network is None or not settings.spectra:
+        return None
+    network, reasons = recurrence.hidden.network, []
+    variance = settings.input_scale**2
+    take = lstm_mean_field if network.is_lstm else gru_mean_field
+    field = take(network, variance)
+    if field is None:
+        reasons.append("the mean field has no fixed point")
+    simulated = None
+    if network.size > LARGEST:
+        reasons.append(f"layers of more than {LARGEST} units are not simulated")
+    else:
+        run = simulate_gated(network, variance)
+        if run is None:
+            reasons.append("its weights are so large that a simulation overflows")
+        else:
+            simulated = _state(run.second_moment, run.gates, run.growth, run.growth_error)
+            if not run.settled:
+                reasons.append(f"the simulated state had not settled after {run.steps} steps")
+            if abs(run.growth - 1) <= 2 * run.growth_error:
+                reasons.append("the simulated χ is within two standard errors of 1")
+    predicted = None
+    if field is not None:
+        predicted = _state(field.second_moment, field.gates, field.growth, None)
+    return GatedOperatingPoint(
+        input_scale=settings.input_scale,
+        predicted=predicted,
+        simulated=simulated,
+        agrees=None if predicted is None or simulated is None else _agree(predicted, simulated),
+        mean_squared_singular_value=_of(field, "mean_squared_singular_value"),
+        singular_value_variance=_of(field, "singular_value_variance"),
+        reason="; ".join(reasons) or None,
+    )
+
+
+def _of(field: GatedMeanField | None, name: str) -> float | None:
+    return None if field is None else getattr(field, name)
+
+
+def _state(
+    second_moment: float, gates: Mapping[str, GateLevel], growth: float, error: float | None
+) -> StateAtWork:
+    time_constant = None
+    if growth < 1:
+        time_constant = -2 / math.log(growth) if growth > 0 else 0.0
+    return StateAtWork(
+        second_moment=second_moment,
+        gates=tuple(GateAtWork(name, one.mean, one.spread) for name, one in gates.items()),
+        growth=growth,
+        growth_error=error,
+        time_constant=time_constant,
+    )
+
+
+def _agree(one: StateAtWork, other: StateAtWork) -> bool:
+    """Whether E h² and τ are about the same; one that decays and one that grows are not."""
+    if (one.time_constant is None) != (other.time_constant is None):
+        return False
+    pairs = [(one.second_moment, other.second_moment)]
+    if one.time_constant is not None and other.time_constant is not None:
+        pairs.append((one.time_constant, other.time_constant))
+    return all(max(pair) <= AGREEMENT * min(pair) for pair in pairs)

@@ -1,0 +1,1 @@
+"""Hessians of layers and models."""

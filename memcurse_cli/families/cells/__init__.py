@@ -1,0 +1,1 @@
+"""Gated cells of every library: blocks of matrices in an order."""

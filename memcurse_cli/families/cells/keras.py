@@ -1,0 +1,349 @@
+"""Keras's LSTM, GRU and SimpleRNN, of every version, with cuDNN's layouts.
+
+Keras 1's names of a cell's weights, ``lstm_1/lstm_1_U_f``: one for each gate, or of all gates.
+
+They are those of keras/layers/recurrent.py until 1.2.2: W for the kernel, U for the recurrent
+kernel, b for the bias; with consume_less='gpu', and in a SimpleRNN, without a gate.
+
+What a Keras model's configuration says of a layer. It is read as text, and nothing is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.untrusted.json_header import parse_object
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.cells.gated_layer import HardSigmoid, Sigmoid
+from memcurse_cli.families.cells.layout import IFGO, STATE, ZRN, CellFamily, Layout, Variant
+from memcurse_cli.families.dense.dense_layer import ACTIVATION
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.module_names import group_by_module
+
+LETTERS = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
+LSTM_LETTERS = {"input": "i", "forget": "f", "cell": "c", "output": "o"}
+GRU_LETTERS = {"update": "z", "reset": "r", "new": "h"}
+GATES = {letter: gate for gates in (LSTM_LETTERS, GRU_LETTERS) for gate, letter in gates.items()}
+_NAME = re.compile(
+    r"(?P<group>(?:.*/)?)(?P<layer>[^/]+)_(?P<letter>[WUb])(?:_(?P<gate>[ifcozrh]))?"
+)
+_RECURRENT = re.compile(r"lstm|gru|rnn")
+
+Shape = tuple[int, ...]
+
+
+def keras1_cells(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, dict[str, str]]]:
+    """The layer, how many gates it has, and the role of each of its tensors.
+
+    The roles are kernel, recurrent_kernel and bias where they are of all gates, else
+    ``recurrent_kernel_forget`` and the like.
+    """
+    layers: dict[str, dict[str, str]] = {}
+    for name in tensors:
+        found = _NAME.fullmatch(name)
+        if found is None:
+            continue
+        # A layer's group has its name; in a wrapper it is named after its class.
+        group = found["group"][:-1]
+        inside = group.rpartition("/")[2]
+        if not inside or not (found["layer"] == inside or _RECURRENT.search(found["layer"])):
+            continue
+        layer = group if found["layer"] == inside else f"{group}/{found['layer']}"
+        gate = f"_{GATES[found['gate']]}" if found["gate"] else ""
+        layers.setdefault(layer, {})[LETTERS[found["letter"]] + gate] = name
+    for layer, roles in layers.items():
+        gates = _gates({role: tensors[name].shape for role, name in roles.items()})
+        if gates:
+            yield layer, gates, roles
+
+
+def is_keras1_name(name: str) -> bool:
+    """Whether a recurrent cell's tensor has a name of Keras 1."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _gates(shapes: Mapping[str, Shape]) -> int:
+    """How many gates a cell of these shapes has; 0 where it is none."""
+    if "recurrent_kernel" in shapes:
+        kernel, recurrent = shapes.get("kernel", ()), shapes["recurrent_kernel"]
+        if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0]:
+            return 0
+        gates, rest = divmod(recurrent[1], recurrent[0])
+        return gates if gates in (1, 3, 4) and not rest and kernel[1] == recurrent[1] else 0
+    for letters in (LSTM_LETTERS, GRU_LETTERS):
+        if {f"{role}_{gate}" for role in LETTERS.values() for gate in letters} == shapes.keys():
+            units = shapes[f"bias_{next(iter(letters))}"]
+            square = all(shapes[f"recurrent_kernel_{gate}"] == units * 2 for gate in letters)
+            wide = all(shapes[f"kernel_{gate}"][-1:] == units for gate in letters)
+            biases = all(shapes[f"bias_{gate}"] == units for gate in letters)
+            return len(letters) if len(units) == 1 and square and wide and biases else 0
+    return 0
+
+
+MAX_NODES = 200_000
+KERAS1_KEYS = {"recurrent_activation": "inner_activation"}
+
+
+def configured(store: TensorStore, layer: str, kind: str, key: str) -> str | None:
+    """A text value in a layer's configuration, or None where it is not stored or not unique.
+
+    Args:
+        store: the open checkpoint.
+        layer: the layer's name, ``bidirectional/forward_layer``.
+        kind: the layer's class without prefix and suffix: ``LSTM``, ``GRU``, ``SimpleRNN``.
+        key: what to look for.
+    """
+    named = _layers(store.metadata.get("model_config", ""))
+    # The innermost part of the name that a layer of the configuration bears.
+    inside = next(
+        (named[part] for part in reversed(re.split(r"[./,]", layer)) if part in named), None
+    )
+    if inside is None:
+        return None
+    old = KERAS1_KEYS.get(key, key)
+    classes = (kind, f"{kind}Cell", f"CuDNN{kind}")
+    values = {
+        printable(value, 40)
+        for node in _described(inside)
+        if node["class_name"] in classes
+        and isinstance(value := node["config"].get(key, node["config"].get(old)), str)
+    }
+    return values.pop() if len(values) == 1 else None
+
+
+def keras_version(store: TensorStore) -> tuple[int, int] | None:
+    """The major and minor version of stand-alone Keras that wrote the file, if it did."""
+    found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})\.[\w.]*", store.metadata.get("keras_version", ""))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+@lru_cache(maxsize=4)
+def _layers(text: str) -> Mapping[str, Any]:
+    """Every layer's description by the layer's name."""
+    try:
+        root = parse_object(text.encode()) if text else {}
+    except ValueError:
+        return {}
+    layers: dict[str, Any] = {}
+    for node in _described(root):
+        name = node["config"].get("name")
+        if isinstance(name, str):
+            layers.setdefault(name, node)
+    return layers
+
+
+def _described(root: object) -> Iterator[dict[str, Any]]:
+    """The objects with a class and a configuration, outermost first."""
+    pending = [root]
+    for _ in range(MAX_NODES):
+        if not pending:
+            return
+        node = pending.pop()
+        if isinstance(node, dict):
+            if isinstance(node.get("class_name"), str) and isinstance(node.get("config"), dict):
+                yield node
+            pending += reversed(node.values())
+        elif isinstance(node, list):
+            pending += reversed(node)
+
+
+RECURRENT_ACTIVATION = Assumption(
+    key="recurrent_activation",
+    default="sigmoid",
+    choices=("sigmoid", "hard_sigmoid"),
+    meaning="the function of a Keras layer's gates, which its configuration would say",
+)
+ROLES = ("kernel", "recurrent_kernel", "bias")
+# Keras 3 stores a cell's variables by the order in which it made them.
+VARIABLES = dict(zip(("0", "1", "2"), ROLES, strict=True))
+_CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?")
+_CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn)_cell(?:_\d+)?)$")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell's tensors.
+
+    Attributes:
+        module: the name of the module that holds them.
+        gates: how many blocks of columns the kernels have: 4, 3 or 1.
+        tensors: the kernel, the recurrent kernel and the bias, as far as they are there; of Keras 1
+            those of each gate.
+    """
+
+    module: str
+    gates: int
+    tensors: Mapping[str, str]
+
+
+def keras_cells(tensors: Mapping[str, TensorSpec]) -> list[Cell]:
+    """Every module with a kernel (inputs, kU) and a recurrent kernel (U, kU)."""
+    found = []
+    named = group_by_module(tensors, ROLES)
+    numbered = {
+        module.removesuffix("/vars"): {VARIABLES[role]: name for role, name in names.items()}
+        for module, names in group_by_module(tensors, VARIABLES).items()
+        if module.endswith("/vars") or module == "vars"
+    }
+    for module, names in (*named.items(), *numbered.items()):
+        if not {"kernel", "recurrent_kernel"} <= names.keys():
+            continue
+        kernel, recurrent = (tensors[names[role]].shape for role in ROLES[:2])
+        if len(kernel) != 2 or len(recurrent) != 2 or kernel[1] != recurrent[1] or not recurrent[0]:
+            continue
+        gates, rest = divmod(recurrent[1], recurrent[0])
+        # Matrices of one width under numbers could be anything, unless a cell holds them.
+        named_so = module in named or _CELL.fullmatch(module)
+        if rest or gates not in (1, 3, 4) or (gates == 1 and not named_so):
+            continue
+        found.append(Cell(module, gates, names))
+    found += [Cell(*cell) for cell in keras1_cells(tensors)]
+    return found
+
+
+def _matches(tensors: Mapping[str, TensorSpec], gates: int, family: str) -> list[Match]:
+    cells = keras_cells(tensors)
+    # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
+    short = {cell.module: _CELL_NAME.sub("", cell.module) for cell in cells}
+    shared = Counter(short.values())
+    return [
+        Match(
+            (cell.module if shared[short[cell.module]] > 1 else short[cell.module]) or family,
+            cell.tensors,
+        )
+        for cell in cells
+        if cell.gates == gates
+    ]
+
+
+def _layouts(gates: tuple[str, ...]) -> tuple[Layout, ...]:
+    """A cell whose kernels hold all gates, and one of Keras 1, which may keep a tensor of each."""
+    whole = Layout(
+        {"kernel": gates},
+        {"recurrent_kernel": gates},
+        {"bias": gates},
+        sides=("bias_input", "bias_recurrent"),
+    )
+    inputs, hidden, biases = ({f"{role}_{gate}": (gate,) for gate in gates} for role in ROLES)
+    return whole, Layout(inputs, hidden, biases)
+
+
+LSTMS, GRUS, (SIMPLE, _) = _layouts(IFGO), _layouts(ZRN), _layouts(STATE)
+
+
+def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    return _gated(store, match, options, "LSTM")
+
+
+def _gru(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    """With ``reset_after`` the bias has two parts, of which the recurrent one stands inside."""
+    variant = _gated(store, match, options, "GRU")
+    if "recurrent_kernel" not in match.tensors:
+        return variant
+    halves = "bias" not in match.tensors or _halves(store, match)
+    return replace(variant, layout=replace(GRUS[0], inner="bias_recurrent" if halves else None))
+
+
+def _simple(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    stored = configured(store, match.layer, "SimpleRNN", "activation")
+    known = stored if stored in ACTIVATION.choices else None
+    assumed = Assumed(options)
+    activation = assumed.choose(ACTIVATION, default=known, silent=known is not None)
+    if stored and known is None:
+        assumed.sentences.append(f"the configuration's activation {stored} is not modelled")
+    return Variant(activation=activation, assumptions=tuple(assumed.sentences))
+
+
+def _halves(store: TensorStore, match: Match) -> bool:
+    """Whether the bias has a part of the kernel and one of the recurrent kernel."""
+    if not {"bias", "recurrent_kernel"} <= match.tensors.keys():
+        return False
+    shapes = (store.tensors[match.tensors[role]].shape for role in ("bias", "recurrent_kernel"))
+    bias, kernel = shapes
+    return prod(bias) == 2 * kernel[1]
+
+
+def _gated(store: TensorStore, match: Match, options: ReadOptions, kind: str) -> Variant:
+    """The function of the gates, and what was assumed of it.
+
+    Raises:
+        TensorError: the configuration names another function.
+    """
+    version = keras_version(store)
+    stored = configured(store, match.layer, kind, "recurrent_activation")
+    if _halves(store, match) and len(store.tensors[match.tensors["bias"]].shape) == 1:
+        stored = "sigmoid"  # cuDNN has no other
+    if stored is not None and stored not in RECURRENT_ACTIVATION.choices:
+        raise TensorError(
+            f"its gates have the activation {stored}, which is not read",
+            where=match.layer,
+            remedy=f"known are {', '.join(RECURRENT_ACTIVATION.choices)}",
+        )
+    # Until 2.3 Keras's gates were hard unless told otherwise; tf.keras calls itself 2.2.4-tf.
+    old = (
+        version < (2, 3)
+        if version is not None
+        else any(map(is_keras1_name, match.tensors.values()))
+    )
+    assumed = Assumed(options)
+    name = assumed.choose(
+        RECURRENT_ACTIVATION,
+        default=stored or ("hard_sigmoid" if old else None),
+        silent=stored is not None,
+    )
+    if name == "sigmoid":
+        return Variant(Sigmoid(), tuple(assumed.sentences))
+    # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
+    slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
+    return Variant(HardSigmoid(slope, 0.5), tuple(assumed.sentences))
+
+
+def _of(gates: int) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
+    return lambda tensors, family: _matches(tensors, gates, family)
+
+
+# unit_forget_bias only initialises, so that nothing is added to what is stored. cuDNN's layers have
+# a bias of the input and of the recurrent kernel; the two are summed.
+KERAS_LSTM = CellFamily(
+    name="keras_lstm",
+    title="Keras LSTM",
+    recognised_by="recurrent_kernel or cell/vars/1 (U, 4U) beside a kernel (inputs, 4U)",
+    equation="λ = σ(b_f), γ = σ(b_i), columns i, f, c, o",
+    source="keras.layers.LSTM, CuDNNLSTM of Keras 2; Gers et al. 2000",
+    layouts=LSTMS,
+    matches=_of(4),
+    variant=_lstm,
+    assumptions=(RECURRENT_ACTIVATION,),
+)
+KERAS_GRU = CellFamily(
+    name="keras_gru",
+    title="Keras GRU",
+    recognised_by="recurrent_kernel or cell/vars/1 (U, 3U) beside a kernel (inputs, 3U)",
+    equation="λ = σ(b_z), γ = 1 - λ, columns z, r, h",
+    source="keras.layers.GRU, CuDNNGRU of Keras 2; Cho et al. 2014",
+    layouts=GRUS,
+    matches=_of(3),
+    variant=_gru,
+    assumptions=(RECURRENT_ACTIVATION,),
+)
+# Linearised; its bias says at which slope.
+KERAS_SIMPLE_RNN = CellFamily(
+    name="keras_simple_rnn",
+    title="Keras SimpleRNN (dense)",
+    recognised_by="recurrent_kernel or cell/vars/1 (U, U) beside a kernel (inputs, U)",
+    equation="λ = eig(recurrent_kernelᵀ)",
+    source="keras.layers.SimpleRNN; Elman 1990",
+    layouts=(SIMPLE,),
+    matches=_of(1),
+    variant=_simple,
+    assumptions=(ACTIVATION,),
+)

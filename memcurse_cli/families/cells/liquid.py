@@ -1,0 +1,478 @@
+"""Liquid time-constant networks of the ncps package, and the LSTM that its mixed memory adds.
+
+The closed-form continuous-time cell of the ncps package, by the Jacobian of its step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.cells.gated_layer import GateBias, Sigmoid, lstm_recurrence, lstm_spectra
+from memcurse_cli.families.dense.dense_layer import dense_recurrence
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.gate_inputs import NoDrive, row_norms
+from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    one_to_one,
+    read_real,
+    require_finite,
+    sigmoid,
+    softplus,
+)
+from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
+
+CONSTRAINTS = Assumption(
+    key="implicit_constraints",
+    default="yes",
+    choices=("yes", "no"),
+    meaning="whether an LTC keeps its conductances positive by a softplus, or stores them so",
+)
+UNFOLDS = Assumption(
+    key="ode_unfolds",
+    default="6",
+    choices=(),
+    meaning="the steps of an LTC's solver in one step of the network",
+)
+ELAPSED = Assumption(
+    key="elapsed_time",
+    default="1",
+    choices=(),
+    meaning="the time that a step of a liquid network takes",
+)
+EPSILON = 1e-8  # the default of ncps, added to every denominator
+LEAKS = ("cm", "gleak")
+SYNAPSES = ("w", "mu", "sigma")
+MASK = "sparsity_mask"
+SENSORY = "sensory_"
+_CONDUCTANCES = NoDrive(
+    "its λ follows a sum of conductances that each have a gate of their own, not one pre-activation"
+)
+LSTM_GATES = ("cell", "input", "forget", "output")
+
+
+@dataclass(frozen=True)
+class _Conductances:
+    """What one side's synapses add to the leak of each neuron, and what moves it.
+
+    Attributes:
+        total: (H,) the sum over presynaptic neurons.
+        rates: by parameter, (sources, H) d total / d parameter.
+    """
+
+    total: Floats
+    rates: Mapping[str, Floats]
+
+
+class LTC:
+    """``v' = (c v + N) / (c + G)``, six times in a step: λ = (c / (c + G))⁶, G frozen at v = 0.
+
+    ``c = cm unfolds / elapsed_time``, ``G = gleak + Σ_j w_j σ(sigma_j (v_j - mu_j))`` over neurons
+    and inputs, and N is what the leak and the synapses drive the neuron to. The conductances stand
+    at zero input and zero state, like the gates of an LSTM; what flows through them is not in λ.
+    """
+
+    name = "liquid_ltc"
+    title = "LTC (liquid time-constant network)"
+    recognised_by = "gleak, vleak, cm (H) beside w, mu, sigma (H, H) and sensory_w (inputs, H)"
+    equation = "λ = (c / (c + G))⁶, c = 6 cm, G = gleak + Σ w σ(-sigma mu), γ = (1 - λ) / G"
+    source = "ncps.torch.LTCCell; Hasani et al. 2021, arXiv 2006.04439"
+    assumptions: tuple[Assumption, ...] = (CONSTRAINTS, UNFOLDS, ELAPSED)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with leaks, and synapses of their shapes."""
+        sides = [f"{side}{name}" for side in ("", SENSORY) for name in (*SYNAPSES, MASK)]
+        roles = (*LEAKS, "vleak", *sides, "input_b")
+        found = []
+        for module, names in group_by_module(tensors, roles).items():
+            if not {*LEAKS, "vleak", *sides} - {MASK, f"{SENSORY}{MASK}"} <= names.keys():
+                continue
+            size = tensors[names["cm"]].shape
+            square, sensory = (tensors[names[name]].shape for name in ("w", f"{SENSORY}w"))
+            if len(size) == 1 and square == size * 2 and sensory[1:] == size:
+                found.append(Match(module or self.name, names))
+        return found
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the leaks and the synapses.
+
+        Raises:
+            TensorError: NaN or inf, shapes that do not fit together, or a neuron that has no
+                capacity or no leak.
+            UsageError: a time or a number of steps that is not positive.
+        """
+        assumed = Assumed(options)
+        implicit = assumed.choose(CONSTRAINTS) == "yes"
+        unfolds, elapsed = (_positive(assumed, one) for one in (UNFOLDS, ELAPSED))
+        size = store.tensors[match.tensors["cm"]].shape[0]
+        stored = {role: read_real(store, match.tensors[role], (size,)) for role in LEAKS}
+        leaks = {role: _conductance(values, implicit) for role, values in stored.items()}
+        capacity, factor = leaks["cm"][0] * unfolds / elapsed, unfolds / elapsed
+        sides = {
+            "": _synapses(store, match, "", np.zeros(size), implicit),
+            SENSORY: _synapses(store, match, SENSORY, _shown(store, match), implicit),
+        }
+        leak = leaks["gleak"][0] + sides[""].total + sides[SENSORY].total + EPSILON
+        _require_positive(match, capacity, leak)
+        log_eigenvalues = -np.minimum(unfolds * np.log1p(leak / capacity), LARGEST_DECAY)
+        value, kept = np.exp(log_eigenvalues), -np.expm1(log_eigenvalues)
+        # d log λ / dG and / dc; γ = (1 - λ) / G, the state per unit of the current N.
+        by_leak = -unfolds / (capacity + leak)
+        by_capacity = unfolds * leak / (capacity * (capacity + leak))
+
+        def rates(log_rate: Floats, leak_rate: Floats | float) -> tuple[Floats, Floats]:
+            moved = value * log_rate
+            return moved, -moved / kept - leak_rate / leak
+
+        groups = []
+        for role, rate in (("cm", factor * by_capacity), ("gleak", by_leak)):
+            slope = leaks[role][1]
+            moved, gain = rates(rate * slope, slope if role == "gleak" else 0.0)
+            tensor = match.tensors[role]
+            dtype = store.tensors[tensor].dtype
+            groups.append(one_to_one(role, tensor, stored[role], dtype, moved, gain))
+        for side, synapses in sides.items():
+            for name, slope in synapses.rates.items():
+                moved, gain = rates(by_leak * slope, slope)
+                groups.append(_synaptic_group(store, match, f"{side}{name}", moved, gain))
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(match.tensors.values()),
+            log_eigenvalues=log_eigenvalues.astype(np.complex128),
+            log_gain=(np.log(kept) - np.log(leak)).astype(np.complex128),
+            parameters=tuple(groups),
+            input_dependent=True,
+            stable_by_construction=implicit,
+            assumptions=tuple(assumed.sentences),
+            hidden_feedback=True,
+            gate=_CONDUCTANCES if options.gates else None,
+        )
+
+
+def _positive(assumed: Assumed, assumption: Assumption) -> float:
+    value = float(assumed.choose(assumption))
+    if not (np.isfinite(value) and value > 0):
+        raise UsageError(
+            f"{assumption.key}={value:g} is not positive",
+            where="--assume",
+            remedy=f"give {assumption.meaning}",
+        )
+    return value
+
+
+def _require_positive(match: Match, capacity: Floats, leak: Floats) -> None:
+    for what, tensor, values in (("capacity", "cm", capacity), ("leak", "gleak", leak)):
+        if not (np.isfinite(values).all() and (values > np.finfo(float).tiny).all()):
+            raise TensorError(
+                f"a neuron whose {what} is not positive",
+                where=match.tensors[tensor],
+                remedy="say how they are kept positive with --assume implicit_constraints=",
+            )
+
+
+def _conductance(stored: Floats, implicit: bool) -> tuple[Floats, Floats]:
+    """A conductance and its derivative by what is stored."""
+    return (softplus(stored), sigmoid(stored)) if implicit else (stored, np.ones_like(stored))
+
+
+def _shown(store: TensorStore, match: Match) -> Floats:
+    """(inputs,) what an input of zero becomes before the synapses."""
+    inputs = store.tensors[match.tensors[f"{SENSORY}w"]].shape[0]
+    if "input_b" not in match.tensors:
+        return np.zeros(inputs)
+    return read_real(store, match.tensors["input_b"], (inputs,))
+
+
+def _synapses(
+    store: TensorStore, match: Match, side: str, seen: Floats, implicit: bool
+) -> _Conductances:
+    """``Σ_j mask_j w_j σ(sigma_j (v_j - mu_j))`` for v as it is seen."""
+    shape = store.tensors[match.tensors[f"{side}w"]].shape
+    weight, middle, steepness = (
+        read_real(store, match.tensors[f"{side}{name}"], shape) for name in SYNAPSES
+    )
+    mask = np.ones(shape)
+    if f"{side}{MASK}" in match.tensors:
+        mask = read_real(store, match.tensors[f"{side}{MASK}"], shape)
+    strength, slope = _conductance(weight, implicit)
+    distance = seen[:, None] - middle
+    opened = sigmoid(steepness * distance)
+    turned = mask * strength * opened * sigmoid(-steepness * distance)
+    rates = {"w": mask * slope * opened, "mu": -turned * steepness, "sigma": turned * distance}
+    return _Conductances(np.sum(mask * strength * opened, axis=0), rates)
+
+
+def _synaptic_group(
+    store: TensorStore, match: Match, role: str, moved: Floats, gain: Floats
+) -> ParameterGroup:
+    """The synapses of one tensor (sources, H): each moves the λ of the neuron that it leads to."""
+    tensor = match.tensors[role]
+    values = read_real(store, tensor, moved.shape)
+    return ParameterGroup(
+        name=role,
+        tensor=tensor,
+        values=values.ravel(),
+        dtype=store.tensors[tensor].dtype,
+        scalar=np.arange(values.size),
+        eigenvalue=np.indices(values.shape)[1].ravel(),
+        eigenvalue_derivative=moved.ravel().astype(np.complex128),
+        log_gain_derivative=gain.ravel().astype(np.complex128),
+    )
+
+
+class LiquidLSTM:
+    """``c' = σ(f + 1) c + σ(i) tanh(z)``: λ = σ(b_f + 1), rows z, i, f, o, one bias."""
+
+    name = "liquid_lstm"
+    title = "LSTM of ncps (mixed memory)"
+    recognised_by = "recurrent_map.weight (4H, H) beside input_map.weight and input_map.bias (4H)"
+    equation = "λ = σ(b_f + 1), γ = σ(b_i), rows z, i, f, o"
+    source = "ncps.torch.LSTMCell; Gers et al. 2000"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with the two linears of four gates."""
+        roles = ("input_map.weight", "input_map.bias", "recurrent_map.weight")
+        found = []
+        for module, names in group_by_module(tensors, roles).items():
+            shapes = {role: tensors[name].shape for role, name in names.items()}
+            hidden = shapes.get("recurrent_map.weight", ())
+            if names.keys() == set(roles) and len(hidden) == 2 and hidden[0] == 4 * hidden[1]:
+                inputs = shapes["input_map.weight"]
+                if len(inputs) == 2 and inputs[0] == hidden[0] > 0:
+                    found.append(Match(module or self.name, names))
+        return found
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the bias, and the weights where what they do is asked for.
+
+        Raises:
+            TensorError: NaN or inf in what is read, or another shape.
+        """
+        rows, size = store.tensors[match.tensors["recurrent_map.weight"]].shape
+        role = "input_map.bias"
+        tensor = match.tensors[role]
+        blocks = np.split(read_real(store, tensor, (rows,)), 4)
+        dtype = store.tensors[tensor].dtype
+        biases = {
+            gate: GateBias(block + (gate == "forget"), ((role, tensor, block, dtype),))
+            for gate, block in zip(LSTM_GATES, blocks, strict=True)
+        }
+        weights = inputs = None
+        if options.spectra or options.gates:
+            weights, inputs = (
+                _rows(read_real(store, match.tensors[f"{side}.weight"], (rows, columns)))
+                for side, columns in (("recurrent_map", size), ("input_map", None))
+            )
+        hidden = None
+        if options.spectra and weights is not None:
+            totals = {gate: bias.total for gate, bias in biases.items()}
+            hidden = lstm_spectra(weights, totals, None, options.device, inputs=inputs)
+        return lstm_recurrence(
+            match,
+            family=self.name,
+            biases=biases,
+            function=Sigmoid(),
+            hidden=hidden,
+            norms=row_norms(inputs, weights) if options.gates else None,
+        )
+
+
+def _rows(weight: Floats) -> dict[str, Floats]:
+    return dict(zip(LSTM_GATES, np.split(weight, 4), strict=True))
+
+
+MODE = Assumption(
+    key="cfc_mode",
+    default="default",
+    choices=("default", "no_gate"),
+    meaning="whether a CfC mixes its two heads by its gate, or adds the gated one",
+)
+BACKBONE_ACTIVATION = Assumption(
+    key="backbone_activation",
+    default="lecun_tanh",
+    choices=("lecun_tanh", "tanh", "relu", "silu", "gelu"),
+    meaning="the activation of the backbone of a CfC",
+)
+MOST_LAYERS = 32
+HEADS = ("ff1", "ff2", "time_a", "time_b")
+PURE = ("w_tau", "A")
+
+_BACKBONE = tuple(f"backbone.{index}" for index in range(MOST_LAYERS))
+JACOBIAN = (
+    "A is the Jacobian of one step at zero input and zero state; sensitivities are those of its "
+    "entries, not of the stored weights"
+)
+
+Slope = Callable[[Floats], tuple[Floats, Floats]]
+
+
+class CfC:
+    """``h' = (1 - t) tanh(f) + t tanh(g)``, ``t = σ(a Δ + b)``, all four of z(x, h): A = ∂h'/∂h.
+
+    z is a backbone of [x, h], or [x, h] itself. In the pure mode
+    ``h' = A - A e^{-(|w_tau| + |f|) Δ} f``.
+    """
+
+    name = "liquid_cfc"
+    title = "CfC (closed-form continuous-time network)"
+    recognised_by = (
+        "ff1, ff2, time_a, time_b (H, units) beside a backbone of x and h; or w_tau and A"
+    )
+    equation = "λ = eig(∂h'/∂h) at x = 0, h = 0"
+    source = "ncps.torch.CfCCell; Hasani et al. 2022, arXiv 2106.13898"
+    assumptions: tuple[Assumption, ...] = (MODE, BACKBONE_ACTIVATION, ELAPSED)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with the heads of a cell, and a backbone that leads to them."""
+        roles = [f"{one}.{part}" for one in (*HEADS, *_BACKBONE) for part in ("weight", "bias")]
+        found = []
+        for module, names in group_by_module(tensors, (*roles, *PURE, MASK)).items():
+            heads = HEADS[:1] if PURE[0] in names else HEADS
+            needed = {f"{head}.{part}" for head in heads for part in ("weight", "bias")}
+            needed |= {*PURE} if PURE[0] in names else set()
+            if needed <= names.keys() and _fits(
+                {role: tensors[name].shape for role, name in names.items()}, heads
+            ):
+                found.append(Match(module or self.name, names))
+        return found
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read every weight, and decompose the Jacobian that they have at zero.
+
+        Raises:
+            TensorError: NaN or inf, or shapes that do not fit together.
+        """
+        assumed = Assumed(options)
+        elapsed = float(assumed.choose(ELAPSED))
+        tensor = match.tensors["ff1.weight"]
+        size = store.tensors[tensor].shape[0]
+        shown, slope = _backbone(store, match, assumed)
+        heads = {
+            head: _head(store, match, head, shown, slope)
+            for head in HEADS
+            if f"{head}.weight" in match.tensors
+        }
+        if PURE[0] in match.tensors:
+            jacobian = _pure(store, match, heads["ff1"], elapsed)
+        else:
+            jacobian = _gated(heads, elapsed, assumed.choose(MODE) == "no_gate")
+        require_finite(jacobian, tensor, "the Jacobian of its step")
+        return dense_recurrence(
+            store,
+            match,
+            family=self.name,
+            matrix=jacobian[:, -size:],
+            tensor=tensor,
+            activation="linear",
+            device=options.device,
+            readin=jacobian[:, :-size].astype(np.complex128),
+            assumptions=(*assumed.sentences, JACOBIAN),
+        )
+
+
+def _fits(shapes: Mapping[str, tuple[int, ...]], heads: tuple[str, ...]) -> bool:
+    weights = {shapes[f"{head}.weight"] for head in heads}
+    if len(weights) != 1 or any(len(shape) != 2 or not shape[0] for shape in weights):
+        return False
+    ((size, width),) = weights
+    layers = [shapes[f"{layer}.weight"] for layer in _BACKBONE if f"{layer}.weight" in shapes]
+    for layer in reversed(layers):
+        if len(layer) != 2 or layer[0] != width:
+            return False
+        width = layer[1]
+    return width > size
+
+
+def _backbone(store: TensorStore, match: Match, assumed: Assumed) -> tuple[Floats, Floats]:
+    """z at x = 0 and h = 0, and its Jacobian by [x, h]."""
+    layers = [layer for layer in _BACKBONE if f"{layer}.weight" in match.tensors]
+    first = match.tensors[f"{layers[0] if layers else 'ff1'}.weight"]
+    width = store.tensors[first].shape[1]
+    shown, slope = np.zeros(width), np.eye(width)
+    activation = _ACTIVATIONS[assumed.choose(BACKBONE_ACTIVATION)] if layers else None
+    for layer in layers:
+        inner, moved = _head(store, match, layer, shown, slope)
+        assert activation is not None
+        shown, rate = activation(inner)
+        slope = rate[:, None] * moved
+    return shown, slope
+
+
+def _head(
+    store: TensorStore, match: Match, role: str, shown: Floats, slope: Floats
+) -> tuple[Floats, Floats]:
+    """A linear's value and its Jacobian by [x, h]."""
+    weight = read_real(store, match.tensors[f"{role}.weight"], (None, shown.size))
+    if MASK in match.tensors and role in ("ff1", "ff2"):
+        weight = weight * read_real(store, match.tensors[MASK], weight.shape)
+    bias = np.zeros(len(weight))
+    if f"{role}.bias" in match.tensors:
+        bias = read_real(store, match.tensors[f"{role}.bias"], (len(weight),))
+    return weight @ shown + bias, weight @ slope
+
+
+def _gated(heads: Mapping[str, tuple[Floats, Floats]], elapsed: float, added: bool) -> Floats:
+    """∂h'/∂[x, h] of ``f (1 - t) + g t``, or of ``f + g t``."""
+    (first, second), slopes = zip(*(_tanh(heads[head][0]) for head in ("ff1", "ff2")), strict=True)
+    by_first, by_second = (
+        slope[:, None] * heads[head][1] for head, slope in zip(("ff1", "ff2"), slopes, strict=True)
+    )
+    opening = heads["time_a"][0] * elapsed + heads["time_b"][0]
+    moved = heads["time_a"][1] * elapsed + heads["time_b"][1]
+    gate, rate = sigmoid(opening), sigmoid(opening) * sigmoid(-opening)
+    kept = np.ones_like(gate) if added else 1 - gate
+    mixed = second if added else second - first
+    by_gate = (mixed * rate)[:, None] * moved
+    jacobian: Floats = kept[:, None] * by_first + gate[:, None] * by_second + by_gate
+    return jacobian
+
+
+def _pure(store: TensorStore, match: Match, head: tuple[Floats, Floats], elapsed: float) -> Floats:
+    """∂h'/∂[x, h] of ``A - A e^{-(|w_tau| + |f|) Δ} f``."""
+    value, slope = head
+    rate, level = (read_real(store, match.tensors[role], (1, value.size))[0] for role in PURE)
+    decayed = np.exp(-elapsed * (np.abs(rate) + np.abs(value)))
+    moved: Floats = (-level * decayed * (1 - elapsed * np.abs(value)))[:, None] * slope
+    return moved
+
+
+def _tanh(x: Floats) -> tuple[Floats, Floats]:
+    bent = np.tanh(x)
+    return bent, 1 - bent**2
+
+
+def _lecun(x: Floats) -> tuple[Floats, Floats]:
+    bent, slope = _tanh(0.666 * x)
+    return 1.7159 * bent, 1.7159 * 0.666 * slope
+
+
+def _relu(x: Floats) -> tuple[Floats, Floats]:
+    return np.maximum(x, 0.0), (x > 0).astype(np.float64)
+
+
+def _silu(x: Floats) -> tuple[Floats, Floats]:
+    opened = sigmoid(x)
+    return x * opened, opened + x * opened * sigmoid(-x)
+
+
+def _gelu(x: Floats) -> tuple[Floats, Floats]:
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x])
+    return x * below, below + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+
+
+_ACTIVATIONS: dict[str, Slope] = {
+    "lecun_tanh": _lecun,
+    "tanh": _tanh,
+    "relu": _relu,
+    "silu": _silu,
+    "gelu": _gelu,
+}

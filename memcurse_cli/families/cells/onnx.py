@@ -1,0 +1,193 @@
+"""ONNX's LSTM, GRU and RNN nodes, one layer for each direction of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.untrusted.json_header import parse_object
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.cells.gated_layer import GateFunction, HardSigmoid, Sigmoid
+from memcurse_cli.families.cells.layout import STATE, ZRN, CellFamily, Layout, Variant
+from memcurse_cli.families.cells.peepholes import Peephole
+from memcurse_cli.families.dense.dense_layer import ACTIVATION
+from memcurse_cli.families.family import Match, ReadOptions
+from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.reading import read_real, require_shape
+
+LSTM_GATES = ("input", "output", "forget", "cell")
+ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu"}
+# The functions that take an alpha or a beta from the node's lists, in the order of the functions.
+_TAKE_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
+_TAKE_BETA = ("affine", "hardsigmoid", "scaledtanh")
+# The operator HardSigmoid's own defaults.
+_ALPHA, _BETA = 0.2, 0.5
+_CLIPPED = "the node clips what enters its activations; the biases are taken as they are"
+
+
+def _layout(gates: tuple[str, ...]) -> Layout:
+    """B = [Wb | Rb], of which both halves are summed."""
+    return Layout({"W": gates}, {"R": gates}, {"B": gates}, columns=False, sides=("Wb", "Rb"))
+
+
+LSTM, GRU, RNN = _layout(LSTM_GATES), _layout(ZRN), _layout(STATE)
+
+
+def _matches(tensors: Mapping[str, TensorSpec], operator: str) -> list[Match]:
+    roles = [f"{operator}_{role}" for role in "WRBP"]
+    return [
+        Match(module, {role.removeprefix(f"{operator}_"): name for role, name in names.items()})
+        for module, names in group_by_module(tensors, roles).items()
+        if f"{operator}_R" in names and len(tensors[names[f"{operator}_R"]].shape) == 2
+    ]
+
+
+def _attributes(store: TensorStore, match: Match, operator: str) -> dict[str, Any]:
+    """The node's attributes, each a list; none where the file does not say."""
+    text = store.metadata.get(printable(f"{match.layer}/{operator}"))
+    return {} if text is None else parse_object(text.encode())
+
+
+def _first(attributes: Mapping[str, Any], name: str, default: int) -> int:
+    values = attributes.get(name)
+    return values[0] if values and isinstance(values[0], int) else default
+
+
+def _activations(
+    match: Match, attributes: Mapping[str, Any], count: int
+) -> Iterator[tuple[str, float, float]]:
+    """The functions of this direction, each with its alpha and beta."""
+    names = [name for name in attributes.get("activations") or () if isinstance(name, str)]
+    alphas, betas = (
+        iter(attributes.get(key) or ()) for key in ("activation_alpha", "activation_beta")
+    )
+    taken = [
+        (
+            name,
+            float(next(alphas, _ALPHA)) if name.lower() in _TAKE_ALPHA else _ALPHA,
+            float(next(betas, _BETA)) if name.lower() in _TAKE_BETA else _BETA,
+        )
+        for name in names
+    ]
+    # A node of both directions lists the functions of the forward one first.
+    second = match.layer.endswith("/reverse") and len(taken) >= 2 * count
+    yield from taken[count : 2 * count] if second else taken[:count]
+
+
+def _gate_function(match: Match, attributes: Mapping[str, Any], count: int) -> GateFunction:
+    """The function of the gates, the first of the node's list."""
+    name, alpha, beta = next(_activations(match, attributes, count), ("Sigmoid", _ALPHA, _BETA))
+    if name.lower() == "sigmoid":
+        return Sigmoid()
+    if name.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
+        return HardSigmoid(alpha, beta)
+    raise TensorError(
+        f"its gates have the activation {printable(name, 40)}, which is not read",
+        where=match.layer,
+        remedy="known are Sigmoid and HardSigmoid",
+    )
+
+
+def _variant(store: TensorStore, match: Match, operator: str, layout: Layout) -> Variant:
+    """What the node's attributes say.
+
+    Raises:
+        TensorError: gates that are not read, or a bias that is not of both sides.
+    """
+    attributes = _attributes(store, match, operator)
+    (gates,) = layout.hidden.values()
+    if "B" in match.tensors:
+        size = store.tensors[match.tensors["R"]].shape[1]
+        require_shape(store, match.tensors["B"], (2 * len(gates) * size,))
+    sentences = (_CLIPPED,) if attributes.get("clip") else ()
+    if layout is RNN:
+        return Variant(assumptions=sentences)
+    # An LSTM's node lists three functions, a GRU's two.
+    function = _gate_function(match, attributes, len(gates) - 1)
+    return Variant(function, sentences)
+
+
+def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    if _first(_attributes(store, match, "LSTM"), "input_forget", 0):
+        raise TensorError(
+            "its input and forget gates are coupled (input_forget), which is not read",
+            where=match.layer,
+            remedy="export the model without input_forget",
+        )
+    variant = _variant(store, match, "LSTM", LSTM)
+    if "P" not in match.tensors:
+        return variant
+    tensor = match.tensors["P"]
+    size = store.tensors[match.tensors["R"]].shape[1]
+    blocks = np.split(read_real(store, tensor, (3 * size,)), 3)
+    dtype = store.tensors[tensor].dtype
+    peepholes = {
+        gate: Peephole(f"P[{gate}]", tensor, block, dtype)
+        for gate, block in zip(LSTM_GATES, blocks, strict=False)
+    }
+    return replace(variant, peepholes=peepholes)
+
+
+def _gru(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    """``linear_before_reset`` puts Rb of the candidate inside the reset gate."""
+    variant = _variant(store, match, "GRU", GRU)
+    inside = _first(_attributes(store, match, "GRU"), "linear_before_reset", 0)
+    return replace(variant, layout=replace(GRU, inner="Rb")) if inside else variant
+
+
+def _rnn(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    attributes = _attributes(store, match, "RNN")
+    stored = next(_activations(match, attributes, 1), ("Tanh", _ALPHA, _BETA))[0]
+    known = ACTIVATIONS.get(stored)
+    assumed = Assumed(options)
+    activation = assumed.choose(ACTIVATION, default=known, silent=known is not None)
+    if known is None:
+        assumed.sentences.append(f"the node's activation {stored} is not modelled")
+    variant = _variant(store, match, "RNN", RNN)
+    return replace(
+        variant,
+        activation=activation,
+        assumptions=(*assumed.sentences, *variant.assumptions),
+    )
+
+
+# Initialisers that the graph slices and puts together anew are followed, so that the order of the
+# rows is that of the node whatever the exporter's was.
+ONNX_LSTM = CellFamily(
+    name="onnx_lstm",
+    title="ONNX LSTM node",
+    recognised_by="LSTM_R (4H, H) and LSTM_B (8H), as the reader of ONNX names a node's weights",
+    equation="λ = σ(b_f), γ = σ(b_i), b = Wb + Rb, rows i, o, f, c",
+    source="onnx.ai/onnx/operators/onnx__LSTM.html; Gers et al. 2000",
+    layouts=(LSTM,),
+    matches=lambda tensors, family: _matches(tensors, "LSTM"),
+    variant=_lstm,
+)
+ONNX_GRU = CellFamily(
+    name="onnx_gru",
+    title="ONNX GRU node",
+    recognised_by="GRU_R (3H, H) and GRU_B (6H), as the reader of ONNX names a node's weights",
+    equation="λ = σ(b_z), γ = 1 - λ, b = Wb + Rb, rows z, r, h",
+    source="onnx.ai/onnx/operators/onnx__GRU.html; Cho et al. 2014",
+    layouts=(GRU,),
+    matches=lambda tensors, family: _matches(tensors, "GRU"),
+    variant=_gru,
+)
+# Linearised; its bias says at which slope.
+ONNX_RNN = CellFamily(
+    name="onnx_rnn",
+    title="ONNX RNN node (dense)",
+    recognised_by="RNN_R (H, H), as the reader of ONNX names a node's weights",
+    equation="λ = eig(R)",
+    source="onnx.ai/onnx/operators/onnx__RNN.html; Elman 1990",
+    layouts=(RNN,),
+    matches=lambda tensors, family: _matches(tensors, "RNN"),
+    variant=_rnn,
+    assumptions=(ACTIVATION,),
+)

@@ -1,0 +1,1 @@
+"""Recurrences by a dense matrix."""

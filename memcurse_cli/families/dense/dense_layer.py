@@ -1,0 +1,79 @@
+"""A dense recurrence from its matrices, whatever names they were stored under."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.families.bounds import require_order
+from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.reading import log_of_eigenvalues
+from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
+from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
+
+ACTIVATION = Assumption(
+    key="activation",
+    default="tanh",
+    choices=("tanh", "relu", "linear"),
+    meaning="the activation of an Elman network, linearised",
+)
+
+
+def dense_recurrence(
+    store: TensorStore,
+    match: Match,
+    *,
+    family: str,
+    matrix: Floats,
+    tensor: str,
+    activation: str,
+    device: str,
+    readin: Complexes | None = None,
+    readout: Complexes | None = None,
+    scale: float = 1.0,
+    bias: Floats | None = None,
+    assumptions: tuple[str, ...] = (),
+) -> Recurrence:
+    """``h[t+1] = A h[t] + B x[t+1]``, ``y = C h`` with the eigenvalues of A.
+
+    B and C stay in the coordinates of h, not of the eigenvectors.
+
+    Args:
+        store: the open checkpoint.
+        match: the layer.
+        family: the name of its family.
+        matrix: (n, n) real A, row = target.
+        tensor: the name of the tensor that A comes from.
+        activation: ``linear``, ``tanh`` or ``relu``, linearised.
+        device: where the eigendecomposition runs.
+        readin: (n, inputs) B.
+        readout: (outputs, n) C.
+        scale: dA/dW for the stored W.
+        bias: (n,) what is added inside the activation, or None where it is not known.
+        assumptions: what was assumed, one sentence each.
+
+    Raises:
+        TensorError: the matrix is larger than any that is decomposed.
+    """
+    require_order(matrix.shape[0], tensor)
+    decomposition = eigendecompose(matrix, device)
+    return Recurrence(
+        name=match.layer,
+        family=family,
+        tensors=tuple(match.tensors.values()),
+        log_eigenvalues=log_of_eigenvalues(decomposition.values),
+        log_gain=np.zeros(matrix.shape[0], dtype=np.complex128),
+        parameters=(),
+        readin=readin,
+        readout=readout,
+        assumptions=assumptions,
+        dense=DenseDynamics(
+            matrix=matrix,
+            tensor=tensor,
+            dtype=store.tensors[tensor].dtype,
+            eigenvectors=decomposition.vectors,
+            activation=activation,
+            scale=scale,
+            bias=bias,
+        ),
+    )

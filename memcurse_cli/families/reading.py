@@ -1,0 +1,302 @@
+"""What every family needs to read a layer: checking tensors, and functions that are stable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.bounds import require_size
+from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup
+
+LARGEST_DECAY = 700.0
+"""-log|λ| is cut here: e⁻⁷⁰⁰ is still a normal double, and λ = 0 has no logarithm."""
+
+LARGEST_VALUE = 1e75
+"""Beyond it products of a few values overflow; the largest float32 is 3e38."""
+
+_EIGHT_BITS = ("int8", "uint8")
+
+
+def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
+    """The tensor as float64 or complex128.
+
+    Raises:
+        TensorError: it is empty or larger than any that is read, or holds NaN, inf or a value
+            beyond `LARGEST_VALUE`, or integers of eight bits without their scale.
+    """
+    if 0 in store.tensors[tensor].shape:
+        raise TensorError("the tensor is empty", where=tensor, remedy="use another checkpoint")
+    require_size(store, tensor)
+    values = store.read(tensor)
+    if not np.isfinite(values).all():
+        raise TensorError(
+            f"{count_not_finite(values)} of its {values.size} values",
+            where=tensor,
+            remedy="the run had diverged: use an earlier checkpoint",
+        )
+    if np.abs(values).max() > LARGEST_VALUE:
+        raise TensorError(
+            f"it holds values beyond {LARGEST_VALUE:g}",
+            where=tensor,
+            remedy="the run had diverged: use an earlier checkpoint",
+        )
+    # A store scales what it knows to be quantised; 0 and ±1 may be what someone wrote by hand.
+    eight_bits = store.tensors[tensor].dtype in _EIGHT_BITS and np.abs(values).max() > 1
+    if eight_bits and (values == np.rint(values)).all():
+        raise TensorError(
+            "it holds whole numbers of eight bits, quantised weights without their scale",
+            where=tensor,
+            remedy="name the checkpoint from before the weights were quantised",
+        )
+    return values
+
+
+def count_not_finite(values: NDArray[Any]) -> str:
+    """``3 NaN`` or ``1 inf`` or both."""
+    nan, infinite = np.count_nonzero(np.isnan(values)), np.count_nonzero(np.isinf(values))
+    return " and ".join(
+        f"{count} {name}" for count, name in ((nan, "NaN"), (infinite, "inf")) if count
+    )
+
+
+def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Floats:
+    """A real tensor of a given shape, where None stands for any size.
+
+    Raises:
+        TensorError: it is complex, of another shape, empty, or holds NaN or inf.
+    """
+    require_shape(store, tensor, shape)
+    values = read_finite(store, tensor)
+    if np.iscomplexobj(values):
+        raise TensorError(
+            "the tensor is complex where this family has a real one",
+            where=tensor,
+            remedy="name the right family with --family",
+        )
+    return values.astype(np.float64, copy=False)
+
+
+def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:
+    """Check a shape before anything is read, where None stands for any size.
+
+    Raises:
+        TensorError: the tensor has another shape.
+    """
+    found = store.tensors[tensor].shape
+    fits = len(found) == len(shape) and all(
+        wanted in (None, size) for wanted, size in zip(shape, found, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise TensorError(
+            f"its shape {shown_shape(found)} does not fit, ({wanted}) is needed",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+
+
+def shown_shape(shape: tuple[int, ...]) -> str:
+    """``(8, 3)``."""
+    return f"({', '.join(map(str, shape))})"
+
+
+def require_finite(values: NDArray[Any], tensor: str, what: str) -> None:
+    """Check what was computed from a tensor.
+
+    Raises:
+        TensorError: an element overflows.
+    """
+    if not np.isfinite(values).all():
+        raise TensorError(
+            f"its values are so large that {what} overflows",
+            where=tensor,
+            remedy="the run had diverged: use an earlier checkpoint",
+        )
+
+
+def read_complex(store: TensorStore, tensors: Mapping[str, str], role: str) -> Complexes | None:
+    """A complex array under any of the names that libraries give it, or None.
+
+    ``B_re`` and ``B_im``, ``B_real`` and ``B_imag`` or ``B_img``, a complex ``B``, or a real ``B``,
+    which has no imaginary part.
+
+    Raises:
+        TensorError: the two parts differ in shape, or hold NaN or inf.
+    """
+    for real, imaginary in complex_parts(role):
+        if real in tensors and imaginary in tensors:
+            shape = store.tensors[tensors[real]].shape
+            return read_real(store, tensors[real], shape) + 1j * read_real(
+                store, tensors[imaginary], shape
+            )
+    if role in tensors:
+        return read_finite(store, tensors[role]).astype(np.complex128)
+    return None
+
+
+def complex_roles(role: str) -> tuple[str, ...]:
+    """Every name that `read_complex` understands."""
+    return tuple(dict.fromkeys((role, *(name for pair in complex_parts(role) for name in pair))))
+
+
+def complex_parts(role: str) -> tuple[tuple[str, str], ...]:
+    """The names of the real and the imaginary part, in each library's way."""
+    suffixes = (("_re", "_im"), ("_real", "_imag"), ("_real", "_img"))
+    return tuple((f"{role}{real}", f"{role}{imaginary}") for real, imaginary in suffixes)
+
+
+def read_readin(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
+    """B as (n, inputs); a vector is a single input, and (inputs, n) is transposed."""
+    matrix = read_complex(store, tensors, "B")
+    if matrix is None:
+        return None
+    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
+    if matrix.ndim == 2 and matrix.shape[0] != size and matrix.shape[1] == size:
+        matrix = matrix.T
+    _require_states(matrix.shape, 0, size, _tensor_of(tensors, "B"))
+    return matrix
+
+
+def read_readout(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
+    """C as (outputs, n); a vector is a single output, and (n, outputs) is transposed."""
+    matrix = read_complex(store, tensors, "C")
+    if matrix is None:
+        return None
+    matrix = matrix[None] if matrix.ndim == 1 else matrix
+    if matrix.ndim == 2 and matrix.shape[1] != size and matrix.shape[0] == size:
+        matrix = matrix.T
+    _require_states(matrix.shape, 1, size, _tensor_of(tensors, "C"))
+    return matrix
+
+
+def _tensor_of(tensors: Mapping[str, str], role: str) -> str:
+    return next(tensors[name] for name in complex_roles(role) if name in tensors)
+
+
+def _require_states(shape: tuple[int, ...], axis: int, size: int, tensor: str) -> None:
+    if len(shape) != 2 or shape[axis] != size:
+        raise TensorError(
+            f"its shape {shown_shape(shape)} does not fit a layer of {size} states",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+
+
+def one_to_one(
+    name: str,
+    tensor: str,
+    values: Floats,
+    dtype: str,
+    eigenvalue_derivative: NDArray[Any],
+    log_gain_derivative: NDArray[Any] | None = None,
+) -> ParameterGroup:
+    """A parameter group whose scalar ``i`` moves eigenvalue ``i`` and no other."""
+    return one_to_many(
+        name,
+        tensor,
+        values,
+        dtype,
+        np.arange(values.size),
+        eigenvalue_derivative,
+        log_gain_derivative,
+    )
+
+
+def gain_scalar(
+    name: str, tensor: str, value: Floats, dtype: str, log_gain_derivative: Floats
+) -> ParameterGroup:
+    """A group of one scalar that moves the gain of every eigenvalue, and none of these.
+
+    Args:
+        name: of the group.
+        tensor: that holds it.
+        value: (1,) the scalar.
+        dtype: the stored type.
+        log_gain_derivative: (n,) d log γ/dω of every eigenvalue.
+    """
+    count = log_gain_derivative.size
+    nothing = np.zeros(count)
+    first = np.zeros(count, dtype=np.intp)
+    return one_to_many(name, tensor, value, dtype, first, nothing, log_gain_derivative)
+
+
+def one_to_many(
+    name: str,
+    tensor: str,
+    values: Floats,
+    dtype: str,
+    scalar: NDArray[np.intp],
+    eigenvalue_derivative: NDArray[Any],
+    log_gain_derivative: NDArray[Any] | None = None,
+    *,
+    first: int = 0,
+) -> ParameterGroup:
+    """A group of scalars that move several eigenvalues each, one entry for every eigenvalue.
+
+    Args:
+        name: of the group.
+        tensor: that holds it.
+        values: (size,) the scalars.
+        dtype: the stored type.
+        scalar: (entries,) which of them moves each of the eigenvalues from ``first`` on.
+        eigenvalue_derivative: (entries,) dλ/dω.
+        log_gain_derivative: (entries,) d log γ/dω, or None where γ does not move.
+        first: the first of the eigenvalues.
+    """
+    return ParameterGroup(
+        name=name,
+        tensor=tensor,
+        values=values,
+        dtype=dtype,
+        scalar=scalar,
+        eigenvalue=first + np.arange(scalar.size),
+        eigenvalue_derivative=eigenvalue_derivative.astype(np.complex128),
+        log_gain_derivative=(
+            None if log_gain_derivative is None else log_gain_derivative.astype(np.complex128)
+        ),
+    )
+
+
+def log_of_eigenvalues(eigenvalues: NDArray[Any]) -> Complexes:
+    """log λ, with the angle in (-π, π] and the decay cut at `LARGEST_DECAY`.
+
+    The complex logarithm of the C library keeps full precision next to the unit circle, which
+    the logarithm of |λ| does not.
+    """
+    smallest = np.exp(-LARGEST_DECAY)
+    cut = np.where(np.abs(eigenvalues) < smallest, smallest, eigenvalues)
+    return np.log(cut.astype(np.complex128))
+
+
+def eigenvalues_of(log_eigenvalues: Complexes) -> Complexes:
+    """λ, which is 0 where the decay was cut."""
+    cut = log_eigenvalues.real <= -LARGEST_DECAY
+    return np.where(cut, 0.0, np.exp(log_eigenvalues))
+
+
+def time_constants(log_modulus: Floats) -> Floats:
+    """τ = -1/log|λ| in steps; inf where |λ| ≥ 1, and 0 where λ = 0 or the decay was cut."""
+    found = np.where(log_modulus < 0, 0.0, np.inf)
+    moving = (log_modulus < 0) & (log_modulus > -LARGEST_DECAY)
+    with np.errstate(over="ignore"):  # a decay beyond the range of a float has τ = inf
+        return np.divide(-1.0, log_modulus, out=found, where=moving)
+
+
+def softplus(x: Floats) -> Floats:
+    """log(1 + eˣ)."""
+    return np.logaddexp(0.0, x)
+
+
+def log_sigmoid(x: Floats) -> Floats:
+    """log σ(x) = -log(1 + e⁻ˣ), exact in both tails, cut at `LARGEST_DECAY`."""
+    return -np.minimum(softplus(-x), LARGEST_DECAY)
+
+
+def sigmoid(x: Floats) -> Floats:
+    """σ(x) = 1 / (1 + e⁻ˣ), with 1 - σ(x) = σ(-x)."""
+    return np.exp(log_sigmoid(x))

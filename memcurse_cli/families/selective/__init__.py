@@ -1,0 +1,1 @@
+"""Recurrences whose decay depends on the input: one law each."""

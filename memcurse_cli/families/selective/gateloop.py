@@ -1,0 +1,189 @@
+"""GateLoop of Katsch 2023, arXiv 2311.01927, whose transition turns and decays with the input.
+
+The simplified GateLoop layer of lucidrains' gateloop-transformer: a real gate per channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.gate_inputs import GateDrive, TurningDrive
+from memcurse_cli.families.gate_weights import projected_gate, two_gates
+from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.reading import log_sigmoid, read_real, sigmoid
+from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.theory.gates.laws import Root
+
+_PROJECTION = "to_qkva.0.weight"
+
+_WITHOUT_BIAS = "the gate has no bias: at zero input λ = σ(0) = 1/2, which no parameter moves"
+
+
+class SimpleGateLoop:
+    """``h[t] = σ(W_a x) h[t-1] + W_kv x``, ``y = (W_q x) h``, one state per channel; γ = 1.
+
+    The rows of one projection are W_q, W_kv and W_a. At zero input every λ is 1/2: what the layer
+    remembers is in W_a alone, whose band `--gates` shows.
+    """
+
+    name = "gateloop_simple"
+    title = "Simple GateLoop"
+    recognised_by = "to_qkva.0.weight (3 D, D)"
+    equation = "λ = σ(0) = 1/2, γ = 1"
+    source = "gateloop-transformer, simplified_gate_loop.py; Katsch 2023, arXiv 2311.01927"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with the joint projection."""
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, (_PROJECTION,)).items()
+            if _channels(tensors[names[_PROJECTION]].shape)
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Count the channels; W_a is read where its band is asked for.
+
+        Raises:
+            TensorError: NaN or inf in the projection.
+        """
+        tensor = match.tensors[_PROJECTION]
+        channels = _channels(store.tensors[tensor].shape)
+        drive = None
+        if options.gates:
+            gate = projected_gate(
+                store, np.zeros(channels), tensor, rows=slice(2 * channels, 3 * channels)
+            )
+            drive = None if gate is None else GateDrive(Root(1.0), gate)
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=(tensor,),
+            log_eigenvalues=np.full(channels, np.log(0.5), dtype=np.complex128),
+            log_gain=np.zeros(channels, dtype=np.complex128),
+            parameters=(),
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(_WITHOUT_BIAS,),
+            gate=drive,
+        )
+
+
+def _channels(shape: tuple[int, ...]) -> int:
+    """D of a projection (3 D, D), or 0."""
+    return shape[1] if len(shape) == 2 and shape[0] == 3 * shape[1] else 0
+
+
+_QKV, _WEIGHT, _BIAS = "to_qkv.weight", "to_a.0.weight", "to_a.0.bias"
+
+_AT_ZERO = (
+    "the first components of to_a are the real parts of a head's transition and the second ones"
+    " its imaginary parts, as gateloop-transformer interleaves them"
+)
+
+
+class GateLoop:
+    """``S[t] = λ S[t-1] + k vᵀ`` with ``λ = σ(|a|) e^{i arg a}``, a = W x + b complex; γ = 1.
+
+    One λ per head. At zero input a is the bias, and no head can forget faster than by half. The
+    derivative by both parts of b is, with r = |b| and φ = arg b,
+
+        dλ/d Re b = e^{iφ} ( σ'(r) cos φ - i σ(r) sin φ / r )
+        dλ/d Im b = e^{iφ} ( σ'(r) sin φ + i σ(r) cos φ / r )
+
+    and grows without bound as b → 0, where the angle is undefined.
+    """
+
+    name = "gateloop"
+    title = "GateLoop"
+    recognised_by = "to_qkv.weight (3 D, dim) beside to_a.0.weight and to_a.0.bias (2 heads)"
+    equation = "λ = σ(|b|) e^(i arg b), b = to_a.0.bias in pairs; γ = 1"
+    source = "gateloop-transformer; Katsch 2023, arXiv 2311.01927"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a complex transition of every head."""
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, (_QKV, _WEIGHT, _BIAS)).items()
+            if len(names) == 3 and _heads(tensors, names)
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the bias of the transition.
+
+        Raises:
+            TensorError: NaN or inf, or a bias of 0, where λ has no angle.
+        """
+        tensor = match.tensors[_BIAS]
+        heads = _heads(store.tensors, match.tensors)
+        parts = read_real(store, tensor, (2 * heads,)).reshape(heads, 2)
+        bias = parts[:, 0] + 1j * parts[:, 1]
+        radius = np.abs(bias)
+        if np.any(radius == 0):
+            raise TensorError(
+                f"head {int(np.argmin(radius))} has a bias of 0, where λ has no angle",
+                where=tensor,
+                remedy="inspect a checkpoint from after the first steps of training",
+            )
+        phase = bias / radius
+        outward = sigmoid(radius) * sigmoid(-radius)
+        around = 1j * sigmoid(radius) / radius
+        moved = np.stack(
+            (
+                phase * (outward * phase.real - around * phase.imag),
+                phase * (outward * phase.imag + around * phase.real),
+            ),
+            axis=1,
+        )
+        head_size = store.tensors[match.tensors[_QKV]].shape[0] // (3 * heads)
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=(tensor,),
+            log_eigenvalues=log_sigmoid(radius) + 1j * np.angle(bias),
+            log_gain=np.zeros(heads, dtype=np.complex128),
+            parameters=(
+                ParameterGroup(
+                    name=_BIAS,
+                    tensor=tensor,
+                    values=parts.ravel(),
+                    dtype=store.tensors[tensor].dtype,
+                    scalar=np.arange(2 * heads),
+                    eigenvalue=np.repeat(np.arange(heads), 2),
+                    eigenvalue_derivative=moved.ravel(),
+                ),
+            ),
+            multiplicity=head_size**2,
+            input_dependent=True,
+            stable_by_construction=True,
+            assumptions=(_AT_ZERO,),
+            gate=_drive(store, match, parts) if options.gates else None,
+        )
+
+
+def _drive(store: TensorStore, match: Match, parts: Floats) -> TurningDrive | None:
+    """The rows of both parts of a, which alternate as those (heads, 2) of its bias do."""
+    weight = match.tensors[_WEIGHT]
+    found = two_gates(
+        store,
+        (parts[:, 0], parts[:, 1]),
+        (weight, weight),
+        (slice(0, None, 2), slice(1, None, 2)),
+    )
+    return None if found is None else TurningDrive(*found)
+
+
+def _heads(tensors: Mapping[str, TensorSpec], names: Mapping[str, str]) -> int:
+    """The number of heads, or 0 where the shapes are not those of a layer."""
+    qkv, weight, bias = (tensors[names[role]].shape for role in (_QKV, _WEIGHT, _BIAS))
+    if len(qkv) != 2 or len(weight) != 2 or bias != weight[:1] or weight[1] != qkv[1]:
+        return 0
+    heads = bias[0] // 2
+    fits = heads and bias[0] == 2 * heads and qkv[0] and qkv[0] % (3 * heads) == 0
+    return heads if fits else 0

@@ -1,0 +1,256 @@
+"""Oscillatory state spaces: LinOSS of Rusch & Rus 2024, arXiv 2410.03943, and D-LinOSS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.projections import beside, direct_part, stored_parts
+from memcurse_cli.families.reading import log_of_eigenvalues, one_to_many, read_real
+from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.state_space.s4.names import read_pairs
+
+SCHEME = Assumption(
+    key="oscillator-scheme",
+    default="imex",
+    choices=("imex", "imex2", "im", "ex"),
+    meaning="how LinOSS steps its oscillators: implicit in the velocity (imex; imex2 damps what"
+    " was), implicit in all (im), explicit (ex)",
+)
+
+_STEPS = ("steps", "dt")
+_ROLES = ("A_diag", "G_diag", "B", "C", *_STEPS)
+# The two eigenvalues of an oscillator at the edge of its oscillating meet: kept this far apart.
+_SMALLEST_DISCRIMINANT = 1e-14
+_TINY = 1e-30
+_BY_DESIGN = (
+    "without damping every |λ| is 1 by design while Δ²A < 4: the state of an endless sequence grows"
+)
+
+# Real arrays, or complex ones whose imaginary part carries a derivative.
+_Values = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One oscillator's characteristic polynomial ``λ² - trace λ + e^log_determinant``.
+
+    Attributes:
+        trace: the sum of both λ.
+        log_determinant: log of their product.
+        discriminant: ``trace² - 4 determinant``, free of cancellation.
+        drive: what one unit of input adds to the position, now or (ex) one step later.
+    """
+
+    trace: _Values
+    log_determinant: _Values
+    discriminant: _Values
+    drive: _Values
+
+
+def _implicit_velocity(a: _Values, g: _Values, step: _Values) -> _Pair:
+    scale = 1 + step * g
+    trace = (2 + step * g - step**2 * a) / scale
+    discriminant = step**2 * ((g - step * a) ** 2 - 4 * a) / scale**2
+    return _Pair(trace, -np.log1p(step * g), discriminant, step**2 / scale)
+
+
+def _damped_before(a: _Values, g: _Values, step: _Values) -> _Pair:
+    trace = 2 - step * g - step**2 * a
+    discriminant = step**2 * ((g + step * a) ** 2 - 4 * a)
+    return _Pair(trace, np.log1p(-step * g), discriminant, step**2)
+
+
+def _implicit(a: _Values, g: _Values, step: _Values) -> _Pair:
+    scale = 1 + step * g + step**2 * a
+    discriminant = step**2 * (g**2 - 4 * a) / scale**2
+    log_determinant = -np.log1p(step * g + step**2 * a)
+    return _Pair((2 + step * g) / scale, log_determinant, discriminant, step**2 / scale)
+
+
+def _explicit(a: _Values, g: _Values, step: _Values) -> _Pair:
+    log_determinant = np.log1p(step**2 * a - step * g)
+    return _Pair(2 - step * g, log_determinant, step**2 * (g**2 - 4 * a), step**2)
+
+
+_SCHEMES: dict[str, Callable[[_Values, _Values, _Values], _Pair]] = {
+    "imex": _implicit_velocity,
+    "imex2": _damped_before,
+    "im": _implicit,
+    "ex": _explicit,
+}
+
+
+class LinOSS:
+    """``λ± = (t ± √(t² - 4d))/2`` of each oscillator's 2×2 step, position read out.
+
+    With A ≥ 0 the stiffness, G ≥ 0 the damping and ``Δ = σ(steps)``: imex has
+    ``t = (2 + ΔG - Δ²A)/S``, ``d = 1/S``, ``S = 1 + ΔG``; im has ``t = (2 + ΔG)/S``, ``d = 1/S``,
+    ``S = 1 + ΔG + Δ²A``. The position is the sum of two states that share B and C, with
+    ``γ± = (Δ²/S) λ±/(λ± - λ∓)``. `LinOSSLayer` (models/LinOSS.py) in tk-rusch/linoss has no G;
+    `DampedIMEX1Layer` and its kin (src/damped_linoss/models/LinOSS.py) in jaredbmit/damped-linoss
+    project A and G.
+    """
+
+    name = "linoss"
+    title = "LinOSS and D-LinOSS (oscillatory state space)"
+    recognised_by = "A_diag and steps (or dt) beside B (P, H, 2) and C (H, P, 2), perhaps G_diag"
+    equation = "λ = (t ± √(t² - 4d))/2, t and d the trace and determinant of A_diag's oscillator"
+    source = "tk-rusch/linoss, jaredbmit/damped-linoss, linax; Rusch & Rus 2024, arXiv 2410.03943"
+    assumptions = (SCHEME,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every A_diag with a step size, and B and C that are stored as pairs."""
+        matches = []
+        for module, names in group_by_module(tensors, _ROLES).items():
+            if not {"A_diag", "B", "C"} <= names.keys() or not names.keys() & set(_STEPS):
+                continue
+            shapes = {role: tensors[name].shape for role, name in names.items()}
+            if len(shapes["A_diag"]) == 1 and len(shapes["B"]) == len(shapes["C"]) == 3:
+                matches.append(Match(module or self.name, names))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read A, G, Δ, B and C.
+
+        Raises:
+            TensorError: NaN or inf, or shapes that do not fit together.
+        """
+        names = match.tensors
+        assumed = Assumed(options)
+        scheme = assumed.choose(SCHEME)
+        stiffness = read_real(store, names["A_diag"], (None,))
+        size = stiffness.size
+        roles = ["A_diag", next(role for role in _STEPS if role in names)]
+        damped = "G_diag" in names
+        if damped:
+            roles.append("G_diag")
+        stored = {role: read_real(store, names[role], (size,)) for role in roles}
+        pair = _oscillator(scheme, *_ordered(stored, roles))
+        gap, log_eigenvalues = _solve(pair)
+        eigenvalues = np.exp(log_eigenvalues)
+        log_gain = np.log(pair.drive) - np.log(gap)
+        if scheme != "ex":
+            log_gain = log_gain + log_eigenvalues
+        groups = []
+        for role in roles:
+            moved = {name: values + 1j * _TINY * (name == role) for name, values in stored.items()}
+            other = _oscillator(scheme, *_ordered(moved, roles))
+            slopes = _slopes(pair, other, gap, eigenvalues, delayed=scheme == "ex")
+            groups.append(_group(store, names[role], role, stored[role], *slopes))
+
+        # Both states of an oscillator share the rows of B and the columns of C.
+        readin = np.concatenate([read_pairs(store, names["B"], (size, None))] * 2)
+        readout = np.concatenate([read_pairs(store, names["C"], (None, size))] * 2, axis=1)
+        inputs, outputs = readin.shape[1], len(readout)
+        rows = np.tile(np.arange(size * inputs), 2)
+        columns = np.tile(np.arange(outputs * size).reshape(outputs, size), 2).ravel()
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(names.values()),
+            log_eigenvalues=log_eigenvalues.ravel(),
+            log_gain=log_gain.ravel(),
+            parameters=tuple(groups),
+            readin=readin,
+            readout=readout,
+            assumptions=(
+                *assumed.sentences,
+                *([_BY_DESIGN] if not damped and scheme.startswith("imex") else []),
+            ),
+            projections=(
+                *stored_parts(store, names["B"], "B", readin.shape, pairs=True, scalar=rows),
+                *stored_parts(store, names["C"], "C", readout.shape, pairs=True, scalar=columns),
+                *direct_part(store, beside(store, names["B"], "D"), outputs, inputs),
+            ),
+        )
+
+
+def _ordered(values: Mapping[str, _Values], roles: list[str]) -> tuple[Any, Any, Any]:
+    """A, G or None, and the step's parameter."""
+    return values["A_diag"], values.get("G_diag"), values[roles[1]]
+
+
+def _oscillator(scheme: str, a: _Values, g: _Values | None, parameter: _Values) -> _Pair:
+    """The oscillator with A and G where the layer's projection takes them.
+
+    Analytic in whichever argument has an imaginary part of 1e-30, so that the results' are the
+    derivatives along it to rounding.
+    """
+    step = 1 / (1 + np.exp(-parameter))
+    if g is None:
+        return _SCHEMES[scheme](_at_least(a, 0.0), np.zeros(a.shape), step)
+    if scheme in ("im", "ex"):
+        g = _at_least(g, step * a * (1 if scheme == "ex" else -1))
+        a = _at_least(a, g**2 / 4)
+        return _SCHEMES[scheme](a, g, step)
+    g = _at_least(g, 0.0)
+    sign = 1 if scheme == "imex" else -1
+    root = 2 * np.sqrt(1 + sign * step * g)
+    square = _at_least(step**2, 1e-6)
+    low, high = (2 + sign * step * g - root) / square, (2 + sign * step * g + root) / square
+    return _SCHEMES[scheme](-_at_least(-_at_least(a, low), -high), g, step)
+
+
+def _at_least(values: _Values, bound: _Values | float) -> _Values:
+    """The larger by its real part."""
+    return np.where(np.real(values) > np.real(bound), values, bound)
+
+
+def _solve(pair: _Pair) -> tuple[Complexes, Complexes]:
+    """(2, P) λ± - λ∓ and log λ±."""
+    discriminant = np.where(
+        np.abs(pair.discriminant) < _SMALLEST_DISCRIMINANT,
+        -_SMALLEST_DISCRIMINANT,
+        pair.discriminant,
+    )
+    root = np.sqrt(discriminant.astype(np.complex128))
+    gap = np.stack([root, -root])
+    # A pair of conjugates: |λ|² is the determinant, whose logarithm is exact.
+    angle = np.arctan2(gap.imag, pair.trace)
+    turning = pair.log_determinant / 2 + 1j * angle
+    return gap, np.where(discriminant < 0, turning, log_of_eigenvalues((pair.trace + gap) / 2))
+
+
+def _slopes(
+    pair: _Pair, moved: _Pair, gap: Complexes, eigenvalues: Complexes, *, delayed: bool
+) -> tuple[Complexes, Complexes]:
+    """(2, P) dλ±/dω and d log γ±/dω from the imaginary parts of the moved oscillator."""
+    trace, discriminant, drive = (
+        np.imag(each) / _TINY for each in (moved.trace, moved.discriminant, moved.drive)
+    )
+    along_gap = discriminant / (2 * gap)
+    along = (trace + along_gap) / 2
+    log_gain = drive / pair.drive - along_gap / gap
+    if not delayed:
+        smallest = np.finfo(np.float64).tiny
+        log_gain = log_gain + along / np.where(np.abs(eigenvalues) < smallest, 1.0, eigenvalues)
+    return along, log_gain
+
+
+def _group(
+    store: TensorStore,
+    tensor: str,
+    role: str,
+    values: Floats,
+    eigenvalue_slope: Complexes,
+    log_gain_slope: Complexes,
+) -> ParameterGroup:
+    """One scalar moves both eigenvalues of its oscillator."""
+    return one_to_many(
+        role,
+        tensor,
+        values,
+        store.tensors[tensor].dtype,
+        np.tile(np.arange(values.size), 2),
+        eigenvalue_slope.ravel(),
+        log_gain_slope.ravel(),
+    )

@@ -1,0 +1,1 @@
+"""The S4 layers and their descendants."""

@@ -1,0 +1,226 @@
+"""S5 of Smith, Warrington & Linderman 2023, arXiv 2208.04933."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.projections import beside, direct_part, stored_parts
+from memcurse_cli.families.reading import read_real
+from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
+from memcurse_cli.families.stacked import member_of, split_stack
+from memcurse_cli.families.state_space.discretization import (
+    METHODS,
+    ZERO_ORDER_HOLD,
+    apply_transform,
+    discretise,
+    group_through_z,
+)
+from memcurse_cli.families.state_space.s4.names import (
+    STEP_RESCALE,
+    read_pairs,
+    rescale,
+    step_factor,
+)
+
+DISCRETIZATION = Assumption(
+    key="discretization",
+    default=ZERO_ORDER_HOLD,
+    choices=METHODS,
+    meaning="from continuous time to steps; S5's default is zoh",
+)
+CONJUGATE_SYMMETRY = Assumption(
+    key="conjugate-symmetry",
+    default="true",
+    choices=("true", "false"),
+    meaning="whether S5 keeps one of each conjugate pair and puts out 2 Re[C h] (conj_sym)",
+)
+CLIP_EIGENVALUES = Assumption(
+    key="clip-eigenvalues",
+    default="false",
+    choices=("true", "false"),
+    meaning="whether S5 holds Re Λ below -1e-4 at run time (clip_eigs)",
+)
+
+LARGEST_REAL_PART = -1e-4
+
+# BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
+_ROLES = ("Lambda", "Lambda_re", "Lambda_im", "log_step", "B", "BP", "C", "C1", "C2", "P")
+# How many axes a single layer's tensors have in JAX; one more where layers are stacked.
+_AXES = {"Lambda_re": 1, "Lambda_im": 1, "log_step": 2, "B": 3, "C": 3, "C1": 3, "C2": 3}
+_BIDIRECTIONAL = (
+    "both directions run with the same λ; their outputs count as separate ones, which is exact for"
+    " the eigenvalues at white input"
+)
+
+
+class S5:
+    """``λ = exp(Λ Δ)`` or its bilinear form, ``Δ = exp(log_step)``, one Δ per eigenvalue.
+
+    Every state sees every input: ``h[t] = λ h[t-1] + γ B x[t]``, s5/ssm.py of lindermanlab/S5
+    (`Lambda_re`, `Lambda_im`, log_step (P, 1)) and s5/s5_model.py of i404788/s5-pytorch (complex
+    `Lambda`, log_step (P,), no doubled output). γ depends on Λ and Δ.
+    """
+
+    name = "s5"
+    title = "S5"
+    recognised_by = "Lambda_re and Lambda_im, or a complex Lambda, beside log_step and B"
+    equation = "λ = exp(Λ Δ) or (1 + Λ Δ/2)/(1 - Λ Δ/2), Δ = exp(log_step)"
+    source = "lindermanlab/S5 and s5-pytorch; Smith et al. 2023, arXiv 2208.04933"
+    assumptions = (DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES, STEP_RESCALE)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every Λ that has a ``log_step`` and a B beside it."""
+        return [
+            match
+            for module, names in group_by_module(tensors, _ROLES).items()
+            if ("Lambda" in names or ("Lambda_re" in names and "Lambda_im" in names))
+            and "log_step" in names
+            and ("B" in names or "BP" in names)
+            and "P" not in names
+            for match in split_stack(Match(module or self.name, names), tensors, _AXES)
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read Λ, Δ, B and C.
+
+        Raises:
+            TensorError: NaN or inf, or shapes that do not fit together.
+            UsageError: Δ is to be rescaled by a factor that is not positive.
+        """
+        store = member_of(store, match, _AXES)
+        names = match.tensors
+        assumed = Assumed(options)
+        method = assumed.choose(DISCRETIZATION)
+        split = "Lambda" not in names
+        # The PyTorch port stores every eigenvalue and has neither option.
+        paired = assumed.choose(
+            CONJUGATE_SYMMETRY, default=None if split else "false", silent=not split
+        )
+        clipped = assumed.choose(CLIP_EIGENVALUES, silent=not split)
+
+        parts = _read_lambda(store, names)
+        (real_name, real), (imag_name, imag) = parts["Lambda_re"], parts["Lambda_im"]
+        size = real.size
+        free = np.ones(size)
+        bounded = real
+        if clipped == "true":
+            free = (real < LARGEST_REAL_PART).astype(np.float64)
+            bounded = np.minimum(real, LARGEST_REAL_PART)
+        log_step = _read_log_step(store, names["log_step"], size)
+        scaled = rescale(apply_transform(log_step, "exp"), step_factor(assumed))
+        step = scaled.value
+        z = (step * (bounded + 1j * imag)).astype(np.complex128)
+        modes = discretise(z, method)
+
+        readin = _read_readin(store, names, size)
+        readout, bidirectional = _read_readout(store, names, size)
+        index = np.arange(size)
+        slopes: tuple[tuple[str, str, Floats, NDArray[Any], float], ...] = (
+            ("Lambda_re", real_name, real, free * step, 0.0),
+            ("Lambda_im", imag_name, imag, 1j * step, 0.0),
+            ("log_step", names["log_step"], log_step, z, 1.0),
+        )
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(name for role, name in names.items() if role != "BP"),
+            log_eigenvalues=modes.log_eigenvalue,
+            log_gain=modes.log_gain + scaled.log,
+            parameters=tuple(
+                replace(
+                    group_through_z(
+                        role,
+                        tensor,
+                        values,
+                        store.tensors[tensor].dtype,
+                        modes,
+                        scalar=index,
+                        eigenvalue=index,
+                        z_slope=z_slope.astype(np.complex128),
+                        log_step_slope=log_step_slope,
+                    ),
+                    keeps_stable=role != "Lambda_re",  # nothing else changes the sign of Re z
+                )
+                for role, tensor, values, z_slope, log_step_slope in slopes
+            ),
+            readin=readin,
+            readout=readout,
+            projections=() if bidirectional else _projections(store, names, readin, readout),
+            conjugate_pairs=paired == "true",
+            stable_by_construction=clipped == "true",
+            assumptions=(*assumed.sentences, *([_BIDIRECTIONAL] if bidirectional else [])),
+        )
+
+
+def _read_lambda(store: TensorStore, names: Mapping[str, str]) -> dict[str, tuple[str, Floats]]:
+    """The real and the imaginary part of Λ, each (P,), with the tensor that holds it."""
+    if "Lambda" in names:
+        values = read_pairs(store, names["Lambda"], (None,))
+        return {
+            "Lambda_re": (names["Lambda"], values.real),
+            "Lambda_im": (names["Lambda"], values.imag),
+        }
+    real = read_real(store, names["Lambda_re"], (None,))
+    imag = read_real(store, names["Lambda_im"], real.shape)
+    return {"Lambda_re": (names["Lambda_re"], real), "Lambda_im": (names["Lambda_im"], imag)}
+
+
+def _read_log_step(store: TensorStore, tensor: str, size: int) -> Floats:
+    """log Δ (P,), stored with a last axis of one in JAX."""
+    column = len(store.tensors[tensor].shape) == 2
+    return read_real(store, tensor, (size, 1) if column else (size,)).ravel()
+
+
+def _read_readin(store: TensorStore, names: Mapping[str, str], size: int) -> Complexes | None:
+    """B (P, inputs), or None where the layer has a factorised one."""
+    return read_pairs(store, names["B"], (size, None)) if "B" in names else None
+
+
+def _projections(
+    store: TensorStore,
+    names: Mapping[str, str],
+    readin: Complexes | None,
+    readout: Complexes | None,
+) -> tuple[ProjectionGroup, ...]:
+    """B and C, both stored as pairs, and D (outputs,).
+
+    With two directions there are none: both share the current input, which the separate outputs
+    that stand for them do not know.
+    """
+    if readin is None or readout is None:
+        return ()
+    return (
+        *stored_parts(store, names["B"], "B", readin.shape, pairs=True),
+        *stored_parts(store, names["C"], "C", readout.shape, pairs=True),
+        *direct_part(store, beside(store, names["B"], "D"), len(readout), readin.shape[1]),
+    )
+
+
+def _read_readout(
+    store: TensorStore, names: Mapping[str, str], size: int
+) -> tuple[Complexes | None, bool]:
+    """C (outputs, P), and whether it has a second half for the backward direction.
+
+    A bidirectional layer has C1 and C2, or one C of twice the width. The two directions' states
+    at one time share no input but the current one, so that at white input no derivative of one
+    is correlated with the other's: they add to a Hessian as separate outputs do.
+    """
+    if "C1" in names and "C2" in names:
+        forward = read_pairs(store, names["C1"], (None, size))
+        backward = read_pairs(store, names["C2"], forward.shape)
+        return np.concatenate([forward, backward]), True
+    if "C" not in names:
+        return None, False
+    readout = read_pairs(store, names["C"], (None, None))
+    if readout.shape[1] == 2 * size:
+        return np.concatenate([readout[:, :size], readout[:, size:]]), True
+    return read_pairs(store, names["C"], (None, size)), False

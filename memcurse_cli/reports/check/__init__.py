@@ -1,0 +1,1 @@
+"""What check says: terminal, GitHub annotations, SARIF, JUnit."""

@@ -1,0 +1,203 @@
+"""What `memcurse autocorrelation` prints: the mixture, how well it fits, a plot, or JSON."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from memcurse_cli.diagnosis.autocorrelation import SCHEMA, AutocorrelationEstimate
+from memcurse_cli.reports.console import LABEL, TITLE, Screen, text_for, text_for_file
+from memcurse_cli.reports.grid import Block, lines, paragraph
+from memcurse_cli.reports.numbers import ABSENT, component_objects, count, number, percent
+from memcurse_cli.reports.plots.line_plot import Axis, Curve, Point, plot
+
+LEAST_SHOWN = 1e-3
+"""The plot leaves out what is below this share of R(0)."""
+
+AXIS = Axis(
+    "lag Δ in steps, by the logarithm of 1+Δ",
+    [(math.log10(1 + lag), str(lag)) for lag in (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)],
+)
+
+
+def to_json(estimate: AutocorrelationEstimate) -> dict[str, Any]:
+    """The JSON object ``memcurse.autocorrelation/1``."""
+    fields = asdict(estimate)
+    return {
+        "schema": SCHEMA,
+        "data": {
+            name: fields[name] for name in ("source", "sequences", "steps", "features", "masked")
+        },
+        "estimator": estimate.estimator,
+        "centred": estimate.centred,
+        "centring_bias": estimate.centring_bias,
+        "components": component_objects(estimate.components),
+        "fit": {name: fields[name] for name in ("relative_rms", "relative_max", "worst_lag")},
+        "states": fields["states"],
+        "empirical": {
+            "lags": list(range(len(estimate.values))),
+            "values": list(estimate.values),
+            "fitted": list(estimate.fitted),
+            "standard_errors": list(estimate.standard_errors),
+            "standard_error_method": estimate.standard_error_method,
+        },
+    }
+
+
+def to_text(
+    estimate: AutocorrelationEstimate, *, file: Path | None = None, width: int | None = None
+) -> str:
+    """The estimate as text for standard output, or for a file: without colour, 80 cells wide."""
+    page = Page(estimate)
+    if file is None:
+        return text_for(page, sys.stdout, width=width)
+    return text_for_file(page) if width is None else text_for_file(page, width=width)
+
+
+@dataclass(frozen=True)
+class Page:
+    """An estimate that a console can draw."""
+
+    estimate: AutocorrelationEstimate
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the page from the top."""
+        screen = Screen.of(options)
+        estimate = self.estimate
+        for label, said in _facts(estimate).items():
+            yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
+        yield Text()
+        yield from plot(screen, AXIS, _curves(estimate))
+        yield Text()
+        cosine = "·cos(ωΔ)" if estimate.oscillates else ""
+        yield Text(screen.clean(f"R(Δ) = Σ weight·ρ^|Δ|{cosine}"), TITLE)
+        yield from lines(screen, [_table(estimate)], [])
+        yield Text()
+        for label, said in _meaning(estimate):
+            yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
+
+
+def _facts(estimate: AutocorrelationEstimate) -> dict[str, str]:
+    shape = (
+        f"{count(estimate.sequences, 'sequence')} of {count(estimate.steps, 'step')}, "
+        f"{count(estimate.features, 'feature')}"
+    )
+    if estimate.masked:
+        shape += f"; {count(estimate.masked, 'sample')} masked"
+    divisor = {
+        "unbiased": "the number of products, unbiased",
+        "biased": "the number of samples: biased by the factor 1-Δ/T, which the fit allows for",
+    }[estimate.estimator]
+    mean = "nothing subtracted: a mean is the part of ρ = 1"
+    if estimate.centred:
+        mean = (
+            "each feature's own subtracted, which lowers every lag by about "
+            f"{number(estimate.centring_bias)}"
+        )
+    return {
+        "data": f"{estimate.source}: {shape}",
+        "lags": f"0 to {len(estimate.values) - 1}; divided by {divisor}",
+        "mean": mean,
+    }
+
+
+def _table(estimate: AutocorrelationEstimate) -> Block:
+    parts = list(estimate.autocorrelation.parts)
+    total = math.fsum(part.weight for part in parts)
+    columns = {
+        "weight": [number(part.weight) for part in parts],
+        "ρ": [f"{part.rho:.6g}" for part in parts],
+        "τ": [_time_constant(part.rho, part.frequency) for part in parts],
+    }
+    if estimate.oscillates:
+        columns["ω"] = [f"{part.frequency:.6g}" if part.frequency else ABSENT for part in parts]
+        columns["period"] = [
+            number(2 * math.pi / part.frequency) if part.frequency else ABSENT for part in parts
+        ]
+    return Block("", {**columns, "share": [percent(part.weight / total) for part in parts]})
+
+
+def _time_constant(rho: float, frequency: float) -> str:
+    if rho == 0:
+        return "white"
+    if rho == 1:
+        return "undamped" if frequency else "constant"
+    return number(-1 / math.log(rho))
+
+
+def _meaning(estimate: AutocorrelationEstimate) -> Iterator[tuple[str, str]]:
+    values, errors = estimate.values, estimate.standard_errors
+    fit = (
+        f"off by {percent(estimate.relative_rms, 2)} of R(0) in the root mean square and by "
+        f"{percent(estimate.relative_max, 2)} at worst (lag {estimate.worst_lag})"
+    )
+    yield "fit", fit
+    if estimate.states:
+        yield "states", _states(estimate)
+    source = {
+        "sequences": "from the spread between sequences",
+        "gaussian": "as if one sequence were Gaussian and its features independent",
+    }[estimate.standard_error_method]
+    last = len(values) - 1
+    chance = (
+        f"the standard error of R is {percent(errors[0] / values[0], 2)} of R(0) at lag 0 and "
+        f"{percent(errors[last] / values[0], 2)} at lag {last}, {source}; decays that move no lag "
+        "by more than two of them are left out, and cosines that move none by four"
+    )
+    yield "chance", chance
+    below = [lag for lag, value in enumerate(values) if value < -3 * errors[lag]]
+    if below and not estimate.oscillates:
+        note = (
+            f"R is negative beyond chance at {count(len(below), 'lag')}, first at {below[0]}: it "
+            "oscillates too little to tell a frequency, or was centred over short sequences, and "
+            "no mixture of decays is negative"
+        )
+        yield "note", note
+    yield "use", "write it with --json --output FILE, then give --autocorrelation FILE"
+
+
+def _states(estimate: AutocorrelationEstimate) -> str:
+    """How far the figures of states are off, where the mixture stands for R."""
+    each = []
+    for state in estimate.states:
+        pairs = (
+            (state.fitted_second_moment, state.second_moment),
+            (state.fitted_sensitivity, state.sensitivity),
+        )
+        second, sensitivity = (
+            percent(abs(fitted / direct - 1), 2) if direct > 0 else ABSENT
+            for fitted, direct in pairs
+        )
+        each.append(f"{second} and {sensitivity} at τ = {number(state.time_constant)}")
+    return (
+        "E h² and E (dh/dλ)² from the mixture are off those from R itself, lag by lag, by "
+        + ", ".join(each)
+    )
+
+
+def _curves(estimate: AutocorrelationEstimate) -> list[Curve]:
+    values, fitted = estimate.values, estimate.fitted
+    names = "empirical R(Δ)", "the mixture"
+    if estimate.oscillates:  # either side of zero on one logarithmic axis
+        values, fitted = tuple(map(abs, values)), tuple(map(abs, fitted))
+        names = "empirical |R(Δ)|", "|the mixture|"
+    variance = estimate.values[0]
+    return [
+        Curve(names[0], _points(values, variance)),
+        Curve(names[1], _points(fitted, variance)),
+    ]
+
+
+def _points(values: Sequence[float], variance: float) -> list[Point]:
+    return [
+        (math.log10(1 + lag), math.log10(value))
+        for lag, value in enumerate(values)
+        if value > LEAST_SHOWN * variance
+    ]

@@ -1,0 +1,244 @@
+"""A tracked run as a page of text: a row for each checkpoint, and the trend below it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from memcurse_cli.reports.console import (
+    ALARM,
+    LABEL,
+    SPECTRUM,
+    VERDICT_STYLES,
+    Screen,
+    capitalised,
+    console_for,
+    line_for,
+    text_for,
+    text_for_file,
+)
+from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
+from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.schema.track import Snapshot, TrackedStep, Tracking
+from memcurse_cli.tracking.changes import modulus_text
+
+MOST_ROWS = 24
+"""More checkpoints than this are shown in a choice."""
+
+COLUMNS = [
+    Column("", align="left"),
+    Column("step", shrinks=True),
+    Column("max |λ|", leaves=4),
+    Column("|λ|≥1", leaves=7),
+    Column("τ median", leaves=6),
+    Column("τ max", leaves=1),
+    Column("worst κ", leaves=2),
+    Column("of", align="left", shrinks=True, leaves=3),
+    Column("usable lr", leaves=5),
+]
+LEGEND = (
+    "τ: time constants of all eigenvalues, in steps of the sequence. Worst κ: the relative "
+    "sensitivity of the parameter group that decides the verdict at a learning rate of {rate}."
+)
+GATES_ALONE = " Where gates see the state, as in an LSTM, |λ| and τ are those of the gates alone."
+
+DIVERGES = "!"
+
+
+def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None) -> str:
+    """What standard output would show, or the text for a file.
+
+    Args:
+        tracking: the run.
+        every: a row for every checkpoint, however many there are.
+        file: where it goes, or None.
+    """
+    page = Page(tracking, every)
+    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+
+
+def step_line(step: TrackedStep) -> str:
+    """One checkpoint on one line, for a run that is watched through a pipe."""
+    if step.snapshot is None:
+        text = f"step {step.step}: not read: {step.error}"
+    else:
+        cells = dict(zip((column.heading for column in COLUMNS), _row(step), strict=True))
+        figures = [
+            f"{name} {cells[name].text}" for name in ("max |λ|", "τ max", "worst κ", "usable lr")
+        ]
+        text = f"step {step.step}: {step.snapshot.verdict}; {'; '.join(figures)}"
+    return line_for(text, sys.stdout)
+
+
+@contextmanager
+def live() -> Iterator[Callable[[Tracking], None]]:
+    """What keeps the page on a terminal up to date, and leaves its last state there."""
+    from rich.live import Live
+
+    with Live(console=console_for(sys.stdout), auto_refresh=False) as display:
+
+        def show(tracking: Tracking) -> None:
+            rows = max(display.console.height - len(_trends(tracking)) - 12, 3)
+            display.update(Page(tracking, most=min(rows, MOST_ROWS)), refresh=True)
+
+        yield show
+
+
+@dataclass(frozen=True)
+class Page:
+    """A run that a console can draw."""
+
+    tracking: Tracking
+    every: bool = False
+    most: int = MOST_ROWS
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the page line by line."""
+        yield from self._lines(Screen.of(options))
+
+    def _lines(self, screen: Screen) -> Iterator[Text]:
+        tracking = self.tracking
+        read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
+        verdict = read[-1].verdict if read else ""
+        lead = screen.sentence(f"{tracking.sentence}.")
+        yield from paragraph(screen, lead, gutter=[(verdict, VERDICT_STYLES.get(verdict, LABEL))])
+        if tracking.steps:
+            yield Text()
+            shown = list(tracking.steps) if self.every else choose(tracking.steps, self.most)
+            layers = {layer.name for snapshot in read for layer in snapshot.layers}
+            rows = [_row(step, alone=len(layers) == 1) for step in shown]
+            yield from draw(screen, COLUMNS, rows).lines
+            yield from _trend(screen, tracking)
+            yield Text()
+            if len(shown) < len(tracking.steps):
+                part = f"{len(shown)} of {len(tracking.steps)} checkpoints; --all shows every one."
+                yield from paragraph(screen, screen.sentence(part), gutter=[("rows", LABEL)])
+        if read:
+            legend = LEGEND.format(rate=setting(read[0].input.learning_rate))
+            if any(layer.hidden_feedback for snapshot in read for layer in snapshot.layers):
+                legend += GATES_ALONE
+            yield from paragraph(screen, screen.sentence(legend))
+            yield from paragraph(screen, screen.sentence(_assumed(read[0])))
+        for note in tracking.notes:
+            said = screen.sentence(f"{capitalised(note)}.")
+            yield from paragraph(screen, said, gutter=[("note", LABEL)])
+        for step in tracking.steps:
+            if step.error is not None:
+                said = screen.sentence(f"step {step.step}: {step.error}")
+                yield from paragraph(screen, said, gutter=[("error", ALARM)])
+
+
+def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
+    """At most so many checkpoints: the ends, where the verdict changes, and evenly between them.
+
+    Where it changes so often that they alone are too many, the later changes are left out.
+    """
+    if len(steps) <= most:
+        return list(steps)
+    last = len(steps) - 1
+    chosen = {0, last}
+    verdicts = [None if one.snapshot is None else one.snapshot.verdict for one in steps]
+    for index in range(1, last):
+        if len(chosen) < most and verdicts[index] != verdicts[index - 1]:
+            chosen.add(index)
+    others = [index for index in range(last) if index not in chosen]
+    free = most - len(chosen)
+    chosen |= {others[(2 * k + 1) * len(others) // (2 * free)] for k in range(free)}
+    return [steps[index] for index in sorted(chosen)]
+
+
+def _row(step: TrackedStep, *, alone: bool = False) -> list[Cell]:
+    """The cells of a checkpoint; where one layer is all there is, groups stand without its name."""
+    if step.snapshot is None:
+        blank = [Cell(ABSENT, LABEL) for _ in COLUMNS[2:]]
+        return [Cell("error", ALARM), Cell(str(step.step)), *blank]
+    summary, verdict = step.snapshot.summary, step.snapshot.verdict
+    worst = summary.worst
+    kappa, group = ABSENT, ABSENT
+    if worst is not None:
+        kappa = _number(worst.relative_sensitivity)
+        group = worst.name if alone else f"{worst.layer}: {worst.name}"
+    return [
+        Cell(verdict, VERDICT_STYLES[verdict]),
+        Cell(str(step.step)),
+        Cell(modulus_text(summary.modulus)),
+        Cell(str(summary.unstable)),
+        Cell(_number(summary.time_constant_median)),
+        Cell(_number(summary.time_constant)),
+        Cell(kappa),
+        Cell(group),
+        Cell(number_or_absent(summary.usable_rate, 2)),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return DIVERGENT if value is None else number(value)
+
+
+def _assumed(snapshot: Snapshot) -> str:
+    given = snapshot.input
+    return f"Input: {describe_input(given)}; {describe_horizon(given)}."
+
+
+def _trends(tracking: Tracking) -> dict[str, list[float | str | None]]:
+    """The logarithms of what is drawn: None is not known, a text stands for itself."""
+    summaries = [None if one.snapshot is None else one.snapshot.summary for one in tracking.steps]
+    drawn: dict[str, list[float | str | None]] = {"τ max": [], "worst κ": [], "usable lr": []}
+    for summary in summaries:
+        worst = None if summary is None else summary.worst
+        rate = None if summary is None else summary.usable_rate
+        drawn["τ max"].append(None if summary is None else _mark(summary.time_constant))
+        drawn["worst κ"].append(None if worst is None else _mark(worst.relative_sensitivity))
+        drawn["usable lr"].append(None if rate is None else _mark(rate))
+    return {name: marks for name, marks in drawn.items() if any(mark is not None for mark in marks)}
+
+
+def _mark(value: float | None) -> float | str | None:
+    if value is None:
+        return DIVERGES
+    return math.log(value) if value > 0 else None
+
+
+def _trend(screen: Screen, tracking: Tracking) -> Iterator[Text]:
+    """A bar for each checkpoint, on a logarithmic scale from the figure's least to its largest."""
+    if len(tracking.steps) < 3:
+        return
+    trends = _trends(tracking)
+    names = {name: screen.clean(name) for name in trends}
+    width = max(map(len, names.values()), default=0)
+    room = max(screen.width - GUTTER - width - 2, 4)
+    yield Text()
+    for index, (name, marks) in enumerate(trends.items()):
+        line = Text(no_wrap=True)
+        line.append("trend".ljust(GUTTER) if index == 0 else " " * GUTTER, LABEL)
+        line.append(f"{names[name]:<{width}}  ", LABEL)
+        line.append(sparkline(screen, marks, room), SPECTRUM)
+        yield line
+
+
+def sparkline(screen: Screen, marks: Sequence[float | str | None], room: int) -> str:
+    """Bars of the heights of some numbers, in as many cells as there are numbers or room.
+
+    Where there are more numbers than cells, a cell shows the last of its numbers.
+    """
+    if len(marks) > room:
+        marks = [marks[(cell + 1) * len(marks) // room - 1] for cell in range(room)]
+    heights = [mark for mark in marks if isinstance(mark, float)]
+    low, high = min(heights, default=0.0), max(heights, default=0.0)
+    missing, bars = screen.glyphs.bars[0], screen.glyphs.bars[1:]
+    drawn = []
+    for mark in marks:
+        if mark is None or isinstance(mark, str):
+            drawn.append(mark or missing)
+            continue
+        part = (mark - low) / (high - low) if high > low else 0.5
+        drawn.append(bars[min(int(part * len(bars)), len(bars) - 1)])
+    return "".join(drawn)

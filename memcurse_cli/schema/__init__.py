@@ -1,0 +1,1 @@
+"""Every document that is written or read: dataclasses, JSON and its schema."""

@@ -1,0 +1,247 @@
+"""The part of the schema that every layer has: eigenvalues, the state, parameters, Hessians.
+
+The part of the schema that all the others are built of: order statistics.
+
+Order statistics in which an infinite element is counted, never printed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Order statistics of one figure over a layer, in its unit; an entry that diverges is None.
+
+    Attributes:
+        min: the smallest element.
+        p50: the median.
+        p90: the 90th percentile, between elements by linear interpolation.
+        p99: the 99th percentile.
+        max: the largest element.
+        divergent: how many elements are infinite; they sort above every finite one.
+    """
+
+    min: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+    divergent: int = 0
+
+
+LEVELS = (0.0, 0.5, 0.9, 0.99, 1.0)
+
+
+def quantiles(elements: NDArray[np.float64]) -> Quantiles:
+    """The quantiles of a layer's figure, with linear interpolation between elements.
+
+    Infinite elements sort above every finite one; a quantile that touches one is None. An empty
+    layer has no quantiles.
+
+    Raises:
+        ValueError: an element is nan, which is always a defect of the caller.
+    """
+    ordered = np.sort(elements, axis=None)
+    if ordered.size == 0:
+        return Quantiles(None, None, None, None, None)
+    last = ordered.item(-1)
+    if math.isnan(last):
+        raise ValueError("a figure of the report is not a number")
+    divergent = int(ordered.size - np.searchsorted(ordered, np.inf)) if last == math.inf else 0
+    if ordered.item(0) == last and math.isfinite(last):  # one element, or all alike
+        return Quantiles(last, last, last, last, last)
+    low, middle, high, higher, top = (_interpolate(ordered, level) for level in LEVELS)
+    return Quantiles(low, middle, high, higher, top, divergent)
+
+
+def _interpolate(ordered: NDArray[np.float64], level: float) -> float | None:
+    # Python's floats: a layer may have one element, and NumPy's scalars take ten times as long.
+    place = level * (ordered.size - 1)
+    floor = int(place)
+    below, above = ordered.item(floor), ordered.item(math.ceil(place))
+    if math.isinf(above):
+        return None
+    return float(below + (above - below) * (place - floor))
+
+
+TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13))
+"""The inner edges, in steps, of every time-constant histogram: half decades from 1 to 10⁶.
+
+Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
+"""
+
+Verdict = Literal["ok", "watch", "cursed"]
+Direction = Literal["destabilising", "decorrelating", "scaling"]
+
+
+@dataclass(frozen=True)
+class EigenvalueSummary:
+    """The spectrum of one layer.
+
+    Attributes:
+        count: the number of eigenvalues.
+        multiplicity: how many identical states each one drives.
+        unstable: how many have |λ| ≥ 1.
+        modulus: |λ|.
+        time_constant: -1/log|λ| in steps; divergent where |λ| ≥ 1.
+        angle: |arg λ| in radians, in [0, π].
+        time_constant_histogram: how many eigenvalues lie in each of the 14 bins that
+            `TIME_CONSTANT_EDGES` cuts; those with |λ| ≥ 1 are in none, ``unstable`` counts them.
+            Empty where it was not taken.
+        values: every eigenvalue as (re, im), only where asked for.
+        relative_sensitivities: κ(λ) = E|dh/dλ|²/E|h|² of each of ``values``, None where it
+            diverges; only beside them.
+    """
+
+    count: int
+    multiplicity: int
+    unstable: int
+    modulus: Quantiles
+    time_constant: Quantiles
+    angle: Quantiles
+    time_constant_histogram: tuple[int, ...] = ()
+    values: tuple[tuple[float, float], ...] | None = None
+    relative_sensitivities: tuple[float | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class StateSummary:
+    """The state of one layer.
+
+    Attributes:
+        second_moment: E|h|² of each state, for a drive of unit variance.
+    """
+
+    second_moment: Quantiles
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Relative error of the state when the parameter is stored in each type (p99).
+
+    Of the type that it is stored in, what that is expected to have cost. None is an error that
+    diverges, as where rounding takes |λ| to 1, or a value beyond the range of the type.
+
+    Attributes:
+        bfloat16: with 8 significant bits.
+        float16: with 11, up to 65504.
+        float32: with 24.
+        int8: with one scale per tensor, the largest |ω| of all of it over 127.
+        float8_e4m3fn: with 4 significant bits, up to 448.
+        float8_e5m2: with 3, up to 57344.
+    """
+
+    bfloat16: float | None
+    float16: float | None
+    float32: float | None
+    int8: float | None = None
+    float8_e4m3fn: float | None = None
+    float8_e5m2: float | None = None
+
+
+@dataclass(frozen=True)
+class ParameterSummary:
+    """One recurrent parameter group.
+
+    Attributes:
+        name: its name in the family.
+        tensor: the tensor's name in the checkpoint.
+        size: the number of scalars.
+        dtype: the stored type.
+        sensitivity: E|dh/dω|² per scalar, for a drive of unit variance.
+        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
+        step_effect: lr √κ of the p99 scalar: the relative change of the state in one step; of all
+            entries of a dense matrix, the RMS over independent signs.
+        max_lr: the learning rate at which that change reaches the limit called cursed; the usable
+            rate where that is larger and a decorrelating group is judged by the output.
+        direction: what a step does to the eigenvalues.
+        rounding: what storing it in fewer bits does.
+        verdict: this group alone.
+        int8_own_scale: the error in int8 with a scale of the group's own, where the largest value
+            of its tensor is in another group, as in the bias of several gates; else None.
+    """
+
+    name: str
+    tensor: str
+    size: int
+    dtype: str
+    sensitivity: Quantiles
+    relative_sensitivity: Quantiles
+    step_effect: float | None
+    max_lr: float | None
+    direction: Direction
+    rounding: Rounding
+    verdict: Verdict
+    int8_own_scale: float | None = None
+
+
+@dataclass(frozen=True)
+class HessianSummary:
+    """Scores of the Hessian at optimality over the layer's recurrent parameters.
+
+    Attributes:
+        order: the number N of parameters.
+        diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
+        sharpness: the largest eigenvalue, per unit of input variance.
+        max_stable_lr: 2 / (sharpness + sharpness_error), the largest SGD step that is known to be
+            stable; None where the Hessian is zero.
+        adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
+        concentration: coordinates that carry a top eigenvector, d / Σ P_aa² of an eigenspace of d
+            dimensions and projector P; None where one is too large to be found whole.
+        output_step_effect: lr √(tr H / E y²), the RMS over steps of independent signs; signs in
+            concert reach at most √adam_residual times that. None where E y² was not taken or is
+            zero.
+        diagonality_error: the standard error of an estimated diagonality; 0 where it is exact.
+        sharpness_error: how much larger the sharpness may be; 0 where it is exact.
+        adam_residual_error: how much larger the residual may be; 0 where it is exact.
+    """
+
+    order: int
+    diagonality: float
+    sharpness: float
+    max_stable_lr: float | None
+    adam_residual: float
+    concentration: float | None
+    output_step_effect: float | None
+    diagonality_error: float = 0.0
+    sharpness_error: float = 0.0
+    adam_residual_error: float = 0.0
+
+
+ORDER: tuple[Verdict, ...] = ("ok", "watch", "cursed")
+
+
+class Judged(Protocol):
+    """A parameter group, of a report or of a time series."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """This group alone."""
+
+    @property
+    def step_effect(self) -> float | None:
+        """The relative change of the state in one step; None diverges or is not computed."""
+
+    @property
+    def relative_sensitivity(self) -> Quantiles:
+        """κ(ω) over its scalars."""
+
+
+def diverges(parameter: Judged) -> bool:
+    """Whether a step effect is missing because it is infinite, not because it was not computed."""
+    return parameter.step_effect is None and parameter.relative_sensitivity.divergent > 0
+
+
+def parameter_rank(parameter: Judged) -> tuple[int, float]:
+    """How bad a group is: its verdict, then its step effect, one that diverges above all others."""
+    effect = parameter.step_effect
+    if effect is None:
+        effect = math.inf if diverges(parameter) else -1.0
+    return ORDER.index(parameter.verdict), effect

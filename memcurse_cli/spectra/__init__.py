@@ -1,1 +1,0 @@
-"""Linear algebra on a device: eigendecompositions and the top of symmetric spectra."""

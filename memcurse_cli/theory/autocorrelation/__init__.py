@@ -1,0 +1,1 @@
+"""Autocorrelations of inputs, and mixtures fitted to them."""

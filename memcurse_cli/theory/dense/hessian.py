@@ -1,0 +1,590 @@
+"""The Hessian of a dense linear recurrence at a perfect fit, without its n²×n² matrix.
+
+``h[t+1] = A h[t] + B x[t+1]``, ``y = C h`` with real A, B and C and isotropic inputs. Of
+½ E|y - y*|² at y = y* the Hessian over the entries of A is ``H = E[J Jᵀ]``, J = dy/dA. Its
+products H[X] with a change X of A cost a few products of n×n matrices, from which the Lanczos
+iteration takes the top of its spectrum; its diagonal ``E‖dy/dA_ij‖²`` has a closed form.
+
+The Hessian of a stable dense recurrence on an infinite sequence, as an operator.
+
+A change X of A moves the state by s, ``s[t+1] = A s[t] + X h[t]``. With ``W = AᵀWA + CᵀC``,
+Σ = E[h hᵀ] and ``N = (I - ρA)⁻¹B = E[h[t] x[t]ᵀ]`` the gradient of ½ E‖C s‖² by X is
+
+    H[X] = W (A S + X Σ) + Y (A Σ + ρ B Nᵀ) + ρ² (I - ρA)⁻ᵀ AᵀY B Nᵀ
+    S = A S Aᵀ + X Σ Aᵀ + ρ (ρ A V + X N) Bᵀ = E[s hᵀ],    V = (I - ρA)⁻¹ X N
+    Y = AᵀYA + AᵀW X
+
+two Stein equations. The terms with ρ are linear in R(Δ) and are summed over its parts, those of
+a damped cosine being the real parts at ``ρ e^(iω)``.
+
+The Hessian of a dense recurrence on T steps from zero, as an operator: exact for every A.
+
+With L_m = C A^m and Z_m = A^m B, a change X of A moves the output by the impulse response
+
+    K(k) = Σ_{m+m'=k-1} L_m X Z_m'
+
+a convolution in time, and with ``M = G K``, G the covariance of the input over the steps that are
+read, ``H[X] = Σ_m L_mᵀ (Σ_m' M(m+m'+1) Z_m'ᵀ)``. Both sums over m' are products of Fourier
+transforms; the rest is one product with X and one with L. For the mean over every step
+
+    G(k, l) = R(k-l) (T - max(k, l)) / T
+
+and without the last factor for the last step alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.horizon import entries_within_horizon
+from memcurse_cli.theory.dense.stationary import (
+    remembered_lags,
+    sensitivity_by_eigenbasis,
+    sensitivity_without_eigenbasis,
+)
+from memcurse_cli.theory.dense.stein import stein_solver
+from memcurse_cli.theory.hessian.diagonality import (
+    FLAT,
+    TOP,
+    DiagonalityScores,
+    Eigenpair,
+    mean_concentration,
+    top_eigenpairs,
+)
+from memcurse_cli.theory.linalg.lanczos import largest_eigenpairs, largest_eigenvalue
+from memcurse_cli.theory.moments.moments import Readout, one_minus_exp
+
+Floats = NDArray[np.float64]
+
+NORM_CONDITION = 1e4  # κ(P) up to which ‖H‖_F² in closed form keeps six digits
+
+
+@dataclass(frozen=True)
+class _Coloured:
+    """What one part of R(Δ) with ρ > 0 adds.
+
+    Attributes:
+        weight: its share of R(0).
+        rho: ρ, or ρ e^(iω).
+        resolvent: (n, n) (I - ρA)⁻¹.
+        answer: (n, inputs) N.
+    """
+
+    weight: float
+    rho: complex
+    resolvent: NDArray[Any]
+    answer: NDArray[Any]
+
+
+class StationaryHessian:
+    """H over the entries of A, on an infinite sequence.
+
+    Args:
+        matrix: (n, n) real A, all |λ| < 1.
+        basis: its eigenbasis, or None where that is too ill-conditioned.
+        readin: (n, inputs) B.
+        readout: (outputs, n) C.
+        autocorrelation: R(Δ) of each input.
+
+    Raises:
+        ArithmeticError: the powers of A do not vanish.
+    """
+
+    def __init__(
+        self,
+        matrix: Floats,
+        basis: Eigenbasis | None,
+        readin: Floats,
+        readout: Floats,
+        autocorrelation: Autocorrelation,
+    ) -> None:
+        self._matrix, self._basis, self._readin = matrix, basis, readin
+        self._stein = stein_solver(matrix, basis)
+        self._coloured: list[_Coloured] = []
+        identity = np.eye(len(matrix))
+        drive = np.zeros_like(matrix)
+        for part in autocorrelation.parts:
+            weight, rho = part.weight, part.pole
+            drive += weight * (readin @ readin.T)
+            if part.rho > 0 and weight > 0:
+                resolvent = np.asarray(np.linalg.inv(identity - rho * matrix))
+                answer = resolvent @ readin
+                self._coloured.append(_Coloured(weight, rho, resolvent, answer))
+                crossed = (weight * rho * (matrix @ answer) @ readin.T).real
+                drive += crossed + crossed.T
+        self._weight = self._stein.adjoint(readout.T @ readout)
+        self._covariance = self._stein.forward(drive)
+        self._carried = matrix @ self._covariance
+        self._source = self._carried.copy()
+        for coloured in self._coloured:
+            lagged = coloured.weight * coloured.rho * readin @ coloured.answer.T
+            self._source += lagged.real
+        #: E|y|², the outputs summed.
+        self.output_second_moment = float(np.sum((readout @ self._covariance) * readout))
+
+    def apply(self, change: Floats) -> Floats:
+        """(n, n) H[X] of an (n, n) X."""
+        weighted = self._weight @ change
+        back = self._stein.adjoint(self._matrix.T @ weighted)
+        source = change @ self._source.T  # X (Σ Aᵀ + ρ N Bᵀ)
+        result = np.zeros_like(change)
+        for part in self._coloured:
+            moved = self._matrix @ (part.resolvent @ (change @ part.answer))
+            source += (part.weight * part.rho**2 * moved @ self._readin.T).real
+            returned = part.resolvent.T @ (self._matrix.T @ (back @ self._readin))
+            result += (part.weight * part.rho**2 * returned @ part.answer.T).real
+        joint = self._stein.forward(source)
+        result += back @ self._source
+        result += self._weight @ (self._matrix @ joint) + weighted @ self._covariance
+        return result
+
+    def squared_norm(self) -> float | None:
+        """‖H‖_F² for white noise and a well-conditioned eigenbasis, else None.
+
+        With ``K = 1/(1 - λ_a λ_b)`` the operator is ``𝒜 + 𝒜ᵀ - W ⊗ Σ``, and
+        ``𝒜[X] = Σ_ab K_ab q_aᵀ (p_aᵀW X p_b) q_bΣ`` is a sum of products, so that the traces of
+        𝒜𝒜ᵀ and 𝒜² are ``Σ (KᵀMK) ∘ N`` with the Gram matrices of its factors. Its terms are up to
+        κ(P)⁴ times their sum: beyond `NORM_CONDITION` too few of its digits are left.
+        """
+        if self._basis is None or self._coloured or self._basis.condition > NORM_CONDITION:
+            return None
+        logs, vectors = self._basis.log_eigenvalues, self._basis.vectors
+        kernel = 1 / one_minus_exp(logs[:, None] + logs[None, :])
+        inverse = np.linalg.inv(vectors)
+        alpha, beta = inverse, vectors.T @ self._weight  # rows
+        gamma, delta = vectors.T, inverse @ self._covariance
+
+        def trace(left: NDArray[np.complex128], right: NDArray[np.complex128]) -> float:
+            return float(np.sum((kernel.T @ left @ kernel) * right).real)
+
+        crossed, crossed_right = alpha @ beta.T, gamma @ delta.T
+        squared = trace((alpha @ alpha.T) * (beta @ beta.T), (gamma @ gamma.T) * (delta @ delta.T))
+        product = trace(crossed * crossed.T, crossed_right * crossed_right.T)
+        along = np.sum((alpha @ self._weight) * beta, axis=1)
+        across = np.sum((gamma @ self._covariance) * delta, axis=1)
+        mixed = float((along @ kernel @ across).real)
+        both = float(np.sum(self._weight**2) * np.sum(self._covariance**2))
+        return 2 * (squared + product) + both - 4 * mixed
+
+
+GRAM_ORDER = 1000  # impulse-response samples up to which their Gram matrix is formed
+
+
+class HorizonHessian:
+    """H over the entries of A, on sequences of T steps.
+
+    Args:
+        matrix: (n, n) real A.
+        readin: (n, inputs) B.
+        readout: (outputs, n) C.
+        autocorrelation: R(Δ) of each input.
+        horizon: T ≥ 1.
+        read_at: at the last step, or the mean over every one.
+        radius: the largest |λ|.
+
+    Raises:
+        OverflowError: the responses leave the range of a float.
+    """
+
+    def __init__(
+        self,
+        matrix: Floats,
+        readin: Floats,
+        readout: Floats,
+        autocorrelation: Autocorrelation,
+        horizon: int,
+        read_at: Readout,
+        radius: float,
+    ) -> None:
+        # The side with fewer channels meets X; the other one is only convolved.
+        self._transposed = readin.shape[1] < len(readout)
+        if self._transposed:
+            matrix, readin, readout = matrix.T, readout.T, readin.T
+        self._autocorrelation = autocorrelation
+        self._steps = horizon - 1
+        lags = np.arange(horizon)
+        self._weight = (horizon - lags) / horizon if read_at == "every" else np.ones(horizon)
+        # Responses that grow are divided by r^m, which passes through a convolution: early ones
+        # would otherwise lose their digits to late ones in the transform.
+        rate = max(radius, 1.0)
+        tilted = matrix / rate
+        right = _powers(tilted, readin, horizon)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._growth = rate ** lags.astype(np.float64)[:, None, None]
+            seen = self._growth * (readout @ right)
+            #: E|y|², the outputs summed.
+            self.output_second_moment = float(np.sum(seen * self._covariance_of(seen)))
+            largest = self._growth[-1, 0, 0] ** 2
+        if not np.isfinite(self.output_second_moment * largest):
+            raise OverflowError("the state leaves the range of a float")
+        from scipy import fft
+
+        self._length = fft.next_fast_len(max(2 * horizon - 3, 1), real=True)
+        self._left = _powers(tilted.T, readout.T, self._steps).transpose(0, 2, 1).copy()
+        self._right = right[: self._steps]
+        self._spectrum = fft.rfft(self._right, self._length, axis=0)
+
+    def apply(self, change: Floats) -> Floats:
+        """(n, n) H[X] of an (n, n) X."""
+        if self._steps == 0:
+            return np.zeros_like(change)
+        if self._transposed:
+            change = change.T
+        from scipy import fft
+
+        size = len(change)
+        moved = (self._left.reshape(-1, size) @ change).reshape(self._left.shape)
+        transformed = fft.rfft(moved, self._length, axis=0) @ self._spectrum
+        response = fft.irfft(transformed, self._length, axis=0)[: self._steps]
+        return self._returned(self._tilted_covariance_of(response))
+
+    def _returned(self, seen: Floats) -> Floats:
+        """(n, n) Σ_m L_mᵀ Σ_m' M(m+m'+1) Z_m'ᵀ of (T-1, outputs, inputs) responses M."""
+        from scipy import fft
+
+        size = self._left.shape[2]
+        transformed = fft.rfft(seen, self._length, axis=0)
+        transformed = transformed @ self._spectrum.conj().transpose(0, 2, 1)
+        returned = fft.irfft(transformed, self._length, axis=0)[: self._steps]
+        result = self._left.reshape(-1, size).T @ returned.reshape(-1, size)
+        return np.asarray(result.T if self._transposed else result)
+
+    def squared_norm(self) -> float | None:
+        """‖H‖_F² = Σ μ², or None where JᵀJ is too large to be formed."""
+        pairs = self._gram_pairs
+        return None if pairs is None else float(np.sum(pairs[0] ** 2))
+
+    def top(self, count: int) -> tuple[Floats, Floats]:
+        """(k,) largest eigenvalues and (k, n, n) eigenvectors, from JᵀJ."""
+        pairs = self._gram_pairs
+        assert pairs is not None
+        values, coefficients, root = pairs
+        kept = [place for place in range(min(count, values.size)) if values[place] > 0]
+        vectors = []
+        for place in kept:
+            weights = coefficients[:, place].reshape(len(root), -1)
+            seen = (root.T @ weights).reshape(self._steps, *self._channels)
+            vector = self._returned(seen)
+            vectors.append(vector / np.linalg.norm(vector))
+        size = self._left.shape[2]
+        return values[kept], np.array(vectors).reshape(-1, size, size)
+
+    @property
+    def _channels(self) -> tuple[int, int]:
+        return self._left.shape[1], self._right.shape[2]
+
+    @cached_property
+    def _gram_pairs(self) -> tuple[Floats, Floats, Floats] | None:
+        """Eigenvalues and eigenvectors w of R JᵀJ Rᵀ, descending, and R with ``G = RᵀR``.
+
+        They are those of ``H = J G Jᵀ``, whose eigenvectors are ``J Rᵀ w``. JᵀJ over pairs of
+        lags is the two-dimensional convolution of ``L_m L_pᵀ`` and ``Z_m'ᵀ Z_p'``, so that no
+        n²×n² matrix takes part.
+        """
+        steps, (outputs, inputs) = self._steps, self._channels
+        order = steps * outputs * inputs
+        if order > GRAM_ORDER:
+            return None
+        from scipy import fft
+
+        shape = (self._length, self._length)
+        left = np.einsum("moi,pqi->oqmp", self._left, self._left, optimize=True)
+        right = np.einsum("miu,piv->uvmp", self._right, self._right, optimize=True)
+        spectra = [fft.rfft2(table, shape) for table in (left, right)]
+        gram = np.empty((outputs, inputs, outputs, inputs, steps, steps))
+        for o, q, u, v in np.ndindex(outputs, outputs, inputs, inputs):
+            product = fft.irfft2(spectra[0][o, q] * spectra[1][u, v], shape)
+            gram[o, u, q, v] = product[:steps, :steps]
+        variances, axes = np.linalg.eigh(self._tilted_covariance_of(np.eye(steps)))
+        root = np.sqrt(np.maximum(variances, 0))[:, None] * axes.T
+        gram = (root @ gram @ root.T).transpose(4, 0, 1, 5, 2, 3).reshape(order, order)
+        values, coefficients = np.linalg.eigh(gram)
+        return np.maximum(values[::-1], 0), coefficients[:, ::-1], root
+
+    def _tilted_covariance_of(self, response: Floats) -> Floats:
+        """G K of responses from lag 1 on, both divided by their growth."""
+        growth = self._growth[: self._steps].reshape(-1, *[1] * (response.ndim - 1))
+        whole = np.concatenate([np.zeros_like(response[:1]), growth * response])
+        return np.asarray(growth * self._covariance_of(whole)[1:])
+
+    def _covariance_of(self, response: Floats) -> Floats:
+        """(T, ...) G K: the later of two lags says how many steps see both."""
+        weight = self._weight.reshape(-1, *[1] * (response.ndim - 1))
+        weighted = weight * response
+        result = np.zeros_like(response)
+        for part in self._autocorrelation.parts:
+            if part.rho == 0:
+                result += part.weight * weighted
+                continue
+            from scipy.signal import lfilter
+
+            recursion = [1.0, -part.pole]
+            before = lfilter([1.0], recursion, response, axis=0).real
+            after = lfilter([1.0], recursion, weighted[::-1], axis=0)[::-1].real
+            result += part.weight * (weight * before + after - weighted)
+        return result
+
+
+def _powers(matrix: Floats, start: Floats, count: int) -> Floats:
+    """(count, n, channels) M^m V."""
+    powers = np.empty((count, *start.shape))
+    for step in range(count):
+        powers[step] = start if step == 0 else matrix @ powers[step - 1]
+    return powers
+
+
+LARGEST_EIGENSPACE = 88  # vectors of one that products with H are made for
+HESSIAN_CONDITION = 1e6  # products with P and P⁻¹ lose ε κ(P)², and what is squared twice that
+FORMED_ORDER = 1024  # up to here ‖H‖_F² costs little from H itself
+DEVIATIONS, ROUNDING = 4.0, 1e-6  # within which a diagonality may be outside its bounds
+LOST = "its norm is lost in the rounding of products with its ill-conditioned eigenvectors"
+PROBES = 16  # random vectors behind an estimated ‖H‖_F²
+
+
+@dataclass(frozen=True)
+class DenseHessian:
+    """H over the entries of A, or over those of its diagonal blocks.
+
+    Attributes:
+        apply: (n, n) X → (n, n) H[X].
+        diagonal: (n, n) H_ij,ij = E‖dy/dA_ij‖².
+        output_second_moment: E|y|², the outputs summed.
+        squared_norm: ‖H‖_F², or None where no closed form is at hand.
+        gram_top: what `top` returns, where the Gram matrix of all responses is small enough.
+    """
+
+    apply: Callable[[Floats], Floats]
+    diagonal: Floats
+    output_second_moment: float
+    squared_norm: float | None
+    gram_top: Callable[[int], tuple[Floats, Floats]] | None = None
+
+    @property
+    def order(self) -> int:
+        """N = n²."""
+        return self.diagonal.size
+
+    @cached_property
+    def trace(self) -> float:
+        """tr H."""
+        return float(self.diagonal.sum())
+
+    def scaled(self, factor: float) -> DenseHessian:
+        """The Hessian over W of ``A = ... + s W``, with factor s²."""
+        gram_top = self.gram_top
+
+        def top(count: int) -> tuple[Floats, Floats]:
+            assert gram_top is not None
+            values, vectors = gram_top(count)
+            return factor * values, vectors
+
+        return DenseHessian(
+            lambda change: factor * self.apply(change),
+            factor * self.diagonal,
+            self.output_second_moment,
+            None if self.squared_norm is None else factor**2 * self.squared_norm,
+            None if gram_top is None else top,
+        )
+
+    def to_matrix(self) -> Floats:
+        """(n², n²) H itself, for small n."""
+        shape = self.diagonal.shape
+        units = np.eye(self.order).reshape(-1, *shape)
+        matrix = np.stack([self.apply(unit).ravel() for unit in units])
+        return np.asarray(0.5 * (matrix + matrix.T))
+
+    def top(self, count: int = TOP) -> tuple[Floats, Floats]:
+        """The largest eigenvalues, descending, and their eigenvectors, each a change of A.
+
+        Args:
+            count: how many.
+
+        Returns:
+            (count,) eigenvalues and (count, n, n) eigenvectors of unit Frobenius norm; fewer
+            where H has a lower rank.
+
+        Raises:
+            ArithmeticError: the Lanczos iteration has not converged.
+        """
+        if self.gram_top is not None:
+            return self.gram_top(count)
+        shape = self.diagonal.shape
+
+        def apply(flat: Floats) -> Floats:
+            return self.apply(flat.reshape(shape)).ravel()
+
+        values, vectors = largest_eigenpairs(apply, self.order, count)
+        return values, np.ascontiguousarray(vectors.T).reshape(-1, *shape)
+
+    def adam_residual(self) -> float:
+        """λ_max(D^-½ H D^-½) with D = diag H, over the entries with H_aa > 0."""
+        root = np.sqrt(np.maximum(self.diagonal, 0))
+        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+
+        def apply(flat: Floats) -> Floats:
+            return (inverse * self.apply(inverse * flat.reshape(root.shape))).ravel()
+
+        return largest_eigenvalue(apply, self.order)
+
+
+@dataclass(frozen=True)
+class DenseHessianScores:
+    """The scores of a dense layer's Hessian, and what they were taken from.
+
+    Attributes:
+        scores: as of any Hessian.
+        diagonality_error: the standard error of ``scores.diagonality``; 0 where it is exact.
+        top: the eigenpairs of the ten largest eigenvalues, descending, vectors as (n², ).
+    """
+
+    scores: DiagonalityScores
+    diagonality_error: float
+    top: list[Eigenpair]
+
+
+def dense_hessian(
+    matrix: Floats,
+    basis: Eigenbasis,
+    readin: Floats,
+    readout: Floats,
+    *,
+    autocorrelation: Autocorrelation = WHITE,
+    horizon: int | None = None,
+    read_at: Readout = "every",
+) -> DenseHessian:
+    """The Hessian over the n² entries of A.
+
+    Args:
+        matrix: (n, n) real A, row = target.
+        basis: its eigenbasis; past κ(P) = 1e6, where products with P⁻¹ lose four digits, it is
+            not used.
+        readin: (n, inputs) real B.
+        readout: (outputs, n) real C.
+        autocorrelation: R(Δ) of each input.
+        horizon: T for sequences of T steps from h = 0, exact for every A; None for an infinite
+            sequence, which needs all |λ| < 1.
+        read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
+
+    Raises:
+        ValueError: an infinite sequence and |λ| >= 1.
+        OverflowError: a figure leaves the range of a float.
+        ArithmeticError: an infinite sequence whose memory is too long for so ill-conditioned a P,
+            or so far from normal an A that its rounding changes the Hessian.
+    """
+    radius = math.exp(float(np.max(basis.log_eigenvalues.real)))
+    if horizon is None and radius >= 1:
+        raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")
+    gram_top = None
+    with np.errstate(over="ignore", invalid="ignore"):
+        if horizon is not None:
+            finite = HorizonHessian(
+                matrix, readin, readout, autocorrelation, horizon, read_at, radius
+            )
+            diagonal = entries_within_horizon(
+                matrix, readin, autocorrelation, horizon, read_at, readout
+            )[1]
+            apply, output = finite.apply, finite.output_second_moment
+            squared_norm = finite.squared_norm()
+            gram_top = None if squared_norm is None else finite.top
+        else:
+            usable = basis if basis.condition < HESSIAN_CONDITION else None
+            endless = StationaryHessian(matrix, usable, readin, readout, autocorrelation)
+            diagonal = _stationary_diagonal(matrix, basis, readin, readout, autocorrelation)
+            apply, output = endless.apply, endless.output_second_moment
+            squared_norm = endless.squared_norm()
+    if not np.isfinite(float(np.sum(diagonal**2))):
+        raise OverflowError("the squares of a Hessian's elements have no finite sum")
+    return DenseHessian(apply, diagonal, output, squared_norm, gram_top)
+
+
+def _stationary_diagonal(
+    matrix: Floats,
+    basis: Eigenbasis,
+    readin: Floats,
+    readout: Floats,
+    autocorrelation: Autocorrelation,
+) -> Floats:
+    if basis.condition < HESSIAN_CONDITION:
+        found = sensitivity_by_eigenbasis(basis, readin, autocorrelation, readout)
+    else:
+        decay = -float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
+        memory = remembered_lags(matrix)
+        found = sensitivity_without_eigenbasis(
+            matrix, readin, autocorrelation, memory, decay, readout
+        )
+    if found.per_entry is None:
+        raise ArithmeticError(found.reason or "the diagonal is not computed")
+    return found.per_entry
+
+
+def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
+    """The four scores of `diagonality_scores`, from products with H alone.
+
+    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise
+    its share outside the span of the top eigenvectors, E‖H z‖² over random signs z there, is
+    estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++), with its standard error.
+
+    Args:
+        hessian: the operator.
+
+    Returns:
+        The scores, or None where H is zero.
+
+    Raises:
+        ArithmeticError: the Lanczos iteration has not converged, or rounding has made of ‖H‖_F what
+            that of no matrix with this diagonal can be.
+    """
+    if not hessian.trace > 0:
+        return None
+
+    def solve(count: int) -> tuple[Floats, Floats]:
+        values, vectors = hessian.top(count)
+        return values, vectors.reshape(len(vectors), -1).T
+
+    pairs = top_eigenpairs(solve, hessian.order, most=LARGEST_EIGENSPACE)
+    pairs = [pair for pair in pairs if pair.value > FLAT * pairs[0].value]
+    squared_norm, error = hessian.squared_norm, 0.0
+    if squared_norm is None:
+        values = np.array([pair.value for pair in pairs])
+        flat = np.array([pair.vector for pair in pairs])
+        squared_norm, error = _squared_norm(hessian, values, flat)
+    diagonality = float(np.sum(hessian.diagonal**2)) / squared_norm
+    within = DEVIATIONS * error / squared_norm + ROUNDING
+    if not (1 - within) / hessian.order <= diagonality <= 1 + within:
+        raise ArithmeticError(LOST)
+    return DenseHessianScores(
+        scores=DiagonalityScores(
+            order=hessian.order,
+            trace=hessian.trace,
+            diagonality=min(diagonality, 1.0),
+            sharpness=pairs[0].value,
+            adam_residual=hessian.adam_residual(),
+            concentration=mean_concentration(pairs),
+        ),
+        diagonality_error=diagonality * error / squared_norm,
+        top=pairs,
+    )
+
+
+def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:
+    """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean."""
+    if hessian.order <= FORMED_ORDER:
+        return float(np.sum(hessian.to_matrix() ** 2)), 0.0
+    generator = np.random.default_rng(0)  # the same report every time
+    draws = []
+    for _ in range(PROBES):
+        probe = generator.choice([-1.0, 1.0], size=hessian.order)
+        probe -= flat.T @ (flat @ probe)
+        draws.append(float(np.sum(hessian.apply(probe.reshape(hessian.diagonal.shape)) ** 2)))
+    rest = float(np.mean(draws))
+    error = float(np.std(draws, ddof=1)) / math.sqrt(PROBES)
+    return float(np.sum(values**2)) + rest, error

@@ -1,0 +1,1 @@
+"""Recurrences whose gates move."""

@@ -1,0 +1,1 @@
+"""Hessians of linear recurrent layers."""

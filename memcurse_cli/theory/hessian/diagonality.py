@@ -1,0 +1,333 @@
+"""How far a Hessian is from diagonal, and what that leaves for an optimizer to suffer from."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+TOP = 10  # eigenvectors that `concentration` is averaged over
+SPECTRUM_ORDER = 1500  # the largest block whose every eigenvalue is taken where asked for
+FLAT = 1e-13  # an eigenvalue below this share of the largest one has no direction of its own
+CLOSE = 1e-5  # eigenvalues that are relatively nearer share one eigenspace
+DENSE_ORDER = 600  # above it, a few eigenvalues cost less by Lanczos than by a full solve
+
+
+@dataclass(frozen=True)
+class DiagonalityScores:
+    """Scores of a positive semi-definite matrix H of order N (Zucchet & Orvieto 2024, fig. 4).
+
+    Attributes:
+        order: N.
+        trace: tr H.
+        diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
+        sharpness: λ_max(H); gradient descent is stable below a step of 2 / sharpness.
+        adam_residual: λ_max(D^-½ H D^-½) with D = diag H, over the parameters with H_aa > 0: the
+            curvature that an ideal diagonal preconditioner leaves, in [1, N].
+        concentration: the number of coordinates that carry a top eigenvector, 1 / Σ v_a⁴ for unit
+            v, averaged over the 10 largest eigenvalues; of an eigenspace, see `Eigenpair`. None
+            where an eigenspace has too many dimensions to be found whole.
+        sharpness_error: how much larger the sharpness may be; 0 where H was formed.
+        adam_residual_error: how much larger the residual may be.
+    """
+
+    order: int
+    trace: float
+    diagonality: float
+    sharpness: float
+    adam_residual: float
+    concentration: float | None
+    sharpness_error: float = 0.0
+    adam_residual_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Eigenpair:
+    """An eigenvalue of one block with its eigenvector.
+
+    Eigenvectors of eigenvalues that coincide are one choice among many; the projector P onto the
+    d-dimensional space that they span is not. With the shares ``m_a = P_aa / d``, v_a² where
+    d = 1, their concentration is ``d / Σ P_aa² = 1 / (d Σ m_a²)``: whichever basis is chosen, the
+    harmonic mean of 1 / Σ v_a⁴ over it is at least that, as ``Σ_k v_ka⁴ <= P_aa²``, and equal
+    where no two of its vectors share a coordinate. It is 1 where H is a multiple of the identity.
+
+    Attributes:
+        value: the eigenvalue.
+        vector: (N,) of unit norm.
+        shares: (N,) m, which adds up to 1.
+        dimension: d.
+        scalars: (N,) the scalars that its coordinates are, where the block came with them.
+    """
+
+    value: float
+    vector: Floats
+    shares: Floats
+    dimension: int
+    scalars: Integers | None = None
+
+    @property
+    def concentration(self) -> float:
+        """d / Σ P_aa²: the number of coordinates that carry it."""
+        return float(1 / (self.dimension * np.sum(self.shares**2)))
+
+
+class DiagonalityTally:
+    """The scores of a block-diagonal H whose blocks are seen one after the other.
+
+    Args:
+        spectra: whether to keep every eigenvalue of H and of D^-½ H D^-½, of blocks up to
+            `SPECTRUM_ORDER`.
+
+    Attributes:
+        top: the eigenpairs of the 10 largest eigenvalues so far, descending.
+        order: N so far.
+        trace: tr H so far.
+        complete: whether every eigenvalue was kept.
+    """
+
+    def __init__(self, *, spectra: bool = False) -> None:
+        self.top: list[Eigenpair] = []
+        self.order = 0
+        self.trace = 0.0
+        self.complete = spectra
+        self._on_diagonal, self._everywhere, self._residual = 0.0, 0.0, 0.0
+        self._sharpest_possible, self._residual_possible = 0.0, 0.0
+        self._spectra: list[Floats] = []
+        self._scaled_spectra: list[Floats] = []
+
+    def add(self, hessians: Floats, scalars: Integers | None = None) -> None:
+        """Blocks of one shape.
+
+        Args:
+            hessians: (blocks, N, N) symmetric positive semi-definite.
+            scalars: (blocks, N) the scalars of each, for `top`.
+
+        Raises:
+            OverflowError: an element or its square is not finite.
+        """
+        diagonal = np.diagonal(hessians, axis1=1, axis2=2)
+        norms = _norms(hessians)
+        self.order += diagonal.size
+        self.trace += float(diagonal.sum())
+        self._on_diagonal += float(np.sum(diagonal**2))
+        self._everywhere += float(np.sum(norms**2))
+        if not np.isfinite(self._everywhere):
+            raise OverflowError("the squares of a Hessian's elements have no finite sum")
+        scaled = correlations(hessians)
+        if self.complete and hessians.shape[1] <= SPECTRUM_ORDER:
+            values = np.asarray(np.linalg.eigvalsh(scaled), np.float64)
+            self._scaled_spectra.append(values.ravel())
+            self._residual = max(self._residual, float(values.max(initial=0)))
+            values, vectors = (np.asarray(part, np.float64) for part in np.linalg.eigh(hessians))
+            self._spectra.append(values.ravel())
+            for index in np.argsort(-norms).tolist():
+                if self._is_full_of(norms[index]):
+                    break
+                every = _solved(values[index, ::-1], vectors[index, :, ::-1])
+                self._take(top_eigenpairs(every, values.shape[1]), scalars, index)
+            return
+        self.complete = False
+        # A norm bounds an eigenvalue: most blocks need none of their own.
+        bounds = _norms(scaled)
+        for index in np.argsort(-bounds).tolist():
+            if bounds[index] <= self._residual:
+                break
+            self._residual = max(self._residual, float(largest(scaled[index], 1)[0][0]))
+        for index in np.argsort(-norms).tolist():
+            if self._is_full_of(norms[index]):
+                break
+            self._take(_top_of(hessians[index]), scalars, index)
+
+    def add_factored(
+        self,
+        diagonal: Floats,
+        plain: PartialCholesky,
+        scaled: PartialCholesky,
+        scalars: Integers | None = None,
+    ) -> None:
+        """One block that was not formed.
+
+        Its elements off the diagonal are taken from the factor, those on it are exact. The
+        eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
+
+        Args:
+            diagonal: (N,) that of H.
+            plain: H by partial Cholesky.
+            scaled: D^-½ H D^-½ likewise.
+            scalars: (N,) the block's scalars, for `top`.
+        """
+        self.complete = False
+        self.order += diagonal.size
+        self.trace += float(diagonal.sum())
+        self._on_diagonal += float(np.sum(diagonal**2))
+        gram = plain.factor.T @ plain.factor
+        off = np.sum(gram**2) - np.sum((diagonal - plain.residual) ** 2)
+        self._everywhere += float(np.sum(diagonal**2) + max(off, 0.0))
+        own = None if scalars is None else scalars[None]
+        sharpest = 0.0
+        if gram.size:
+
+            def spanned(count: int) -> tuple[Floats, Floats]:
+                values, inner = largest(gram, count)
+                known = values > FLAT * values[0]
+                vectors = plain.factor @ inner[:, known]
+                return values[known], vectors / np.linalg.norm(vectors, axis=0)
+
+            pairs = top_eigenpairs(spanned, len(gram), plain.error)
+            sharpest = pairs[0].value if pairs else 0.0
+            self._take(pairs, own, 0)
+        self._sharpest_possible = max(self._sharpest_possible, sharpest + plain.error)
+        steepest = int(np.argmax(diagonal))
+        if diagonal[steepest] > sharpest:  # no eigenvalue is below what one coordinate has
+            alone = np.zeros((diagonal.size, 1))
+            alone[steepest] = 1
+            self._take(top_eigenpairs(_solved(diagonal[[steepest]], alone), 1), own, 0)
+        # Any one coordinate has the curvature 1.
+        value = 1.0 if np.any(diagonal > 0) else 0.0
+        if scaled.factor.size:
+            value = max(value, float(largest(scaled.factor.T @ scaled.factor, 1)[0][0]))
+        self._residual = max(self._residual, value)
+        self._residual_possible = max(self._residual_possible, value + scaled.error)
+
+    def spectra(self) -> tuple[Floats, Floats] | None:
+        """Every eigenvalue of H and of D^-½ H D^-½, descending, or None where not all were kept."""
+        if not (self.complete and self._spectra):
+            return None
+        whole, scaled = np.concatenate(self._spectra), np.concatenate(self._scaled_spectra)
+        return np.sort(whole)[::-1], np.sort(scaled)[::-1]
+
+    def scores(self) -> DiagonalityScores | None:
+        """The scores so far, or None where H is empty, or zero to rounding."""
+        sharpest = self.top[0].value if self.top else 0.0
+        if not min(sharpest, self.trace, self._everywhere) > 0:
+            return None
+        return DiagonalityScores(
+            order=self.order,
+            trace=self.trace,
+            diagonality=self._on_diagonal / self._everywhere,
+            sharpness=self.top[0].value,
+            adam_residual=self._residual,
+            concentration=mean_concentration(self.top),
+            sharpness_error=max(0.0, self._sharpest_possible - self.top[0].value),
+            adam_residual_error=max(0.0, self._residual_possible - self._residual),
+        )
+
+    def _is_full_of(self, bound: float) -> bool:
+        """Whether no eigenvalue up to a bound can be among the largest any more."""
+        return len(self.top) == TOP and bound <= self.top[-1].value
+
+    def _take(self, pairs: list[Eigenpair], scalars: Integers | None, index: int) -> None:
+        own = None if scalars is None else scalars[index]
+        found = [replace(pair, scalars=own) for pair in pairs]
+        self.top = heapq.nlargest(TOP, [*self.top, *found], key=lambda pair: pair.value)
+
+
+def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
+    """The scores of a block-diagonal H, one block after the other.
+
+    Args:
+        blocks: arrays of (blocks, N, N) symmetric positive semi-definite matrices; each array may
+            have its own N. One dense H is one array (1, N, N).
+
+    Returns:
+        The scores, or None where H is empty, or zero to rounding.
+
+    Raises:
+        OverflowError: an element or its square is not finite.
+    """
+    tally = DiagonalityTally()
+    for hessians in blocks:
+        tally.add(hessians)
+    return tally.scores()
+
+
+def top_eigenpairs(
+    solve: Callable[[int], tuple[Floats, Floats]],
+    order: int,
+    error: float = 0.0,
+    most: int | None = None,
+) -> list[Eigenpair]:
+    """The `TOP` largest eigenvalues, each with the shares of its whole eigenspace.
+
+    Args:
+        solve: how many → that many or more (k,) eigenvalues, descending, and (N, k) unit vectors;
+            fewer where there are no more.
+        order: how many there can be.
+        error: of the eigenvalues; nearer than it they are taken to coincide.
+        most: how many are asked for at most. An eigenspace of more has shares of nan.
+    """
+    count = min(TOP + 1, order)
+    while True:
+        values, vectors = solve(count)
+        if not values.size:
+            return []
+        gaps = values[:-1] - values[1:]
+        tolerance = np.maximum(CLOSE * values[:-1], 10 * FLAT * values[0]) + error
+        space = np.r_[0, np.cumsum(gaps > tolerance)]
+        taken = min(TOP, len(values))
+        whole = len(values) < count or len(values) >= order or space[-1] > space[taken - 1]
+        if whole or count == most:
+            break
+        count = min(2 * count, order, most or order)
+    pairs = []
+    for place in range(taken):
+        mates = space == space[place]
+        shares = np.mean(vectors[:, mates] ** 2, axis=1)
+        if not whole and mates[-1]:
+            shares = np.full_like(shares, np.nan)
+        pair = Eigenpair(float(values[place]), vectors[:, place].copy(), shares, int(mates.sum()))
+        pairs.append(pair)
+    return pairs
+
+
+def mean_concentration(pairs: Sequence[Eigenpair]) -> float | None:
+    """Over eigenvalues with a direction of their own; None where an eigenspace is not known."""
+    mean = np.mean([one.concentration for one in pairs if one.value > FLAT * pairs[0].value])
+    return float(mean) if np.isfinite(mean) else None
+
+
+def correlations(hessians: Floats) -> Floats:
+    """(blocks, N, N) D^-½ H D^-½; rows and columns of H_aa = 0 are zero."""
+    diagonal = np.diagonal(hessians, axis1=1, axis2=2)
+    root = np.sqrt(np.maximum(diagonal, 0))
+    inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    return inverse[:, :, None] * hessians * inverse[:, None, :]
+
+
+def _solved(values: Floats, vectors: Floats) -> Callable[[int], tuple[Floats, Floats]]:
+    return lambda _: (values, vectors)
+
+
+def _top_of(matrix: Floats) -> list[Eigenpair]:
+    return top_eigenpairs(lambda count: largest(matrix, count), len(matrix))
+
+
+def _norms(matrices: Floats) -> Floats:
+    """(blocks,) Frobenius norms."""
+    return np.asarray(np.sqrt(np.einsum("kij,kij->k", matrices, matrices)))
+
+
+def largest(matrix: Floats, count: int) -> tuple[Floats, Floats]:
+    """The largest eigenvalues of a symmetric matrix, descending, and their eigenvectors."""
+    size = matrix.shape[0]
+    count = min(count, size)
+    if size <= max(DENSE_ORDER, 4 * count):
+        values, vectors = np.linalg.eigh(matrix)
+    else:
+        import scipy.linalg
+        from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+        start = np.random.default_rng(0).normal(size=size)  # the same report every time
+        try:
+            values, vectors = eigsh(matrix, k=count, which="LA", v0=start)
+        except ArpackNoConvergence:
+            values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[size - count, size - 1])
+    return values[::-1][:count], vectors[:, ::-1][:, :count]

@@ -1,0 +1,417 @@
+"""The Hessian of the squared error at a perfect fit, over the parameters of a diagonal layer.
+
+The output is ``y = Re[Σ_i c_i h_i] + D x``, or twice the first part where one of each conjugate
+pair is stored. At a perfect fit the Hessian of ½ E|y - y*|² is ``H_ab = E[J_a J_b]`` with
+``J_a = dy/dω_a``. A parameter of λ_i or γ_i moves ``dh_i/dω = γ (λ' s + η h)``, with
+η = d log γ/dω; one of B, C or D moves h or x alone, with a unit vector in the place of a row of B
+or of a column of C. In every case
+
+    H_ab = ½ Re[ W_ab M_ab(λ_i, λ_j) + V_ab M_ab(λ_i, λ̄_j) ]
+    M_ab = λ'_a λ'_b S + λ'_a η_b ∂αf + η_a λ'_b ∂βf + η_a η_b f
+
+where W = (l_a·l_b)(r_a·r_b) of the vectors over outputs and inputs, CᵀC ∘ BBᵀ for two parameters
+of λ, and V likewise with the second ones conjugated; the second derivatives stand conjugated
+beside V (Zucchet & Orvieto 2024, eq. 119 and 128-131, corrected). The inputs are isotropic, each
+with the autocorrelation R.
+
+A diagonal block of a Hessian that is too large to be formed: its diagonal and its columns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.hessian.diagonality import largest
+from memcurse_cli.theory.hessian.entries import (
+    Entries,
+    Factors,
+    Unit,
+    assemble,
+    components,
+    sum_ties,
+    units,
+)
+from memcurse_cli.theory.hessian.jacobian import ParameterJacobian, ProjectionJacobian
+from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky, partial_cholesky
+from memcurse_cli.theory.moments.moments import Readout
+from memcurse_cli.theory.moments.pairs import PairMoments, finite_pairs, stationary_pairs
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+Integers = NDArray[np.intp]
+
+FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
+HIGHEST_RANK = 1024
+PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
+
+
+@dataclass(frozen=True)
+class FactoredBlock:
+    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal.
+
+    Attributes:
+        scalars: (N,) its scalars, ascending.
+        diagonal: (N,) its exact diagonal.
+        plain: of H.
+        scaled: of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero.
+    """
+
+    scalars: Integers
+    diagonal: Floats
+    plain: PartialCholesky
+    scaled: PartialCholesky
+
+
+@dataclass(frozen=True)
+class LargeBlock:
+    """A block of a layer's Hessian by its diagonal and its columns.
+
+    Attributes:
+        hessian: the layer's.
+        units: the channels of the block.
+    """
+
+    hessian: LayerHessian
+    units: Sequence[Unit]
+
+    @cached_property
+    def scalars(self) -> Integers:
+        """(N,) its scalars, ascending."""
+        return np.unique(np.concatenate([unit.numbers for unit in self.units]))
+
+    def factorise(self) -> FactoredBlock:
+        """Both factorisations, of a rank that fits into memory."""
+        diagonal = self.diagonal()
+        root = np.sqrt(np.maximum(diagonal, 0))
+        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+        rank = max(1, min(HIGHEST_RANK, FACTOR_ELEMENTS // max(1, diagonal.size)))
+        if not np.isfinite(np.sum(diagonal**2)):
+            raise OverflowError("the squares of a Hessian's elements have no finite sum")
+
+        def scaled_columns(chosen: Integers) -> Floats:
+            return inverse[:, None] * self.columns(chosen) * inverse[chosen]
+
+        # The largest eigenvalue is no smaller than the largest element of the diagonal.
+        enough = PRECISION * float(diagonal.max(initial=0))
+        plain = partial_cholesky(diagonal, self.columns, rank=rank, enough=enough)
+        sharpest = _largest(inverse[:, None] * plain.factor)
+        unit = (root > 0).astype(np.float64)
+        scaled = partial_cholesky(unit, scaled_columns, rank=rank, enough=PRECISION * sharpest)
+        return FactoredBlock(self.scalars, diagonal, plain, scaled)
+
+    def diagonal(self) -> Floats:
+        """(N,) H_aa, each from its own entries."""
+        entries, found = self.hessian.entries, np.zeros(self.scalars.size)
+        several: list[Integers] = []
+        for unit in self.units:
+            values = self.hessian.factor * self._squares(unit)
+            counts = np.bincount(unit.scalars)
+            crossing = counts[unit.scalars] > 1  # pairs of entries of one scalar
+            single = entries.scalar[unit.entries[~crossing]]
+            np.add.at(found, np.searchsorted(self.scalars, single), values[~crossing])
+            several.append(unit.numbers[counts > 1])
+        tied = np.searchsorted(self.scalars, np.unique(np.concatenate(several)))
+        for start in range(0, tied.size, 64):
+            chosen = tied[start : start + 64]
+            found[chosen] = self.columns(chosen)[chosen, np.arange(chosen.size)]
+        return found
+
+    def _squares(self, unit: Unit) -> Floats:
+        """(e,) the square of each entry alone, without the factor."""
+        batch = [unit]
+        logs = np.moveaxis(self.hessian.logs(batch), 0, 1)  # every eigenvalue a unit of its own
+        left, right = (vectors[0] for vectors in self.hessian.vectors(batch))
+        factors = self.hessian.factors(batch)
+        derivative, rate = factors.derivative[0], factors.rate[0]
+        total = np.zeros(unit.entries.size)
+        for conjugate, table in enumerate(self._tables(logs, None)):
+            ss, sh, hs, hh = (part[unit.places, 0, 0] for part in table)
+            first, second = (left, right), (left, right)
+            other, other_rate = derivative, rate
+            if conjugate:
+                second = left.conj(), right.conj()
+                other, other_rate = derivative.conj(), rate.conj()
+            weights = [np.sum(one * two, axis=1) for one, two in zip(first, second, strict=True)]
+            moments = derivative * (other * ss + other_rate * sh)
+            moments += rate * (other * hs + other_rate * hh)
+            total += (weights[0][unit.left] * weights[1][unit.right] * moments).real
+        return total
+
+    def columns(self, chosen: Integers) -> Floats:
+        """(N, b) some columns of the block, by their place in it."""
+        found = np.zeros((self.scalars.size, chosen.size))
+        numbers = self.scalars[chosen]
+        for unit in self.units:
+            wanted = np.flatnonzero(np.isin(numbers, unit.numbers))
+            if wanted.size == 0:
+                continue
+            local = np.searchsorted(unit.numbers, numbers[wanted])
+            order = np.full(unit.numbers.size, -1)
+            order[local] = np.arange(local.size)
+            entries = np.flatnonzero(order[unit.scalars] >= 0)
+            places, place = np.unique(unit.places[entries], return_inverse=True)
+            batch = [unit]
+            tables = self._tables(self.hessian.logs(batch), places)
+            left, right = self.hessian.vectors(batch)
+            lefts, left_place = np.unique(unit.left[entries], return_inverse=True)
+            rights, right_place = np.unique(unit.right[entries], return_inverse=True)
+            rows = self.hessian.factors(batch)
+            columns = rows._replace(
+                places=place,
+                left=left_place,
+                right=right_place,
+                derivative=rows.derivative[:, entries],
+                rate=rows.rate[:, entries],
+            )
+            matrix = np.zeros((1, unit.entries.size, entries.size))
+            for conjugate, table in enumerate(tables):
+                second = (left[:, lefts], right[:, rights])
+                if conjugate:
+                    second, columns = (second[0].conj(), second[1].conj()), columns.conjugate()
+                weights = (
+                    left @ np.swapaxes(second[0], 1, 2),
+                    right @ np.swapaxes(second[1], 1, 2),
+                )
+                matrix += assemble(table, weights, rows, columns)
+            summed = sum_ties(sum_ties(matrix, unit.scalars, 1), order[unit.scalars[entries]], 2)
+            rows_found = np.searchsorted(self.scalars, unit.numbers)
+            found[np.ix_(rows_found, wanted)] += self.hessian.factor * summed[0]
+        return found
+
+    def _tables(self, logs: Complexes, columns: Integers | None) -> tuple[PairMoments, PairMoments]:
+        hessian = self.hessian
+        if hessian.horizon is not None:
+            return finite_pairs(
+                logs, hessian.autocorrelation, hessian.horizon, hessian.read_at, columns
+            )
+        return (
+            stationary_pairs(logs, hessian.autocorrelation, conjugate=False, columns=columns),
+            stationary_pairs(logs, hessian.autocorrelation, conjugate=True, columns=columns),
+        )
+
+
+def _largest(factor: Floats) -> float:
+    """The largest eigenvalue of L Lᵀ, or 1 where that is more: the least of a scaled Hessian."""
+    if factor.shape[1] == 0:
+        return 1.0
+    return max(1.0, float(largest(factor.T @ factor, 1)[0][0]))
+
+
+BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
+
+
+@dataclass(frozen=True)
+class HessianBlocks:
+    """Diagonal blocks of one shape; everything outside the blocks is zero.
+
+    Attributes:
+        hessians: (blocks, N, N) real.
+        scalars: (blocks, N) the scalars of each block, numbered in the order of the groups.
+        output_second_moments: (blocks,) E|Re[C h]|², the outputs of each block summed.
+    """
+
+    hessians: Floats
+    scalars: Integers
+    output_second_moments: Floats
+
+
+@dataclass(frozen=True)
+class LayerHessian:
+    """The Hessian of one diagonal layer, which comes as its diagonal blocks.
+
+    A layer that mixes its inputs is one block. A layer of single-input channels (S4) has a block
+    per channel, or per set of channels that share a parameter. Scalars are numbered in the order
+    of the groups, those of λ and γ first.
+
+    Attributes:
+        log_eigenvalues: (n,) log λ.
+        log_gain: (n,) log γ.
+        jacobians: what each group of recurrent parameters moves.
+        readin: (n, inputs) B without γ.
+        readout: (outputs, n) C.
+        projections: what each part of B, C and D moves; none for recurrent parameters alone.
+        channel: (n,) the channel of each eigenvalue, or None for one block.
+        conjugate_pairs: whether ``y = 2 Re[C h]`` rather than ``Re[C h]``.
+        autocorrelation: R(Δ) of each input.
+        horizon: T for sequences of T steps, which is exact for every λ; None for an infinite
+            sequence, which needs |λ| < 1.
+        read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
+
+    Raises:
+        ValueError: an infinite sequence and |λ| >= 1.
+    """
+
+    log_eigenvalues: Complexes
+    log_gain: Complexes
+    jacobians: Sequence[ParameterJacobian]
+    readin: Complexes
+    readout: Complexes
+    projections: Sequence[ProjectionJacobian] = ()
+    channel: Integers | None = None
+    conjugate_pairs: bool = False
+    autocorrelation: Autocorrelation = WHITE
+    horizon: int | None = None
+    read_at: Readout = "every"
+
+    def __post_init__(self) -> None:
+        if self.horizon is None and bool(np.any(self.log_eigenvalues.real >= 0)):
+            raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")
+
+    @property
+    def size(self) -> int:
+        """The number of scalars of all groups."""
+        return self.entries.size
+
+    @property
+    def factor(self) -> float:
+        """½, times the square of the output's own factor of 1 or 2."""
+        return 2.0 if self.conjugate_pairs else 0.5
+
+    @cached_property
+    def entries(self) -> Entries:
+        """What every scalar does."""
+        return Entries.of(
+            self.jacobians,
+            self.projections,
+            self._channels,
+            np.exp(self.log_gain),
+            2.0 if self.conjugate_pairs else 1.0,
+            single_input=self.channel is not None,
+        )
+
+    @cached_property
+    def components(self) -> list[list[Unit]]:
+        """The units of each block."""
+        return components(list(units(self.entries, self._channels)), self.size)
+
+    @property
+    def _channels(self) -> Integers:
+        count = self.log_eigenvalues.size
+        return np.zeros(count, np.intp) if self.channel is None else self.channel
+
+    def blocks(self, largest: int | None = None) -> Iterator[HessianBlocks]:
+        """Every diagonal block up to an order, those of one pattern together."""
+        patterns: dict[tuple[bytes, ...], list[Unit]] = defaultdict(list)
+        for found in self.components:
+            if largest is not None and _order(found) > largest:
+                continue
+            if len(found) == 1:
+                patterns[found[0].pattern].append(found[0])
+            else:
+                yield self._sum(found)
+        for same in patterns.values():
+            for batch in _batches(same):
+                matrices, outputs = self._matrices(batch)
+                yield HessianBlocks(matrices, np.stack([unit.numbers for unit in batch]), outputs)
+
+    def large_blocks(self, largest: int) -> Iterator[LargeBlock]:
+        """The blocks that `blocks` leaves out."""
+        for found in self.components:
+            if _order(found) > largest:
+                yield LargeBlock(self, found)
+
+    def _sum(self, found: Sequence[Unit]) -> HessianBlocks:
+        """One block of units that share scalars, whose Hessians add."""
+        numbers = np.unique(np.concatenate([unit.numbers for unit in found]))
+        whole = np.zeros((numbers.size, numbers.size))
+        output = 0.0
+        patterns: dict[tuple[bytes, ...], list[Unit]] = defaultdict(list)
+        for unit in found:
+            patterns[unit.pattern].append(unit)
+        for same in patterns.values():
+            for batch in _batches(same):
+                matrices, outputs = self._matrices(batch)
+                output += float(outputs.sum())
+                for unit, matrix in zip(batch, matrices, strict=True):
+                    where = np.searchsorted(numbers, unit.numbers)
+                    whole[np.ix_(where, where)] += matrix
+        return HessianBlocks(whole[None], numbers[None], np.array([output]))
+
+    def _matrices(self, batch: Sequence[Unit]) -> tuple[Floats, Floats]:
+        """(k, N, N) the Hessians of units of one pattern, and (k,) their E|Re[C h]|²."""
+        unit = batch[0]
+        count = unit.eigenvalues.size
+        plain, conjugated = self.tables(batch)
+        left, right = self.vectors(batch)
+        weights = _gram(left, left), _gram(right, right)
+        weights_conjugated = _gram(left, left.conj()), _gram(right, right.conj())
+        factors = self.factors(batch)
+        matrix = assemble(plain, weights, factors, factors)
+        matrix += assemble(conjugated, weights_conjugated, factors, factors.conjugate())
+        hessians = self.factor * sum_ties(sum_ties(matrix, unit.scalars, 1), unit.scalars, 2)
+        own = (slice(None), slice(0, count), slice(0, count))
+        output = weights[0][own] * weights[1][own] * plain.hh[own]
+        output += weights_conjugated[0][own] * weights_conjugated[1][own] * conjugated.hh[own]
+        return (
+            0.5 * (hessians + np.swapaxes(hessians, 1, 2)),
+            self.factor * output.real.sum(axis=(1, 2)),
+        )
+
+    def logs(self, batch: Sequence[Unit]) -> Complexes:
+        """(k, m or m+1) log λ of each unit; the input itself is the state of λ = 0."""
+        unit = batch[0]
+        logs = self.log_eigenvalues[np.stack([one.eigenvalues for one in batch])]
+        if np.any(unit.places == unit.eigenvalues.size):
+            nothing = np.full((len(batch), 1), complex(-np.inf))
+            logs = np.concatenate([logs, nothing], axis=1)
+        return logs
+
+    def tables(self, batch: Sequence[Unit]) -> tuple[PairMoments, PairMoments]:
+        """E[z_i z_j] and E[z_i z̄_j] of every pair of a unit's eigenvalues."""
+        logs = self.logs(batch)
+        if self.horizon is not None:
+            return finite_pairs(logs, self.autocorrelation, self.horizon, self.read_at)
+        plain = stationary_pairs(logs, self.autocorrelation, conjugate=False)
+        return plain, stationary_pairs(logs, self.autocorrelation, conjugate=True)
+
+    def vectors(self, batch: Sequence[Unit]) -> tuple[Complexes, Complexes]:
+        """(k, m+outputs, outputs) the columns of C and the unit vectors; those of γB likewise."""
+        chosen = np.stack([one.eigenvalues for one in batch])
+        left = np.moveaxis(self.readout[:, chosen], 0, 2)
+        right = np.exp(self.log_gain[chosen])[..., None] * self.readin[chosen]
+        return _with_units(left), _with_units(right)
+
+    def factors(self, batch: Sequence[Unit]) -> Factors:
+        """The entries of units of one pattern."""
+        entry = np.stack([one.entries for one in batch])
+        unit = batch[0]
+        return Factors(
+            unit.places,
+            unit.left,
+            unit.right,
+            self.entries.derivative[entry],
+            self.entries.rate[entry],
+        )
+
+
+def _order(found: Sequence[Unit]) -> int:
+    """The number of scalars of a component."""
+    if len(found) == 1:
+        return found[0].numbers.size
+    return np.unique(np.concatenate([unit.numbers for unit in found])).size
+
+
+def _batches(same: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
+    """Units of one pattern, as many at once as `BATCH_ELEMENTS` allows."""
+    elements = max(4 * same[0].eigenvalues.size ** 2, same[0].entries.size ** 2)
+    step = max(1, BATCH_ELEMENTS // elements)
+    for start in range(0, len(same), step):
+        yield same[start : start + step]
+
+
+def _with_units(vectors: Complexes) -> Complexes:
+    """(k, m, d) → (k, m+d, d): the unit vectors below."""
+    count, _, width = vectors.shape
+    identity = np.broadcast_to(np.eye(width, dtype=np.complex128), (count, width, width))
+    return np.concatenate([vectors, identity], axis=1)
+
+
+def _gram(first: Complexes, second: Complexes) -> Complexes:
+    return first @ np.swapaxes(second, -1, -2)

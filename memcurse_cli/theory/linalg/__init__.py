@@ -1,0 +1,1 @@
+"""Eigendecompositions, Lanczos and Cholesky, on a CPU or a GPU."""

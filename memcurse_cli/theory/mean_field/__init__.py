@@ -1,0 +1,1 @@
+"""Mean-field theory of wide networks."""

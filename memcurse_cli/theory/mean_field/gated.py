@@ -1,0 +1,470 @@
+"""The mean field of GRUs and LSTMs (Gilboa et al. 2019): what both kinds have in common.
+
+With many units whose weights are independent and drawn anew at every step ("untied"), the
+pre-activation of gate k in unit i is Gaussian around the unit's own bias,
+
+    u ~ N( b_ki + N mean W_k E h,  σ_k² E h² + ν_k² R(0) )
+    σ_k² = N var W_k,   ν_k² = inputs · mean U_k²
+
+independent of other gates, other units and the past. The paper draws biases from one Gaussian and
+counts their variance with that of u; a bias that stays gives every unit a mean of its own, and
+units with a large one hold what they have, so that the layer's own biases are kept here.
+
+A perturbation of the state has second moments p_i = E δh_i² that one step maps linearly: what a
+unit keeps, ``D_i p_i``, and what it takes from the others through the weights, ``c_i mean(p)``.
+The growth χ is the largest eigenvalue of that map. Where all units are alike it is m₁, the mean
+squared singular value of the Jacobian (lemma 1 of the paper); units that differ set the two apart.
+
+The mean field of a GRU (Gilboa et al. 2019, A.3.1), with biases that stay.
+
+A unit's gate z and candidate n = tanh(v) are drawn anew at every step, so that the moments of
+``h' = z h + (1-z) n`` are closed:
+
+    E h^k (1 - E z^k) = Σ_{j<k} (k over j) E z^j (1-z)^{k-j} E h^j E n^{k-j}
+
+With w = W_n h + b_inner what the reset gate r multiplies, a step takes second moments of a
+perturbation to ``D p + c mean(p)`` with D = E z² and c = a₁ + a₂ + a₃ summed:
+
+    a₁ = σ_z² (h-n)² z'²,   a₂ = σ_n² (1-z)² n'² r²,   a₃ = σ_r² (1-z)² n'² w² r'²
+
+The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k`` and
+``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted.
+
+Where the reset gate acts before the matrix, n sees W_n (r h): a perturbation comes back through
+T = mean(E r² p) + σ_r² E h² r'² mean(p) as ``σ_n² E (1-z)² n'² T``.
+
+The mean field of an LSTM (Gilboa et al. 2019, A.3.3 and C), with biases that stay.
+
+The cell ``c' = f c + i g`` of a unit is a perpetuity: its mean and variance are closed, its
+distribution is not and is drawn. Drawing starts from a Gaussian of the right mean and variance, so
+that it has little left to forget: a unit of short memory forgets it at once, and one of long memory
+is a sum of many terms, and nearly Gaussian.
+
+A perturbation lives in h and in c. With S = mean E δh² and p = E δc²,
+
+    p'     = f² p + ( σ_f² c² f'² + σ_i² g² i'² + σ_g² i² g'² ) S
+    E δh'² = o² tanh'²(c') p' + σ_o² o'² tanh²(c') S
+
+and χ is the growth of both; the a_k of the paper follow h alone. p is carried along with the
+cell it belongs to, for the two depend on the same forget gates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.gates.network import (
+    GRU_GATES,
+    LSTM_GATES,
+    GatedNetwork,
+    GateStatistics,
+)
+
+Floats = NDArray[np.float64]
+
+REACH = 6.5  # standard deviations that are integrated over: the rest is below 1e-10
+SETTLED = 1e-7
+STEPS = 1000
+HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class GateLevel:
+    """How far a gate is open, over the units and in time.
+
+    Attributes:
+        mean: E σ(u).
+        spread: its standard deviation.
+    """
+
+    mean: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class GatedMeanField:
+    """Where a wide layer with random weights works, and how it treats a small change of its state.
+
+    Attributes:
+        second_moment: E h² of a unit.
+        growth: χ, what one step makes of the second moment of a perturbation.
+        gates: how far each gate is open.
+        mean_squared_singular_value: m₁ of the Jacobian dh'/dh; None for an LSTM, whose state has
+            two parts.
+        singular_value_variance: m₂ - m₁², the variance of the squared singular values; None also
+            where the reset gate acts before the matrix, whose Jacobian has products of weights.
+    """
+
+    second_moment: float
+    growth: float
+    gates: Mapping[str, GateLevel]
+    mean_squared_singular_value: float | None = None
+    singular_value_variance: float | None = None
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A pre-activation: one mean for every unit, one standard deviation for all.
+
+    Attributes:
+        mean: (H,).
+        deviation: of what is drawn at every step.
+    """
+
+    mean: Floats
+    deviation: float
+
+    @classmethod
+    def of(
+        cls, gate: GateStatistics, first: float, second: float, input_variance: float
+    ) -> Gaussian:
+        """That of a gate, from E h and E h² of what its hidden weights see."""
+        variance = gate.hidden_variance * second + gate.input_variance * input_variance
+        return cls(gate.bias + gate.hidden_mean * first, math.sqrt(variance))
+
+    def average(self, function: Callable[[Floats], Floats], nodes: int = 61) -> Floats:
+        """(H,) E f(u) of every unit, by the trapezoid rule."""
+        z, weight = standard_nodes(nodes)
+        return np.asarray(function(self.mean[:, None] + self.deviation * z) @ weight)
+
+
+def standard_nodes(nodes: int) -> tuple[Floats, Floats]:
+    """Points of a standard normal variable and their weights, which add up to 1."""
+    z = np.linspace(-REACH, REACH, nodes)
+    weight = np.exp(-0.5 * z**2)
+    return z, weight / weight.sum()
+
+
+def sigmoid(u: Floats) -> Floats:
+    """1 / (1 + e⁻ᵘ)."""
+    return np.asarray(np.exp(-np.logaddexp(0.0, -u)))
+
+
+def level(gate: Gaussian) -> GateLevel:
+    """How far a gate is open."""
+    mean = float(gate.average(sigmoid).mean())
+    square = float(gate.average(lambda u: sigmoid(u) ** 2).mean())
+    return GateLevel(mean, math.sqrt(max(square - mean**2, 0.0)))
+
+
+def settle(step: Callable[[Floats], Floats], start: Floats) -> Floats | None:
+    """The fixed point that the iteration of a map reaches, or None where it does not settle."""
+    point = start
+    for _ in range(STEPS):
+        after = step(point)
+        if not np.isfinite(after).all():
+            return None
+        if np.abs(after - point).max() <= SETTLED * np.abs(after).max():
+            return after
+        point = after
+    return None
+
+
+def largest_root(excess: Callable[[float], float], lowest: float) -> float:
+    """Where a decreasing function passes through 0 above ``lowest``; that, where it starts below.
+
+    Args:
+        excess: of χ; below 0 for large χ.
+        lowest: what χ cannot fall below, where the function may be infinite.
+    """
+    if excess(max(lowest * (1 + 1e-12), 1e-200)) <= 0:
+        return lowest
+    width = 1.0
+    while excess(lowest + width) > 0:
+        width *= 2
+    below, above = 0.0, width
+    for _ in range(HALVINGS):
+        middle = 0.5 * (below + above)
+        if excess(lowest + middle) > 0:
+            below = middle
+        else:
+            above = middle
+    return lowest + above
+
+
+RESET_NODES, CANDIDATE_NODES = 21, 61
+
+
+def gru_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
+    """The mean field of a GRU, or None where E h² does not settle.
+
+    Args:
+        network: whose weights enter by their mean and variance alone, whose biases as they are.
+        input_variance: R(0) of each input, independent of the others and of the past.
+    """
+    start = np.array([0.0, 0.25, 0.0, 0.25])
+    # Weights so large that squares overflow have no finite moments, and settle nowhere.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        point = settle(lambda moments: _Step(network, moments, input_variance).moments, start)
+        return None if point is None else _Step(network, point, input_variance).result()
+
+
+class _Step:
+    """One step at given E h, E h², E rh and E r²h²."""
+
+    def __init__(self, network: GatedNetwork, moments: Floats, input_variance: float) -> None:
+        first, second, reset_first, reset_second = map(float, moments)
+        gates = {gate: network.statistics(gate) for gate in GRU_GATES}
+        self.reset_variance = gates["reset"].hidden_variance
+        self.update_variance = gates["update"].hidden_variance
+        self.candidate_variance = gates["new"].hidden_variance
+        self.inner = network.inner_bias
+        self.update = Gaussian.of(gates["update"], first, second, input_variance)
+        self.reset = Gaussian.of(gates["reset"], first, second, input_variance)
+        self.mixed = [[self._kept(j, k - j) for j in range(k + 1)] for k in range(5)]
+        self.reset_square = self.reset.average(lambda u: sigmoid(u) ** 2)
+        if self.inner is None:
+            drawn = Gaussian.of(gates["new"], reset_first, reset_second, input_variance)
+            z, self.weight = standard_nodes(CANDIDATE_NODES)
+            self.n = np.tanh(drawn.mean[:, None] + drawn.deviation * z)
+        else:
+            self._behind_reset(gates["new"], self.inner, first, second, input_variance)
+        self.powers = [self.n**k @ self.weight for k in range(5)]
+        self.h = self._moments_of_state(2)
+
+    def _behind_reset(
+        self,
+        new: GateStatistics,
+        inner: Floats,
+        first: float,
+        second: float,
+        input_variance: float,
+    ) -> None:
+        """The candidate tanh(v), v = a + r w, and g = (a₂ + a₃) / (1-z)², on nodes of r and v."""
+        z_r, weight_r = standard_nodes(RESET_NODES)
+        z_v, weight_v = standard_nodes(CANDIDATE_NODES)
+        self.weight = np.outer(weight_r, weight_v).ravel()
+        r = sigmoid(self.reset.mean[:, None] + self.reset.deviation * z_r)[:, :, None]
+        w_mean = (inner + new.hidden_mean * first)[:, None, None]
+        w_variance = new.hidden_variance * second
+        v_variance = new.input_variance * input_variance + r**2 * w_variance
+        apart = np.sqrt(v_variance) * z_v
+        shape = (len(inner), -1)
+        self.n = np.tanh(new.bias[:, None, None] + r * w_mean + apart).reshape(shape)
+        share = np.divide(
+            w_variance, v_variance, out=np.zeros_like(v_variance), where=v_variance > 0
+        )
+        # w given v and r is Gaussian; its square has a mean and a variance.
+        given, left = w_mean + r * share * apart, w_variance * (1 - r**2 * share)
+        turned = self.reset_variance * (r * (1 - r)) ** 2
+        through = new.hidden_variance * r**2 + turned * (given**2 + left)
+        variance = turned**2 * left * (4 * given**2 + 2 * left)
+        slope = (1 - self.n**2) ** 2
+        self.through = through.reshape(shape) * slope
+        self.through_square = self.through**2 + variance.reshape(shape) * slope**2
+
+    def _kept(self, kept: int, taken: int) -> Floats:
+        """E z^j (1-z)^k of every unit."""
+        return self.update.average(lambda u: sigmoid(u) ** kept * sigmoid(-u) ** taken)
+
+    def _moments_of_state(self, highest: int) -> list[Floats]:
+        found = [np.ones(len(self.n))]
+        for k in range(1, highest + 1):
+            terms = [
+                math.comb(k, j) * self.mixed[k][j] * found[j] * self.powers[k - j] for j in range(k)
+            ]
+            # 1 - E z^k without cancellation: 1 - z^k = (1-z)(1 + z + … + z^{k-1}).
+            lost = np.sum([self._kept(j, 1) for j in range(k)], axis=0)
+            total = np.sum(terms, axis=0)
+            # A gate that keeps all takes nothing up: such a unit stays at 0.
+            found.append(np.divide(total, lost, out=np.zeros_like(total), where=lost > 0))
+        return found
+
+    @property
+    def moments(self) -> Floats:
+        """E h, E h², E rh and E r²h² after the step, in the stationary state of every unit."""
+        reset = self.reset.average(sigmoid)
+        pairs = (self.h[1], self.h[2], reset * self.h[1], self.reset_square * self.h[2])
+        return np.array([float(np.mean(pair)) for pair in pairs])
+
+    def result(self) -> GatedMeanField:
+        """The figures at the fixed point."""
+        kept, taken = self.mixed[2][2], self.mixed[2][0]
+        turned = self.update_variance * self.update.average(
+            lambda u: (sigmoid(u) * sigmoid(-u)) ** 2
+        )
+        apart = self.h[2] - 2 * self.h[1] * self.powers[1] + self.powers[2]
+        gates = {"update": level(self.update), "reset": level(self.reset)}
+        second = float(self.h[2].mean())
+        if self.inner is None:
+            slope = (1 - self.n**2) ** 2 @ self.weight
+            back = self.candidate_variance * taken * slope
+            turned_reset = self.reset.average(lambda u: (sigmoid(u) * sigmoid(-u)) ** 2)
+            shown = self.reset_variance * float(np.mean(self.h[2] * turned_reset))
+            field = turned * apart
+            growth = self._reset_first(kept, field, back, shown)
+            mean = kept + field + back * (float(self.reset_square.mean()) + shown)
+            return GatedMeanField(second, growth, gates, float(mean.mean()))
+        coupling = turned * apart + taken * (self.through @ self.weight)
+        growth = largest_root(
+            lambda chi: float(np.mean(coupling / (chi - kept))) - 1, float(kept.max())
+        )
+        first = float(np.mean(kept + coupling))
+        square = float(np.mean(self._square_of_sum()))
+        variance = square - float(np.mean(kept)) ** 2
+        return GatedMeanField(second, growth, gates, first, variance)
+
+    def _reset_first(self, kept: Floats, field: Floats, back: Floats, shown: float) -> float:
+        """χ p = D p + α S + β T, with S = mean p and T = mean(E r² p) + ``shown`` S."""
+
+        def excess(chi: float) -> float:
+            response = 1 / (chi - kept)
+            squares = self.reset_square * response
+            matrix = np.array(
+                [
+                    [np.mean(field * response), np.mean(back * response)],
+                    [np.mean(field * squares) + shown, np.mean(back * squares)],
+                ]
+            )
+            return float(np.abs(np.linalg.eigvals(matrix)).max()) - 1
+
+        return largest_root(excess, float(kept.max()))
+
+    def _square_of_sum(self) -> Floats:
+        """E (a₀ + a₁ + a₂ + a₃)² of every unit."""
+        h = self._moments_of_state(4)
+        n, g = self.n, self.through
+        apart = np.sum(
+            [math.comb(4, j) * (-1) ** j * h[4 - j] * self.powers[j] for j in range(5)], axis=0
+        )
+        beside = h[2] * (g @ self.weight) - 2 * h[1] * ((n * g) @ self.weight)
+        beside += (n**2 * g) @ self.weight
+        squared = h[2] - 2 * h[1] * self.powers[1] + self.powers[2]
+        s = self.update_variance
+        z4, z3_taken = self.mixed[4][4], self._kept(4, 2)
+        total = (
+            z4
+            + s**2 * apart * self._kept(4, 4)
+            + (self.through_square @ self.weight) * self.mixed[4][0]
+        )
+        total += 2 * s * squared * z3_taken
+        total += 2 * (g @ self.weight) * self.mixed[4][2]
+        total += 2 * s * beside * self._kept(2, 4)
+        return np.asarray(total)
+
+
+SAMPLES = 8192
+DRAWN, AVERAGED = 64, 32
+SEED = 0
+
+
+def lstm_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
+    """The mean field of an LSTM, or None where E h² does not settle.
+
+    Args:
+        network: whose weights enter by their mean and variance alone, whose biases as they are.
+        input_variance: R(0) of each input, independent of the others and of the past.
+    """
+    copies = max(1, SAMPLES // network.size)
+    # The same draws at every moment that is tried, so that the fixed point is one of a function.
+    draws = np.random.default_rng(SEED).standard_normal((DRAWN + 1, 3, network.size, copies))
+    # Weights whose squares overflow and gates that keep all give no finite moments, which settle
+    # nowhere.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        point = settle(
+            lambda moments: _Cells(network, moments, input_variance, draws).moments,
+            np.array([0.0, 0.1]),
+        )
+        return None if point is None else _Cells(network, point, input_variance, draws).result()
+
+
+@dataclass(frozen=True)
+class _Path:
+    """What a perturbation meets at one step, (H, copies) each: f², its source, o² tanh'²."""
+
+    kept: Floats
+    source: Floats
+    shown: Floats
+
+
+class _Cells:
+    """The cells of all units at given E h and E h²."""
+
+    def __init__(
+        self, network: GatedNetwork, moments: Floats, input_variance: float, draws: Floats
+    ) -> None:
+        first, second = map(float, moments)
+        self.statistics = {gate: network.statistics(gate) for gate in LSTM_GATES}
+        self.gates = {
+            gate: Gaussian.of(one, first, second, input_variance)
+            for gate, one in self.statistics.items()
+        }
+        self.draws = draws
+        self._start()
+        self._draw()
+
+    def _start(self) -> None:
+        """E f² and the mean and variance of every unit's cell."""
+        forget, opened, cell = (self.gates[gate] for gate in ("forget", "input", "cell"))
+        self.kept = forget.average(lambda u: sigmoid(u) ** 2)
+        lost = forget.average(lambda u: sigmoid(-u))
+        lost_square = forget.average(lambda u: sigmoid(-u) * (1 + sigmoid(u)))
+        written = opened.average(sigmoid) * cell.average(np.tanh)
+        self.written_square = opened.average(lambda u: sigmoid(u) ** 2)
+        self.candidate_square = cell.average(lambda u: np.tanh(u) ** 2)
+        self.cell_mean = written / lost
+        square = self.written_square * self.candidate_square
+        square = square + 2 * forget.average(sigmoid) * written * self.cell_mean
+        self.cell_square = square / lost_square
+
+    def _draw(self) -> None:
+        """The cells over `DRAWN` steps, and E tanh c and E tanh² c over the last `AVERAGED`."""
+        deviation = np.sqrt(np.maximum(self.cell_square - self.cell_mean**2, 0.0))
+        c = self.cell_mean[:, None] + deviation[:, None] * self.draws[0, 0]
+        output = self.gates["output"]
+        self.output_square = output.average(lambda u: sigmoid(u) ** 2)
+        self.path: list[_Path] = []
+        first, second = np.zeros(len(c)), np.zeros(len(c))
+        for step, normals in enumerate(self.draws[1:]):
+            f, i, g = (
+                self.gates[gate].mean[:, None] + self.gates[gate].deviation * normal
+                for gate, normal in zip(("forget", "input", "cell"), normals, strict=True)
+            )
+            f, i, g = sigmoid(f), sigmoid(i), np.tanh(g)
+            source = self._variance("forget") * (c * f * (1 - f)) ** 2
+            source += self._variance("input") * (g * i * (1 - i)) ** 2
+            source += self._variance("cell") * (i * (1 - g**2)) ** 2
+            c = f * c + i * g
+            bent = np.tanh(c)
+            shown = self.output_square[:, None] * (1 - bent**2) ** 2
+            self.path.append(_Path(f**2, source, shown))
+            if step >= DRAWN - AVERAGED:
+                first += bent.mean(axis=1) / AVERAGED
+                second += (bent**2).mean(axis=1) / AVERAGED
+        opened = output.average(sigmoid)
+        self.moments = np.array([np.mean(opened * first), np.mean(self.output_square * second)])
+        turned = output.average(lambda u: (sigmoid(u) * sigmoid(-u)) ** 2)
+        self.turned = self._variance("output") * float(np.mean(turned * second))
+
+    def _variance(self, gate: str) -> float:
+        return self.statistics[gate].hidden_variance
+
+    def result(self) -> GatedMeanField:
+        """The figures at the fixed point."""
+        source = self._variance("forget") * self.cell_square * self._slope("forget")
+        source = source + self._variance("input") * self.candidate_square * self._slope("input")
+        flat = self.gates["cell"].average(lambda u: np.cosh(np.clip(u, -300, 300)) ** -4.0)
+        source = source + self._variance("cell") * self.written_square * flat
+
+        def excess(chi: float) -> float:
+            """E δh'² / χ S - 1, with p scaled by S: it starts where it stays on average."""
+            p = (source / (chi - self.kept))[:, None]
+            came_back = 0.0
+            for step, met in enumerate(self.path):
+                p = (met.kept * p + met.source) / chi
+                if step >= DRAWN - AVERAGED:
+                    came_back += float(np.mean(met.shown * p)) / AVERAGED
+            return came_back + self.turned / chi - 1
+
+        growth = largest_root(excess, float(self.kept.max()))
+        gates = {gate: level(self.gates[gate]) for gate in ("forget", "input", "output")}
+        return GatedMeanField(float(self.moments[1]), growth, gates)
+
+    def _slope(self, gate: str) -> Floats:
+        """E σ'² of every unit."""
+        return self.gates[gate].average(lambda u: (sigmoid(u) * sigmoid(-u)) ** 2)

@@ -1,0 +1,1 @@
+"""Moments of states and of their derivatives."""

@@ -1,0 +1,124 @@
+"""Check the derivatives that a family states against its own reading of perturbed tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.families.family import Family, Match, ReadOptions
+from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
+
+# Sixth-order central differences: the error is O(step⁶) and O(1e-16/step).
+STEP = 1e-2
+STENCIL = {-3: -1 / 60, -2: 3 / 20, -1: -3 / 4, 1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
+
+
+def read_layer(
+    arrays: Mapping[str, NDArray], family: Family, layer: int = 0, **assume: str
+) -> Recurrence:
+    """The recurrence that a family reads from arrays."""
+    store = MemoryStore(arrays)
+    return family.read(store, family.find(store.tensors)[layer], ReadOptions(assume=assume))
+
+
+def read_configured(
+    arrays: Mapping[str, NDArray], family: Family, config: Mapping[str, Any], **assume: str
+) -> Recurrence:
+    """The recurrence that a family reads from arrays beside a model's configuration."""
+    store = MemoryStore(arrays)
+    store.config = config
+    return family.read(store, family.find(store.tensors)[0], ReadOptions(assume=assume))
+
+
+def check_derivatives(
+    arrays: Mapping[str, NDArray],
+    family: Family,
+    *,
+    elements: Mapping[str, slice | NDArray] | None = None,
+    imaginary: tuple[str, ...] = (),
+    tolerance: float = 1e-9,
+    layer: int = 0,
+    **assume: str,
+) -> None:
+    """Compare dλ/dω and d log γ/dω of every group with differences of `Family.read`.
+
+    Every scalar of every group is moved alone, in double precision; the eigenvalues and gains that
+    its entries do not name must not move at all.
+
+    Args:
+        arrays: the checkpoint.
+        family: the family.
+        elements: by group name, which elements of the raveled tensor the group's scalars are,
+            where they are not all of them in order.
+        imaginary: the names of groups that are the imaginary part of a complex tensor.
+        tolerance: relative to the largest derivative of a group.
+        layer: which of the layers that the family finds.
+        assume: the assumptions to read with.
+    """
+    arrays = {name: _double(array) for name, array in arrays.items()}
+    recurrence = read_layer(arrays, family, layer, **assume)
+    assert recurrence.parameters
+    for group in recurrence.parameters:
+        flat = np.arange(arrays[group.tensor].size)[(elements or {}).get(group.name, slice(None))]
+        assert flat.size == group.size
+        stored = arrays[group.tensor].ravel()[flat]
+        part = stored.imag if group.name in imaginary else stored.real
+        assert_allclose(group.values, part, rtol=0, atol=0)
+        unit = 1j if group.name in imaginary else 1.0
+        _check_group(arrays, family, recurrence, group, flat, unit, tolerance, layer, assume)
+
+
+def _check_group(
+    arrays: dict[str, NDArray],
+    family: Family,
+    recurrence: Recurrence,
+    group: ParameterGroup,
+    flat: NDArray,
+    unit: complex,
+    tolerance: float,
+    layer: int,
+    assume: dict[str, str],
+) -> None:
+    stated_eigenvalue = np.zeros((group.size, recurrence.size), dtype=np.complex128)
+    stated_gain = np.zeros_like(stated_eigenvalue)
+    # A scalar may move one eigenvalue in several entries: they add.
+    np.add.at(stated_eigenvalue, (group.scalar, group.eigenvalue), group.eigenvalue_derivative)
+    if group.log_gain_derivative is not None:
+        np.add.at(stated_gain, (group.scalar, group.eigenvalue), group.log_gain_derivative)
+    measured_eigenvalue, measured_gain = (
+        np.zeros_like(stated_eigenvalue),
+        np.zeros_like(stated_gain),
+    )
+    for scalar, element in enumerate(flat):
+        for offset, weight in STENCIL.items():
+            moved = {name: array.copy() for name, array in arrays.items()}
+            moved[group.tensor].reshape(-1)[element] += offset * STEP * unit
+            other = read_layer(moved, family, layer, **assume)
+            measured_eigenvalue[scalar] += weight / STEP * np.exp(other.log_eigenvalues)
+            # The difference of logarithms, so that a jump of the angle by 2π does not count.
+            measured_gain[scalar] += weight / STEP * _unwrapped(other.log_gain, recurrence.log_gain)
+    for stated, measured in (
+        (stated_eigenvalue, measured_eigenvalue),
+        (stated_gain, measured_gain),
+    ):
+        scale = max(float(np.abs(measured).max()), 1e-3)
+        assert_allclose(stated, measured, rtol=0, atol=tolerance * scale, err_msg=group.name)
+
+
+def _unwrapped(log_gain: NDArray, reference: NDArray) -> NDArray:
+    turn = (log_gain - reference).imag
+    return log_gain - reference - 2j * np.pi * np.round(turn / (2 * np.pi))
+
+
+def _double(array: NDArray) -> NDArray:
+    return np.array(array, np.complex128 if np.iscomplexobj(array) else np.float64)
+
+
+def match_of(arrays: Mapping[str, NDArray], family: Family) -> list[Match]:
+    """The layers that a family finds among arrays."""
+    return family.find(MemoryStore(arrays).tensors)

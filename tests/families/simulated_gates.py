@@ -1,0 +1,96 @@
+"""Bands of λ that `inspect` gives, against the quantiles of gates run on random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from memcurse_cli import inspect
+from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.gate_inputs import GateDrive, TwoGateDrive
+from memcurse_cli.schema.gates import GateSummary
+
+
+def gates_of(arrays: Mapping[str, NDArray[Any]], **arguments: Any) -> GateSummary:
+    """The gates of the only layer of some arrays."""
+    (layer,) = inspect(dict(arrays), gates=True, **arguments).layers
+    assert layer.gates is not None
+    return layer.gates
+
+
+def check_bands(
+    gates: GateSummary,
+    eigenvalues: NDArray[Any],
+    tolerance: float = 0.03,
+    reason: str | None = None,
+) -> None:
+    """The bands of |λ| of the median unit against its quantiles over steps (steps, units)."""
+    assert gates.reason == reason
+    assert len(gates.bands) == 4
+    for band in gates.bands:
+        seen = np.median(np.quantile(eigenvalues, band.share, axis=0))
+        assert_allclose(band.modulus.p50, seen, atol=tolerance * float(np.ptp(eigenvalues)))
+    widths = [np.quantile(eigenvalues, band.share, axis=0) for band in gates.bands]
+    assert np.median(widths[-1] - widths[0]) > 0.05  # a band that is no point
+
+
+def drive_of(store: Any, family: Family, **assume: str) -> GateDrive:
+    """The drive of the only layer, whose law at the bias is the layer that the family reports."""
+    (match,) = family.find(store.tensors)
+    recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
+    assert family.read(store, match, ReadOptions(assume=assume)).gate is None
+    drive = recurrence.gate
+    assert isinstance(drive, GateDrive)
+    assert drive.motions.keys() == {group.name for group in recurrence.parameters}
+    values = drive.law(drive.gate.bias)
+    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
+    assert_allclose(values.complement, -np.expm1(recurrence.log_eigenvalues.real), rtol=1e-12)
+    for group in recurrence.parameters:
+        parameter, factor = drive.motions[group.name]
+        if parameter in values.motions:
+            moved = np.zeros(values.eigenvalue.shape)
+            moved[group.eigenvalue] = (factor * values.motions[parameter].eigenvalue)[
+                group.eigenvalue
+            ]
+            stated = np.zeros(values.eigenvalue.shape)
+            stated[group.eigenvalue] = group.eigenvalue_derivative.real
+            assert_allclose(moved, stated, rtol=1e-10, atol=1e-300)
+    return drive
+
+
+def two_gate_drive_of(store: Any, family: Family, **assume: str) -> TwoGateDrive:
+    """The same of a layer whose λ two pre-activations move."""
+    (match,) = family.find(store.tensors)
+    recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
+    assert family.read(store, match, ReadOptions()).gate is None
+    drive = recurrence.gate
+    assert isinstance(drive, TwoGateDrive)
+    biases = drive.first.bias, drive.second.bias
+    assert_allclose(
+        drive.law.log_rate(*biases),
+        np.log(-recurrence.log_eigenvalues.real),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+    if drive.values is None:
+        assert (drive.reason is None) == (drive.trapezoid is not None)
+        if drive.trapezoid is not None:
+            assert drive.motions.keys() == {group.name for group in recurrence.parameters}
+        return drive
+    values = drive.values(*biases)
+    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
+    assert_allclose(values.gain, np.exp(recurrence.log_gain.real), rtol=1e-12)
+    assert drive.motions.keys() == {group.name for group in recurrence.parameters}
+    for group in recurrence.parameters:
+        parameter, factor = drive.motions[group.name]
+        motion = values.motions[parameter]
+        assert_allclose(factor * motion.eigenvalue, group.eigenvalue_derivative.real, rtol=1e-10)
+        assert group.log_gain_derivative is not None
+        assert_allclose(
+            factor * motion.gain, group.log_gain_derivative.real * values.gain, rtol=1e-10
+        )
+    return drive

@@ -1,0 +1,195 @@
+"""Dense recurrences against torch's own step, brute force and a trained leaky network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from families.derivatives import match_of, read_layer
+from families.oracles import assert_same_spectrum, read_layers
+from numpy.testing import assert_allclose
+
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.dense.dense_rnn import DenseLinearRNN, ElmanRNN
+from memcurse_cli.families.dense.rate_rnn import LeakyRNN
+from memcurse_cli.families.recurrence import Recurrence
+
+H = 5
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+
+
+def power(recurrence: Recurrence, steps: int) -> np.ndarray:
+    """A^steps from the eigendecomposition."""
+    assert recurrence.dense is not None
+    vectors = recurrence.dense.eigenvectors
+    scaled = vectors * np.exp(steps * recurrence.log_eigenvalues)
+    return np.linalg.solve(vectors.T, scaled.T).T
+
+
+def test_a_small_state_moves_as_torch_moves_it() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.RNN(3, H, bias=False, dtype=torch.float64)
+    recurrence = read_layer(arrays_of(module), ElmanRNN())
+    start = 1e-6 * torch.eye(H, dtype=torch.float64)[None]
+    with torch.no_grad():
+        state, _ = module(torch.zeros(6, H, 3, dtype=torch.float64), start)
+        driven, _ = module(
+            1e-6 * torch.eye(3, dtype=torch.float64)[None], torch.zeros(1, 3, H).double()
+        )
+    assert_allclose(power(recurrence, 6), 1e6 * state[-1].numpy().T, rtol=0, atol=1e-11)
+    assert recurrence.readin is not None
+    assert_allclose(recurrence.readin, 1e6 * driven[0].numpy().T, rtol=0, atol=1e-11)
+
+
+def test_the_activation_is_assumed_unless_given() -> None:
+    arrays = arrays_of(torch.nn.RNNCell(3, H))
+    assumed, given = (
+        read_layer(arrays, ElmanRNN()),
+        read_layer(arrays, ElmanRNN(), activation="relu"),
+    )
+    assert assumed.dense is not None
+    assert given.dense is not None
+    assert (assumed.dense.activation, given.dense.activation) == ("tanh", "relu")
+    assert any("tanh" in sentence for sentence in assumed.assumptions)
+    assert given.assumptions == ()
+
+
+def test_weight_normalisation_is_applied() -> None:
+    torch.manual_seed(1)
+    module = torch.nn.RNN(3, H, dtype=torch.float64)
+    with torch.no_grad():
+        module.weight_hh_l0.mul_(2)
+    torch.nn.utils.parametrizations.weight_norm(module, "weight_hh_l0")
+    with torch.no_grad():
+        module.parametrizations.weight_hh_l0.original0.mul_(1.5)
+    recurrence = read_layer(arrays_of(module), ElmanRNN())
+    assert recurrence.dense is not None
+    assert_allclose(recurrence.dense.matrix, module.weight_hh_l0.detach().numpy(), rtol=1e-14)
+    assert recurrence.dense.tensor == "weight_hh_l0"
+
+
+def test_weights_that_multiply_from_the_right_are_transposed(random: np.random.Generator) -> None:
+    matrix, readin = random.normal(size=(H, H)), random.normal(size=(2, H))
+    recurrence = read_layer({"W_hh": matrix, "W_xh": readin, "b_h": np.zeros(H)}, ElmanRNN())
+    assert recurrence.dense is not None
+    assert recurrence.readin is not None
+    assert_allclose(recurrence.dense.matrix, matrix.T)
+    assert_allclose(recurrence.readin, readin.T)
+
+
+@pytest.mark.parametrize(
+    ("shape", "ih", "message"),
+    [
+        ((7, 3), (7, 2), "neither (H, H) of an RNN"),
+        ((3, 3), (4, 2), "its shape (4, 2) does not fit 3 hidden units"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_named(
+    shape: tuple[int, int], ih: tuple[int, int], message: str
+) -> None:
+    arrays = {"weight_hh_l0": np.ones(shape), "weight_ih_l0": np.ones(ih)}
+    with pytest.raises(TensorError) as error:
+        read_layer(arrays, ElmanRNN())
+    assert message in str(error.value)
+
+
+def test_a_linear_recurrence(random: np.random.Generator) -> None:
+    A, B, C = random.normal(size=(H, H)), random.normal(size=(H, 2)), random.normal(size=(3, H))
+    recurrence = read_layer(
+        {"net.A": A, "net.B": B, "net.C": C, "net.D": np.ones((3, 2))}, DenseLinearRNN()
+    )
+    assert recurrence.name == "net"
+    assert recurrence.dense is not None
+    assert recurrence.readin is not None
+    assert recurrence.readout is not None
+    assert recurrence.dense.activation == "linear"
+    kernel = [
+        (recurrence.readout @ power(recurrence, step) @ recurrence.readin) for step in range(4)
+    ]
+    expected = [C @ np.linalg.matrix_power(A, step) @ B for step in range(4)]
+    assert_allclose(kernel, expected, atol=1e-11)
+
+
+def test_a_discretised_or_complex_matrix_is_not_a_linear_recurrence() -> None:
+    square, B = np.eye(3), np.ones((3, 1))
+    assert match_of({"A": square, "B": B, "log_dt": np.ones(3)}, DenseLinearRNN()) == []
+    assert match_of({"A": square + 0j, "B": B}, DenseLinearRNN()) == []
+    assert match_of({"lora_A": square, "lora_B": B}, DenseLinearRNN()) == []
+    assert match_of({"A": square, "B": np.ones((4, 1))}, DenseLinearRNN()) == []
+
+
+def test_a_singular_matrix_has_finite_logarithms() -> None:
+    matrix = np.diag([0.0, 0.0, 0.5])
+    recurrence = read_layer({"A": matrix, "B": np.ones(3)}, DenseLinearRNN())
+    assert np.isfinite(recurrence.log_eigenvalues).all()
+    assert_allclose(power(recurrence, 1), matrix, atol=1e-300)
+
+
+def test_values_whose_products_overflow_are_refused() -> None:
+    with pytest.raises(TensorError, match="A: it holds values beyond 1e"):
+        read_layer({"A": np.full((2, 2), 1e200), "B": np.ones(2)}, DenseLinearRNN())
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_quantised_weights_without_their_scale_are_refused(dtype: type) -> None:
+    with pytest.raises(TensorError, match="whole numbers of eight bits"):
+        read_layer({"rnn.weight_hh_l0": np.array([[90, 2], [3, 40]], dtype)}, ElmanRNN())
+    # What someone wrote by hand is no code of a quantised value.
+    recurrence = read_layer({"rnn.weight_hh_l0": np.array([[0, 1], [0, 0]], dtype)}, ElmanRNN())
+    assert recurrence.size == 2
+
+
+def test_psychrnn(trained: Path) -> None:
+    folder = trained / "psychrnn_npz"
+    oracle = json.loads((folder / "oracle.json").read_text())["layers"]
+    (leaky,) = read_layers(folder / "saved_weights.npz").values()
+    (undamped,) = read_layers(folder / "saved_weights.npz", alpha="1").values()
+    assert any("0.1" in sentence for sentence in leaky.assumptions)
+    assert [sentence.split(":")[0] for sentence in undamped.assumptions] == ["alpha=1 (as given)"]
+    for recurrence, expected in (
+        (leaky, oracle["leaky_step_alpha=0.1"]["W"]),
+        (undamped, oracle["W_rec (effective = W_rec*rec_connectivity)"]["W_rec"]),
+    ):
+        moduli = np.sort(np.exp(recurrence.log_eigenvalues.real))[::-1]
+        assert_allclose(moduli[:16], expected["abs_eigs_sorted_desc"], rtol=1e-9)
+        assert recurrence.dense is not None
+        condition = np.linalg.cond(recurrence.dense.eigenvectors)
+        assert_allclose(condition, expected["cond_eigvec_2norm"], rtol=1e-6)
+        assert_allclose(np.linalg.norm(recurrence.dense.matrix), expected["fro_norm"], rtol=1e-9)
+
+
+def test_dales_law_and_the_leak(random: np.random.Generator) -> None:
+    weight, mask = random.normal(size=(H, H)), (random.random((H, H)) < 0.7).astype(float)
+    dale = np.diag([1.0, 1, 1, -1, -1])
+    arrays = {
+        "W_rec": weight,
+        "W_in": np.ones((H, 2)),
+        "rec_connectivity": mask,
+        "Dale_rec": dale,
+    }
+    recurrence = read_layer(arrays, LeakyRNN(), alpha="0.25")
+    assert recurrence.dense is not None
+    assert recurrence.readin is not None
+    expected = 0.75 * np.eye(H) + 0.25 * np.abs(weight * mask) @ dale
+    assert_allclose(recurrence.dense.matrix, expected)
+    assert_allclose(recurrence.readin, 0.25)
+    assert recurrence.dense.scale == 0.25
+    assert_same_spectrum(np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(expected))
+
+
+@pytest.mark.parametrize("alpha", ["0", "-0.1", "1.5", "nan"])
+def test_a_leak_outside_its_range_is_refused(alpha: str) -> None:
+    arrays = {"W_rec": np.eye(2), "W_in": np.ones((2, 1))}
+    with pytest.raises(UsageError, match=r"outside \(0, 1\]"):
+        read_layer(arrays, LeakyRNN(), alpha=alpha)

@@ -1,0 +1,268 @@
+"""What is recognised, what is said when nothing is, and that no shape breaks a family."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from families.oracles import (
+    ZooFile,
+    assert_same_spectrum,
+    oracle_eigenvalues,
+    read_layers,
+    zoo_files,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.families.detect import characteristic_names, detect, validate_assumptions
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.registry import FAMILIES
+
+FAMILY_OF_KIND = {"rnn_tanh": "dense_rnn", "rnn_relu": "dense_rnn", "lstm": "lstm", "gru": "gru"}
+
+
+def specs(**shapes: tuple[int, ...]) -> dict[str, TensorSpec]:
+    return {name: TensorSpec(shape, "float32", 4) for name, shape in shapes.items()}
+
+
+MIXED = {
+    "embed.weight": TensorSpec((11, 5), "float32", 220),
+    "z.weight_hh_l0": TensorSpec((12, 3), "float32", 144),
+    "z.bias_ih_l0": TensorSpec((12,), "float32", 48),
+    "b.A_re": TensorSpec((4,), "float32", 16),
+    "b.A_im": TensorSpec((4,), "float32", 16),
+    "a.weight_hh": TensorSpec((9, 3), "float32", 108),
+    "rnn.weight_hh_l0": TensorSpec((3, 3), "float32", 36),
+}
+
+
+def names(found: list) -> list[tuple[str, str]]:
+    return [(family.name, match.layer) for family, match in found]
+
+
+@pytest.mark.parametrize("file", zoo_files("torch_rnn", ".safetensors", ".pt", ".pth", ".ckpt"))
+def test_torch_layers(file: ZooFile) -> None:
+    layers = read_layers(file.path)
+    assert set(layers) == {layer["name"] for layer in file.layers}
+    for expected in file.layers:
+        recurrence = layers[expected["name"]]
+        assert recurrence.family == FAMILY_OF_KIND[expected["kind"]]
+        ours, theirs = np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(expected)
+        if recurrence.dense is not None:
+            assert_same_spectrum(ours, theirs)
+        else:
+            assert_allclose(ours, theirs, rtol=1e-9)
+            assert_allclose(recurrence.log_eigenvalues.real, np.log(theirs.real), rtol=1e-9)
+
+
+def test_layers_come_in_the_order_of_the_file() -> None:
+    assert names(detect(MIXED)) == [
+        ("lstm", "z.l0"),
+        ("complex_diagonal", "b"),
+        ("gru", "a"),
+        ("dense_rnn", "rnn.l0"),
+    ]
+
+
+def test_one_family_may_be_asked_for() -> None:
+    assert names(detect(MIXED, "gru")) == [("gru", "a")]
+
+
+def test_an_unknown_family_is_refused_with_the_choices() -> None:
+    with pytest.raises(UsageError, match=r"no family is called transformer; choose one of .*lstm"):
+        detect(MIXED, "transformer")
+
+
+def test_layers_are_selected_by_globs() -> None:
+    assert names(detect(MIXED, layers=["z.*", "[ab]"])) == [
+        ("lstm", "z.l0"),
+        ("complex_diagonal", "b"),
+        ("gru", "a"),
+    ]
+
+
+def test_a_glob_without_layers_is_refused_with_their_names() -> None:
+    with pytest.raises(
+        UsageError, match=r"no layer matches x\*; the layers are z.l0, b, a, rnn.l0"
+    ):
+        detect(MIXED, layers=["z.*", "x*"])
+    many = {f"m{index}.weight_hh_l0": TensorSpec((3, 3), "float32", 36) for index in range(50)}
+    with pytest.raises(UsageError, match=r"m9\.l0 and 40 more"):
+        detect(many, layers=["x"])
+
+
+def test_a_tensor_belongs_to_one_layer() -> None:
+    # nu and theta beside gamma_log are an LRU's, and no polar diagonal's as well.
+    tensors = specs(nu=(4,), theta=(4,), gamma_log=(4,))
+    assert names(detect(tensors)) == [("lru", "lru")]
+
+
+def test_a_weight_that_fits_no_layer_is_not_passed_over() -> None:
+    arrays = {"weight_hh_l0": np.ones((10, 3))}
+    store = MemoryStore(arrays)
+    ((family, match),) = detect(store.tensors)
+    with pytest.raises(TensorError, match="neither"):
+        family.read(store, match, ReadOptions())
+
+
+def test_nothing_found_says_what_was_looked_for_and_what_is_near() -> None:
+    tensors = specs(weight=(3, 3), my_weights_hh_l0=(3, 3), bias=(3,), gama_log=(4,))
+    with pytest.raises(NoRecurrenceError) as error:
+        detect(tensors)
+    message = str(error.value)
+    assert "among its 4 tensors" in message
+    assert f"looked for {len(FAMILIES)} families, which memcurse families lists" in message
+    nearest = message.partition("nearest names are ")[2].split(", ")
+    assert set(nearest) == {"my_weights_hh_l0", "gama_log"}
+
+
+def test_names_that_are_not_near_are_not_called_so() -> None:
+    tensors = specs(**{"conv.weight": (3, 3), "conv.bias": (3,), "freqs_cis": (3,)})
+    with pytest.raises(NoRecurrenceError) as error:
+        detect(tensors)
+    assert str(error.value).endswith("memcurse families lists")
+
+
+def test_one_family_says_what_it_is_recognised_by() -> None:
+    with pytest.raises(NoRecurrenceError, match=r"lru is recognised by .*nu_log"):
+        detect(specs(weight=(3, 3)), "lru")
+
+
+def test_one_family_says_which_tensor_stands_in_its_way() -> None:
+    comba = specs(
+        **{
+            f"layers.{layer}.attn.{name}": shape
+            for layer in range(2)
+            for name, shape in {
+                "k_proj.weight": (6, 8),
+                "v_proj.weight": (6, 8),
+                "a_proj.weight": (2, 8),
+                "b_proj.weight": (2, 8),
+                "A_log": (2,),
+                "dt_bias": (2,),
+                "D": (2,),
+                "o_proj.weight": (8, 6),
+            }.items()
+        }
+    )
+    with pytest.raises(NoRecurrenceError, match=r": layers\.0\.attn\.D would stand beside"):
+        detect(comba, "gated_delta_net")
+    with pytest.raises(NoRecurrenceError, match="log_step would stand beside"):
+        detect(specs(A=(3, 3), B=(3, 1), log_step=(3,)), "dense_linear")
+    lstm = specs(**{"rnn.weight_hh_l0": (16, 4)})
+    with pytest.raises(NoRecurrenceError, match=r"names are rnn\.weight_hh_l0 \(16, 4\)"):
+        detect(lstm, "gru")
+
+
+@pytest.mark.parametrize("family", [None, "mamba2"])
+@pytest.mark.parametrize(("down", "up"), [("lora_A", "lora_B"), ("lora_down", "lora_up")])
+def test_an_adapter_alone_is_called_so(family: str | None, down: str, up: str) -> None:
+    module = "base_model.model.layers.0.mixer.in_proj"
+    tensors = specs(**{f"{module}.{down}.weight": (2, 8), f"{module}.{up}.weight": (8, 2)})
+    with pytest.raises(NoRecurrenceError, match=r"an adapter \(LoRA\) alone"):
+        detect(tensors, family)
+
+
+def test_a_shard_alone_asks_for_the_others() -> None:
+    with pytest.raises(NoRecurrenceError, match=r"^a/b-00002-of-00007\.bin: ") as error:
+        detect(specs(weight=(3, 3)), path="a/b-00002-of-00007.bin")
+    assert "it is one of 7 shards: give their directory" in str(error.value)
+
+
+def test_hostile_names_are_escaped_and_shortened() -> None:
+    with pytest.raises(NoRecurrenceError) as error:
+        detect(specs(**{"\x1b[2J\u202eweight_hh": (3,), "x" * 5000: (3,)}))
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 2000
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_many_names_take_no_time(distinct: bool) -> None:
+    spec = TensorSpec((3, 3), "float32", 36)
+    last = [f"w{index:x}{chr(97 + index % 26)}" if distinct else "weight" for index in range(10**5)]
+    tensors = {f"layers.{index}.{name}": spec for index, name in enumerate(last)}
+    start = time.perf_counter()
+    with pytest.raises(NoRecurrenceError):
+        detect(tensors)
+    assert time.perf_counter() - start < 10
+
+
+def test_assumptions_are_checked_before_anything_is_read() -> None:
+    validate_assumptions({"activation": "relu", "alpha": "0.2"})
+    with pytest.raises(UsageError, match="under the name actvation; choose one of activation"):
+        validate_assumptions({"actvation": "relu"})
+    with pytest.raises(UsageError, match=r"gelu is not a value of activation; .* tanh, relu"):
+        validate_assumptions({"activation": "gelu"})
+    with pytest.raises(UsageError, match="x is not a value of alpha; choose one of a number"):
+        validate_assumptions({"alpha": "x"})
+
+
+def test_every_family_says_what_it_is() -> None:
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    for family in FAMILIES:
+        texts = (family.title, family.recognised_by, family.equation, family.source)
+        assert all(text and "\n" not in text for text in texts)
+        for assumption in family.assumptions:
+            assert not assumption.choices or assumption.default in assumption.choices
+    assert characteristic_names(FAMILIES[0])
+
+
+def test_the_registry_is_light() -> None:
+    code = (
+        "import sys, memcurse_cli.families.detect; "
+        "print({'torch', 'jax', 'scipy', 'rich', 'typer'} & {name.partition('.')[0] "
+        "for name in sys.modules})"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "set()"
+
+
+ROLES = (
+    *("weight_hh_l0", "weight_ih_l0", "bias_ih_l0", "bias_hh_l0", "weight_hr_l0"),
+    *("weight_hh", "weight_hh_g", "weight_hh_v", "weight_ih", "bias", "bias_ih", "w_hh", "W_hh"),
+    *("parametrizations.weight_hh.original0", "parametrizations.weight_hh.original1", "W_xh"),
+    *("nu_log", "theta_log", "gamma_log", "params_log", "nu", "theta", "in_proj.weight"),
+    *("A_re", "A_im", "lambda", "A", "B", "C", "D", "B_re", "B_im", "C_re", "C_im"),
+    *("W_rec", "W_in", "rec_connectivity", "Dale_rec"),
+)
+SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 6, 8, 9]), max_size=3).map(tuple)
+VALUES = st.sampled_from([0.0, 1.0, -1.0, 0.3, 1e-300, 1e70, 1e300, -800.0, 800.0, np.nan, np.inf])
+
+
+@settings(max_examples=300)
+@given(
+    tensors=st.dictionaries(
+        st.sampled_from(ROLES), st.tuples(SHAPES, VALUES, st.booleans()), min_size=1, max_size=6
+    )
+)
+def test_whatever_the_shapes_and_values_only_our_errors_come(
+    tensors: dict[str, tuple[tuple[int, ...], float, bool]],
+) -> None:
+    arrays = {
+        name: np.full(shape, value, np.complex128 if is_complex else np.float64)
+        for name, (shape, value, is_complex) in tensors.items()
+    }
+    store = MemoryStore(arrays)
+    try:
+        found = detect(store.tensors)
+    except NoRecurrenceError:
+        return
+    for family, match in found:
+        try:
+            recurrence = family.read(store, match, ReadOptions())
+        except TensorError:
+            continue
+        assert np.isfinite(recurrence.log_eigenvalues).all()
+        assert np.isfinite(recurrence.log_gain).all()
+        for group in recurrence.parameters:
+            assert np.isfinite(group.eigenvalue_derivative).all()

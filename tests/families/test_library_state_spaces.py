@@ -1,0 +1,162 @@
+"""S4, S4D and S5 as their libraries run them: an impulse decays as the λ that is reported.
+
+popgym carries the original authors' standalone S4, version 3, with S4D as one of its kernels;
+s5-pytorch is the PyTorch port of S5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from families.derivatives import read_layer
+from families.impulse import impulse_response
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from memcurse_cli import inspect
+from memcurse_cli.families.state_space.s4.s4d import S4D
+from memcurse_cli.families.state_space.s5 import S5
+
+s4 = pytest.importorskip("popgym.baselines.models.s4d")
+s5 = pytest.importorskip("s5")
+
+H, N, STEPS = 3, 6, 40
+
+
+def reported(layer: torch.nn.Module, family: str, assume: Mapping[str, str]) -> NDArray:
+    """The eigenvalues that `inspect` reports of a module's state_dict, in the order of the file."""
+    (found,) = inspect(layer.state_dict(), values=True, assume=assume).layers
+    assert found.family == family
+    assert not any("beside it" in each for each in found.assumptions)
+    values = np.array(found.eigenvalues.values)
+    return values[:, 0] + 1j * values[:, 1]
+
+
+def s4_layer(mode: str, measure: str, **options: str) -> torch.nn.Module:
+    """S4's block without its activation and its mixing, away from where it starts."""
+    torch.manual_seed(0)
+    layer = s4.S4(
+        H, d_state=N, mode=mode, measure=measure, activation=None, postact=None, **options
+    )
+    with torch.no_grad():
+        layer.kernel.kernel.log_dt.uniform_(-3, -1)
+        layer.D.zero_()
+        layer.output_linear.weight.copy_(torch.eye(H)[..., None])
+        layer.output_linear.bias.zero_()
+    return layer.double().eval()
+
+
+def outputs_after_an_impulse(layer: torch.nn.Module) -> NDArray:
+    """(channels, steps) what the block's own forward puts out, every channel hit at once."""
+    inputs = torch.zeros(1, H, STEPS, dtype=torch.float64)
+    inputs[..., 0] = 1
+    with torch.no_grad():
+        return layer(inputs)[0][0].numpy()
+
+
+def assert_predicts_itself(
+    outputs: NDArray, eigenvalues: NDArray, tolerance: float = 1e-12
+) -> None:
+    """A sum of the powers of n eigenvalues obeys their characteristic polynomial, and no other."""
+    polynomial = np.poly(eigenvalues)
+    assert_allclose(polynomial.imag, 0, atol=1e-12)
+    order = len(polynomial) - 1
+    windows = np.lib.stride_tricks.sliding_window_view(outputs, order + 1)
+    scale = np.abs(outputs).max() * np.abs(polynomial).sum()
+    assert_allclose(windows @ polynomial[::-1].real, 0, atol=tolerance * scale)
+    shorter = np.poly(eigenvalues * 0.99).real
+    assert np.abs(windows @ shorter[::-1]).max() > 100 * tolerance * scale
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh", "dss"])
+def test_s4d_s_forward(method: str) -> None:
+    layer = s4_layer("diag", "diag-lin", disc=method)
+    assume = {"discretization": method} | ({"kernel-length": "40"} if method == "dss" else {})
+    eigenvalues = reported(layer, "s4d", assume).reshape(H, N // 2)
+    outputs = outputs_after_an_impulse(layer)
+    for channel in range(H):
+        pairs = eigenvalues[channel]
+        # The library casts the kernel of DSS to single precision.
+        tolerance = 1e-7 if method == "dss" else 1e-12
+        assert_predicts_itself(outputs[channel], np.concatenate([pairs, pairs.conj()]), tolerance)
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh"])
+def test_s4d_s_own_step(method: str) -> None:
+    layer = s4_layer("diag", "diag-lin", disc=method)
+    eigenvalues = reported(layer, "s4d", {"discretization": method}).reshape(H, N // 2)
+    silence = torch.zeros(1, H, dtype=torch.float64)
+    with torch.no_grad():
+        layer.setup_step()
+        first = state = layer.step(silence + 1, layer.default_state(1))[1]
+        for step in range(1, STEPS):
+            state = layer.step(silence, state)[1]
+            assert_allclose(state[0], eigenvalues**step * first[0].numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh"])
+def test_s4d_s_whole_response(method: str) -> None:
+    layer = s4_layer("diag", "diag-lin", disc=method)
+    arrays = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
+    response = impulse_response(read_layer(arrays, S4D(), discretization=method), STEPS)
+    outputs = outputs_after_an_impulse(layer)
+    assert_allclose(response[0], outputs, atol=1e-12 * np.abs(outputs).max())
+
+
+@pytest.mark.parametrize("mode", ["dense", "linear", "diagonal"])
+def test_s4_s_own_step(mode: str) -> None:
+    layer = s4_layer("nplr", "legs")
+    eigenvalues = reported(layer, "s4_dplr", {}).reshape(H, N)
+    silence = torch.zeros(1, H, dtype=torch.float64)
+    outputs = []
+    with torch.no_grad():
+        layer.setup_step(mode=mode)
+        state = layer.default_state(1)
+        for step in range(STEPS):
+            output, state = layer.step(silence + (step == 0), state)
+            outputs.append(output[0].real.numpy())
+    for channel in range(H):
+        assert_predicts_itself(np.array(outputs)[:, channel], eigenvalues[channel])
+
+
+def s5_layer(method: str) -> torch.nn.Module:
+    """s5-pytorch's layer; it computes in single precision."""
+    torch.manual_seed(0)
+    layer = s5.S5(H, N, dt_min=0.05, dt_max=0.5)
+    layer.seq.discretize = getattr(s5.s5_model, f"discretize_{method}")
+    return layer.eval()
+
+
+@pytest.mark.parametrize("method", ["zoh", "bilinear"])
+def test_s5_s_forward(method: str) -> None:
+    layer = s5_layer(method)
+    assume = {"discretization": method}
+    eigenvalues = reported(layer, "s5", assume)
+    impulse = torch.zeros(1, STEPS, H)
+    impulse[0, 0] = torch.randn(H)
+    with torch.no_grad():
+        first = layer(impulse[:, :1], return_state=True)[1][0].numpy()
+        for steps in (2, 5, STEPS):
+            state = layer(impulse[:, :steps], return_state=True)[1][0].numpy()
+            expected = eigenvalues ** (steps - 1) * first
+            assert_allclose(state, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+        outputs = layer(impulse)[0].numpy()
+        outputs[0] -= (layer.seq.D * impulse[0, 0]).numpy()
+    arrays = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
+    response = impulse_response(read_layer(arrays, S5(), **assume), STEPS)
+    expected = np.einsum("oil,i->lo", response, impulse[0, 0].numpy())
+    assert_allclose(outputs, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("method", ["zoh", "bilinear"])
+def test_s5_s_own_step(method: str) -> None:
+    layer = s5_layer(method)
+    eigenvalues = reported(layer, "s5", {"discretization": method})
+    with torch.no_grad():
+        first = state = layer.seq.forward_rnn(torch.ones(H), torch.zeros(N, dtype=torch.cfloat))[1]
+        for step in range(1, STEPS):
+            state = layer.seq.forward_rnn(torch.zeros(H), state)[1]
+            assert_allclose(state, eigenvalues**step * first.numpy(), rtol=1e-4)

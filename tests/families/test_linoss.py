@@ -1,0 +1,188 @@
+"""LinOSS and D-LinOSS against their own 2×2 steps, and against differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from families.derivatives import check_derivatives, match_of, read_layer
+from families.impulse import impulse_response
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.state_space.linoss import LinOSS
+
+P, H, STEPS = 4, 3, 24
+
+
+def layer_of(*, damped: bool = False) -> dict[str, NDArray]:
+    rng = np.random.default_rng(15)
+    layer = {
+        "A_diag": rng.uniform(0.5, 1.5, P),
+        "B": rng.normal(size=(P, H, 2)),
+        "C": rng.normal(size=(H, P, 2)),
+        "D": rng.normal(size=H),
+        "dt" if damped else "steps": rng.normal(size=P) * 0.5,
+    }
+    if damped:
+        layer["G_diag"] = rng.uniform(0.1, 0.5, P)
+    return {f"blocks.0.ssm.{role}": values for role, values in layer.items()}
+
+
+def part(layer: dict[str, NDArray], role: str) -> NDArray:
+    return layer[f"blocks.0.ssm.{role}"]
+
+
+def projected(scheme: str, a: NDArray, g: NDArray | None, step: NDArray) -> tuple[NDArray, NDArray]:
+    """_soft_project_AGdt of the damped layers, relu of the others."""
+    if g is None:
+        return np.maximum(a, 0), np.zeros(P)
+    if scheme in ("im", "ex"):
+        low = step * a if scheme == "ex" else -step * a
+        g = np.maximum(g, low)
+        return np.maximum(a, g**2 / 4), g
+    g = np.maximum(g, 0)
+    inner = step * g if scheme == "imex" else -step * g
+    low, high = ((2 + inner + sign * 2 * np.sqrt(1 + inner)) / step**2 for sign in (-1, 1))
+    return np.clip(a, low, high), g
+
+
+def matrices(scheme: str, a: NDArray, g: NDArray, step: NDArray) -> tuple[list[NDArray], ...]:
+    """The rows of M and of F of one scheme, as the layers' _recurrence has them."""
+    one = np.ones(P)
+    if scheme == "im":
+        s = 1 + step * g + step**2 * a
+        rows = [1 / s, -step * a / s, step / s, (1 + step * g) / s]
+        return rows, [step / s, step**2 / s]
+    if scheme == "imex":
+        s = 1 + step * g
+        rows = [1 / s, -step / s * a, step / s, 1 - step**2 / s * a]
+        return rows, [step / s, step**2 / s]
+    if scheme == "imex2":
+        rows = [1 - step * g, -step * a, step * (1 - step * g), 1 - step**2 * a]
+        return rows, [step, step**2]
+    return [1 - step * g, -step * a, step, one], [step, 0 * step]
+
+
+def expected_response(layer: dict[str, NDArray], scheme: str) -> NDArray:
+    """C x of an impulse, by running every oscillator's two states."""
+    damped = "blocks.0.ssm.G_diag" in layer
+    step = 1 / (1 + np.exp(-part(layer, "dt" if damped else "steps")))
+    a, g = projected(scheme, part(layer, "A_diag"), part(layer, "G_diag") if damped else None, step)
+    (m11, m12, m21, m22), (f1, f2) = matrices(scheme, a, g, step)
+    b = part(layer, "B")[..., 0] + 1j * part(layer, "B")[..., 1]
+    c = part(layer, "C")[..., 0] + 1j * part(layer, "C")[..., 1]
+    velocity, position = f1[:, None] * b, f2[:, None] * b
+    outputs = []
+    for _ in range(STEPS):
+        outputs.append((c @ position).real)
+        velocity, position = (
+            m11[:, None] * velocity + m12[:, None] * position,
+            m21[:, None] * velocity + m22[:, None] * position,
+        )
+    return np.stack(outputs, axis=-1)
+
+
+CASES = [
+    *((False, scheme) for scheme in ("imex", "im")),
+    *((True, scheme) for scheme in ("imex", "imex2", "im")),
+]
+
+
+@pytest.mark.parametrize(("damped", "scheme"), [*CASES, (True, "ex")])
+def test_the_impulse_response_is_the_position_s(damped: bool, scheme: str) -> None:
+    layer = layer_of(damped=damped)
+    recurrence = read_layer(layer, LinOSS(), **{"oscillator-scheme": scheme})
+    response, expected = impulse_response(recurrence, STEPS), expected_response(layer, scheme)
+    assert_allclose(response, expected, rtol=0, atol=1e-12)
+    assert recurrence.size == 2 * P
+    assert recurrence.name == "blocks.0.ssm"
+
+
+@pytest.mark.parametrize(("damped", "scheme"), CASES)
+def test_derivatives(damped: bool, scheme: str) -> None:
+    check_derivatives(layer_of(damped=damped), LinOSS(), **{"oscillator-scheme": scheme})
+
+
+def test_derivatives_of_the_explicit_scheme() -> None:
+    layer = layer_of(damped=True)
+    # Away from the edges of the projection, G = Δ A and A = G²/4.
+    part(layer, "G_diag")[:] = 1.6
+    part(layer, "A_diag")[:] += 0.7
+    check_derivatives(layer, LinOSS(), **{"oscillator-scheme": "ex"})
+
+
+@pytest.mark.parametrize("scheme", ["imex", "imex2", "im"])
+def test_a_projection_binds(scheme: str) -> None:
+    layer = layer_of(damped=True)
+    part(layer, "G_diag")[0] = -2.0
+    part(layer, "A_diag")[1] = 40.0
+    recurrence = read_layer(layer, LinOSS(), **{"oscillator-scheme": scheme})
+    assert (recurrence.log_eigenvalues.real <= 1e-7).all()
+    held = recurrence.parameters[-1]
+    assert held.name == "G_diag"
+    if scheme != "im":
+        assert_allclose(held.eigenvalue_derivative[held.scalar == 0], 0, atol=1e-12)
+        assert_allclose(recurrence.log_eigenvalues.real[[0, P]], 0, atol=0)
+
+
+def test_without_damping_the_modulus_is_one() -> None:
+    recurrence = read_layer(layer_of(), LinOSS())
+    assert_allclose(recurrence.log_eigenvalues.real, 0, atol=0)
+    assert "by design" in recurrence.assumptions[-1]
+    implicit = read_layer(layer_of(), LinOSS(), **{"oscillator-scheme": "im"})
+    assert (implicit.log_eigenvalues.real < 0).all()
+    assert "by design" not in implicit.assumptions[-1]
+
+
+def test_a_dead_oscillator_stays_finite() -> None:
+    layer = layer_of()
+    part(layer, "A_diag")[0] = -1.0
+    recurrence = read_layer(layer, LinOSS())
+    assert np.isfinite(recurrence.log_gain).all()
+    for group in recurrence.parameters:
+        assert np.isfinite(group.eigenvalue_derivative).all()
+    # The position of a free mass is a ramp: Δ² (t + 1).
+    response = impulse_response(recurrence, STEPS)
+    assert_allclose(response, expected_response(layer, "imex"), rtol=0, atol=1e-6)
+
+
+def test_the_scalars_of_b_and_c_move_both_states() -> None:
+    layer = layer_of()
+    recurrence = read_layer(layer, LinOSS())
+    assert recurrence.readin is not None
+    assert recurrence.readout is not None
+    for matrix, values in (("B", recurrence.readin), ("C", recurrence.readout)):
+        real, imaginary = (each for each in recurrence.projections if each.matrix == matrix)
+        stored = part(layer, matrix).reshape(-1, 2)
+        assert real.size == len(stored)
+        assert_allclose(values[real.row, real.column].real, stored[real.scalar, 0])
+        assert_allclose(values[imaginary.row, imaginary.column].imag, stored[imaginary.scalar, 1])
+    assert recurrence.projections[-1].matrix == "D"
+
+
+@pytest.mark.parametrize("damped", [False, True])
+def test_it_is_no_other_family(damped: bool) -> None:
+    found = detect(MemoryStore(layer_of(damped=damped)).tensors)
+    assert [family.name for family, _ in found] == ["linoss"]
+
+
+def test_real_matrices_are_not_it() -> None:
+    layer = layer_of()
+    layer["blocks.0.ssm.B"] = np.ones((P, H))
+    assert match_of(layer, LinOSS()) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "values", "message"),
+    [
+        ("A_diag", np.full(P, np.nan), "A_diag: 4 NaN"),
+        ("steps", np.ones(P + 1), r"steps: its shape \(5\)"),
+        ("B", np.ones((P + 1, H, 2)), r"B: its shape \(5, 3, 2\)"),
+    ],
+)
+def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
+    with pytest.raises(TensorError, match=message):
+        read_layer({**layer_of(), f"blocks.0.ssm.{role}": values}, LinOSS())

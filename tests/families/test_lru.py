@@ -1,0 +1,178 @@
+"""The LRU against the files of minimal-LRU, its own step, and its ports' names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from families.derivatives import check_derivatives, match_of, read_layer
+from families.impulse import impulse_response, output_of
+from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
+from numpy.testing import assert_allclose
+
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.state_space.lru import LRU
+
+RANDOM = np.random.default_rng(4)
+N, INPUTS, OUTPUTS = 5, 2, 3
+NU = RANDOM.normal(size=N) - 1
+THETA = RANDOM.normal(size=N)
+GAMMA = RANDOM.normal(size=N)
+B = RANDOM.normal(size=(N, INPUTS)) + 1j * RANDOM.normal(size=(N, INPUTS))
+C = RANDOM.normal(size=(OUTPUTS, N)) + 1j * RANDOM.normal(size=(OUTPUTS, N))
+EIGENVALUES = np.exp(-np.exp(NU) + 1j * np.exp(THETA))
+MINIMAL = {"nu_log": NU, "theta_log": THETA, "gamma_log": GAMMA}
+
+PORTS: dict[str, dict[str, np.ndarray]] = {
+    "minimal-LRU": MINIMAL
+    | {"B_re": B.real, "B_im": B.imag, "C_re": C.real, "C_im": C.imag, "D": np.ones(OUTPUTS)},
+    "complex B and C": MINIMAL | {"B": B, "C": C, "D": np.ones((OUTPUTS, INPUTS))},
+    "names without log": {"nu": NU, "theta": THETA, "gamma_log": GAMMA, "B": B, "C": C},
+    "LRURec": {
+        "params_log": np.stack([NU, THETA, GAMMA]),
+        "in_proj.weight": B,
+        "in_proj.bias": np.zeros(N) + 0j,
+        "out_proj.weight": C,
+    },
+    "an axis for the batch": {
+        **{role: values[None] for role, values in MINIMAL.items()},
+        "B_real": B.real,
+        "B_img": B.imag,
+        "C_real": C.real,
+        "C_img": C.imag,
+    },
+    "stacked by columns": {"params_log": np.stack([NU, THETA, GAMMA], axis=1)},
+}
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_every_port_gives_the_same_recurrence(port: str) -> None:
+    arrays = {f"blocks.0.lru.{name}": array for name, array in PORTS[port].items()}
+    recurrence = read_layer(arrays, LRU())
+    assert recurrence.name == "blocks.0.lru"
+    assert recurrence.assumptions == ()
+    assert_allclose(np.exp(recurrence.log_eigenvalues), EIGENVALUES, rtol=1e-14)
+    assert_allclose(recurrence.log_eigenvalues.real, -np.exp(NU), rtol=1e-15)
+    assert_allclose(recurrence.log_gain, GAMMA)
+    assert [group.name for group in recurrence.parameters] == ["nu_log", "theta_log", "gamma_log"]
+    assert recurrence.stable_by_construction
+    assert not recurrence.conjugate_pairs
+    if port != "stacked by columns":
+        assert recurrence.readin is not None
+        assert recurrence.readout is not None
+        assert_allclose(recurrence.readin, B)
+        assert_allclose(recurrence.readout, C)
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_derivatives(port: str) -> None:
+    elements = {}
+    if "params_log" in PORTS[port]:
+        by_rows = PORTS[port]["params_log"].shape[0] == 3
+        for index, name in enumerate(MINIMAL):
+            rows = slice(index * N, (index + 1) * N)
+            elements[name] = rows if by_rows else slice(index, None, 3)
+    check_derivatives(PORTS[port], LRU(), elements=elements)
+
+
+def test_nu_and_theta_may_be_what_they_are_called() -> None:
+    """`LRU.get_diag_lambda` of online LRU: both are exponentiated only with exp_param."""
+    port = PORTS["names without log"] | {"nu": np.exp(NU) - 0.4, "theta": np.exp(THETA)}
+    assume = {"lru-exponential": "false"}
+    recurrence = read_layer(port, LRU(), **assume)
+    state = np.exp(GAMMA) * B[:, 0]
+    expected = []
+    for _ in range(8):
+        expected.append((C @ state).real)
+        state = np.exp(-port["nu"] + 1j * port["theta"]) * state
+    response = impulse_response(recurrence, 8)[:, 0].T
+    assert_allclose(response, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+    assert (recurrence.log_eigenvalues.real > 0).any()
+    assert not recurrence.stable_by_construction
+    check_derivatives(port, LRU(), **assume)
+    # The names of the logarithms say what they are.
+    minimal = read_layer(MINIMAL, LRU(), **assume)
+    assert_allclose(np.exp(minimal.log_eigenvalues), EIGENVALUES, rtol=1e-14)
+
+
+def test_without_gamma_the_gain_is_assumed() -> None:
+    arrays = {"nu_log": NU, "theta_log": THETA}
+    assumed = read_layer(arrays, LRU())
+    assert_allclose(assumed.log_gain, 0)
+    assert "gain" in assumed.assumptions[0]
+    computed = read_layer(arrays, LRU(), normalization="lru")
+    assert_allclose(np.exp(computed.log_gain), np.sqrt(1 - np.abs(EIGENVALUES) ** 2))
+    assert computed.assumptions == ()
+    check_derivatives(arrays, LRU(), normalization="none")
+    check_derivatives(arrays, LRU(), normalization="lru")
+
+
+def test_extremes_stay_finite() -> None:
+    arrays = {"nu_log": np.array([-800.0, 800.0, -27.6]), "theta_log": np.array([-900.0, 3.0, 1.0])}
+    for normalization in ("none", "lru"):
+        recurrence = read_layer(arrays, LRU(), normalization=normalization)
+        assert np.isfinite(recurrence.log_eigenvalues).all()
+        assert np.isfinite(recurrence.log_gain).all()
+        for group in recurrence.parameters:
+            assert np.isfinite(group.eigenvalue_derivative).all()
+    assert_allclose(recurrence.log_eigenvalues[2].real, -np.exp(-27.6), rtol=1e-15)
+    # decay → 0: γ² = 1 - |λ|² = 2 decay, so d log γ / d nu_log = ½
+    gain_derivative = recurrence.parameters[0].log_gain_derivative
+    assert gain_derivative is not None
+    assert_allclose(gain_derivative[2], 0.5, rtol=1e-11)
+
+
+def test_a_readout_of_two_directions_is_left_out() -> None:
+    arrays = MINIMAL | {"C_re": np.ones((3, 2 * N)), "C_im": np.ones((3, 2 * N))}
+    recurrence = read_layer(arrays, LRU())
+    assert recurrence.readout is None
+    assert "backward" in recurrence.assumptions[0]
+
+
+def test_other_shapes_of_params_log_are_not_it() -> None:
+    assert match_of({"params_log": np.ones((2, 7))}, LRU()) == []
+    assert match_of({"nu": NU, "theta": THETA}, LRU()) == []
+
+
+def test_real_projections_are_not_read_in() -> None:
+    arrays = {"params_log": np.stack([NU, THETA, GAMMA]), "in_proj.weight": np.ones((7, 9))}
+    assert read_layer(arrays, LRU()).readin is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"theta_log": np.ones(4)}, r"theta_log: its shape \(4\) does not fit, \(5\) is needed"),
+        ({"nu_log": np.ones((2, 5))}, r"nu_log: its shape \(2, 5\) does not fit, \(2\) is needed"),
+        ({"theta_log": np.full(N, 800.0)}, "theta_log: its values are so large that the angle"),
+        ({"gamma_log": np.full(N, -np.inf)}, "gamma_log: 5 inf of its 5"),
+        ({"nu_log": NU + 0j}, "nu_log: the tensor is complex"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(TensorError, match=message):
+        read_layer(MINIMAL | change, LRU())
+
+
+@pytest.mark.parametrize("file", zoo_files("minimal_lru", ".npz", ".safetensors"))
+def test_minimal_lru(file: ZooFile) -> None:
+    layers = read_layers(file.path)
+    assert len(layers) == len(file.layers)
+    for recurrence, expected in zip(layers.values(), file.layers, strict=True):
+        assert recurrence.name.replace(".", "/") == expected["name"]
+        assert recurrence.family == "lru"
+        eigenvalues = oracle_eigenvalues(expected)
+        assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=1e-9)
+        assert_allclose(recurrence.log_eigenvalues.real, np.log(np.abs(eigenvalues)), rtol=1e-9)
+        assert recurrence.readin is not None
+        assert recurrence.readout is not None
+        assert recurrence.readin.shape == recurrence.readout.T.shape == (16, 6)
+
+
+def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
+    arrays, computed = original_layer(paper, "lru_minimal")
+    x, y, eigenvalues = computed["x"], computed["y"], computed["lambda_"]
+    recurrence = read_layer(arrays, LRU())
+    assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=0, atol=1e-15)
+    assert_allclose(output_of(recurrence, x, arrays["D"]), y, rtol=0, atol=2e-6)

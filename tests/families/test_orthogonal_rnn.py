@@ -1,0 +1,233 @@
+"""Orthogonal and unitary RNNs against torch's and geotorch's parametrisations, expRNN's maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from families.derivatives import match_of, read_layer
+from families.oracles import assert_same_spectrum
+from numpy.testing import assert_allclose
+from torch.nn.utils import parametrizations
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.diagnosis.diagnose import diagnose
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.dense.orthogonal import OrthogonalRNN
+from memcurse_cli.families.detect import detect
+
+geotorch = pytest.importorskip("geotorch")
+
+H, INPUTS = 5, 3
+
+
+def trained(kind: str, dtype: torch.dtype = torch.float64) -> torch.nn.RNN:
+    """An RNN with an orthogonal hidden weight, some way from where it started."""
+    torch.manual_seed(0)
+    module = torch.nn.RNN(INPUTS, H, dtype=dtype)
+    parametrizations.orthogonal(module, "weight_hh_l0", kind)
+    with torch.no_grad():
+        module.parametrizations.weight_hh_l0.original.add_(
+            0.3 * torch.randn(H, H, dtype=dtype).tril(-1)
+        )
+    return module
+
+
+def arrays_of(module: torch.nn.Module, prefix: str = "") -> dict[str, np.ndarray]:
+    return {prefix + name: tensor.numpy() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
+def test_torch_s_parametrisation(kind: str) -> None:
+    module = trained(kind)
+    recurrence = read_layer(arrays_of(module, "rnn."), OrthogonalRNN(), orthogonal_map=kind)
+    assert recurrence.name == "rnn.l0"
+    weight = module.weight_hh_l0.detach().numpy()
+    assert recurrence.dense is not None
+    assert_allclose(recurrence.dense.matrix, weight, atol=1e-13)
+    assert_same_spectrum(np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(weight), 1e-12)
+    assert not recurrence.log_eigenvalues.real.any()
+    assert recurrence.readin is not None
+    assert_allclose(recurrence.readin, module.weight_ih_l0.detach().numpy())
+
+
+def test_a_small_impulse_keeps_its_norm_and_turns() -> None:
+    module = trained("matrix_exp")
+    with torch.no_grad():
+        module.bias_ih_l0.zero_()
+        module.bias_hh_l0.zero_()
+    recurrence = read_layer(arrays_of(module), OrthogonalRNN())
+    inputs = torch.zeros(8, INPUTS, dtype=torch.float64)
+    inputs[0, 1] = 1e-6
+    states = module(inputs)[0].detach().numpy()
+    assert recurrence.dense is not None
+    assert recurrence.readin is not None
+    vectors, values = recurrence.dense.eigenvectors, np.exp(recurrence.log_eigenvalues)
+    modes = np.linalg.solve(vectors, recurrence.readin[:, 1] * 1e-6)
+    for lag, state in enumerate(states):
+        assert_allclose(state, (vectors @ (values**lag * modes)).real, atol=1e-14)
+        assert_allclose(np.linalg.norm(state), np.linalg.norm(states[0]), rtol=1e-8)
+
+
+def cayley_map(skew: torch.Tensor) -> torch.Tensor:
+    """As expRNN has it, with torch.linalg.solve for the torch.solve that is no more."""
+    one = torch.eye(skew.shape[0], dtype=skew.dtype)
+    return torch.linalg.solve(one + skew, one - skew)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"), [("cayley", cayley_map), ("matrix_exp", torch.matrix_exp)]
+)
+def test_exprnn(kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    skewed = torch.randn(H, H, generator=generator, dtype=torch.float64)
+    base = torch.linalg.qr(torch.randn(H, H, generator=generator, dtype=torch.float64))[0]
+    arrays = {
+        "rnn.recurrent_kernel.A": skewed.numpy(),
+        "rnn.recurrent_kernel.base": base.numpy(),
+        "rnn.input_kernel.weight": np.ones((H, INPUTS)),
+        "rnn.nonlinearity.b": np.zeros(H),
+    }
+    recurrence = read_layer(arrays, OrthogonalRNN(), orthogonal_map=kind)
+    assert recurrence.name == "rnn"
+    upper = skewed.triu(diagonal=1)
+    kernel = base @ function(upper - upper.T)
+    assert recurrence.dense is not None
+    assert_allclose(recurrence.dense.matrix, kernel.T.numpy(), atol=1e-13)
+    assert recurrence.readin is not None
+    # The first version's names; it stored the product too.
+    older = {name.replace(".A", "._A"): array for name, array in arrays.items()}
+    older["rnn.recurrent_kernel._B"] = kernel.numpy()
+    again = read_layer(older, OrthogonalRNN(), orthogonal_map=kind)
+    assert again.name == "rnn"
+    assert_allclose(again.log_eigenvalues, recurrence.log_eigenvalues)
+
+
+def test_a_linear_layer_called_recurrent_kernel() -> None:
+    linear = torch.nn.Linear(H, H, bias=False, dtype=torch.float64)
+    parametrizations.orthogonal(linear)
+    arrays = arrays_of(linear, "cell.recurrent_kernel.")
+    recurrence = read_layer(arrays, OrthogonalRNN())
+    assert recurrence.name == "cell"
+    assert_same_spectrum(
+        np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(linear.weight.detach().numpy()), 1e-12
+    )
+
+
+@pytest.mark.parametrize("triv", [geotorch.so.torus_init_, geotorch.so.uniform_init_])
+def test_geotorch_s_own_cell(triv: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    torch.manual_seed(4)
+    cell = torch.nn.RNNCell(INPUTS, H, dtype=torch.float64)
+    geotorch.orthogonal(cell, "weight_hh")
+    cell.weight_hh = triv(torch.empty(H, H, dtype=torch.float64))
+    with torch.no_grad():
+        cell.parametrizations.weight_hh.original.add_(torch.randn(H, H).tril(-1))
+    recurrence = read_layer(arrays_of(cell), OrthogonalRNN())
+    assert recurrence.dense is not None
+    assert_allclose(recurrence.dense.matrix, cell.weight_hh.detach().numpy(), atol=1e-13)
+
+
+class UnitaryCell(torch.nn.Module):
+    """The step of a unitary RNN, whose matrix torch's parametrisation keeps unitary."""
+
+    def __init__(self, kind: str, dtype: torch.dtype = torch.complex128) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.weight_hh = torch.nn.Parameter(torch.randn(H, H, dtype=dtype))
+        self.weight_ih = torch.nn.Parameter(torch.randn(H, INPUTS, dtype=dtype))
+        parametrizations.orthogonal(self, "weight_hh", kind)
+        with torch.no_grad():
+            self.parametrizations.weight_hh.original.add_(torch.randn(H, H, dtype=dtype))
+
+    def forward(self, given: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        return self.weight_hh @ state + self.weight_ih @ given
+
+
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley"])
+def test_a_unitary_matrix(kind: str) -> None:
+    cell = UnitaryCell(kind)
+    recurrence = read_layer(arrays_of(cell), OrthogonalRNN(), orthogonal_map=kind)
+    eigenvalues = np.linalg.eigvals(cell.weight_hh.detach().numpy())
+    both = np.concatenate([eigenvalues, eigenvalues.conj()])
+    assert_same_spectrum(np.exp(recurrence.log_eigenvalues), both, 1e-12)
+    # Its spectrum is not that of a real matrix.
+    distance = np.abs(eigenvalues[:, None] - eigenvalues.conj()).min(axis=1)
+    assert distance.max() > 1e-2
+    assert not recurrence.log_eigenvalues.real.any()
+
+
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley"])
+def test_a_unitary_impulse_keeps_its_norm_and_turns(kind: str) -> None:
+    cell = UnitaryCell(kind)
+    recurrence = read_layer(arrays_of(cell), OrthogonalRNN(), orthogonal_map=kind)
+    assert recurrence.readin is not None
+    assert recurrence.dense is not None
+    given = torch.randn(INPUTS).to(torch.complex128)
+    vectors, values = recurrence.dense.eigenvectors, np.exp(recurrence.log_eigenvalues)
+    modes = np.linalg.solve(vectors, recurrence.readin @ given.numpy())
+    state = torch.zeros(H, dtype=torch.complex128)
+    with torch.no_grad():
+        for lag in range(8):
+            state = cell(torch.zeros_like(given) if lag else given, state)
+            expected = vectors @ (values**lag * modes)
+            assert_allclose(expected.imag, 0, atol=1e-12)
+            assert_allclose(state, expected.real[:H] + 1j * expected.real[H:], atol=1e-12)
+            assert_allclose(torch.linalg.norm(state), np.linalg.norm(modes), rtol=1e-10)
+
+
+def test_a_unitary_layer_s_report() -> None:
+    recurrence = read_layer(arrays_of(UnitaryCell("matrix_exp", torch.complex64)), OrthogonalRNN())
+    assert recurrence.unitary
+    assert recurrence.stable_by_construction
+    assert "stands beside its conjugate" in recurrence.assumptions[-2]
+    report = diagnose(recurrence, Settings(horizon=50))
+    (group,) = report.parameters
+    assert group.direction == "decorrelating"
+    (finding,) = (each for each in report.findings if each.code == "MC101")
+    assert finding.severity == "info"
+
+
+def test_what_no_unitary_layer_has() -> None:
+    arrays = arrays_of(UnitaryCell("matrix_exp"))
+    with pytest.raises(TensorError, match="no complex matrix"):
+        read_layer(arrays, OrthogonalRNN(), orthogonal_map="householder")
+    base = "parametrizations.weight_hh.0.base"
+    with pytest.raises(TensorError, match="not unitary"):
+        read_layer(arrays | {base: 2 * arrays[base]}, OrthogonalRNN())
+    real = arrays_of(trained("matrix_exp"))
+    complex_readin = {"weight_ih_l0": real["weight_ih_l0"] * 1j}
+    with pytest.raises(TensorError, match="complex"):
+        read_layer(real | complex_readin, OrthogonalRNN())
+
+
+def test_half_precision_leaves_the_circle_alone() -> None:
+    arrays = {n: a.astype(np.float16) for n, a in arrays_of(trained("matrix_exp")).items()}
+    recurrence = read_layer(arrays, OrthogonalRNN())
+    assert not recurrence.log_eigenvalues.real.any()
+
+
+def test_the_report_says_that_a_step_only_turns() -> None:
+    recurrence = read_layer(arrays_of(trained("matrix_exp")), OrthogonalRNN())
+    report = diagnose(recurrence, Settings(horizon=50))
+    (group,) = report.parameters
+    assert group.direction == "decorrelating"
+    (finding,) = (each for each in report.findings if each.code == "MC101")
+    assert finding.severity == "info"
+    assert diagnose(recurrence, Settings()).verdict == "watch"
+
+
+def test_what_is_refused_and_what_is_left_to_others() -> None:
+    arrays = arrays_of(trained("matrix_exp"))
+    base = "parametrizations.weight_hh_l0.0.base"
+    with pytest.raises(TensorError, match="not orthogonal"):
+        read_layer(arrays | {base: np.ones((H, H))}, OrthogonalRNN())
+    changed = arrays | {"parametrizations.weight_hh_l0.original": np.zeros((H, H))}
+    with pytest.raises(TensorError, match="Householder"):
+        read_layer(changed, OrthogonalRNN(), orthogonal_map="householder")
+    spectral = {name: array for name, array in arrays.items() if name != base}
+    assert match_of(spectral, OrthogonalRNN()) == []
+    ((family, _),) = detect(MemoryStore(arrays).tensors)
+    assert family.name == "orthogonal_rnn"

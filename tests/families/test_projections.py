@@ -1,0 +1,159 @@
+"""What a family says of B, C and D against its own reading of moved tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from families.derivatives import read_layer
+from families.test_s4d import minimal, version_3, version_4
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
+from memcurse_cli.families.state_space.complex_diagonal import ComplexDiagonalRNN
+from memcurse_cli.families.state_space.lru import LRU
+from memcurse_cli.families.state_space.s4.s4d import S4D
+from memcurse_cli.families.state_space.s5 import S5
+
+RNG = np.random.default_rng(0)
+SIZE, INPUTS, OUTPUTS = 4, 3, 2
+
+
+def normal(*shape: int) -> NDArray:
+    return RNG.normal(size=shape)
+
+
+def lru(**more: NDArray) -> dict[str, NDArray]:
+    vectors = {f"{name}_log": normal(SIZE) for name in ("nu", "theta", "gamma")}
+    return {**vectors, **more}
+
+
+def s5(**more: NDArray) -> dict[str, NDArray]:
+    vectors = {"Lambda_re": -np.ones(SIZE), "Lambda_im": normal(SIZE), "log_step": normal(SIZE, 1)}
+    return {**vectors, **more}
+
+
+LAYERS: list[tuple[str, Family, dict[str, NDArray]]] = [
+    (
+        "two-tensors",
+        LRU(),
+        lru(
+            B_re=normal(SIZE, INPUTS),
+            B_im=normal(SIZE, INPUTS),
+            C_re=normal(OUTPUTS, SIZE),
+            C_im=normal(OUTPUTS, SIZE),
+            D=normal(OUTPUTS, INPUTS),
+        ),
+    ),
+    (
+        "complex-and-transposed",
+        ComplexDiagonalRNN(),
+        {
+            "lambda": 0.5 * np.exp(1j * normal(SIZE)),
+            "B": normal(INPUTS, SIZE) + 1j * normal(INPUTS, SIZE),
+            "C": normal(SIZE) + 1j * normal(SIZE),
+        },
+    ),
+    (
+        "real",
+        LRU(),
+        lru(B=normal(SIZE, INPUTS), C=normal(INPUTS, SIZE), D=normal(INPUTS)),
+    ),
+    ("s5", S5(), s5(B=normal(SIZE, INPUTS, 2), C=normal(INPUTS, SIZE, 2), D=normal(INPUTS))),
+    ("s4d-minimal", S4D(), {**minimal(), "D": normal(3)}),
+    ("s4d-3", S4D(), {**version_3(), "D": normal(2, 3)}),
+    ("s4d-4", S4D(), version_4()),
+    ("s4d-4-shared", S4D(), version_4(1)),
+    ("s4d-4-real", S4D(), version_4(real=True)),
+]
+
+
+def declared(group: ProjectionGroup, shape: tuple[int, ...]) -> list[NDArray]:
+    """The change of the matrix by each scalar."""
+    changes = np.zeros((group.size, *shape), np.complex128)
+    np.add.at(changes, (group.scalar, group.row, group.column), group.derivative)
+    return list(changes)
+
+
+def seen(arrays: dict[str, NDArray], family: Family, tensor: str, matrix: str) -> list[NDArray]:
+    """The change of the matrix by each stored real number of a tensor."""
+    changes = []
+    for unit in (1, 1j) if np.iscomplexobj(arrays[tensor]) else (1,):
+        for index in np.ndindex(arrays[tensor].shape):
+            ends = []
+            for step in (-0.5, 0.5):
+                moved = {**arrays, tensor: arrays[tensor].copy()}
+                moved[tensor][index] += step * unit
+                ends.append(matrix_of(read_layer(moved, family), matrix))
+            changes.append(ends[1] - ends[0])
+    return changes
+
+
+def matrix_of(recurrence: Recurrence, matrix: str) -> NDArray:
+    found = recurrence.readin if matrix == "B" else recurrence.readout
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("family", "arrays"), [layer[1:] for layer in LAYERS], ids=[layer[0] for layer in LAYERS]
+)
+def test_every_stored_number_is_a_scalar(family: Family, arrays: dict[str, NDArray]) -> None:
+    recurrence = read_layer(arrays, family)
+    groups = [group for group in recurrence.projections if group.matrix != "D"]
+    tensors = {group.tensor: group.matrix for group in groups}
+    assert set(tensors) == {
+        name for name in arrays if name.rpartition(".")[2].partition("_")[0] in ("B", "C")
+    }
+    for tensor, matrix in tensors.items():
+        shape = matrix_of(recurrence, matrix).shape
+        own = [group for group in groups if group.tensor == tensor]
+        wanted = np.array(seen(arrays, family, tensor, matrix)).reshape(-1, np.prod(shape))
+        found = np.array([change for group in own for change in declared(group, shape)])
+        found = found.reshape(wanted.shape)
+        nearest = np.abs(wanted[:, None] - found[None]).max(axis=2) < 1e-12
+        assert np.array_equal(nearest.sum(axis=0), np.ones(len(found)))
+        assert np.array_equal(nearest.sum(axis=1), np.ones(len(found)))
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "columns"),
+    [
+        ("two-tensors", OUTPUTS * INPUTS, [0, 1, 2, 0, 1, 2]),
+        ("real", INPUTS, [0, 1, 2]),
+        ("s5", INPUTS, [0, 1, 2]),
+        ("s4d-minimal", 3, [0, 1, 2]),
+        ("s4d-3", 6, [0, 1, 2, 0, 1, 2]),
+    ],
+)
+def test_the_direct_path(name: str, size: int, columns: list[int]) -> None:
+    family, arrays = next((family, arrays) for own, family, arrays in LAYERS if own == name)
+    (direct,) = (one for one in read_layer(arrays, family).projections if one.matrix == "D")
+    assert direct.size == size
+    assert direct.column.tolist() == columns
+    assert set(direct.derivative) == {1}
+
+
+def test_a_direct_path_that_does_not_fit_is_left_out() -> None:
+    family, arrays = next((family, arrays) for own, family, arrays in LAYERS if own == "real")
+    arrays = {**arrays, "D": normal(INPUTS + 1)}
+    assert {one.matrix for one in read_layer(arrays, family).projections} == {"B", "C"}
+
+
+def test_two_directions_have_none() -> None:
+    layer = s5(B=normal(SIZE, INPUTS, 2), C1=normal(2, SIZE, 2), C2=normal(2, SIZE, 2))
+    assert read_layer(layer, S5()).projections == ()
+
+
+def test_the_trained_s4d_finds_the_d_of_the_block_around(trained: Path) -> None:
+    with open_checkpoint(next((trained / "s4d_cifar10").glob("*.pth"))) as store:
+        family = S4D()
+        recurrence = family.read(store, family.find(store.tensors)[0], ReadOptions())
+    assert [(one.name, one.size) for one in recurrence.projections] == [
+        ("C[real]", 128 * 32),
+        ("C[imaginary]", 128 * 32),
+        ("D", 128),
+    ]

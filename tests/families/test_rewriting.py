@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import UsageError
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.rewriting import Rewriting, rewrite, rewritings
+from memcurse_cli.theory.coordinates import PARAMETRIZATIONS
+
+STEPS = 40
+RANDOM = np.random.default_rng(5)
+
+
+def read(tensors: dict[str, np.ndarray]) -> Recurrence:
+    store = MemoryStore(tensors)
+    family, match = detect(store.tensors)[0]
+    return family.read(store, match, ReadOptions())
+
+
+def complex_matrix(rows: int, columns: int) -> np.ndarray:
+    return RANDOM.normal(size=(rows, columns)) + 1j * RANDOM.normal(size=(rows, columns))
+
+
+def lru(size: int = 5) -> dict[str, np.ndarray]:
+    readin, readout = complex_matrix(size, 2), complex_matrix(3, size)
+    return {
+        "nu_log": np.log(RANDOM.uniform(0.02, 0.6, size)),
+        # Angles beyond π stand for eigenvalues in the lower half plane.
+        "theta_log": np.log(np.linspace(0.1, 6.2, size)),
+        "gamma_log": RANDOM.normal(size=size),
+        "B_re": readin.real,
+        "B_im": readin.imag,
+        "C_re": readout.real,
+        "C_im": readout.imag,
+    }
+
+
+def dense(size: int = 6, radius: float = 0.8) -> dict[str, np.ndarray]:
+    matrix = RANDOM.normal(size=(size, size))
+    return {
+        "A": radius * matrix / np.abs(np.linalg.eigvals(matrix)).max(),
+        "B": RANDOM.normal(size=(size, 2)),
+        "C": RANDOM.normal(size=(3, size)),
+    }
+
+
+def impulse_response(layer: Recurrence) -> np.ndarray:
+    """(steps, outputs, inputs) ``Re[C λᵏ γ B]``, or ``C Aᵏ B``."""
+    assert layer.readin is not None
+    assert layer.readout is not None
+    if layer.dense is not None:
+        powers = [np.linalg.matrix_power(layer.dense.matrix, k) for k in range(STEPS)]
+        return np.array([(layer.readout @ power @ layer.readin).real for power in powers])
+    drive = np.exp(layer.log_gain)[:, None] * layer.readin
+    factor = 2 if layer.conjugate_pairs else 1
+    return np.array(
+        [
+            factor * (layer.readout @ (np.exp(k * layer.log_eigenvalues)[:, None] * drive)).real
+            for k in range(STEPS)
+        ]
+    )
+
+
+VERSIONS = [
+    Rewriting(name, gain)
+    for name in (None, *PARAMETRIZATIONS)
+    for gain in ("held", "own", "coupled")
+    if (name, gain) != (None, "held")
+]
+
+
+@pytest.mark.parametrize("rewriting", VERSIONS)
+def test_a_rewritten_layer_has_the_same_output(rewriting: Rewriting) -> None:
+    layer = read(lru())
+    found = rewrite(layer, rewriting)
+    assert found.recurrence is not None
+    assert (found.left_out, found.reason) == (0, None)
+    np.testing.assert_allclose(
+        impulse_response(found.recurrence), impulse_response(layer), rtol=1e-11, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("rewriting", [one for one in VERSIONS if one.parametrization is not None])
+@pytest.mark.parametrize("size", [6, 7])
+def test_a_dense_layer_becomes_the_network_of_its_eigenvalues(
+    rewriting: Rewriting, size: int
+) -> None:
+    layer = read(dense(size))
+    found = rewrite(layer, rewriting).recurrence
+    assert found is not None
+    assert found.dense is None
+    assert size / 2 <= found.size < size  # one of each conjugate pair
+    np.testing.assert_allclose(
+        impulse_response(found), impulse_response(layer), rtol=1e-9, atol=1e-10
+    )
+
+
+def test_the_groups_move_what_they_say_they_move() -> None:
+    """λ and γ from the values of a coupled LRU, one scalar moved at a time."""
+    found = rewrite(read(lru()), Rewriting("lru", "coupled")).recurrence
+    assert found is not None
+    values = np.array([group.values for group in found.parameters])
+
+    def layer(moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        eigenvalue = np.exp(-np.exp(moved[0]) + 1j * np.exp(moved[1]))
+        return eigenvalue, 0.5 * np.log(1 - np.abs(eigenvalue) ** 2)
+
+    for index, group in enumerate(found.parameters):
+        step = np.zeros_like(values)
+        step[index] = 1e-6
+        above, below = layer(values + step), layer(values - step)
+        eigenvalue, log_gain = ((up - down) / 2e-6 for up, down in zip(above, below, strict=True))
+        np.testing.assert_allclose(group.eigenvalue_derivative, eigenvalue, rtol=1e-7, atol=1e-9)
+        assert group.log_gain_derivative is not None
+        np.testing.assert_allclose(group.log_gain_derivative.real, log_gain, rtol=1e-7, atol=1e-8)
+
+
+def test_eigenvalues_outside_the_unit_disk_are_left_out_where_they_have_no_value() -> None:
+    tensors = {"lambda_re": np.array([0.5, 1.2, 0.1]), "lambda_im": np.array([0.1, 0.3, 1.5])}
+    layer = read(tensors)
+    for name in PARAMETRIZATIONS:
+        found = rewrite(layer, Rewriting(name))
+        assert found.recurrence is not None
+        stable = name in ("lru", "optimal", "s4")
+        assert (found.left_out, found.recurrence.size) == ((2, 1) if stable else (0, 3))
+        assert found.recurrence.stable_by_construction == stable
+        normalised = rewrite(layer, Rewriting(name, "own"))
+        assert normalised.left_out == 2
+    own = rewrite(layer, Rewriting(None, "own")).recurrence
+    assert own is not None
+    assert [group.name for group in own.parameters] == ["lambda_re", "lambda_im", "gamma_log"]
+    assert [group.values.tolist() for group in own.parameters][:2] == [[0.5], [0.1]]
+
+
+def test_a_layer_without_a_stable_eigenvalue_says_so() -> None:
+    layer = read({"lambda_re": np.array([1.5]), "lambda_im": np.array([0.0])})
+    assert rewrite(layer, Rewriting("lru")) == (None, 1, "every eigenvalue has |λ| >= 1")
+    assert rewrite(layer, Rewriting("polar")).recurrence is not None
+
+
+def test_a_dense_matrix_has_no_gain_to_normalise() -> None:
+    found = rewrite(read(dense()), Rewriting(None, "coupled"))
+    assert found.recurrence is None
+    assert found.reason is not None
+    assert "no gain of its own" in found.reason
+
+
+def test_an_eigenbasis_without_digits_gives_no_readin() -> None:
+    # Real eigenvalues: of a conjugate pair two columns that are alike in part would be no defect.
+    layer = read(dense() | {"A": np.diag(np.linspace(0.1, 0.8, 6)) + np.eye(6, k=1) / 4})
+    assert layer.dense is not None
+    vectors = layer.dense.eigenvectors.copy()
+    vectors[:, 0] = vectors[:, 1] + 1e-12 * vectors[:, 0]
+    broken = replace(layer, dense=replace(layer.dense, eigenvectors=vectors))
+    found = rewrite(broken, Rewriting("lru"))
+    assert found.recurrence is not None
+    assert found.recurrence.readin is None
+    assert found.reason is not None
+    assert "κ(P)" in found.reason
+
+
+def test_the_parameter_of_the_replaced_gain_goes_with_it() -> None:
+    found = rewrite(read(lru()), Rewriting(None, "coupled")).recurrence
+    assert found is not None
+    assert [group.name for group in found.parameters] == ["nu_log", "theta_log"]
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UsageError, match="'cosine' is not known"):
+        rewritings(["cosine"])
+    with pytest.raises(UsageError, match="'always' is not known"):
+        rewritings(["lru"], "always")
+    assert rewritings([]) == ()
+    assert rewritings(["lru", "lru"]) == (Rewriting("lru"),)
+    assert rewritings([], "own") == (Rewriting(None, "own"),)
+    with pytest.raises(UsageError, match="nothing is to be changed"):
+        Rewriting(None)

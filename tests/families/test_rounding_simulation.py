@@ -1,0 +1,219 @@
+"""Parameters that are rounded for real, and the state that a simulation then finds.
+
+The rounding error of one value is what it is, and so is the change of its state: every unit is held
+within a factor of 3, the median over units within 10 %, and the mean within its Monte Carlo error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+import memcurse_cli
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.theory.autocorrelation.mixture import WHITE
+from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
+from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.rounding import Dtype, rounding_error, rounding_steps
+from memcurse_cli.theory.sensitivity import group_sensitivity
+from memcurse_cli.theory.state_change import state_change
+
+Tensors = dict[str, np.ndarray]
+CASTS: dict[Dtype, type] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+}
+STEPS, WARM_UP = 1500, 500
+
+
+def store_as(tensor: np.ndarray, dtype: Dtype) -> np.ndarray:
+    if dtype == "int8":
+        scale = np.abs(tensor).max() / 127
+        return np.rint(tensor / scale).astype(np.int8) * scale
+    return tensor.astype(CASTS[dtype]).astype(np.float64)
+
+
+def read(tensors: Tensors) -> Recurrence:
+    store = MemoryStore(tensors)
+    family, match = detect(store.tensors)[0]
+    return family.read(store, match, ReadOptions())
+
+
+def simulate(layer: Recurrence, inputs: np.ndarray) -> np.ndarray:
+    """(n, steps) the state of ``h = λ h + γ x``, every eigenvalue with its own white input."""
+    eigenvalues, gains = np.exp(layer.log_eigenvalues), np.exp(layer.log_gain)
+    states = [
+        lfilter([gain], [1, -eigenvalue], x)
+        for eigenvalue, gain, x in zip(eigenvalues, gains, inputs, strict=True)
+    ]
+    return np.array(states)[:, WARM_UP:]
+
+
+def lru(units: int) -> Tensors:
+    random = np.random.default_rng(3)
+    return {
+        "nu_log": np.log(random.uniform(0.01, 0.3, units)),
+        "theta_log": np.log(random.uniform(0.01, 0.3, units)),
+        "gamma_log": np.log(random.uniform(0.1, 0.8, units)),
+    }
+
+
+def mamba(channels: int, states: int = 4) -> Tensors:
+    """The recurrent tensors of a Mamba layer; dt_bias moves all the states of a channel."""
+    random = np.random.default_rng(4)
+    rank = 2
+    return {
+        "mixer.A_log": np.log(
+            np.arange(1, states + 1) + random.uniform(0, 0.5, (channels, states))
+        ),
+        "mixer.D": np.ones(channels),
+        "mixer.conv1d.weight": random.normal(size=(channels, 1, 4)),
+        "mixer.conv1d.bias": np.zeros(channels),
+        "mixer.x_proj.weight": random.normal(size=(rank + 2 * states, channels)),
+        "mixer.dt_proj.weight": random.normal(size=(channels, rank)),
+        "mixer.dt_proj.bias": np.log(np.expm1(random.uniform(0.01, 0.1, channels))),
+        "mixer.in_proj.weight": random.normal(size=(2 * channels, 6)),
+        "mixer.out_proj.weight": random.normal(size=(6, channels)),
+    }
+
+
+def s4d(channels: int, states: int = 4) -> Tensors:
+    """S4D-Lin, whose real parts are all alike; log_dt moves all the states of a channel."""
+    random = np.random.default_rng(8)
+    return {
+        "kernel.log_dt": random.uniform(np.log(0.01), np.log(0.1), channels),
+        "kernel.log_A_real": np.log(np.full((channels, states), 0.5)),
+        "kernel.A_imag": np.tile(np.pi * np.arange(states), (channels, 1)),
+        "kernel.C": random.normal(size=(1, channels, states, 2)),
+    }
+
+
+# One type per layer whose errors are small against 1, as first order asks, and not lost in noise.
+CASES = [
+    (lru, "nu_log", "float8_e4m3fn"),
+    (lru, "nu_log", "int8"),
+    (lru, "nu_log", "bfloat16"),
+    (lru, "theta_log", "float16"),
+    (lru, "gamma_log", "float8_e5m2"),
+    (lru, "theta_log", "float32"),
+    (mamba, "A_log", "bfloat16"),
+    (mamba, "A_log", "float8_e4m3fn"),
+    (mamba, "dt_proj.bias", "bfloat16"),
+    (mamba, "dt_proj.bias", "int8"),
+    (s4d, "log_A_real", "bfloat16"),
+    (s4d, "log_dt", "bfloat16"),
+    (s4d, "log_dt", "float16"),
+    (s4d, "A_imag", "bfloat16"),
+]
+
+
+@pytest.mark.parametrize(("network", "parameter", "dtype"), CASES)
+def test_a_diagonal_state_moves_as_predicted(
+    network: Callable[[int], Tensors], parameter: str, dtype: Dtype
+) -> None:
+    tensors = network(500)
+    layer = read(tensors)
+    (group,) = [one for one in layer.parameters if one.tensor.endswith(parameter)]
+    kappa = group_sensitivity(
+        moments(layer.log_eigenvalues), layer.log_gain, group
+    ).relative_sensitivity
+    predicted = rounding_error(kappa, rounding_steps(group.values, dtype))
+    assert np.quantile(predicted, 0.99) < 0.5
+
+    rounded = tensors | {group.tensor: store_as(tensors[group.tensor], dtype)}
+    inputs = np.random.default_rng(5).normal(size=(layer.size, STEPS))
+    states = simulate(layer, inputs)
+    moved = simulate(read(rounded), inputs) - states
+
+    def per_scalar(values: np.ndarray) -> np.ndarray:
+        power = np.mean(np.abs(values) ** 2, axis=1)
+        return np.bincount(group.scalar, power[group.eigenvalue], group.size)
+
+    measured = per_scalar(moved) / per_scalar(states)
+    moves = predicted > 1e-4 * predicted.max()  # int8 holds the largest value but for a last bit
+    exact = np.count_nonzero(group.values == 0)  # a quarter of Im A in S4D
+    assert np.count_nonzero(moves) > 0.99 * (predicted.size - exact)
+    assert (measured[~moves] < 1e-6 * measured.max()).all()
+    ratio = measured[moves] / predicted[moves] ** 2
+    assert 1 / 9 < ratio.min() <= ratio.max() < 9
+    assert abs(np.sqrt(np.median(ratio)) - 1) < 0.1
+    error = ratio.std() / np.sqrt(ratio.size)
+    assert error < 0.1
+    assert abs(ratio.mean() - 1) < 4 * error + 0.05 * (dtype != "float32")
+
+
+@pytest.mark.parametrize("network", [lru, mamba, s4d])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("horizon", [None, 300])
+def test_a_large_change_is_that_of_the_layer_that_is_read_again(
+    network: Callable[[int], Tensors], dtype: Dtype, horizon: int | None
+) -> None:
+    """The p99 of every group, beyond first order too, from λ and γ of the rounded tensor."""
+    tensors = network(200)
+    layer = read(tensors)
+    (found,) = memcurse_cli.inspect(tensors, horizon=horizon).layers
+    held = moments(layer.log_eigenvalues, WHITE, horizon).second_moment
+    for group, told in zip(layer.parameters, found.parameters, strict=True):
+        again = read(tensors | {group.tensor: store_as(tensors[group.tensor], dtype)})
+        change = state_change(
+            layer.log_eigenvalues,
+            again.log_eigenvalues,
+            again.log_gain - layer.log_gain,
+            WHITE,
+            horizon,
+            "last",
+        )
+        weight = np.exp(2 * layer.log_gain.real) if group.scalar.size > group.size else held**0
+        moved, power = (
+            np.bincount(group.scalar, (weight * values)[group.eigenvalue], group.size)
+            for values in (change, held)
+        )
+        expected = np.quantile(np.sqrt(moved / power), 0.99)
+        assert getattr(told.rounding, dtype) == pytest.approx(expected, rel=0.01, abs=1e-6)
+
+
+def matrices(count: int, size: int) -> list[np.ndarray]:
+    random = np.random.default_rng(6)
+    drawn = random.normal(size=(count, size, size))
+    return [0.9 * matrix / np.abs(np.linalg.eigvals(matrix)).max() for matrix in drawn]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "float8_e4m3fn"])
+def test_a_dense_state_moves_as_predicted(dtype: Dtype) -> None:
+    """All entries of a matrix rounded at once: their errors are independent, the squares add."""
+    size, count = 16, 40
+    random = np.random.default_rng(7)
+    ratios = []
+    for matrix in matrices(count, size):
+        readin = random.normal(size=(size, 2))
+        values, vectors = np.linalg.eig(matrix)
+        basis = Eigenbasis(np.log(values.astype(complex)), vectors.astype(complex))
+        found = dense_sensitivity(matrix, basis, readin)
+        assert found.per_entry is not None
+        assert found.second_moment is not None
+        kappa = found.per_entry / found.second_moment.sum()
+        predicted = np.sum(rounding_error(kappa, rounding_steps(matrix, dtype)) ** 2)
+        inputs = readin @ random.normal(size=(2, 800))
+        stored = store_as(matrix, dtype)
+        state, moved = np.zeros(size), np.zeros(size)
+        power, difference = 0.0, 0.0
+        for step, x in enumerate(inputs.T):
+            state, moved = matrix @ state + x, stored @ moved + x
+            if step >= 100:
+                power += state @ state
+                difference += (moved - state) @ (moved - state)
+        ratios.append(difference / power / predicted)
+    ratio = np.array(ratios)
+    assert 0.5 < np.sqrt(np.median(ratio)) < 2
+    assert abs(ratio.mean() - 1) < 4 * ratio.std() / np.sqrt(count)

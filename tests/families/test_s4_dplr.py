@@ -1,0 +1,354 @@
+"""S4's eigenvalues against dense matrices, the library's own, its kernel, and differences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from families.derivatives import check_derivatives, match_of, read_layer
+from families.impulse import impulse_response
+from families.oracles import (
+    ZooFile,
+    assert_same_spectrum,
+    oracle_eigenvalues,
+    original_layer,
+    read_layers,
+    zoo_files,
+)
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.state_space.s4.dplr import S4DPLR, decompose
+
+H, N = 2, 3
+STEPS = 20
+
+
+def as_complex(values: NDArray) -> NDArray:
+    return values[..., 0] + 1j * values[..., 1]
+
+
+def layer(
+    version: str, *, systems: int = H, rank: int = 1, tied: bool = True
+) -> dict[str, NDArray]:
+    """A layer whose eigenvalues are well apart, under one version's names."""
+    rng = np.random.default_rng(4)
+    real = rng.uniform(-1, 0, (systems, N))
+    imag = np.array([2.0, 6.0, 12.0]) + rng.uniform(0, 1, (systems, N))
+    p = rng.normal(scale=0.3, size=(rank, systems, N, 2))
+    tensors = {"P": p, "B": rng.normal(size=(1, systems, N, 2))}
+    if version == "4":
+        tensors |= {"A_real": real, "A_imag": imag}
+        tensors |= {"inv_dt": rng.uniform(-1.8, -1.6, (H, 1 if tied else N))}
+        tensors |= {"l_kernel": np.array(64), "C": rng.normal(size=(1, H, N, 2))}
+        return {f"kernel.{role}": values for role, values in tensors.items()}
+    tensors["log_dt"] = rng.uniform(-1.8, -1.6, H)
+    if version == "3":
+        tensors |= {"inv_w_real": real, "w_imag": imag}
+    elif version == "2 hurwitz":
+        tensors |= {"log_w_real": real, "w_imag": imag}
+    else:
+        tensors["w"] = np.stack([-np.exp(real), imag], axis=-1)
+        tensors["Q"] = rng.normal(scale=0.3, size=(rank, systems, N, 2))
+    return {f"kernel.{role}": values for role, values in tensors.items()}
+
+
+def continuous(tensors: Mapping[str, NDArray], channel: int) -> tuple[NDArray, NDArray, NDArray]:
+    """``(diag(Δ), A, B)`` of one channel on the complex state and its conjugate."""
+    roles = {name.removeprefix("kernel."): values for name, values in tensors.items()}
+    step = np.exp(roles.get("inv_dt", roles.get("log_dt")))[channel]
+    system = channel % roles["P"].shape[1]
+    if "w" in roles:
+        w = as_complex(roles["w"])
+    elif "A_real" in roles:
+        w = -np.exp(roles["A_real"]) - 1j * roles["A_imag"]
+    else:
+        w = -np.exp(roles.get("inv_w_real", roles.get("log_w_real"))) + 1j * roles["w_imag"]
+    p = as_complex(roles["P"])[:, system]
+    q = as_complex(roles["Q"])[:, system] if "Q" in roles else p.conj()
+    b = as_complex(roles["B"])[0, system]
+    w, p, q, b = (np.concatenate([half, half.conj()], axis=-1) for half in (w[system], p, q, b))
+    steps = np.diag(np.tile(np.broadcast_to(step, b.size // 2), 2))
+    return steps, np.diag(w) - p.T @ q, b
+
+
+def bilinear(steps: NDArray, matrix: NDArray, readin: NDArray) -> tuple[NDArray, NDArray]:
+    """Gu et al. 2022, equation 3."""
+    half = steps @ matrix / 2
+    inverse = np.linalg.inv(np.eye(len(matrix)) - half)
+    return inverse @ (np.eye(len(matrix)) + half), inverse @ steps @ readin
+
+
+LAYERS = {
+    "version 4": layer("4"),
+    "version 4, one system": layer("4", systems=1),
+    "version 4, rank 2": layer("4", rank=2),
+    "version 4, untied step": layer("4", tied=False),
+    "version 4, untied step, one system": layer("4", systems=1, tied=False),
+    "version 3": layer("3"),
+    "version 2": layer("2"),
+    "version 2, one system": layer("2", systems=1),
+    "version 2, hurwitz": layer("2 hurwitz"),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_eigenvalues_are_those_of_the_dense_matrix(name: str) -> None:
+    recurrence = read_layer(LAYERS[name], S4DPLR())
+    eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(H, 2 * N)
+    for channel in range(H):
+        discrete, _ = bilinear(*continuous(LAYERS[name], channel))
+        assert_same_spectrum(eigenvalues[channel], np.linalg.eigvals(discrete), 1e-12)
+    assert_allclose(recurrence.channel, np.repeat(np.arange(H), 2 * N))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_driven_state_has_the_dense_matrix_s_moments(name: str) -> None:
+    """Eigenvectors are free in phase, so that what each of them carries is compared by size."""
+    recurrence = read_layer(LAYERS[name], S4DPLR())
+    eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(H, 2 * N)
+    driven = (np.exp(recurrence.log_gain) * recurrence.readin[:, 0]).reshape(H, 2 * N)
+    for channel in range(H):
+        discrete, readin = bilinear(*continuous(LAYERS[name], channel))
+        values, vectors = np.linalg.eig(discrete)
+        share = np.abs(np.linalg.solve(vectors, readin))
+        nearest = np.abs(eigenvalues[channel][:, None] - values).argmin(axis=1)
+        assert_allclose(np.abs(driven[channel]), share[nearest], rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_derivatives(name: str) -> None:
+    check_derivatives(LAYERS[name], S4DPLR(), tolerance=1e-9)
+
+
+def first_layer(
+    *, rank: int = 1, shared: bool = False, untied_w: bool = False
+) -> dict[str, NDArray]:
+    """`SSKernelNPLR.__init__` of the first release: P and Q are rows of B and C."""
+    rng = np.random.default_rng(14)
+    w = np.stack([-rng.uniform(0.4, 1, (H, N)), np.array([[2.0, 6.0, 12.0]] * H)], axis=-1)
+    rows = rng.normal(scale=0.3, size=(H, 1 + rank, N, 2))
+    layer = {
+        "log_dt": rng.uniform(-1.8, -1.6, H),
+        "w": w if untied_w else w[0],
+        "B": rows[0] if shared else rows,
+        "C": rng.normal(scale=0.3, size=(H, 1 + rank, N, 2)),
+        "z": rng.normal(size=(9, 2)),
+        "nodes": rng.normal(size=(9, 2)),
+    }
+    return {f"layer.kernel.krylov.{role}": values for role, values in layer.items()}
+
+
+FIRST = {
+    "default": first_layer(),
+    "rank 2": first_layer(rank=2),
+    "B not trained": first_layer(shared=True),
+    "w for each channel": first_layer(untied_w=True),
+}
+
+
+def first_continuous(layer: dict[str, NDArray], channel: int) -> tuple[NDArray, NDArray, NDArray]:
+    """``(diag(Δ), A, B)`` as the slow kernel builds A: diag(w) - Σ_r p_r q̄_r over both halves."""
+    log_dt, w, b, c = (layer[f"layer.kernel.krylov.{role}"] for role in ("log_dt", "w", "B", "C"))
+    w = as_complex(w if w.ndim == 2 else w[channel])
+    b = as_complex(b if b.ndim == 3 else b[channel])
+    c = as_complex(c[channel])
+    w, b, c = (np.concatenate([half, half.conj()], axis=-1) for half in (w, b, c))
+    matrix = np.diag(w) - np.einsum("rp,rq->pq", b[1:], c[1:].conj())
+    return np.exp(log_dt[channel]) * np.eye(2 * N), matrix, b[0]
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_version_keeps_its_low_rank_part_in_b_and_c(name: str) -> None:
+    layer = FIRST[name]
+    ((family, match),) = detect(MemoryStore(layer).tensors)
+    assert (family.name, match.layer) == ("s4_dplr", "layer.kernel.krylov")
+    recurrence = read_layer(layer, S4DPLR())
+    eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(H, 2 * N)
+    driven = (np.exp(recurrence.log_gain) * recurrence.readin[:, 0]).reshape(H, 2 * N)
+    for channel in range(H):
+        discrete, readin = bilinear(*first_continuous(layer, channel))
+        values, vectors = np.linalg.eig(discrete)
+        assert_same_spectrum(eigenvalues[channel], values, 1e-12)
+        share = np.abs(np.linalg.solve(vectors, readin))
+        nearest = np.abs(eigenvalues[channel][:, None] - values).argmin(axis=1)
+        assert_allclose(np.abs(driven[channel]), share[nearest], rtol=1e-11)
+    assert not recurrence.stable_by_construction
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_derivatives_of_the_first_version(name: str) -> None:
+    elements = {}
+    for role, tensor in {"P": "B", "Q": "C"}.items():
+        shape = FIRST[name][f"layer.kernel.krylov.{tensor}"].shape
+        index = np.arange(np.prod(shape)).reshape(-1, *shape[-3:])
+        elements[role] = np.swapaxes(index[:, 1:], 0, 1).ravel()
+    check_derivatives(FIRST[name], S4DPLR(), tolerance=1e-9, elements=elements)
+
+
+def test_w_beside_other_matrices_is_not_the_first_version() -> None:
+    layer = FIRST["default"]
+    for role, shape in {"C": (H, 1, N, 2), "B": (H, 2, N), "w": (N + 1, 2)}.items():
+        other = {**layer, f"layer.kernel.krylov.{role}": np.ones(shape)}
+        assert match_of(other, S4DPLR()) == []
+
+
+def test_derivatives_under_other_assumptions() -> None:
+    assume = {"dt-transform": "softplus", "real-transform": "softplus", "discretization": "zoh"}
+    check_derivatives(LAYERS["version 4"], S4DPLR(), tolerance=1e-9, **assume)
+
+
+def test_the_step_can_be_rescaled_and_go_through_sinh() -> None:
+    layer = LAYERS["version 4"]
+    (step,) = (name for name in layer if name.endswith("inv_dt"))
+    assume = {"dt-fast": "true", "step-rescale": "2"}
+    recurrence = read_layer(
+        {**layer, step: np.arcsinh(layer[step] - np.log(2))}, S4DPLR(), **assume
+    )
+    expected = read_layer(layer, S4DPLR())
+    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-10)
+    assert_allclose(recurrence.log_gain, expected.log_gain, rtol=1e-10)
+    check_derivatives(layer | {step: layer[step] / 2}, S4DPLR(), tolerance=1e-8, **assume)
+
+
+def test_only_a_tied_low_rank_part_cannot_explode() -> None:
+    stable = {
+        name for name, each in LAYERS.items() if read_layer(each, S4DPLR()).stable_by_construction
+    }
+    assert stable == {name for name in LAYERS if name.startswith(("version 3", "version 4"))} | {
+        "version 2, hurwitz"
+    }
+    exploding = layer("2")
+    exploding["kernel.Q"] = -3 * exploding["kernel.P"] * [1, -1]
+    recurrence = read_layer(exploding, S4DPLR())
+    assert recurrence.log_eigenvalues.real.max() > 0
+    assert "version 2 keeps them fixed" in " ".join(recurrence.assumptions)
+
+
+def test_without_a_low_rank_part_the_diagonal_is_left() -> None:
+    tensors = layer("4")
+    tensors["kernel.P"] = np.zeros_like(tensors["kernel.P"])
+    recurrence = read_layer(tensors, S4DPLR())
+    w = -np.exp(tensors["kernel.A_real"]) - 1j * tensors["kernel.A_imag"]
+    z = np.exp(tensors["kernel.inv_dt"]) * w / 2
+    half = ((1 + z) / (1 - z)).ravel()
+    assert_same_spectrum(
+        np.exp(recurrence.log_eigenvalues), np.concatenate([half, half.conj()]), 1e-13
+    )
+
+
+def test_the_readout_is_left_out_and_the_report_says_why() -> None:
+    recurrence = read_layer(layer("4"), S4DPLR())
+    assert recurrence.readout is None
+    assert "no readout is given and no Hessian" in recurrence.assumptions[-1]
+
+
+def test_a_diagonal_layer_is_left_to_s4d() -> None:
+    tensors = layer("4")
+    del tensors["kernel.P"]
+    assert match_of(tensors, S4DPLR()) == []
+
+
+def test_a_matrix_without_eigenvectors_is_refused() -> None:
+    tensors = layer("2", systems=1)
+    # w = 0 and Q ⟂ P leave a nilpotent matrix, [[0, 1], [0, 0]] on (Re s, Im s).
+    tensors["kernel.w"] = np.zeros((1, N, 2))
+    tensors["kernel.P"] = np.zeros((1, 1, N, 2))
+    tensors["kernel.Q"] = np.zeros((1, 1, N, 2))
+    tensors["kernel.P"][..., 0, 0] = -0.5
+    tensors["kernel.Q"][..., 0, 1] = 1.0
+    with pytest.raises(TensorError, match=r"kernel\.P: the state matrix cannot be diagonalised"):
+        read_layer(tensors, S4DPLR())
+
+
+@pytest.mark.parametrize(
+    ("tensor", "values", "message"),
+    [
+        ("kernel.P", np.full((1, H, N, 2), np.nan), "kernel.P: 12 NaN"),
+        ("kernel.P", np.ones((1, H, N + 1, 2)), r"kernel.P: its shape \(1, 2, 4, 2\)"),
+        ("kernel.B", np.ones((1, H + 1, N, 2)), r"kernel.B: its shape \(1, 3, 3, 2\)"),
+        ("kernel.A_imag", np.ones((H + 1, N)), r"kernel.A_imag: its shape \(3, 3\)"),
+        ("kernel.inv_dt", np.ones((H + 1, 1)), "do not divide the 3 channels"),
+    ],
+)
+def test_bad_tensors_are_named(tensor: str, values: NDArray, message: str) -> None:
+    with pytest.raises(TensorError, match=message):
+        read_layer({**layer("4"), tensor: values}, S4DPLR())
+
+
+@pytest.mark.parametrize("file", zoo_files("s4", ".pt", ".safetensors", ".ckpt", kind="s4_dplr"))
+def test_zoo(file: ZooFile) -> None:
+    for each, recurrence in zip(file.layers, read_layers(file.path).values(), strict=True):
+        assert recurrence.family == "s4_dplr"
+        theirs = oracle_eigenvalues(each).reshape(each["lambda_shape"])
+        ours = np.exp(recurrence.log_eigenvalues).reshape(theirs.shape)
+        for row, oracle_row in zip(ours, theirs, strict=True):
+            assert_same_spectrum(row, oracle_row, 1e-9 / np.abs(oracle_row).max())
+
+
+def test_the_worst_conditioned_layer_against_30_digits(zoo: Path) -> None:
+    """Its eigenvalues' condition numbers reach 2e6, and the oracle is off by up to 8e-10."""
+    path = zoo / "s4" / "s4_v2_hurwitz_tied.safetensors"
+    with open_checkpoint(path) as store:
+        tensors = {
+            name.removeprefix("s4_layers.1.kernel."): store.read(name)
+            for name in store.tensors
+            if name.startswith("s4_layers.1.kernel.kernel.")
+        }
+    recurrence = read_layers(path)["s4_layers.1.kernel.kernel"]
+    steps, matrix, _ = continuous(tensors, 0)
+    with mpmath.workdps(30):
+        rates, _ = mpmath.eig(mpmath.matrix(matrix.tolist()))
+        halves = [mpmath.mpf(steps[0, 0]) * rate / 2 for rate in rates]
+        exact = np.array([complex((1 + z) / (1 - z)) for z in halves])
+    assert_same_spectrum(np.exp(recurrence.log_eigenvalues[: exact.size]), exact, 1e-9)
+
+
+def test_trained_on_mnist(trained: Path) -> None:
+    folder = trained / "s4_dplr_mnist"
+    oracle = json.loads((folder / "oracle.json").read_text())["layers"]
+    layers = read_layers(folder / "mnist100HZ_ckpt.pth")
+    assert len(layers) == len(oracle)
+    for each, recurrence in zip(oracle.values(), layers.values(), strict=True):
+        assert recurrence.size == each["n_modes"]
+        time_constants = np.sort(-1 / recurrence.log_eigenvalues.real)[::-1]
+        assert_allclose(time_constants[:10], each["tau_top10_desc"], rtol=1e-11)
+        assert_allclose(np.median(time_constants), each["median_tau_steps"], rtol=1e-11)
+
+
+def test_the_original_layer_s_kernel_is_reproduced(paper: Path) -> None:
+    """With the readout that the report leaves out: C on the eigenvectors, over ``1 - λ^L``."""
+    arrays, computed = original_layer(paper, "s4v4_dplr")
+    kernel, eigenvalues = computed["impulse"], computed["lambda_"]
+    recurrence = read_layer(arrays, S4DPLR())
+    for row, theirs in zip(
+        np.exp(recurrence.log_eigenvalues).reshape(eigenvalues.shape), eigenvalues, strict=True
+    ):
+        assert_same_spectrum(row, theirs, 1e-7)
+    response = impulse_response(recurrence, kernel.shape[-1], readout_of(arrays, recurrence))
+    assert_allclose(response, kernel, rtol=0, atol=2e-6)
+
+
+def readout_of(arrays: Mapping[str, NDArray], recurrence: Recurrence) -> NDArray:
+    diagonal = -np.exp(arrays["kernel.A_real"].astype(float)) - 1j * arrays["kernel.A_imag"]
+    p = as_complex(arrays["kernel.P"].astype(float))
+    spectrum = decompose(diagonal, p, None, np.ones((len(diagonal), 1)), "cpu", "P")
+    stored = as_complex(arrays["kernel.C"].astype(float))
+    system = np.arange(stored.shape[1]) % len(diagonal)
+    right = spectrum.right_real[system], spectrum.right_imag[system]
+    on_eigenvectors = np.sqrt(2) * (
+        np.einsum("ohm,him->ohi", stored.real, right[0])
+        - np.einsum("ohm,him->ohi", stored.imag, right[1])
+    )
+    length = int(arrays["kernel.l_kernel"])
+    lost = -np.expm1(length * recurrence.log_eigenvalues)
+    return on_eigenvectors.reshape(len(stored), -1) / lost

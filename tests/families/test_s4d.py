@@ -1,0 +1,408 @@
+"""S4D against the library's own λ, its kernels, SciPy's discretisation and differences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from families.derivatives import check_derivatives, match_of, read_layer
+from families.impulse import impulse_response
+from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from scipy.signal import cont2discrete
+
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.state_space.s4.s4d import S4D
+
+H, N = 3, 2
+STEPS = 20
+
+
+def pairs(rng: np.random.Generator, *shape: int) -> NDArray:
+    return rng.normal(size=(*shape, 2))
+
+
+def minimal() -> dict[str, NDArray]:
+    rng = np.random.default_rng(0)
+    return {
+        "kernel.log_dt": rng.uniform(-3, -1, H),
+        "kernel.log_A_real": rng.uniform(-2, 1, (H, N)),
+        "kernel.A_imag": rng.uniform(-4, 4, (H, N)),
+        "kernel.C": pairs(rng, H, N),
+    }
+
+
+def version_3() -> dict[str, NDArray]:
+    layer = minimal()
+    rng = np.random.default_rng(1)
+    layer["kernel.inv_A_real"] = layer.pop("kernel.log_A_real")
+    layer["kernel.B"] = pairs(rng, H, N)
+    layer["kernel.C"] = pairs(rng, 2, H, N)
+    layer["kernel.A"] = pairs(rng, H, N)  # left over from its initialisation, never used
+    return layer
+
+
+def version_4(systems: int = H, *, tied: bool = True, real: bool = False) -> dict[str, NDArray]:
+    rng = np.random.default_rng(2)
+    layer = {
+        "kernel.inv_dt": rng.uniform(-3, -1, (H, 1 if tied else N)),
+        "kernel.A_real": rng.uniform(-2, 1, (systems, N)),
+        "kernel.A_imag": rng.uniform(0.1, 4, (systems, N)),
+        "kernel.B": pairs(rng, 1, systems, N),
+        "kernel.C": pairs(rng, 2, H, N),
+    }
+    if real:
+        del layer["kernel.A_imag"]
+        layer["kernel.B"], layer["kernel.C"] = layer["kernel.B"][..., 0], layer["kernel.C"][..., 0]
+    return layer
+
+
+def softplus(x: NDArray) -> NDArray:
+    return np.log1p(np.exp(x))
+
+
+def expected_response(
+    step: NDArray, diagonal: NDArray, readin: NDArray, readout: NDArray, method: str
+) -> NDArray:
+    """Each channel as a real system of twice the size, in SciPy's discretisation."""
+    outputs = np.empty((readout.shape[0], H, STEPS))
+    for channel in range(H):
+        system = channel % len(diagonal)
+        w, b, c = diagonal[system], readin[system], readout[:, channel]
+        # An untied step multiplies both the row of A and that of B.
+        rows = np.diag(np.tile(np.broadcast_to(step[channel], w.shape), 2))
+        matrix = rows @ np.block(
+            [[np.diag(w.real), -np.diag(w.imag)], [np.diag(w.imag), np.diag(w.real)]]
+        )
+        drive = rows @ np.concatenate([b.real, b.imag])[:, None]
+        output = 2 * np.concatenate([c.real, -c.imag], axis=1)
+        continuous = (matrix, drive, output, np.zeros((len(output), 1)))
+        discrete, driven, *_ = cont2discrete(continuous, 1.0, method=method)
+        state = driven[:, 0]
+        for lag in range(STEPS):
+            outputs[:, channel, lag] = output @ state
+            state = discrete @ state
+    return outputs
+
+
+def as_complex(values: NDArray) -> NDArray:
+    return values[..., 0] + 1j * values[..., 1]
+
+
+def test_the_minimal_layer_is_held_at_zero_order() -> None:
+    layer = minimal()
+    recurrence = read_layer(layer, S4D())
+    expected = expected_response(
+        np.exp(layer["kernel.log_dt"])[:, None],
+        -np.exp(layer["kernel.log_A_real"]) + 1j * layer["kernel.A_imag"],
+        np.ones((H, N), dtype=complex),
+        as_complex(layer["kernel.C"])[None],
+        "zoh",
+    )
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    assert recurrence.assumptions == ()
+    assert recurrence.stable_by_construction
+
+
+def version_2(rng: np.random.Generator) -> dict[str, NDArray]:
+    return {
+        "kernel.log_dt": rng.uniform(-3, -1, H),
+        "kernel.C": pairs(rng, 2, H, N),
+        "kernel.w": np.stack([rng.uniform(-2, 0.2, (1, N)), rng.uniform(-4, 4, (1, N))], axis=-1),
+    }
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh"])
+def test_version_2(method: str) -> None:
+    layer = version_2(np.random.default_rng(3))
+    real, imag = np.moveaxis(layer.pop("kernel.w"), -1, 0)
+    layer |= {"kernel.log_w_real": real, "kernel.w_imag": imag}
+    given = {} if method == "zoh" else {"discretization": method}
+    recurrence = read_layer(layer, S4D(), **given)
+    expected = expected_response(
+        np.exp(layer["kernel.log_dt"])[:, None],
+        -np.exp(real) + 1j * imag,
+        np.ones((1, N), dtype=complex),
+        as_complex(layer["kernel.C"]),
+        method,
+    )
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    check_derivatives(layer, S4D(), **given)
+
+
+def test_version_2_with_the_kernel_of_dss() -> None:
+    """`SSKernelDiag.forward` with disc="dss", whose w has either sign."""
+    layer = version_2(np.random.default_rng(4))
+    layer["kernel.w"][0, 0, 0] = 0.15
+    assert np.ptp(np.sign(layer["kernel.w"][..., 0])) == 2
+    recurrence = read_layer(layer, S4D(), **{"kernel-length": str(STEPS)})
+    w = as_complex(layer["kernel.w"])
+    along = w * np.exp(layer["kernel.log_dt"])[:, None]
+    powers = along[..., None] * np.arange(STEPS)
+    growing = w.real > 0
+    states = np.exp(powers - (along * growing * (STEPS - 1))[..., None])
+    falling = along * (1 - 2 * growing)
+    gain = (np.exp(falling) - 1) / ((np.exp(falling * STEPS) - 1) * w)
+    expected = np.einsum("chn,hnl->chl", as_complex(layer["kernel.C"]) * gain, states).real
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-11)
+    assert not recurrence.stable_by_construction
+    # A short kernel, whose gain is smooth over the differences' step.
+    check_derivatives(layer, S4D(), **{"kernel-length": "2"})
+    without_c = {name: values for name, values in layer.items() if name != "kernel.C"}
+    assert match_of(without_c, S4D()) == []
+    first_version = {**layer, "kernel.B": np.ones((H, 2, N, 2))}
+    assert match_of(first_version, S4D()) == []
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh"])
+def test_version_3(method: str) -> None:
+    layer = version_3()
+    given = {} if method == "bilinear" else {"discretization": method}
+    recurrence = read_layer(layer, S4D(), **given)
+    expected = expected_response(
+        np.exp(layer["kernel.log_dt"])[:, None],
+        -np.exp(layer["kernel.inv_A_real"]) + 1j * layer["kernel.A_imag"],
+        as_complex(layer["kernel.B"]),
+        as_complex(layer["kernel.C"]),
+        method,
+    )
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    assert f"discretization={method}" in recurrence.assumptions[0]
+    assert "kernel.A" not in recurrence.tensors
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh"])
+@pytest.mark.parametrize("systems", [1, H])
+@pytest.mark.parametrize("tied", [True, False])
+def test_version_4(method: str, systems: int, tied: bool) -> None:
+    layer = version_4(systems, tied=tied)
+    assume = {"discretization": method, "dt-transform": "softplus", "real-transform": "softplus"}
+    recurrence = read_layer(layer, S4D(), **assume)
+    expected = expected_response(
+        softplus(layer["kernel.inv_dt"]),
+        -softplus(layer["kernel.A_real"]) - 1j * layer["kernel.A_imag"],
+        as_complex(layer["kernel.B"])[0],
+        as_complex(layer["kernel.C"]),
+        method,
+    )
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    given = {f"{key}={value} (as given)" for key, value in assume.items()}
+    said = {sentence.partition(":")[0] for sentence in recurrence.assumptions}
+    assert said == given | {"imag-transform=none (the library's default)"}
+
+
+def test_a_real_layer_doubles_its_output_too() -> None:
+    layer = version_4(real=True)
+    recurrence = read_layer(layer, S4D())
+    assert not recurrence.conjugate_pairs
+    expected = expected_response(
+        np.exp(layer["kernel.inv_dt"]),
+        -np.exp(layer["kernel.A_real"]) + 0j,
+        layer["kernel.B"][0] + 0j,
+        layer["kernel.C"] + 0j,
+        "zoh",
+    )
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+
+
+LAYERS = {
+    "minimal": minimal(),
+    "version_3": version_3(),
+    "version_4": version_4(),
+    "one system": version_4(1),
+    "untied step": version_4(tied=False),
+    "real": version_4(real=True),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_derivatives(layer: str) -> None:
+    check_derivatives(LAYERS[layer], S4D())
+
+
+@pytest.mark.parametrize(
+    "assume",
+    [
+        {"discretization": "bilinear"},
+        {"dt-transform": "softplus", "real-transform": "sigmoid"},
+        {"dt-transform": "none", "real-transform": "none", "imag-transform": "exp"},
+    ],
+    ids=lambda assume: " ".join(assume.values()),
+)
+def test_derivatives_under_other_assumptions(assume: dict[str, str]) -> None:
+    layer = version_4()
+    if assume.get("dt-transform") == "none":
+        layer["kernel.inv_dt"] = softplus(layer["kernel.inv_dt"]) + 0.5
+        layer["kernel.A_real"] = softplus(layer["kernel.A_real"]) + 0.5
+        layer["kernel.A_imag"] /= 4
+        assert not read_layer(layer, S4D(), **assume).stable_by_construction
+    check_derivatives(layer, S4D(), **assume)
+
+
+def kernel_of(layer: dict[str, NDArray], steps: int, **options: float) -> NDArray:
+    """SSMKernelDiag.forward of version 4, line by line, for n_ssm = H."""
+    rate, limit = options.get("rate", 1.0), options.get("bandlimit")
+    a = -np.exp(layer["kernel.A_real"]) - 1j * layer["kernel.A_imag"]
+    stored = layer["kernel.inv_dt"]
+    dt = np.exp(np.sinh(stored) if "dt_fast" in options else stored) * rate
+    c = as_complex(layer["kernel.C"])
+    if limit is not None:
+        c = c * np.where(dt / rate * np.abs(a.imag) / (2 * np.pi) < limit * 0.5, 1, 0)
+    scaled = dt * a
+    c = as_complex(layer["kernel.B"]) * c
+    powers = np.exp(scaled[..., None] * np.arange(steps))
+    if "dss" in options:
+        c = c * (np.exp(scaled) - 1) / ((np.exp(scaled * steps) - 1) * a)
+        return np.einsum("chn,hnl->chl", c, powers).real
+    return 2 * np.einsum("chn,hnl->chl", c * (np.exp(scaled) - 1) / a, powers).real
+
+
+@pytest.mark.parametrize(
+    ("assume", "options"),
+    [
+        ({"step-rescale": "0.5"}, {"rate": 0.5}),
+        ({"dt-fast": "true"}, {"dt_fast": 1}),
+        ({"bandlimit": "0.1"}, {"bandlimit": 0.1}),
+        ({"bandlimit": "0.1", "step-rescale": "3"}, {"bandlimit": 0.1, "rate": 3}),
+        ({"discretization": "dss", "kernel-length": str(STEPS)}, {"dss": 1}),
+    ],
+    ids=lambda given: " ".join(given),
+)
+def test_what_the_constructor_and_the_call_change(
+    assume: dict[str, str], options: dict[str, float]
+) -> None:
+    layer = version_4()
+    recurrence = read_layer(layer, S4D(), **assume)
+    expected = kernel_of(layer, STEPS, **options)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    plain = impulse_response(read_layer(layer, S4D()), STEPS)
+    assert np.abs(plain - expected).max() > 1e-3
+    said = {sentence.partition(" ")[0] for sentence in recurrence.assumptions}
+    assert said >= {f"{key}={value}" for key, value in assume.items()}
+    if "bandlimit" in assume:
+        assert 0 < np.count_nonzero(recurrence.readout == 0) < recurrence.readout.size
+    if "dt-fast" in assume:
+        layer["kernel.inv_dt"] /= 2  # so that differences hold
+    check_derivatives(layer, S4D(), **assume | {"kernel-length": "3"})
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for key in ("step-rescale", "bandlimit"):
+        with pytest.raises(UsageError, match="0 is not a positive number"):
+            read_layer(version_4(), S4D(), **{key: "0"})
+
+
+def test_the_projections_of_a_band_and_of_a_real_layer() -> None:
+    layer = version_4() | {"D": np.ones((2, H))}
+    recurrence = read_layer(layer, S4D(), bandlimit="0.1")
+    *_, real, _, direct = recurrence.projections
+    assert [group.matrix for group in (real, direct)] == ["C", "D"]
+    assert_allclose(real.derivative[real.column], (recurrence.readout[0] != 0)[real.column])
+    doubled = read_layer(version_4(real=True), S4D()).projections[-1]
+    assert_allclose(doubled.derivative, 2)
+
+
+@pytest.mark.parametrize("wrapped", ["", "kernel."])
+def test_a_second_direction_has_outputs_of_its_own(wrapped: str) -> None:
+    layer = {f"{wrapped}{name}": values for name, values in version_4().items()}
+    both = read_layer(layer | {"D": np.ones((1, H))}, S4D())
+    assert "backward" in both.assumptions[-1]
+    assert both.projections == ()
+    one = read_layer(layer | {"D": np.ones((2, H))}, S4D())
+    assert "backward" not in one.assumptions[-1]
+    assert one.projections[-1].matrix == "D"
+
+
+def test_one_step_size_moves_every_mode_of_its_channel() -> None:
+    recurrence = read_layer(version_4(1), S4D())
+    step, real, _ = recurrence.parameters
+    assert (step.name, step.size, step.scalar.size) == ("inv_dt", H, H * N)
+    assert (real.name, real.size, real.scalar.size) == ("A_real", N, H * N)
+    assert_allclose(recurrence.channel, np.repeat(np.arange(H), N))
+
+
+def test_a_decay_far_below_rounding_is_kept() -> None:
+    layer = version_4()
+    layer["kernel.A_real"][:] = np.log(1e-12)
+    layer["kernel.inv_dt"][:] = np.log(1e-3)
+    for method in ("zoh", "bilinear"):
+        decay = -read_layer(layer, S4D(), discretization=method).log_eigenvalues.real
+        # The bilinear map slows a mode down by 1 + (Δ Im A / 2)².
+        slower = 1.0
+        if method == "bilinear":
+            slower = 1 + (1e-3 * layer["kernel.A_imag"].ravel() / 2) ** 2
+        assert_allclose(decay, 1e-15 / slower, rtol=1e-13)
+
+
+def test_low_rank_layers_are_left_to_s4() -> None:
+    layer = version_4()
+    layer["kernel.P"] = np.zeros((1, H, N, 2))
+    assert match_of(layer, S4D()) == []
+
+
+@pytest.mark.parametrize(
+    ("tensor", "values", "message"),
+    [
+        ("kernel.A_real", np.full((H, N), np.nan), "kernel.A_real: 6 NaN"),
+        ("kernel.A_imag", np.ones((H, N + 1)), r"kernel.A_imag: its shape \(3, 3\)"),
+        ("kernel.inv_dt", np.ones((H, N + 1)), r"kernel.inv_dt: its shape \(3, 3\)"),
+        ("kernel.inv_dt", np.ones((H + 1, 1)), "do not divide the 4 channels"),
+        ("kernel.B", np.ones((1, H, N)), r"kernel.B: its shape \(1, 3, 2\)"),
+        ("kernel.C", np.ones((1, H + 1, N, 2)), r"kernel.C: its shape \(1, 4, 2, 2\)"),
+        ("kernel.C", np.full((1, H, N, 2), np.inf), "kernel.C: 12 inf"),
+    ],
+)
+def test_bad_tensors_are_named(tensor: str, values: NDArray, message: str) -> None:
+    with pytest.raises(TensorError, match=message):
+        read_layer({**version_4(), tensor: values}, S4D())
+
+
+@pytest.mark.parametrize("file", zoo_files("s4", ".pt", ".safetensors", ".ckpt", kind="s4d"))
+def test_zoo(file: ZooFile) -> None:
+    assume = {}
+    if "minimal" not in file.path.name:
+        assume["discretization"] = file.layers[0]["extra"]["disc"]
+    if "softplus" in file.path.name:
+        assume |= {"dt-transform": "softplus", "real-transform": "softplus"}
+    for layer, recurrence in zip(
+        file.layers, read_layers(file.path, **assume).values(), strict=True
+    ):
+        assert recurrence.family == "s4d"
+        assert recurrence.conjugate_pairs is layer["extra"].get("conjugate_pairs_implied", False)
+        assert_allclose(
+            np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(layer), rtol=0, atol=1e-14
+        )
+
+
+@pytest.mark.parametrize("file", zoo_files("s4", "s4d_v3_diag.pt", "s4d_v4.pt"))
+def test_the_default_discretisation_is_the_version_s(file: ZooFile) -> None:
+    for layer, recurrence in zip(file.layers, read_layers(file.path).values(), strict=True):
+        assert_allclose(np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(layer), atol=1e-14)
+
+
+def test_trained_on_cifar10(trained: Path) -> None:
+    folder = trained / "s4d_cifar10"
+    oracle = json.loads((folder / "oracle.json").read_text())["layers"]
+    layers = read_layers(folder / "s4_cifar10.pth")
+    assert [f"{name}." for name in layers] == list(oracle)
+    for layer, recurrence in zip(oracle.values(), layers.values(), strict=True):
+        assert recurrence.size == layer["n_modes"]
+        time_constants = np.sort(-1 / recurrence.log_eigenvalues.real)[::-1]
+        assert_allclose(time_constants[:10], layer["tau_top10_desc"], rtol=1e-12)
+        assert_allclose(np.median(time_constants), layer["median_tau_steps"], rtol=1e-12)
+        turn = np.abs(recurrence.log_eigenvalues.imag)
+        assert_allclose(turn.max(), layer["abs_arg_lambda_max_rad"], rtol=1e-12)
+        assert np.count_nonzero(turn > np.pi) == layer["n_aliased_arg_gt_pi"]
+
+
+@pytest.mark.parametrize("module", ["s4d_minimal", "s4v4_diag_zoh"])
+def test_the_original_layer_s_kernel_is_reproduced(paper: Path, module: str) -> None:
+    arrays, computed = original_layer(paper, module)
+    kernel, eigenvalues = np.atleast_3d(computed["impulse"]), computed["lambda_"]
+    recurrence = read_layer(arrays, S4D())
+    assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues.ravel(), atol=1e-15)
+    response = impulse_response(recurrence, 64)
+    assert_allclose(response, kernel.reshape(response.shape), rtol=0, atol=1e-6)

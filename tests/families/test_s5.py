@@ -1,0 +1,203 @@
+"""S5 against SciPy's discretisation, the original layer's output, and differences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from families.derivatives import check_derivatives, match_of, read_layer
+from families.impulse import impulse_response, output_of
+from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from scipy.signal import cont2discrete
+
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.state_space.s5 import S5
+
+P, H = 4, 3
+STEPS = 16
+
+
+def jax_layer(*, bidirectional: str = "") -> dict[str, NDArray]:
+    rng = np.random.default_rng(3)
+    layer = {
+        "Lambda_re": -rng.uniform(0.1, 1, P),
+        "Lambda_im": rng.uniform(-8, 8, P),
+        "B": rng.normal(size=(P, H, 2)),
+        "log_step": rng.uniform(-3, -1, (P, 1)),
+        "D": rng.normal(size=H),
+    }
+    if bidirectional == "two":
+        layer |= {"C1": rng.normal(size=(H, P, 2)), "C2": rng.normal(size=(H, P, 2))}
+    else:
+        width = 2 * P if bidirectional == "wide" else P
+        layer["C"] = rng.normal(size=(H, width, 2))
+    return {f"params/seq/{role}": values for role, values in layer.items()}
+
+
+def torch_layer() -> dict[str, NDArray]:
+    layer = {name.removeprefix("params/"): values for name, values in jax_layer().items()}
+    layer = {name.replace("/", "."): values for name, values in layer.items()}
+    layer["seq.Lambda"] = layer.pop("seq.Lambda_re") + 1j * layer.pop("seq.Lambda_im")
+    layer["seq.C"] = as_complex(layer["seq.C"])
+    layer["seq.log_step"] = layer["seq.log_step"][:, 0]
+    return layer
+
+
+def as_complex(values: NDArray) -> NDArray:
+    return values[..., 0] + 1j * values[..., 1]
+
+
+def expected_response(layer: dict[str, NDArray], method: str, factor: int) -> NDArray:
+    """SciPy discretises one mode at a time, as a real system of two states."""
+    outputs = np.zeros((H, H, STEPS))
+    readin, readout = as_complex(layer["params/seq/B"]), as_complex(layer["params/seq/C"])
+    for mode in range(P):
+        real, imag = layer["params/seq/Lambda_re"][mode], layer["params/seq/Lambda_im"][mode]
+        b, c = readin[mode], readout[:, mode]
+        continuous = (
+            np.array([[real, -imag], [imag, real]]),
+            np.stack([b.real, b.imag]),
+            factor * np.stack([c.real, -c.imag], axis=1),
+            np.zeros((H, H)),
+        )
+        step = np.exp(layer["params/seq/log_step"][mode, 0])
+        discrete, state, *_ = cont2discrete(continuous, step, method=method)
+        for lag in range(STEPS):
+            outputs[..., lag] += continuous[2] @ state
+            state = discrete @ state
+    return outputs
+
+
+@pytest.mark.parametrize("method", ["zoh", "bilinear"])
+@pytest.mark.parametrize("symmetry", ["true", "false"])
+def test_impulse_response(method: str, symmetry: str) -> None:
+    layer = jax_layer()
+    assume = {"discretization": method, "conjugate-symmetry": symmetry}
+    recurrence = read_layer(layer, S5(), **assume)
+    expected = expected_response(layer, method, 2 if symmetry == "true" else 1)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+
+
+def test_the_step_can_be_rescaled() -> None:
+    layer = jax_layer()
+    recurrence = read_layer(layer, S5(), **{"step-rescale": "0.5"})
+    halved = {**layer, "params/seq/log_step": layer["params/seq/log_step"] + np.log(0.5)}
+    expected = expected_response(halved, "zoh", 2)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    assert recurrence.assumptions[-1].startswith("step-rescale=0.5 (as given)")
+    check_derivatives(layer, S5(), **{"step-rescale": "0.5"})
+    with pytest.raises(UsageError, match="inf is not a positive number"):
+        read_layer(layer, S5(), **{"step-rescale": "inf"})
+
+
+def test_what_is_assumed_is_said() -> None:
+    recurrence = read_layer(jax_layer(), S5())
+    assert [sentence.partition(" ")[0] for sentence in recurrence.assumptions] == [
+        "discretization=zoh",
+        "conjugate-symmetry=true",
+        "clip-eigenvalues=false",
+    ]
+    assert recurrence.conjugate_pairs
+    assert not recurrence.stable_by_construction
+
+
+def test_the_torch_port_stores_every_eigenvalue() -> None:
+    recurrence = read_layer(torch_layer(), S5())
+    assert recurrence.name == "seq"
+    assert not recurrence.conjugate_pairs
+    assert len(recurrence.assumptions) == 1
+    expected = expected_response(jax_layer(), "zoh", 1)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["zoh", "bilinear"])
+def test_derivatives(method: str) -> None:
+    layer = jax_layer()
+    layer["params/seq/Lambda_re"] -= 1
+    check_derivatives(layer, S5(), discretization=method)
+    check_derivatives(torch_layer(), S5(), imaginary=("Lambda_im",), discretization=method)
+
+
+def test_a_clipped_eigenvalue_does_not_follow_its_parameter() -> None:
+    layer = jax_layer()
+    layer["params/seq/Lambda_re"][1] = 0.3
+    free = read_layer(layer, S5())
+    assert free.log_eigenvalues.real[1] > 0
+    clipped = read_layer(layer, S5(), **{"clip-eigenvalues": "true"})
+    assert clipped.stable_by_construction
+    step = np.exp(layer["params/seq/log_step"][:, 0])
+    assert_allclose(clipped.log_eigenvalues.real[1], -1e-4 * step[1], rtol=1e-14)
+    check_derivatives(layer, S5(), **{"clip-eigenvalues": "true"})
+
+
+@pytest.mark.parametrize("bidirectional", ["two", "wide"])
+def test_both_directions_read_out(bidirectional: str) -> None:
+    layer = jax_layer(bidirectional=bidirectional)
+    recurrence = read_layer(layer, S5())
+    if bidirectional == "two":
+        halves = [as_complex(layer["params/seq/C1"]), as_complex(layer["params/seq/C2"])]
+    else:
+        halves = np.split(as_complex(layer["params/seq/C"]), 2, axis=1)
+    assert_allclose(recurrence.readout, np.concatenate(halves))
+    assert "both directions" in recurrence.assumptions[-1]
+
+
+def test_a_factorised_layer_is_read_without_its_matrices() -> None:
+    layer = torch_layer()
+    layer["seq.BP"] = layer.pop("seq.B")[..., 0]
+    del layer["seq.C"]
+    recurrence = read_layer(layer, S5())
+    assert recurrence.readin is None
+    assert recurrence.readout is None
+    assert "seq.BP" not in recurrence.tensors
+
+
+def test_a_layer_with_a_low_rank_part_is_not_s5() -> None:
+    layer = jax_layer()
+    assert len(match_of(layer, S5())) == 1
+    assert match_of({**layer, "params/seq/P": np.ones(P)}, S5()) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "values", "message"),
+    [
+        ("Lambda_re", np.full(P, np.nan), "Lambda_re: 4 NaN"),
+        ("Lambda_im", np.ones(P + 1), r"Lambda_im: its shape \(5\)"),
+        ("log_step", np.ones((P, 2)), r"log_step: its shape \(4, 2\)"),
+        ("B", np.ones((P + 1, H, 2)), r"B: its shape \(5, 3, 2\)"),
+        ("C", np.ones((H, P + 1, 2)), r"C: its shape \(3, 5, 2\)"),
+    ],
+)
+def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
+    with pytest.raises(TensorError, match=message):
+        read_layer({**jax_layer(), f"params/seq/{role}": values}, S5())
+
+
+ZOO_OPTIONS = {
+    "s5_bilinear": {"discretization": "bilinear"},
+    "s5_clip_bidir": {"clip-eigenvalues": "true"},
+    "s5_noconj": {"conjugate-symmetry": "false"},
+}
+
+
+@pytest.mark.parametrize("file", zoo_files("s5_jax", ".npz", ".safetensors"))
+def test_zoo(file: ZooFile) -> None:
+    layers = read_layers(file.path, **ZOO_OPTIONS.get(file.path.stem, {}))
+    for layer, (name, recurrence) in zip(file.layers, layers.items(), strict=True):
+        assert name.replace(".", "/") == layer["name"]
+        assert recurrence.family == "s5"
+        assert recurrence.conjugate_pairs is layer["extra"]["conjugate_pairs_implied"]
+        assert_allclose(
+            np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(layer), rtol=0, atol=1e-14
+        )
+
+
+def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
+    arrays, computed = original_layer(paper, "s5_zoh_conj")
+    x, y, eigenvalues = computed["x"], computed["y"], computed["lambda_"]
+    recurrence = read_layer(arrays, S5())
+    assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, atol=1e-15)
+    assert_allclose(output_of(recurrence, x, arrays["D"]), y, rtol=0, atol=2e-6)

@@ -1,0 +1,212 @@
+"""Layers under several names: reported once where all is shared, apart where anything is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.diagnosis.hessian.inspection import hessian
+from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.families.detect import detect
+
+TORCH = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+
+
+def found_in(
+    modules: dict[str, str], *, more: tuple[str, ...] = (), layers: tuple[str, ...] = ()
+) -> dict[str, tuple[str, ...]]:
+    """The layers of GRUs, each with the tensors of the module that it names, and their ties."""
+    specs = {"weight_hh_l0": (9, 3), "weight_ih_l0": (9, 2), "bias_ih_l0": (9,), "bias_hh_l0": (9,)}
+    tensors = {
+        f"{module}.{name}": TensorSpec(shape, "float32", 4)
+        for module in modules
+        for name, shape in specs.items()
+    }
+    tensors |= {name: TensorSpec((3, 3), "float32", 36) for name in more}
+    aliases = {
+        f"{module}.{name}": f"{holder}.{name}"
+        for module, holder in modules.items()
+        for name in specs
+        if module != holder
+    }
+    found = detect(tensors, layers=layers, aliases=aliases)
+    return {match.layer: match.tied for _, match in found}
+
+
+def test_one_layer_under_three_names() -> None:
+    found = found_in({"a": "a", "x": "x", "b": "a", "c": "a"})
+    assert found == {"a.l0": ("b.l0", "c.l0"), "x.l0": ()}
+
+
+def test_a_layer_is_selected_by_any_of_its_names() -> None:
+    modules = {"a": "a", "x": "x", "b": "a"}
+    assert found_in(modules, layers=("b.*",)) == {"a.l0": ("b.l0",)}
+
+
+def test_a_module_with_a_tensor_of_its_own_is_a_layer_of_its_own() -> None:
+    modules = {"a": "a", "b": "a"}
+    assert found_in(modules, more=("head.weight", "a.out.weight")) == {"a.l0": ("b.l0",)}
+    assert found_in(modules, more=("b.out.weight",)) == {"a.l0": (), "b.l0": ()}
+    # Another layer in the same module has its own tensors, and is no part of this one.
+    assert found_in(modules, more=("b.weight_hh_l1",)) == {
+        "a.l0": ("b.l0",),
+        "b.l1": (),
+    }
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=8))
+def test_ties_are_the_classes_of_their_holders(holders: list[int]) -> None:
+    first: dict[int, str] = {}
+    modules = {f"m{index}": first.setdefault(h, f"m{index}") for index, h in enumerate(holders)}
+    found = found_in(modules)
+    assert list(found) == [f"{name}.l0" for name in first.values()]
+    for layer, tied in found.items():
+        holder = layer.removesuffix(".l0")
+        others = [m for m, held in modules.items() if held == holder and m != holder]
+        assert tied == tuple(f"{module}.l0" for module in others)
+
+
+def test_heads_of_one_module_are_not_taken_for_one_another() -> None:
+    # Several layers are read from the same tensors, by their index.
+    names = ("nu_log", "theta_log", "gamma_log")
+    tensors = {f"{m}.{n}": TensorSpec((2, 4), "float32", 32) for m in "ab" for n in names}
+    aliases = {f"b.{name}": f"a.{name}" for name in names}
+    apart = [match.layer for _, match in detect(tensors)]
+    assert len(apart) == 4
+    tied = {match.layer: match.tied for _, match in detect(tensors, aliases=aliases)}
+    assert tied == {"a[0]": ("b[0]",), "a[1]": ("b[1]",)}
+
+
+def test_layers_whose_number_matters_stay_apart() -> None:
+    shapes = {f"{gate}_proj.weight": (4, 4) for gate in "fio"} | {"g_norm.weight": (4,)}
+    tensors = {
+        f"layers.{index}.attn.{name}": TensorSpec(shape, "float32", 4)
+        for index in range(3)
+        for name, shape in shapes.items()
+    }
+    aliases = {
+        name: f"layers.0.{name.partition('.')[2].partition('.')[2]}"
+        for name in tensors
+        if not name.startswith("layers.0")
+    }
+    found = detect(tensors, "hgrn", aliases=aliases)
+    assert [match.tied for _, match in found] == [(), (), ()]
+
+
+class Policy(nn.Module):
+    """A core that actor and critic share, as a feature extractor that is registered thrice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = nn.Sequential(nn.GRU(3, 4))
+        self.pi_core = self.vf_core = self.core
+        self.actor, self.critic = nn.Linear(4, 2), nn.Linear(4, 1)
+
+
+def saved(tmp_path: Path, kind: str, model: nn.Module) -> Path:
+    path = tmp_path / f"model.{kind}"
+    if kind == "pt":
+        torch.save(model.state_dict(), path)
+    else:
+        safetensors.torch.save_model(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+def test_the_report_has_a_shared_core_once_and_says_so(tmp_path: Path, kind: str) -> None:
+    path = saved(tmp_path, kind, Policy())
+    report = inspect(path)
+    assert len(report.layers) == 1
+    assert report.layers[0].name == "core.0.l0"
+    assert report.checkpoint.notes[-1] == (
+        "pi_core.0.l0, vf_core.0.l0 have the same tensors as core.0.l0: reported once"
+    )
+    assert report.checkpoint.tensors == 8
+    assert inspect(path, layers=["vf_core*"]).layers == report.layers
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+def test_so_has_that_of_its_hessian(tmp_path: Path, kind: str) -> None:
+    report = hessian(saved(tmp_path, kind, rnn_twice()))
+    assert [layer.name for layer in report.layers] == ["a.l0"]
+    assert report.checkpoint.notes[-1] == "b.l0 has the same tensors as a.l0: reported once"
+
+
+def rnn_twice() -> nn.Module:
+    core = nn.RNN(3, 4)
+    return nn.ModuleDict({"a": core, "b": core})
+
+
+def test_a_layer_whose_biases_are_stored_under_another_name_has_them(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = nn.ModuleDict({"a": nn.LSTM(3, 4), "b": nn.LSTM(3, 4)})
+    for name in ("bias_ih_l0", "bias_hh_l0"):
+        setattr(model["b"], name, getattr(model["a"], name))
+    reports = [inspect(saved(tmp_path, kind, model)) for kind in ("pt", "safetensors")]
+    whole = inspect({name: tensor.clone() for name, tensor in model.state_dict().items()})
+    for report in reports:
+        assert [layer.name for layer in report.layers] == ["a.l0", "b.l0"]
+        assert [layer.eigenvalues for layer in report.layers] == [
+            layer.eigenvalues for layer in whole.layers
+        ]
+        assert report.layers[1].parameters == whole.layers[1].parameters
+
+
+def test_both_directions_of_one_weight(tmp_path: Path) -> None:
+    model = nn.GRU(3, 4, bidirectional=True)
+    for name in TORCH:
+        setattr(model, f"{name}_reverse", getattr(model, name))
+    for kind in ("pt", "safetensors"):
+        report = inspect(saved(tmp_path, kind, model))
+        assert len(report.layers) == 1
+        assert "reverse" in report.checkpoint.notes[-1]
+
+
+def test_attention_that_layers_share_is_counted_once(tmp_path: Path) -> None:
+    attention = nn.ModuleDict({part: nn.Linear(4, 4) for part in ("q_proj", "k_proj", "v_proj")})
+    own = nn.ModuleDict(attention)
+    own["q_proj"] = nn.Linear(4, 4)
+    model = nn.ModuleDict({"rnn": nn.RNN(4, 4), "one": attention, "two": attention, "own": own})
+    for kind in ("pt", "safetensors"):
+        (others,) = inspect(saved(tmp_path, kind, model)).not_recurrent
+        assert set(others.examples) == {"one", "own"}
+
+
+def test_adams_steps_on_a_weight_under_its_second_name(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"a": nn.RNN(3, 4), "b": nn.RNN(3, 4)})
+    model["b"].weight_hh_l0 = model["a"].weight_hh_l0
+    optimiser = torch.optim.Adam(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimiser.step()
+    content = {"model": model.state_dict(), "optimizer": optimiser.state_dict()}
+    torch.save(content, tmp_path / "train.pt")
+    report = inspect(tmp_path / "train.pt")
+    first, second = (layer.adam[0] for layer in report.layers)
+    assert (first.tensor, second.tensor) == ("a.weight_hh_l0", "b.weight_hh_l0")
+    assert first.effective_step is not None
+    assert second.effective_step == first.effective_step
+    assert report.optimizer is not None
+    assert report.optimizer.weights == 7
+
+
+def test_the_command_tells_the_tie_once(tmp_path: Path) -> None:
+    path = saved(tmp_path, "pt", rnn_twice())
+    told = subprocess.run(
+        [sys.executable, "-m", "memcurse_cli", "inspect", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.count("b.l0 has the same tensors as a.l0: reported once") == 1
+    assert "1 dense_rnn" in told.stdout

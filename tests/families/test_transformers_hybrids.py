@@ -1,0 +1,293 @@
+"""Every model of transformers with Mamba layers: written by the library, read, and run by it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from families.cached_state import states_after_an_impulse
+from numpy.testing import assert_allclose
+from transformers import AutoModelForCausalLM
+
+from memcurse_cli import inspect
+from memcurse_cli.schema.report import LayerReport, Report
+
+STATE, HEADS, HEAD_DIMENSION, GROUPS = 3, 4, 4, 2
+SIZES = {"vocab_size": 16, "hidden_size": 8}
+ATTENTION = {
+    **SIZES,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+}
+SSD = {"mamba_d_state": STATE, "mamba_n_heads": HEADS, "mamba_n_groups": GROUPS}
+STEPS = 3
+SHARED_BLOCKS = ["mamba", "hybrid", "mamba", "hybrid"]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model of transformers.
+
+    Attributes:
+        config: the name of its configuration class.
+        family: what its recurrent layers are.
+        sizes: the arguments of the configuration.
+        recurrent: the numbers of the layers that have a mixer.
+        inside: the mixer's module within its layer.
+        attention: how many blocks of attention are stored; Zamba's layers share theirs.
+    """
+
+    config: str
+    family: str
+    recurrent: tuple[int, ...]
+    sizes: dict[str, Any] = field(hash=False)
+    inside: str = "mamba"
+    attention: int = 0
+
+
+ARCHITECTURES = (
+    Architecture(
+        "MambaConfig",
+        "mamba",
+        (0, 1),
+        {**SIZES, "state_size": STATE, "num_hidden_layers": 2, "time_step_rank": 2},
+        "mixer",
+    ),
+    Architecture(
+        "FalconMambaConfig",
+        "mamba",
+        (0, 1),
+        {**SIZES, "state_size": STATE, "num_hidden_layers": 2, "time_step_rank": 2},
+        "mixer",
+    ),
+    Architecture(
+        "JambaConfig",
+        "mamba",
+        (0, 2),
+        {
+            **ATTENTION,
+            "num_hidden_layers": 3,
+            "attn_layer_period": 3,
+            "attn_layer_offset": 1,
+            "num_experts": 2,
+            "num_experts_per_tok": 1,
+            "mamba_d_state": STATE,
+            "mamba_dt_rank": 2,
+        },
+        attention=1,
+    ),
+    Architecture(
+        "ZambaConfig",
+        "mamba",
+        (0, 1, 2, 3),
+        {
+            **ATTENTION,
+            "attention_hidden_size": 16,
+            "attention_head_dim": 8,
+            "num_hidden_layers": 4,
+            "layers_block_type": SHARED_BLOCKS,
+            "mamba_d_state": STATE,
+            "mamba_dt_rank": 2,
+            "n_mamba_heads": 2,
+        },
+        attention=1,
+    ),
+    Architecture(
+        "Mamba2Config",
+        "mamba2",
+        (0, 1),
+        {
+            **SIZES,
+            "num_hidden_layers": 2,
+            "state_size": STATE,
+            "num_heads": HEADS,
+            "head_dim": HEAD_DIMENSION,
+            "n_groups": GROUPS,
+        },
+        "mixer",
+    ),
+    Architecture(
+        "Zamba2Config",
+        "mamba2",
+        (0, 1, 2, 3),
+        {
+            **ATTENTION,
+            "num_hidden_layers": 4,
+            "layers_block_type": SHARED_BLOCKS,
+            "mamba_d_state": STATE,
+            "n_mamba_heads": HEADS,
+            "mamba_ngroups": GROUPS,
+            "num_mem_blocks": 1,
+        },
+        attention=1,
+    ),
+    Architecture(
+        "BambaConfig",
+        "mamba2",
+        (0, 2),
+        {
+            **ATTENTION,
+            **SSD,
+            "num_hidden_layers": 3,
+            "attn_layer_indices": [1],
+            "mamba_d_head": HEAD_DIMENSION,
+            "mamba_proj_bias": True,
+        },
+        attention=1,
+    ),
+    Architecture(
+        "FalconH1Config",
+        "mamba2",
+        (0, 1),
+        {
+            **ATTENTION,
+            **SSD,
+            "head_dim": 4,
+            "num_hidden_layers": 2,
+            "mamba_d_head": HEAD_DIMENSION,
+            "mamba_d_ssm": HEADS * HEAD_DIMENSION,
+            "mamba_proj_bias": True,
+            "ssm_multipliers": [1.0, 1.0, 1.0, 1.0, 0.3],
+        },
+        attention=2,
+    ),
+    Architecture(
+        "NemotronHConfig",
+        "mamba2",
+        (0, 2),
+        {
+            **ATTENTION,
+            "head_dim": 4,
+            "layers_block_type": ["mamba", "attention", "mamba", "moe"],
+            "ssm_state_size": STATE,
+            "mamba_num_heads": HEADS,
+            "mamba_head_dim": HEAD_DIMENSION,
+            "n_groups": GROUPS,
+            "n_routed_experts": 2,
+            "num_experts_per_tok": 1,
+            "moe_intermediate_size": 4,
+            "moe_shared_expert_intermediate_size": 4,
+        },
+        "mixer",
+        attention=1,
+    ),
+    Architecture(
+        "GraniteMoeHybridConfig",
+        "mamba2",
+        (0, 2),
+        {
+            **ATTENTION,
+            **SSD,
+            "num_hidden_layers": 3,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "mamba_d_head": HEAD_DIMENSION,
+            "num_local_experts": 2,
+            "num_experts_per_tok": 1,
+            "shared_intermediate_size": 8,
+        },
+        attention=1,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A tiny model and the report on what its `save_pretrained` wrote."""
+
+    architecture: Architecture
+    model: torch.nn.Module
+    path: Path
+    report: Report
+
+    def mixer(self, layer: LayerReport) -> torch.nn.Module:
+        """The module that a layer of the report was saved from."""
+        number = number_of(layer)
+        (mixer,) = (
+            module
+            for name, module in self.model.named_modules()
+            if hasattr(module, "A_log") and f".layers.{number}." in f".{name}."
+        )
+        return mixer
+
+
+def number_of(layer: LayerReport) -> int:
+    (number,) = re.findall(r"\.layers\.(\d+)\.", layer.name)
+    return int(number)
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES, ids=lambda each: each.config)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """A model with rates and step sizes away from where they start, as its library saves it."""
+    architecture: Architecture = request.param
+    torch.manual_seed(0)
+    config = getattr(transformers, architecture.config)(**architecture.sizes)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("A_log"):
+                parameter += 0.3 * torch.randn_like(parameter)
+            elif name.endswith(("dt_bias", "dt_proj.bias", "dt_proj_bias")):
+                parameter.uniform_(-4, 1)
+            elif name.endswith("conv1d.bias"):
+                parameter.zero_()  # so that a zero token leaves Δ at its own bias
+            elif name.endswith("in_proj.bias"):
+                parameter.zero_()
+                parameter[-HEADS:] = torch.randn(HEADS)
+    path = tmp_path_factory.mktemp(architecture.config)
+    model.save_pretrained(path)
+    return Saved(architecture, model, path, inspect(path, values=True))
+
+
+def test_no_model_of_the_library_is_left_out() -> None:
+    models = Path(transformers.models.__file__).parent
+    with_mixers = {
+        source.parent.name
+        for source in models.glob("*/modeling_*.py")
+        if {"A_log", "ssm_state_size"} <= set(re.findall(r"\w+", source.read_text()))
+    }
+    listed = (getattr(transformers, each.config).model_type for each in ARCHITECTURES)
+    assert with_mixers == set(listed)
+
+
+def test_every_mixer_is_found_by_its_own_name(saved: Saved) -> None:
+    assert not saved.report.skipped
+    assert {layer.family for layer in saved.report.layers} == {saved.architecture.family}
+    numbers = sorted(number_of(layer) for layer in saved.report.layers)
+    assert tuple(numbers) == saved.architecture.recurrent
+    for layer in saved.report.layers:
+        assert layer.name.split(".")[-1] == saved.architecture.inside
+        assert all(tensor.startswith(f"{layer.name}.") for tensor in layer.tensors)
+        assert not any("beside it" in each for each in layer.assumptions)
+
+
+def test_the_configuration_gives_the_size_of_the_state(saved: Saved) -> None:
+    ssd = saved.architecture.family == "mamba2"
+    for layer in saved.report.layers:
+        assert layer.eigenvalues.multiplicity == (HEAD_DIMENSION * STATE if ssd else 1)
+        groups = [sentence for sentence in layer.assumptions if sentence.startswith("groups=")]
+        assert [f"groups={GROUPS} (from config.json)" in each for each in groups] == [True] * ssd
+
+
+def test_attention_is_counted_and_not_read(saved: Saved) -> None:
+    counts = [other.count for other in saved.report.not_recurrent]
+    assert counts == ([saved.architecture.attention] if saved.architecture.attention else [])
+
+
+def test_the_state_decays_as_reported(saved: Saved) -> None:
+    for layer in saved.report.layers:
+        mixer = saved.mixer(layer)
+        earlier, later = states_after_an_impulse(mixer.double(), saved.model.config, STEPS)
+        mixer.float()
+        assert layer.eigenvalues.values is not None
+        decay = np.array(layer.eigenvalues.values)[:, 0] ** STEPS
+        # One λ per state of Mamba, in the state's order; one per head of Mamba-2.
+        decay = decay.reshape(earlier.shape if layer.family == "mamba" else (HEADS, 1, 1))
+        # The library's scan is in single precision.
+        assert_allclose(later, decay * earlier, rtol=0, atol=1e-6 * np.abs(earlier).max())

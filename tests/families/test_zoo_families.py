@@ -1,0 +1,102 @@
+"""Each family finds its own layers in the shared checkpoints, no one else's, with the right λ."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import shared
+from families.oracles import oracle_eigenvalues
+from numpy.testing import assert_allclose
+
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.families.detect import named_family
+from memcurse_cli.families.family import ReadOptions
+
+# The family that reads each kind of layer in the oracles.
+FAMILY_OF_KIND = {
+    "rg_lru": "rg_lru",
+    "rwkv4": "rwkv",
+    "rwkv6": "rwkv",
+    "rwkv7": "rwkv7",
+    "mlstm": "mlstm",
+    "gated_delta_net": "gated_delta_net",
+    "kda": "kda",
+    "delta_net": "delta_net",
+    "gla": "gla",
+    "hgrn": "hgrn",
+    "hgrn2": "hgrn",
+    "retention": "retnet",
+}
+# Families that no shared checkpoint has.
+STRANGERS = ("slstm", "lightning_attention", "min_gru", "min_lstm")
+MORE_STRANGERS = (
+    *("sru", "qrnn", "tf_lstm", "multiplicative_lstm", "mgu", "lem", "unicornn", "ind_rnn"),
+    *("low_rank_rnn", "co_rnn", "orthogonal_rnn"),
+)
+# Their multiplicities are counted; those of flash-linear-attention's are all noted as 1.
+COUNTED = {"hf_rwkv", "hf_xlstm", "hf_qwen3_next", "hf_recurrent_gemma"}
+
+
+@cache
+def names_of(path: Path) -> dict[str, TensorSpec]:
+    with open_checkpoint(path) as store:
+        return dict(store.tensors)
+
+
+def checkpoints() -> list[Any]:
+    if not shared.available():
+        return [pytest.param(None, [], marks=pytest.mark.skip(reason=shared.REASON))]
+    found = []
+    for oracle in sorted((shared.SHARED_DATA / "zoo").glob("*/oracle.json")):
+        for checkpoint in json.loads(oracle.read_text())["checkpoints"]:
+            for file in checkpoint["files"]:
+                if file.endswith((".safetensors", ".pt", ".pth", ".npz", ".ckpt", "index.json")):
+                    path = oracle.parent / file
+                    if "-of-" not in file:
+                        name = f"{oracle.parent.name}/{file}"
+                        found.append(pytest.param(path, checkpoint["layers"], id=name))
+    return found
+
+
+@pytest.mark.parametrize(("path", "layers"), checkpoints())
+@pytest.mark.parametrize("name", sorted({*FAMILY_OF_KIND.values(), *STRANGERS}))
+def test_a_family_finds_its_own_layers_alone(
+    name: str, path: Path, layers: list[dict[str, Any]]
+) -> None:
+    own = [layer["name"] for layer in layers if FAMILY_OF_KIND.get(layer["kind"]) == name]
+    assert [match.layer for match in named_family(name).find(names_of(path))] == own
+
+
+@pytest.mark.parametrize(("path", "layers"), checkpoints())
+def test_families_that_no_file_has_find_nothing(path: Path, layers: list[dict[str, Any]]) -> None:
+    for name in MORE_STRANGERS:
+        assert named_family(name).find(names_of(path)) == [], name
+
+
+def known_layers() -> list[Any]:
+    return [
+        pytest.param(parameter.values[0], own, id=parameter.id, marks=parameter.marks)
+        for parameter in checkpoints()
+        if (own := [layer for layer in parameter.values[1] if layer["kind"] in FAMILY_OF_KIND])
+        or parameter.marks
+    ]
+
+
+@pytest.mark.parametrize(("path", "layers"), known_layers())
+def test_eigenvalues(path: Path, layers: list[dict[str, Any]]) -> None:
+    with open_checkpoint(path) as store:
+        for expected in layers:
+            family = named_family(FAMILY_OF_KIND[expected["kind"]])
+            match = next(m for m in family.find(store.tensors) if m.layer == expected["name"])
+            recurrence = family.read(store, match, ReadOptions())
+            theirs = oracle_eigenvalues(expected)
+            assert_allclose(np.exp(recurrence.log_eigenvalues), theirs, rtol=1e-12)
+            assert recurrence.input_dependent is expected["input_dependent"]
+            if path.parents[1].name in COUNTED:
+                assert recurrence.multiplicity == expected["multiplicity"]

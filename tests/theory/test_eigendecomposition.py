@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from memcurse_cli.diagnosis import inspection
+from memcurse_cli.diagnosis.hessian import inspection as hessian_inspection
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.linalg import eigendecomposition, threads
+from memcurse_cli.theory.linalg.eigendecomposition import (
+    eigendecompose,
+    eigenvalues,
+    validate_device,
+)
+
+
+class Tensor:
+    """What torch hands out, as far as it is used."""
+
+    def __init__(self, array: np.ndarray, device: str = "cpu") -> None:
+        self.array, self.device = array, device
+
+    def to(self, device: str) -> Tensor:
+        return Tensor(self.array, device)
+
+    def cpu(self) -> Tensor:
+        return Tensor(self.array)
+
+    def numpy(self) -> np.ndarray:
+        assert self.device == "cpu"
+        return self.array
+
+
+class Torch(types.ModuleType):
+    """A torch that sees some GPUs and remembers what ran on them."""
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__("torch")
+        self.__spec__ = importlib.machinery.ModuleSpec("torch", None)
+        self.ran: list[tuple[str, tuple[int, ...], np.dtype]] = []
+        self.asked = 0
+        self.gpus = gpus
+        self.cuda = types.SimpleNamespace(is_available=self.available, device_count=lambda: gpus)
+        self.linalg = types.SimpleNamespace(eig=self.eig, eigvals=lambda a: self.eig(a)[0])
+        self.device = str
+        self.from_numpy = Tensor
+
+    def available(self) -> bool:
+        self.asked += 1
+        return self.gpus > 0
+
+    def eig(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        self.ran.append((matrix.device, matrix.array.shape, matrix.array.dtype))
+        values, vectors = np.linalg.eig(matrix.array)
+        return (
+            Tensor(values.astype(complex), matrix.device),
+            Tensor(vectors.astype(complex), matrix.device),
+        )
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    module = Torch(gpus=2)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setattr(eigendecomposition, "CROSSOVER", 8)
+    return module
+
+
+def matrix(size: int, batch: tuple[int, ...] = ()) -> np.ndarray:
+    return np.random.default_rng(size).normal(size=(*batch, size, size))
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
+@pytest.mark.parametrize(("size", "batch"), [(1, ()), (5, ()), (5, (3,)), (9, ()), (9, (2, 2))])
+def test_it_is_the_decomposition_wherever_it_ran(
+    torch: Torch, device: str, size: int, batch: tuple[int, ...]
+) -> None:
+    whole = matrix(size, batch)
+    found = eigendecompose(whole.astype(np.float32), device)
+    assert found.values.dtype == found.vectors.dtype == np.complex128
+    again = found.vectors * found.values[..., None, :] @ np.linalg.inv(found.vectors)
+    np.testing.assert_allclose(again, whole.astype(np.float32), atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=-2), 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "batch", "engine"),
+    [
+        ("auto", 7, (), "numpy"),
+        ("auto", 8, (), "torch:cuda:0"),
+        ("auto", 7, (100,), "numpy"),
+        ("auto", 8, (2,), "numpy"),
+        ("cpu", 8, (), "numpy"),
+        ("cuda", 2, (), "torch:cuda:0"),
+        ("cuda", 8, (2,), "torch:cuda:0"),
+        ("cuda:1", 2, (), "torch:cuda:1"),
+        ("cuda", 7, (100,), "numpy"),
+    ],
+)
+def test_where_it_runs(
+    torch: Torch, device: str, size: int, batch: tuple[int, ...], engine: str
+) -> None:
+    found = eigendecompose(matrix(size, batch), device)
+    assert found.engine == engine
+    assert [f"torch:{place}" for place, _, _ in torch.ran] == [engine] * (engine != "numpy")
+
+
+def test_eigenvalues_alone_run_in_the_same_place(torch: Torch) -> None:
+    for device, size, batch in (("auto", 7, ()), ("auto", 8, ()), ("cuda:1", 3, ())):
+        whole = eigendecompose(matrix(size, batch), device)
+        alone = eigenvalues(matrix(size, batch), device)
+        assert alone.dtype == np.complex128
+        np.testing.assert_allclose(np.sort(alone), np.sort(whole.values))
+    assert [place for place, _, _ in torch.ran] == ["cuda:0"] * 2 + ["cuda:1"] * 2
+
+
+def test_torch_is_left_alone_below_the_crossover(torch: Torch) -> None:
+    eigendecompose(matrix(7), "auto")
+    eigendecompose(matrix(8, (2,)), "auto")
+    eigendecompose(matrix(9), "cpu")
+    eigenvalues(matrix(7), "auto")
+    assert torch.asked == 0
+
+
+def test_a_gpu_computes_in_double_precision(torch: Torch) -> None:
+    eigendecompose(matrix(3).astype(np.float16), "cuda")
+    eigendecompose(matrix(3).astype(np.complex64), "cuda")
+    assert [dtype for _, _, dtype in torch.ran] == [np.float64, np.complex128]
+
+
+def test_auto_without_a_gpu_or_without_torch_runs_on_the_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(eigendecomposition, "CROSSOVER", 4)
+    monkeypatch.setitem(sys.modules, "torch", Torch(gpus=0))
+    assert eigendecompose(matrix(4)).engine == "numpy"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert eigendecompose(matrix(4)).engine == "numpy"
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch(gpus=0))
+    with pytest.raises(UsageError) as caught:
+        eigendecompose(matrix(2), device)
+    assert str(caught.value) == f"--device {device}: torch sees no CUDA GPU; use --device cpu"
+
+
+def test_a_gpu_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"torch is not installed; .*memcurse-cli\[gpu\]"):
+        eigendecompose(matrix(2), "cuda")
+
+
+def test_a_gpu_that_is_not_one_of_them(torch: Torch) -> None:
+    with pytest.raises(UsageError, match="torch sees 2 CUDA GPUs, numbered from 0"):
+        eigendecompose(matrix(2), "cuda:2")
+
+
+@pytest.mark.parametrize("device", ["", "gpu", "CPU", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "tpu"])
+def test_an_unknown_device_is_named_with_the_choices(device: str) -> None:
+    for refuse in (validate_device, lambda name: eigendecompose(matrix(2), name)):
+        with pytest.raises(UsageError) as caught:
+            refuse(device)
+        assert str(caught.value) == (
+            f"--device: unknown device '{device}'; choose auto, cpu, cuda or cuda:i"
+        )
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:13"])
+def test_known_devices_need_no_torch_to_be_named(device: str) -> None:
+    validate_device(device)
+
+
+def blas_threads() -> set[int]:
+    """What every BLAS of this process uses."""
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process whose linear algebra has two threads, and an environment that says nothing."""
+    for name in threads.THREAD_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    with threadpool_limits(2, user_api="blas"):
+        assert blas_threads() == {2}
+        yield
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_small_matrices_get_one_thread_and_large_ones_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "THREADED_ORDER", 10)
+    small, large = np.eye(9), np.eye(10)
+    with threads.threads_by_order():
+        assert blas_threads() == {2}
+        for matrix, expected in ((small, 1), (small, 1), (large, 2), (large, 2), (small, 1)):
+            eigendecompose(matrix)
+            assert blas_threads() == {expected}
+        eigenvalues(large)
+        assert blas_threads() == {2}
+        eigenvalues(np.zeros((20, 9, 9)))
+        assert blas_threads() == {1}
+    assert blas_threads() == {2}
+    assert threads.OPENBLAS not in os.environ
+    eigendecompose(small)
+    assert blas_threads() == {2}
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("name", threads.THREAD_SETTINGS)
+def test_threads_that_the_user_has_chosen_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "2")
+    with threads.threads_by_order():
+        eigendecompose(np.eye(3))
+        assert blas_threads() == {2}
+    assert os.environ[name] == "2"
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("take", ["inspect", "hessian"])
+def test_a_dense_layer_is_diagnosed_with_one_thread(
+    take: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, step = {
+        "inspect": (inspection, "diagnose"),
+        "hessian": (hessian_inspection, "diagnose_dense_hessian"),
+    }[take]
+    original, seen = getattr(module, step), []
+
+    def watched(*arguments: Any) -> Any:
+        seen.append(blas_threads())
+        return original(*arguments)
+
+    monkeypatch.setattr(module, step, watched)
+    matrix = 0.5 * np.random.default_rng(0).normal(size=(4, 4)) / 2
+    getattr(module, take)({"A": matrix, "B": np.ones((4, 1)), "C": np.ones((1, 4))})
+    assert seen == [{1}]
+    assert blas_threads() == {2}
+
+
+LOADED_LATER = """
+import sys
+import numpy
+from threadpoolctl import threadpool_info
+from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
+from memcurse_cli.theory.linalg.threads import threads_by_order
+
+def used():
+    return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+first = used()
+with threads_by_order():
+    eigendecompose(numpy.eye(3))
+    assert "scipy" not in sys.modules
+    import scipy.linalg
+    inside = used()
+assert set(inside) == {1} and set(used()) == set(first), (first, inside, used())
+"""
+
+
+def test_a_library_that_is_loaded_later_is_limited_too() -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in threads.THREAD_SETTINGS}
+    subprocess.run([sys.executable, "-c", LOADED_LATER], env=environment, check=True)
