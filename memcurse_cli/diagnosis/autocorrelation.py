@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation.cosine_mixture import add_cosines, simplify_cosines
-from memcurse_cli.theory.autocorrelation.decay_mixture import fit_decays, simplify
 from memcurse_cli.theory.autocorrelation.empirical import (
     EmpiricalAutocorrelation,
     empirical_autocorrelation,
     gaussian_standard_error,
 )
+from memcurse_cli.theory.autocorrelation.fit import ROUNDING, fit_mixture
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation, Component
 from memcurse_cli.theory.moments.empirical import empirical_moments
 from memcurse_cli.theory.moments.moments import moments
@@ -89,9 +88,6 @@ ESTIMATORS: tuple[Estimator, ...] = ("unbiased", "biased")
 
 DEFAULT_LAGS = 4096
 MOST_LAGS = 100_000
-CHANCE = 2.0  # standard errors that a simpler mixture may move a lag by
-COSINE_CHANCE = 4.0  # the same for one with a cosine less
-ROUNDING = 1e-12  # of the mean square: what is left of a constant after centring
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,15 @@ def estimate_autocorrelation(
         found = empirical_autocorrelation(samples, count, centred=centred, padding=padding)
     found = _usable(found, explicit=lags is not None, source=source)
     _check_variance(found, samples, centred=centred, source=source)
-    mixture, errors, method = _fit(found, samples.shape)
+    spread = found.standard_errors
+    series, last = samples.shape[0] * samples.shape[2], found.values.size - 1
+
+    def standard_errors(mixture: Autocorrelation) -> NDArray[np.float64]:
+        if spread is not None:
+            return spread
+        return gaussian_standard_error(mixture, samples.shape[1], series, last)
+
+    mixture, errors = fit_mixture(found.values, found.pairs, standard_errors)
     scale = found.taper if estimator == "biased" else np.ones_like(found.values)
     known = np.arange(found.values.size, dtype=np.float64)
     values, fitted = scale * found.values, scale * mixture.at(known)
@@ -197,7 +201,7 @@ def estimate_autocorrelation(
         values=tuple(values.tolist()),
         fitted=tuple(fitted.tolist()),
         standard_errors=tuple((scale * errors).tolist()),
-        standard_error_method=method,
+        standard_error_method="gaussian" if spread is None else "sequences",
         relative_rms=float(np.sqrt(np.mean(off**2))),
         relative_max=float(np.max(off)),
         worst_lag=int(np.argmax(off)),
@@ -379,39 +383,6 @@ def _check_variance(
             where=source,
             remedy="an input without variance drives no state",
         )
-
-
-def _fit(
-    found: EmpiricalAutocorrelation, shape: tuple[int, ...]
-) -> tuple[Autocorrelation, NDArray[np.float64], Literal["sequences", "gaussian"]]:
-    """The mixture, the standard errors, and where these come from."""
-    _, steps, _ = shape
-    found_errors = found.standard_errors
-    method: Literal["sequences", "gaussian"] = "sequences" if shape[0] > 1 else "gaussian"
-
-    def errors_by(mixture: Autocorrelation) -> NDArray[np.float64]:
-        if found_errors is not None:
-            return found_errors
-        series = shape[0] * shape[2]
-        return gaussian_standard_error(mixture, steps, series, found.values.size - 1)
-
-    decays = fit_decays(found.values, found.pairs)
-    errors = errors_by(decays)
-    rounding = ROUNDING * found.values[0]
-    full = add_cosines(decays, found.values, found.pairs, _cosine_tolerance(errors) + rounding)
-    if full == decays:
-        tolerance = np.maximum(CHANCE * errors, rounding)
-        return simplify(full, found.values, found.pairs, tolerance), errors, method
-    errors = errors_by(full)
-    tolerance = np.maximum(CHANCE * errors, rounding)
-    limits = tolerance, _cosine_tolerance(errors) + rounding
-    return simplify_cosines(full, found.values, found.pairs, *limits), errors, method
-
-
-def _cosine_tolerance(errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What a cosine must move some lag by: its frequency could follow chance at many of them."""
-    typical = float(np.sqrt(np.mean(errors**2)))
-    return COSINE_CHANCE * np.maximum(errors, typical)
 
 
 def _variance_of_mean(mixture: Autocorrelation, shape: tuple[int, ...]) -> float:

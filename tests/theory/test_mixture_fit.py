@@ -7,12 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 from theory.sequences import PAPER, estimate_covariance, gaussian
 
-from memcurse_cli.theory.autocorrelation.decay_mixture import (
-    fit_decays,
-    nonnegative_least_squares,
-    simplify,
-)
 from memcurse_cli.theory.autocorrelation.empirical import empirical_autocorrelation
+from memcurse_cli.theory.autocorrelation.fit import MixtureFit, nonnegative_least_squares
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 MIXTURES = [
@@ -31,9 +27,10 @@ def test_a_curve_without_noise_gives_its_own_decays(parts: list[tuple[float, flo
     weights, rhos = zip(*parts, strict=True)
     truth, lags = Autocorrelation(weights, rhos), np.arange(301.0)
     values, pairs = truth.at(lags), 600 - lags
-    full = fit_decays(values, pairs)
+    fit = MixtureFit(values, pairs)
+    full = fit.with_decays()
     assert full.at(lags) == pytest.approx(values, abs=1e-7 * values[0])
-    found = simplify(full, values, pairs, np.full(lags.size, 1e-6 * values[0]))
+    found = fit.simplified(full, np.full(lags.size, 1e-6 * values[0]))
     assert np.array(list(found)) == pytest.approx(np.array(parts), rel=1e-4, abs=1e-6)
 
 
@@ -47,8 +44,8 @@ def test_finds_the_numbers_of_the_paper_within_their_sampling_error(seed: int) -
     steps, lags, sequences, features = 256, 128, 128, 8
     empirical = empirical_autocorrelation(gaussian(PAPER, (sequences, steps, features), seed), lags)
     assert empirical.standard_errors is not None
-    full = fit_decays(empirical.values, empirical.pairs)
-    found = simplify(full, empirical.values, empirical.pairs, 2 * empirical.standard_errors)
+    fit = MixtureFit(empirical.values, empirical.pairs)
+    found = fit.simplified(fit.with_decays(), 2 * empirical.standard_errors)
 
     (_, weight), (_, rho) = PAPER.weights, PAPER.rhos
     k = np.arange(lags + 1.0)
@@ -75,9 +72,9 @@ def test_what_chance_alone_shows_is_left_out() -> None:
             gaussian(Autocorrelation.from_rho(0.0), (100, 100, 3), seed), 50
         )
         assert empirical.standard_errors is not None
-        full = fit_decays(empirical.values, empirical.pairs)
+        fit = MixtureFit(empirical.values, empirical.pairs)
         tolerance = 2 * empirical.standard_errors
-        found = simplify(full, empirical.values, empirical.pairs, tolerance)
+        found = fit.simplified(fit.with_decays(), tolerance)
         coloured += found.rhos != (0.0,)
     assert coloured <= 4
 
@@ -85,7 +82,7 @@ def test_what_chance_alone_shows_is_left_out() -> None:
 def test_a_curve_that_oscillates_is_fitted_without_negative_weights() -> None:
     lags = np.arange(101.0)
     values = 0.95**lags * np.cos(0.3 * lags)
-    found = fit_decays(values, 500 - lags)
+    found = MixtureFit(values, 500 - lags).with_decays()
     assert min(found.weights) > 0
     assert np.max(np.abs(found.at(lags) - values)) > 0.2  # and says so by its error
 
