@@ -6,13 +6,12 @@ eigenvalue past 1, where the true change grows as |λ'|^T. Nothing here is of fi
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.moments import Readout, bilinear, one_minus_exp
+from memcurse_cli.theory.moments.horizon import Readout, finite_change, summed_products
+from memcurse_cli.theory.moments.moments import bilinear, turned_parts
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -34,9 +33,9 @@ def state_change(
 ) -> Floats:
     """E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``.
 
-    With F(α, β) = E[h_α h̄_β] at γ = 1 and g = γ'/γ it is ``|g|² F(λ', λ') + F(λ, λ) -
-    2 Re g F(λ', λ)``. The terms cancel to the square of the relative change, so that one of 1e-3
-    has ten digits left.
+    On an infinite sequence it is ``|g|² F(λ', λ') + F(λ, λ) - 2 Re g F(λ', λ)`` with F(α, β) =
+    E[h_α h̄_β] at γ = 1 and g = γ'/γ. The terms cancel to the square of the relative change, so
+    that one of 1e-3 has ten digits left. On a finite one nothing cancels.
 
     Args:
         log_eigenvalues: (n,) log λ.
@@ -49,22 +48,37 @@ def state_change(
     Returns:
         (n,) the mean square; inf where a state diverges or leaves the range of a float.
     """
-    if not (log_eigenvalues.imag.any() or log_moved.imag.any() or log_gain_ratio.imag.any()):
+    is_real = not (log_eigenvalues.imag.any() or log_moved.imag.any() or log_gain_ratio.imag.any())
+    if is_real:
         log_eigenvalues, log_moved = log_eigenvalues.real, log_moved.real  # type: ignore[assignment]
         log_gain_ratio = log_gain_ratio.real  # type: ignore[assignment]
 
     def joint(one: Complexes, other: Complexes) -> Complexes:
-        return _joint_moment(one, other, autocorrelation, horizon, readout)
+        total = np.zeros(one.shape, one.dtype)
+        for weight, rho, frequency in autocorrelation.parts:
+            if weight > 0:
+                total = total + weight * bilinear(one, other.conj(), rho, frequency).value
+        return total
 
+    change = np.zeros(log_eigenvalues.shape)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        ratio = np.exp(log_gain_ratio)
-        change = (
-            np.abs(ratio) ** 2 * joint(log_moved, log_moved).real
-            + joint(log_eigenvalues, log_eigenvalues).real
-            - 2 * (ratio * joint(log_moved, log_eigenvalues)).real
-        )
-    if horizon is None:
-        change = np.where((log_eigenvalues.real < 0) & (log_moved.real < 0), change, np.inf)
+        if horizon is None:
+            ratio = np.exp(log_gain_ratio)
+            change = (
+                np.abs(ratio) ** 2 * joint(log_moved, log_moved).real
+                + joint(log_eigenvalues, log_eigenvalues).real
+                - 2 * (ratio * joint(log_moved, log_eigenvalues)).real
+            )
+            change = np.where((log_eigenvalues.real < 0) & (log_moved.real < 0), change, np.inf)
+        else:
+            moduli, gain_change = (log_eigenvalues.real, log_moved.real), np.expm1(log_gain_ratio)
+            for weight, rho, turn in turned_parts(autocorrelation):
+                angles = None
+                if not is_real or turn != 0:
+                    angles = log_eigenvalues.imag + turn, log_moved.imag + turn
+                change = change + weight * finite_change(
+                    moduli, angles, gain_change, rho, horizon, readout
+                )
     return np.where(np.isfinite(change), np.maximum(change, 0.0), np.inf)
 
 
@@ -96,85 +110,6 @@ def moved_logs(
         far = np.log(np.where(small, 1.0, np.exp(log_eigenvalues) + steps * derivative))
     far = np.where(np.isfinite(far), far, -SMALLEST_LOG)
     return np.where(small, log_eigenvalues + near, far)
-
-
-def _joint_moment(
-    log_alpha: Complexes,
-    log_beta: Complexes,
-    autocorrelation: Autocorrelation,
-    horizon: int | None,
-    readout: Readout,
-) -> Complexes:
-    """F(α, β) = Σ_nm α^n β̄^m R(n-m), over the steps that are read."""
-    total = 0.0
-    for part in autocorrelation.parts:
-        if part.weight == 0:
-            continue
-        if horizon is None:
-            moment = bilinear(log_alpha, log_beta.conj(), part.rho, part.frequency).value
-        elif part.rho == 0 and readout == "last":
-            exponent = log_alpha + log_beta.conj()
-            unmoved = exponent == 0
-            base = np.where(unmoved, -1.0, exponent)
-            moment = one_minus_exp(horizon * base) / one_minus_exp(base)
-            moment = np.where(unmoved, horizon, moment)
-        elif part.rho == 0 or part.frequency == 0:
-            moment = _finite_moment(log_alpha, log_beta, part.rho, horizon, readout)
-        else:  # the mean of two decays on λ turned forth and back
-            turn = 1j * part.frequency
-            moment = sum(
-                _finite_moment(log_alpha + by, log_beta + by, part.rho, horizon, readout) / 2
-                for by in (turn, -turn)
-            )
-        total = total + part.weight * moment
-    return np.asarray(total)
-
-
-def _finite_moment(
-    log_alpha: Complexes, log_beta: Complexes, rho: float, horizon: int, readout: Readout
-) -> Complexes:
-    """F(α, β) for R(Δ) = ρ^|Δ| on T steps.
-
-    With y(k) = (ρ^k, a_k, b_k), what two states hold of an innovation k steps ago, it is the last
-    entry of the sums of y y† that `theory.horizon` has of (ρ^k, h, s), doubled as there.
-    """
-    alpha, beta = np.exp(log_alpha), np.exp(log_beta)
-    steps, decay = 1, rho  # k and ρ^k
-    a, b = alpha, beta  # α^k and β^k
-    a_carried, b_carried = rho * np.ones_like(alpha), rho * np.ones_like(beta)
-
-    def products() -> tuple[Any, ...]:
-        first, second = a + a_carried, b + b_carried
-        return decay**2, decay * first, decay * second, first * second.conj()
-
-    def applied(sums: tuple[Any, ...]) -> tuple[Any, ...]:
-        rr, ar, br, ab = sums
-        first = a_carried * rr + a * ar
-        second = b_carried * rr + b * br
-        both = (a * b.conj()) * ab + first * b_carried.conj() + a_carried * (b * br).conj()
-        return decay**2 * rr, decay * first, decay * second, both
-
-    w: tuple[Any, ...] = (1.0, np.ones_like(alpha), np.ones_like(beta), np.ones_like(alpha * beta))
-    v = w
-    last = readout == "last"
-    count = horizon - 1 if last else horizon
-    for bit in bin(count)[3:]:
-        if not last:
-            v = tuple(x + steps * y + z for x, y, z in zip(v, w, applied(v), strict=True))
-        w = tuple(x + y for x, y in zip(w, applied(w), strict=True))
-        a_carried, b_carried = (a + decay) * a_carried, (b + decay) * b_carried
-        steps, a, b = 2 * steps, np.exp(2 * steps * log_alpha), np.exp(2 * steps * log_beta)
-        decay = rho**steps
-        if bit == "1":
-            w = tuple(x + y for x, y in zip(w, products(), strict=True))
-            v = tuple(x + y for x, y in zip(v, w, strict=True))
-            steps, decay = steps + 1, rho ** (steps + 1)
-            a_carried, b_carried = alpha * a_carried + decay, beta * b_carried + decay
-            a, b = np.exp(steps * log_alpha), np.exp(steps * log_beta)
-    later = (1 - rho) * (1 + rho)
-    if not last:
-        return np.asarray((later * v[3] + rho**2 * w[3]) / horizon)
-    return np.asarray(w[3] if count == 0 else products()[3] + later * w[3])
 
 
 def matrix_state_change(
@@ -212,40 +147,49 @@ def matrix_state_change(
         )
         start = np.concatenate([np.eye(inputs), readin, np.zeros_like(readin)])
         kept = slice(inputs if part.rho == 0 else 0, None)
-        transition, start = transition[kept, kept], start[kept]
-        products = _answers(transition, start, part.rho, horizon, readout)
+        answers = _MatrixTransition(transition[kept, kept], start[kept])
+        (products,) = (
+            _endless_products(answers, part.rho)
+            if horizon is None
+            else summed_products(answers, part.rho, horizon, readout)
+        )
         squares = np.diagonal(products).real
         powers += part.weight * float(np.sum(squares[-2 * size : -size]))
         moved += part.weight * float(np.sum(squares[-size:]))
     return moved, powers
 
 
-def _answers(
-    transition: Floats, start: Floats, rho: float, horizon: int | None, readout: Readout
-) -> Floats:
-    """The sums of y y† of `_finite_moment` for a matrix M and y(0); doubled until M^k is gone."""
-    power, answer = transition, start @ start.conj().T
-    w = v = answer
-    last = readout == "last" or horizon is None
-    # An infinite sequence ends where a further doubling adds nothing.
-    bits = bin(2**MOST_DOUBLINGS if horizon is None else horizon - last)[3:]
-    steps = 1
-    for bit in bits:
-        turned = power.conj().T
-        if not last:
-            v = v + steps * w + power @ v @ turned
-        added = power @ w @ turned
+class _MatrixTransition:
+    """M^k of a matrix M and y(0), as `summed_products` takes it."""
+
+    def __init__(self, transition: Floats, start: Floats) -> None:
+        self.transition = self.power = transition
+        self.start, self.steps = start, 1
+
+    def first_products(self) -> tuple[Floats]:
+        return (np.asarray(self.start @ self.start.conj().T),)
+
+    def products(self) -> tuple[Floats]:
+        seen = self.power @ self.start
+        return (np.asarray(seen @ seen.conj().T),)
+
+    def applied(self, sums: tuple[Floats]) -> tuple[Floats]:
+        return (np.asarray(self.power @ sums[0] @ self.power.conj().T),)
+
+    def double(self) -> None:
+        self.power, self.steps = self.power @ self.power, 2 * self.steps
+
+    def append_step(self) -> None:
+        self.power, self.steps = self.power @ self.transition, self.steps + 1
+
+
+def _endless_products(answers: _MatrixTransition, rho: float) -> tuple[Floats]:
+    """The sums of a sequence that ends where a further doubling adds nothing."""
+    (w,) = answers.first_products()
+    for _ in range(MOST_DOUBLINGS):
+        (added,) = answers.applied((w,))
         w = w + added
-        power, steps = power @ power, 2 * steps
-        if bit == "1":
-            seen = power @ start
-            w = w + seen @ seen.conj().T
-            v = v + w
-            power, steps = power @ transition, steps + 1
-        if horizon is None and np.linalg.norm(added) <= ROUNDING * np.linalg.norm(w):
+        answers.double()
+        if np.linalg.norm(added) <= ROUNDING * np.linalg.norm(w):
             break
-    later = (1 - rho) * (1 + rho)
-    if not last and horizon is not None:
-        return (later * v + rho**2 * w) / horizon
-    seen = power @ start
-    return w if horizon == 1 else seen @ seen.conj().T + later * w
+    return (answers.products()[0] + (1 - rho) * (1 + rho) * w,)

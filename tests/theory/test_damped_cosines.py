@@ -25,8 +25,8 @@ from memcurse_cli.theory.dense.stationary import remembered_lags, sensitivity_by
 from memcurse_cli.theory.gates.laws import Keep, Mix
 from memcurse_cli.theory.gates.moments import gated_moments
 from memcurse_cli.theory.gates.quadrature import Preactivation
-from memcurse_cli.theory.moments.horizon import last_moments
-from memcurse_cli.theory.moments.moments import Readout, bilinear, moments
+from memcurse_cli.theory.moments.horizon import Readout, finite_moments
+from memcurse_cli.theory.moments.moments import bilinear, moments
 from memcurse_cli.theory.moments.pairs import finite_pairs, stationary_pairs
 
 Floats = NDArray[np.float64]
@@ -325,7 +325,7 @@ def test_the_horizon_of_a_turned_decay_is_its_own() -> None:
     expected = summed(eigenvalue, source, 25)
     np.testing.assert_allclose([moment[0] for moment in found], expected, rtol=1e-12)
     log_modulus, angle = np.array([math.log(1.05)]), np.array([0.6 + 0.7])
-    alone = last_moments(log_modulus, angle, 0.9, 25)[0]
+    alone = finite_moments(log_modulus, angle, 0.9, 25)[0]
     assert alone[0] < 2 * found.second_moment[0]
 
 

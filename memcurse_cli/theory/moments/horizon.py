@@ -1,8 +1,13 @@
-"""Second moments of T steps from h = s = 0, exact for every λ: of the last step or of every one.
+"""Second moments of T steps from h = 0, exact for every λ: of the last step or of every one.
 
-The recurrence is ``h[t+1] = λ h[t] + x[t+1]``, ``s[t+1] = λ s[t] + h[t]``, and the input has
-R(Δ) = ρ^|Δ|: a first innovation of variance 1, then innovations of variance 1-ρ². Let
-y(k) = (ρ^k, h(k), s(k)) be the answer to one k steps ago, which obeys y(k+1) = M y(k), and
+The recurrence is ``h[t+1] = λ h[t] + x[t+1]``. With it runs s, which is dh/dλ or the difference
+that moved parameters make, both of one form,
+
+    s[t+1] = λ' s[t] + c h[t] + η x[t+1],    dh/dλ: λ' = λ, c = 1, η = 0
+                                             h' - h: c = λ' - λ, η = γ'/γ - 1
+
+and the input has R(Δ) = ρ^|Δ|: a first innovation of variance 1, then innovations of variance
+1-ρ². Let y(k) = (ρ^k, h(k), s(k)) be the answer to one k steps ago, y(k+1) = M y(k), and
 
     W_k = Σ_{j<k} y(j) y(j)†,    V_k = Σ_{m<=k} W_m = Σ_{j<k} (k-j) y(j) y(j)†
 
@@ -18,7 +23,7 @@ Nothing in either is subtracted. Both sums double their length, a handful of pro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from memcurse_cli.theory.autocorrelation.mixture import GRAIN
 from memcurse_cli.theory.namespace import array_namespace
@@ -28,175 +33,232 @@ if TYPE_CHECKING:
 
 Array = Any
 
-
-class _Sums(NamedTuple):
-    """Sums of the products of y = (r, h, s); those of r do not matter for white input."""
-
-    rr: Any
-    hr: Any
-    sr: Any
-    hh: Any
-    sh: Any
-    ss: Any
-
-    def plus(self, other: _Sums, scale: float = 1) -> _Sums:
-        """The sum, ``other`` so many times."""
-        return _Sums(*(a + scale * b for a, b in zip(self, other, strict=True)))
+Readout = Literal["last", "every"]
+"""Where a finite sequence is read: at its last step, or as the mean over every step."""
 
 
-def last_moments(
-    log_modulus: Float[Array, " n"], angle: Float[Array, " n"] | None, rho: float, steps: int
+Sums = tuple[Any, ...]
+"""Of products of the entries of y."""
+
+
+def summed_products(transition: Any, rho: float, steps: int, readout: Readout) -> Sums:
+    """E[y y†] at the last of T steps, or as the mean over every one.
+
+    Args:
+        transition: M^k at its ``steps`` k = 1, which can ``double`` and ``append_step``, with the
+            ``first_products`` y(0) y(0)†, the ``products`` y(k) y(k)†, and M^k X M^k† as what is
+            ``applied`` to sums X.
+        rho: ρ of the input.
+        steps: T ≥ 1.
+        readout: where it is read.
+    """
+    every = readout == "every"
+    w = v = transition.first_products()
+    for bit in bin(steps if every else steps - 1)[3:]:
+        if every:
+            v = _plus(_plus(v, w, transition.steps), transition.applied(v))
+        w = _plus(w, transition.applied(w))
+        transition.double()
+        if bit == "1":
+            w = _plus(w, transition.products())
+            if every:
+                v = _plus(v, w)
+            transition.append_step()
+    later = (1 - rho) * (1 + rho)
+    if every:
+        first = rho**2 / steps
+        return tuple(later / steps * a + first * b for a, b in zip(v, w, strict=True))
+    if steps == 1:
+        return tuple(w)
+    seen = transition.products()
+    return _plus(seen, w, later) if later > 0 else tuple(seen)
+
+
+def _plus(sums: Sums, others: Sums, factor: float = 1) -> Sums:
+    return tuple(a + factor * b for a, b in zip(sums, others, strict=True))
+
+
+def finite_moments(
+    log_modulus: Float[Array, " n"],
+    angle: Float[Array, " n"] | None,
+    rho: float,
+    steps: int,
+    readout: Readout = "last",
 ) -> tuple[Float[Array, " n"], Inexact[Array, " n"], Float[Array, " n"]]:
-    """E|h|², E[s h̄] and E|s|² at the last of ``steps`` steps, for R(Δ) = ρ^|Δ| and γ = 1.
-
-    ``h = Σ_{n<T} λ^n x(T-n)`` and ``s = dh/dλ = Σ_{n<T} n λ^(n-1) x(T-n)``: the sums of the
-    infinite horizon, cut at T.
+    """E|h|², E[s h̄] and E|s|² with s = dh/dλ, for R(Δ) = ρ^|Δ| and γ = 1.
 
     Args:
         log_modulus: (n,) log|λ|, of any sign; -inf for λ = 0.
         angle: (n,) the angle of λ, or None where every λ is real and non-negative.
         rho: autocorrelation of the input at one step, in [0, 1].
         steps: T ≥ 1.
+        readout: at the last step, or the mean over every one, which is what a loss summed over a
+            sequence sees.
 
     Returns:
         The three moments; not finite where the state leaves the range of a float.
     """
-    transition = _Transition(log_modulus, angle, rho)
-    w = transition.first_products()
-    if steps == 1:
-        return w.hh, w.sh, w.ss
-    for bit in bin(steps - 1)[3:]:
-        w = w.plus(transition.applied(w))
-        transition.double()
-        if bit == "1":
-            w = w.plus(transition.products())
-            transition.append_step()
-    seen = transition.products()
-    if rho < 1:
-        seen = seen.plus(w, (1 - rho) * (1 + rho))
-    return seen.hh, seen.sh, seen.ss
+    found = summed_products(_Derivative(log_modulus, angle, rho), rho, steps, readout)
+    return found[HH], found[SH], found[SS]
 
 
-def mean_moments(
-    log_modulus: Float[Array, " n"], angle: Float[Array, " n"] | None, rho: float, steps: int
-) -> tuple[Float[Array, " n"], Inexact[Array, " n"], Float[Array, " n"]]:
-    """(1/T) Σ_{t<=T} of E|h|², E[s h̄] and E|s|², for R(Δ) = ρ^|Δ| and γ = 1.
+def finite_change(
+    log_moduli: tuple[Float[Array, " n"], Float[Array, " n"]],
+    angles: tuple[Float[Array, " n"], Float[Array, " n"]] | None,
+    gain_change: Inexact[Array, " n"],
+    rho: float,
+    steps: int,
+    readout: Readout,
+) -> Float[Array, " n"]:
+    """E|h' - h|² of ``h = λ h + x`` and ``h' = λ' h' + γ' x``, for R(Δ) = ρ^|Δ|.
 
-    This is what a loss summed over a sequence sees. Arguments and failures are those of
-    `last_moments`.
+    Args:
+        log_moduli: log|λ| and log|λ'|.
+        angles: those of λ and λ', or None where all of them and γ' are real and non-negative.
+        gain_change: γ' - 1.
+        rho: autocorrelation of the input at one step, in [0, 1].
+        steps: T ≥ 1.
+        readout: at the last step, or the mean over every one.
     """
-    transition = _Transition(log_modulus, angle, rho)
-    w = v = transition.first_products()
-    for bit in bin(steps)[3:]:
-        v = v.plus(w, transition.steps).plus(transition.applied(v))
-        w = w.plus(transition.applied(w))
-        transition.double()
-        if bit == "1":
-            w = w.plus(transition.products())
-            v = v.plus(w)
-            transition.append_step()
-    later, first = (1 - rho) * (1 + rho) / steps, rho**2 / steps
-    return (
-        later * v.hh + first * w.hh,
-        later * v.sh + first * w.sh,
-        later * v.ss + first * w.ss,
-    )
+    change = _Change(log_moduli, angles, gain_change, rho)
+    return summed_products(change, rho, steps, readout)[SS]
 
 
-class _Transition:
-    """M^k for M = [[ρ,0,0],[ρ,λ,0],[0,1,λ]], which answers one step with the next.
+HH, SH, SS = 3, 4, 5
+"""Places in (rr, hr, sr, hh, sh, ss), the products of y = (r, h, s)."""
+
+
+class _Powers:
+    """λ^k from log λ each time, so that no rounding adds up; real where every λ is."""
+
+    def __init__(self, log_modulus: Array, angle: Array | None) -> None:
+        self.xp, self.log_modulus, self.angle = array_namespace(log_modulus), log_modulus, angle
+        if angle is not None:  # a multiple of the first part is exact
+            self.coarse = self.xp.round(angle * GRAIN) / GRAIN
+            self.fine = angle - self.coarse
+
+    def __call__(self, steps: int) -> Array:
+        xp, modulus = self.xp, self.xp.exp(steps * self.log_modulus)
+        if self.angle is None:
+            return modulus
+        turned = xp.exp(1j * (steps * self.coarse)) * xp.exp(1j * (steps * self.fine))
+        return modulus * turned
+
+
+class _Derivative:
+    """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,kλ^(k-1),λ^k]] of s = dh/dλ.
 
     Attributes:
         steps: k.
         decay: ρ^k.
-        coarse, fine: the angle, of which a multiple of the first part is exact.
-        power, rate: λ^k and its derivative by λ, from log λ each time, so that no rounding adds up.
-        carried, carried_rate: what h holds of an input k steps ago, and its derivative.
+        power, rate, moved_power: the entries of h and s by h and by s.
+        carried, carried_rate: g and q, what h and s hold of an input k steps ago.
+        coupling, drive: c and η.
     """
 
     def __init__(self, log_modulus: Array, angle: Array | None, rho: float) -> None:
-        xp = array_namespace(log_modulus)
-        self.xp, self.log_modulus, self.angle, self.rho = xp, log_modulus, angle, rho
-        if angle is not None:
-            self.coarse = xp.round(angle * GRAIN) / GRAIN
-            self.fine = angle - self.coarse
+        self.xp, self.rho, self.is_real = array_namespace(log_modulus), rho, angle is None
+        self.powers = _Powers(log_modulus, angle)
         self.steps, self.decay = 1, rho
-        self.eigenvalue = self.power = self._eigenvalue_to(1)
-        self.rate = xp.ones_like(self.power)
-        self.carried, self.carried_rate = rho * self.rate, xp.zeros_like(self.power)
+        self.eigenvalue = self.moved = self.power = self.moved_power = self.powers(1)
+        self.coupling, self.drive = 1.0, self.xp.zeros_like(self.power)
+        self.rate = self.xp.ones_like(self.power)
+        self.carried, self.carried_rate = rho * self.rate, rho * self.drive
 
-    def first_products(self) -> _Sums:
-        """y(0) y(0)† with y(0) = (1, 1, 0)."""
-        one, zero = self.xp.ones_like(self.log_modulus), self.xp.zeros_like(self.log_modulus)
-        return _Sums(one, one, zero, one, zero, zero)
+    def first_products(self) -> Sums:
+        one = self.xp.ones_like(self.powers.log_modulus)
+        return one, one, self.drive, one, self.drive, self._squared(self.drive)
 
-    def products(self) -> _Sums:
-        """y(k) y(k)† with y(k) = M^k y(0)."""
-        h, s = self.carried + self.power, self.carried_rate + self.rate
-        return _Sums(
-            self.decay**2,
-            self.decay * h,
-            self.decay * s,
-            self._squared(h),
-            s * self._conjugate(h),
-            self._squared(s),
-        )
+    def products(self) -> Sums:
+        h = self.carried + self.power
+        s = self.carried_rate + self.rate + self.moved_power * self.drive
+        r, squared = self.decay, self._squared
+        return r**2, r * h, r * s, squared(h), s * self._conjugate(h), squared(s)
 
-    def applied(self, sums: _Sums) -> _Sums:
-        """M^k X M^k†."""
-        power, rate, decay = self.power, self.rate, self.decay
+    def applied(self, sums: Sums) -> Sums:
+        power, rate, moved, decay = self.power, self.rate, self.moved_power, self.decay
         conjugate, real, squared = self._conjugate, self._real, self._squared
         rr, hr, sr, hh, sh, ss = sums
         new_hh = squared(power) * hh
-        new_sh = (rate * conjugate(power)) * hh + squared(power) * sh
-        new_ss = squared(rate) * hh + squared(power) * ss + 2 * real(power * conjugate(rate) * sh)
-        if self.rho == 0:
-            return _Sums(0.0, 0.0, 0.0, new_hh, new_sh, new_ss)
-        g, g_rate = self.carried, self.carried_rate
+        new_sh = conjugate(power) * (rate * hh + moved * sh)
+        new_ss = squared(rate) * hh + squared(moved) * ss + 2 * real(moved * conjugate(rate) * sh)
+        if self.rho == 0:  # of white input nothing is left in r
+            return 0.0, 0.0, 0.0, new_hh, new_sh, new_ss
+        g, q = self.carried, self.carried_rate
         h_moved = power * hr
-        s_moved = rate * hr + power * sr
-        return _Sums(
+        s_moved = rate * hr + moved * sr
+        return (
             decay**2 * rr,
             decay * (g * rr + h_moved),
-            decay * (g_rate * rr + s_moved),
+            decay * (q * rr + s_moved),
             new_hh + squared(g) * rr + 2 * real(conjugate(g) * h_moved),
-            new_sh + conjugate(g) * (g_rate * rr + s_moved) + g_rate * conjugate(h_moved),
-            new_ss + squared(g_rate) * rr + 2 * real(conjugate(g_rate) * s_moved),
+            new_sh + conjugate(g) * (q * rr + s_moved) + q * conjugate(h_moved),
+            new_ss + squared(q) * rr + 2 * real(conjugate(q) * s_moved),
         )
 
     def double(self) -> None:
-        """From k to 2k."""
         if self.rho > 0:
-            both = self.decay + self.power
-            self.carried_rate = both * self.carried_rate + self.rate * self.carried
-            self.carried = both * self.carried
+            h_kept, s_kept = self.decay + self.power, self.decay + self.moved_power
+            self.carried_rate = s_kept * self.carried_rate + self.rate * self.carried
+            self.carried = h_kept * self.carried
         self._step_to(2 * self.steps)
 
     def append_step(self) -> None:
-        """From k to k + 1."""
         if self.rho > 0:
-            self.carried_rate = self.eigenvalue * self.carried_rate + self.carried
-            self.carried = self.eigenvalue * self.carried + self.rho ** (self.steps + 1)
+            input_now = self.rho ** (self.steps + 1)
+            self.carried_rate = (
+                self.moved * self.carried_rate
+                + self.coupling * self.carried
+                + self.drive * input_now
+            )
+            self.carried = self.eigenvalue * self.carried + input_now
         self._step_to(self.steps + 1)
 
     def _step_to(self, steps: int) -> None:
-        before = self._eigenvalue_to(steps - 1)
-        self.power, self.rate = before * self.eigenvalue, steps * before
+        before = self.powers(steps - 1)
+        self.power = self.moved_power = before * self.eigenvalue
+        self.rate = steps * before
         self.steps, self.decay = steps, self.rho**steps
 
-    def _eigenvalue_to(self, steps: int) -> Array:
-        """λ^k, real where every λ is."""
-        modulus = self.xp.exp(steps * self.log_modulus)
-        if self.angle is None:
-            return modulus
-        turned = self.xp.exp(1j * (steps * self.coarse)) * self.xp.exp(1j * (steps * self.fine))
-        return modulus * turned
-
     def _conjugate(self, z: Array) -> Array:
-        return z if self.angle is None else self.xp.conj(z)
+        return z if self.is_real else self.xp.conj(z)
 
     def _real(self, z: Array) -> Array:
-        return z if self.angle is None else self.xp.real(z)
+        return z if self.is_real else self.xp.real(z)
 
     def _squared(self, z: Array) -> Array:
-        return z * z if self.angle is None else self.xp.real(z) ** 2 + self.xp.imag(z) ** 2
+        return z * z if self.is_real else self.xp.real(z) ** 2 + self.xp.imag(z) ** 2
+
+
+class _Change(_Derivative):
+    """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,λ'^k-λ^k,λ'^k]] of s = h' - h."""
+
+    def __init__(
+        self,
+        log_moduli: tuple[Array, Array],
+        angles: tuple[Array, Array] | None,
+        gain_change: Array,
+        rho: float,
+    ) -> None:
+        first, second = (None, None) if angles is None else angles
+        super().__init__(log_moduli[0], first, rho)
+        self.moved_powers = _Powers(log_moduli[1], second)
+        growth = log_moduli[1] - log_moduli[0]
+        self.growth = self.xp.where(self.xp.isnan(growth), 0.0, growth)  # of 0 that stays 0
+        self.turn = None if angles is None else angles[1] - angles[0]
+        self._step_to(1)
+        self.moved, self.coupling, self.drive = self.moved_power, self.rate, gain_change
+        self.carried_rate = rho * gain_change
+
+    def _step_to(self, steps: int) -> None:
+        xp = self.xp
+        self.power, self.moved_power = self.powers(steps), self.moved_powers(steps)
+        grows = self.growth > 0
+        sign = xp.where(grows, -1.0, 1.0)
+        exponent = steps * sign * self.growth
+        if self.turn is not None:
+            exponent = exponent + 1j * (steps * sign * self.turn)
+        # Of the larger of the two, a share that does not cancel.
+        larger = xp.where(grows, self.moved_power, self.power)
+        self.rate = sign * larger * xp.expm1(exponent)
+        self.steps, self.decay = steps, self.rho**steps

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.horizon import last_moments, mean_moments
+from memcurse_cli.theory.moments.horizon import Readout as Readout
+from memcurse_cli.theory.moments.horizon import finite_moments
 from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float, Inexact
 
 Array = Any
-
-Readout = Literal["last", "every"]
-"""Where a finite sequence is read: at its last step, or as the mean over every step."""
 
 
 class Moments(NamedTuple):
@@ -108,33 +106,38 @@ def _turned_bilinear(
     log_alpha: Array, log_beta: Array, rho: float, angle: float | None
 ) -> Bilinear:
     """Σ_nm α^n β^m ρ^|n-m| e^(iφ(n-m)), of which αβ has no part in φ."""
-    white = 1 - rho  # exact for rho ≥ 1/2
-    coloured = white * (1 + rho)
     u = one_minus_exp(log_alpha + log_beta)
     xp = array_namespace(u)
-    numerator = coloured + rho**2 * u
+    numerator, slope, variance = _of_product(u, rho)
     turn_alpha: complex = 1.0
     turn_beta: complex = 1.0
-    p = q = white
+    p = q = 1 - rho
     if angle is not None:
         turn_alpha = complex(math.cos(angle), math.sin(angle))
         turn_beta = turn_alpha.conjugate()
-        p = white + rho * one_minus_exp(log_alpha + 1j * angle)
-        q = white + rho * one_minus_exp(log_beta - 1j * angle)
+        p = p + rho * one_minus_exp(log_alpha + 1j * angle)
+        q = q + rho * one_minus_exp(log_beta - 1j * angle)
     elif rho != 0:
-        p = white + rho * one_minus_exp(log_alpha)
-        q = white + rho * one_minus_exp(log_beta)
+        p = p + rho * one_minus_exp(log_alpha)
+        q = q + rho * one_minus_exp(log_beta)
     value = numerator / (u * (p * q))
-    if rho == 1:
-        rate_alpha, rate_beta, variance = turn_alpha / p, turn_beta / q, 0.0
-    else:
-        inverse = 1 / (u * numerator)
-        rate_alpha = (coloured * xp.exp(log_beta)) * inverse + (rho * turn_alpha) / p
-        rate_beta = (coloured * xp.exp(log_alpha)) * inverse + (rho * turn_beta) / q
-        variance = white * ((1 + rho) - rho * u) * (numerator + rho * u) * inverse**2
+    rate_alpha = xp.exp(log_beta) * slope + (rho * turn_alpha) / p
+    rate_beta = xp.exp(log_alpha) * slope + (rho * turn_beta) / q
     return Bilinear(
         value, value * rate_alpha, value * rate_beta, value * (rate_alpha * rate_beta + variance)
     )
+
+
+def _of_product(u: Array, rho: float) -> tuple[Array, Array, Array]:
+    """N, (1-ρ²)/(uN) and V of `bilinear`, which depend on αβ = 1 - u alone."""
+    white = 1 - rho  # exact for rho ≥ 1/2
+    coloured = white * (1 + rho)
+    numerator = coloured + rho**2 * u
+    if rho == 1:
+        return numerator, 0.0, 0.0
+    inverse = 1 / (u * numerator)
+    variance = (white * inverse) * ((1 + rho) - rho * u) * ((numerator + rho * u) * inverse)
+    return numerator, coloured * inverse, variance
 
 
 def moments(
@@ -154,9 +157,8 @@ def moments(
             loss summed over the sequence sees. Without a horizon they are the same.
 
     Returns:
-        Moments of the state. With an infinite horizon they are `bilinear` at
-        α = λ, β = λ̄, in forms that are sums of non-negative terms.
-        A damped cosine stays one: it is the mean of two decays on λ turned by ±ω.
+        Moments of the state. With an infinite horizon they are `bilinear` at α = λ, β = λ̄. A
+        damped cosine is the mean of two decays on λ turned by ±ω.
     """
     xp = array_namespace(log_eigenvalues)
     log_modulus, angle = _polar(log_eigenvalues)
@@ -167,15 +169,14 @@ def moments(
 
     second_moment = cross_moment = sensitivity = 0.0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        for weight, rho, turn in _turned_parts(autocorrelation):
+        for weight, rho, turn in turned_parts(autocorrelation):
             turned = angle
             if turn != 0:
                 turned = turn + (xp.zeros_like(log_modulus) if angle is None else angle)
             if horizon is None:
                 f, c, s = _stationary_moments(log_modulus, turned, rho)
             else:
-                finite = last_moments if readout == "last" else mean_moments
-                f, c, s = finite(log_modulus, turned, rho, horizon)
+                f, c, s = finite_moments(log_modulus, turned, rho, horizon, readout)
             if turn != 0:
                 c = c * complex(math.cos(turn), math.sin(turn))
             second_moment = second_moment + weight * f
@@ -190,7 +191,7 @@ def moments(
     return Moments(second_moment, cross_moment, sensitivity)
 
 
-def _turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, float, float]]:
+def turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, float, float]]:
     """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R.
 
     The derivative by λ is the one by λ e^(iφ) times e^(iφ).
@@ -224,40 +225,24 @@ def _stationary_moments(
     xp = array_namespace(log_modulus)
     stable = log_modulus < 0
     log_modulus = xp.where(stable, log_modulus, -1.0)
-    white = 1 - rho
-    coloured = white * (1 + rho)
-
     modulus = xp.exp(log_modulus)
-    to_one = -xp.expm1(log_modulus)
-    u = to_one * (1 + modulus)  # 1 - |λ|²
-    numerator = coloured + rho**2 * u  # 1 - ρ²|λ|²
+    u = -xp.expm1(log_modulus) * (1 + modulus)
+    numerator, slope, variance = _of_product(u, rho)
     if angle is None:
-        eigenvalue_real, eigenvalue_imag = modulus, None
-        p_real = white + rho * to_one
-        p_squared = p_real**2
+        conjugate, p = modulus, (1 - rho) + rho * one_minus_exp(log_modulus)
+        p_squared = p**2
+        rate = rho * (p / p_squared) + conjugate * slope
+        rate_squared = rate**2
     else:
-        cosine = xp.cos(angle)
-        eigenvalue_real, eigenvalue_imag = modulus * cosine, modulus * xp.sin(angle)
-        p_real = white + rho * (to_one * cosine + 2 * xp.sin(angle / 2) ** 2)
-        p_squared = p_real**2 + (rho * eigenvalue_imag) ** 2
-
+        conjugate = modulus * xp.exp(-1j * angle)
+        p = (1 - rho) + rho * one_minus_exp(log_modulus + 1j * angle)
+        p_squared = xp.real(p) ** 2 + xp.imag(p) ** 2
+        rate = rho * (xp.conj(p) / p_squared) + conjugate * slope
+        rate_squared = xp.real(rate) ** 2 + xp.imag(rate) ** 2
     # 1/p² where the input is constant: u itself may be subnormal, which has fewer digits.
     f = 1 / p_squared if rho == 1 else (numerator / p_squared) / u
-    rate_real = rho * (p_real / p_squared)
-    rate_imag = None if eigenvalue_imag is None else eigenvalue_imag * (rho**2 / p_squared)
-    variance = 0.0
-    if rho < 1:
-        inverse = 1 / (u * numerator)
-        rate_real = rate_real + eigenvalue_real * (coloured * inverse)
-        if eigenvalue_imag is not None:
-            rate_imag = rate_imag - eigenvalue_imag * (coloured * inverse)
-        variance = (white * inverse) * (1 + rho * modulus**2) * ((numerator + rho * u) * inverse)
-    if rate_imag is None:
-        cross, rate_squared = f * rate_real, rate_real**2
-    else:
-        cross, rate_squared = f * rate_real + 1j * (f * rate_imag), rate_real**2 + rate_imag**2
     return (
         xp.where(stable, f, xp.inf),
-        xp.where(stable, cross, 0.0),
+        xp.where(stable, f * rate, 0.0),
         xp.where(stable, f * (variance + rate_squared), xp.inf),
     )
