@@ -15,10 +15,9 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.landscape import Gain, LandscapeParameter, LandscapeReport, LandscapeView
 from memcurse_cli.schema.report import InputAssumption, finite
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.coordinates import PARAMETRIZATIONS
 from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape, Slope
 from memcurse_cli.theory.moments.moments import moments
-from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, parametrize
+from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, INVERTIBLE, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
 
 COMPARED: tuple[tuple[str, Gain], ...] = (
@@ -59,7 +58,7 @@ def landscape(
         autocorrelation: a mixture instead, or the path of an estimate's JSON.
         horizon: the number of steps T; None for an infinite sequence.
         readout: ``last``, as by default, or ``every`` step of the horizon.
-        parametrizations: of `theory.coordinates.PARAMETRIZATIONS`; `COMPARED` if empty.
+        parametrizations: of `theory.parametrization.INVERTIBLE`; `COMPARED` if empty.
         normalization: ``none``, ``own`` or ``coupled`` for all of them.
         step_size: Δ of ``s4``.
         learning_rate: what one step of Adam moves a parameter by.
@@ -230,11 +229,11 @@ def _chosen(names: Sequence[str], normalization: str | None) -> list[tuple[str, 
             remedy=f"choose one of {', '.join(NORMALIZATIONS)}",
         )
     for name in names:
-        if name not in PARAMETRIZATIONS:
+        if name not in INVERTIBLE:
             raise UsageError(
                 f"'{name}' is not known",
                 where="--parametrization",
-                remedy=f"choose one of {', '.join(PARAMETRIZATIONS)}",
+                remedy=f"choose one of {', '.join(INVERTIBLE)}",
             )
     usual = dict(COMPARED)
     chosen = [(name, usual[name]) for name in names] or list(COMPARED)

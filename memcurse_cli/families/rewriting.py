@@ -16,9 +16,10 @@ import numpy as np
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.reading import LARGEST_DECAY, one_to_one
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup, Recurrence
-from memcurse_cli.theory.coordinates import PARAMETRIZATIONS, coordinates
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
+    INVERTIBLE,
+    coordinates,
     normalizing_log_gain,
     normalizing_rate,
     parametrize,
@@ -38,7 +39,7 @@ class Rewriting:
     """Other parameters for the eigenvalues of a layer.
 
     Attributes:
-        parametrization: one of `theory.coordinates.PARAMETRIZATIONS`, or None to keep the layer's.
+        parametrization: one of `theory.parametrization.INVERTIBLE`, or None to keep the layer's.
         gain: ``held`` keeps γ, and no parameter moves it; ``own`` is γ = √(1-|λ|²) with a
             parameter ``gamma_log`` of its own, as in an LRU; ``coupled`` is the same γ computed
             from λ, so that a step on λ moves it too.
@@ -51,11 +52,11 @@ class Rewriting:
     gain: Gain = "held"
 
     def __post_init__(self) -> None:
-        if self.parametrization is not None and self.parametrization not in PARAMETRIZATIONS:
+        if self.parametrization is not None and self.parametrization not in INVERTIBLE:
             raise UsageError(
                 f"'{self.parametrization}' is not known",
                 where="--as",
-                remedy=f"choose one of {', '.join(PARAMETRIZATIONS)}",
+                remedy=f"choose one of {', '.join(INVERTIBLE)}",
             )
         if self.gain not in ("held", "own", "coupled"):
             raise UsageError(

@@ -10,18 +10,18 @@ curvature at λ = λ* along a parameter ω is E|dh/dω|².
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.coordinates import coordinates
 from memcurse_cli.theory.moments.moments import Readout
 from memcurse_cli.theory.moments.pairs import PairMoments, finite_pairs, stationary_pairs
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
+    coordinates,
+    log_eigenvalues_at,
     normalizing_log_gain,
     parametrize,
 )
@@ -104,7 +104,7 @@ class Landscape:
 
     Args:
         target: log λ*, its angle in [0, π].
-        parametrization: one of `theory.coordinates.PARAMETRIZATIONS`.
+        parametrization: one of `theory.parametrization.INVERTIBLE`.
         gain: ``none`` for γ = 1, ``own`` for γ = √(1-|λ*|²) that is a parameter of its own, and
             ``coupled`` for γ = √(1-|λ|²).
         autocorrelation: R(Δ) of the input.
@@ -128,7 +128,6 @@ class Landscape:
     ) -> None:
         self._target, self._gain = target, gain
         self._parametrization, self._step_size = parametrization, step_size
-        self._map = _EIGENVALUES[parametrization]
         self._input = autocorrelation, horizon, readout
         self._target_log_gain = 0j
         if gain != "none":
@@ -140,7 +139,7 @@ class Landscape:
         values = {other: np.full(offsets.shape, value) for other, value in self.centre.items()}
         values[name] = values[name] + offsets
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            logs = self._map(values)
+            logs = log_eigenvalues_at(values, self._parametrization)
             gains = np.full(offsets.shape, self._target_log_gain)
             if self._gain == "own":
                 gains = values["gamma_log"].astype(np.complex128)
@@ -214,50 +213,3 @@ class Landscape:
             else:
                 low = middle
         return float(high)
-
-
-Values = Mapping[str, Floats]
-
-
-def _from_real_imaginary(values: Values) -> Complexes:
-    logs: Complexes = np.log(values["lambda_re"] + 1j * values["lambda_im"])
-    return logs
-
-
-def _from_polar(values: Values) -> Complexes:
-    """λ = ν e^{iθ}; a negative ν is the opposite angle."""
-    nu = values["nu"]
-    logs: Complexes = np.log(np.abs(nu)) + 1j * (values["theta"] + np.pi * (nu < 0))
-    return logs
-
-
-def _from_lru(values: Values) -> Complexes:
-    logs: Complexes = -np.exp(values["nu_log"]) + 1j * np.exp(values["theta_log"])
-    return logs
-
-
-def _from_optimal(values: Values) -> Complexes:
-    """log ν of ν = tanh ω without 1 - ν; θ = ω_θ (1-ν²) / (ν √(1+ν²))."""
-    omega = np.abs(values["omega_nu"])
-    decay = np.exp(-2 * omega)
-    log_modulus = np.log1p(-decay) - np.log1p(decay)
-    modulus = np.exp(log_modulus)
-    remaining = -np.expm1(2 * log_modulus)
-    angle = values["omega_theta"] * remaining / (modulus * np.sqrt(1 + modulus**2))
-    logs: Complexes = log_modulus + 1j * (angle + np.pi * (values["omega_nu"] < 0))
-    return logs
-
-
-def _from_s4(values: Values) -> Complexes:
-    step_size = np.exp(values["log_dt"])
-    logs: Complexes = step_size * (-np.exp(values["log_A_real"]) + 1j * values["A_imag"])
-    return logs
-
-
-_EIGENVALUES: dict[str, Callable[[Values], Complexes]] = {
-    "real-imaginary": _from_real_imaginary,
-    "polar": _from_polar,
-    "lru": _from_lru,
-    "optimal": _from_optimal,
-    "s4": _from_s4,
-}

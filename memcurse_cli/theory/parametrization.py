@@ -2,12 +2,6 @@
 
 Derivatives are of λ itself, not of log λ, so that λ = 0 is an ordinary point; the eigenvalues
 come as log λ, so that those near the unit circle keep their decay.
-
-Chrono initialisation (Tallec & Ollivier 2018): the bias that lets a sigmoid gate keep T steps.
-
-λ = σ(b) is 1 - 1/T, T uniform between the shortest and the longest memory, at ``b = log(T - 1)``.
-Zucchet & Orvieto 2024, section 3.2, print ``b = log T`` for it, which gives λ = T/(1+T). This T is
-not the time constant τ = -1/log λ: of one λ it is the longer, by about half a step.
 """
 
 from __future__ import annotations
@@ -22,28 +16,16 @@ from numpy.typing import NDArray
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.moments.moments import one_minus_exp
 
-
-def chrono_steps(time_constant: float) -> float:
-    """T = 1/(1 - λ) of the gate with ``λ = e^(-1/τ)``."""
-    return -1 / math.expm1(-1 / time_constant)
-
-
-def chrono_bias(steps: float) -> float:
-    """``log(T - 1)``, at which σ(b) = 1 - 1/T, for T > 1."""
-    return math.log(steps - 1)
-
-
-def printed_chrono_bias(steps: float) -> float:
-    """``log T``, at which σ(b) = T/(1+T) = 1 - 1/(T+1): the memory of T + 1 steps."""
-    return math.log(steps)
-
-
+Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
+Values = Mapping[str, Floats]
 
 DEFAULT_STEP_SIZE = 0.01
 STEP_SIZES = 1e-100, 1e100
 """Beyond them squares of the gain leave the range of a float."""
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
+SMALLEST_ANGLE = 1e-300
+"""A real eigenvalue has no log θ; this one is its place, which no step leaves."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +54,29 @@ class Parametrized:
     derivatives: Mapping[str, Derivative]
 
 
+@dataclass(frozen=True)
+class Parametrization:
+    """One map from parameters to eigenvalues.
+
+    Attributes:
+        derivatives: dλ/dω by name, each turned back by the phase of λ, at log λ and a step size Δ.
+        values: the parameters by name, at log λ and Δ; None where they are not asked for.
+        logs: log λ of the parameters; None likewise.
+        keeps_stable: whether the map itself keeps |λ| < 1, so that nothing outside has parameters.
+        is_real: whether it reaches λ in (0, 1) alone.
+    """
+
+    derivatives: Callable[[Complexes, float], dict[str, Complexes]]
+    values: Callable[[Complexes, float], dict[str, Floats]] | None = None
+    logs: Callable[[Values], Complexes] | None = None
+    keeps_stable: bool = True
+    is_real: bool = False
+
+
 def _moved(
     log_eigenvalues: Complexes,
-    radial: NDArray[np.float64] | float,
-    tangential: NDArray[np.float64] | float,
+    radial: Floats | float,
+    tangential: Floats | float,
 ) -> Complexes:
     """dλ/dω turned back by the phase of λ.
 
@@ -87,7 +88,9 @@ def _moved(
     return value
 
 
-def _real_imaginary(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+def _real_imaginary_derivatives(
+    log_eigenvalues: Complexes, step_size: float
+) -> dict[str, Complexes]:
     cosine, sine = np.cos(log_eigenvalues.imag), np.sin(log_eigenvalues.imag)
     return {
         "lambda_re": _moved(log_eigenvalues, cosine, -sine),
@@ -95,7 +98,17 @@ def _real_imaginary(log_eigenvalues: Complexes, step_size: float) -> dict[str, C
     }
 
 
-def _polar(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+def _real_imaginary_values(log: Complexes, step_size: float) -> dict[str, Floats]:
+    eigenvalue = np.exp(log)
+    return {"lambda_re": eigenvalue.real.copy(), "lambda_im": eigenvalue.imag.copy()}
+
+
+def _real_imaginary_logs(values: Values) -> Complexes:
+    logs: Complexes = np.log(values["lambda_re"] + 1j * values["lambda_im"])
+    return logs
+
+
+def _polar_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """λ = ν e^{iθ}."""
     return {
         "nu": _moved(log_eigenvalues, 1, 0),
@@ -103,7 +116,18 @@ def _polar(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]
     }
 
 
-def _lru(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+def _polar_values(log: Complexes, step_size: float) -> dict[str, Floats]:
+    return {"nu": np.exp(log.real), "theta": log.imag.copy()}
+
+
+def _polar_logs(values: Values) -> Complexes:
+    """A negative ν is the opposite angle."""
+    nu = values["nu"]
+    logs: Complexes = np.log(np.abs(nu)) + 1j * (values["theta"] + np.pi * (nu < 0))
+    return logs
+
+
+def _lru_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """log λ = -e^{ω_ν} + i e^{ω_θ}."""
     modulus, log = np.exp(log_eigenvalues.real), _finite(log_eigenvalues)
     return {
@@ -112,7 +136,19 @@ def _lru(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     }
 
 
-def _optimal(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+def _lru_values(log: Complexes, step_size: float) -> dict[str, Floats]:
+    return {
+        "nu_log": np.log(-log.real),
+        "theta_log": np.log(np.maximum(log.imag, SMALLEST_ANGLE)),
+    }
+
+
+def _lru_logs(values: Values) -> Complexes:
+    logs: Complexes = -np.exp(values["nu_log"]) + 1j * np.exp(values["theta_log"])
+    return logs
+
+
+def _optimal_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """ν = tanh ω_ν, θ = ω_θ (1-ν²) / (ν √(1+ν²)): Zucchet & Orvieto 2024, B.1.2.
 
     At a given ω_θ a step on ω_ν turns the angle too.
@@ -127,7 +163,28 @@ def _optimal(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexe
     }
 
 
-def _s4(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+def _optimal_values(log: Complexes, step_size: float) -> dict[str, Floats]:
+    """ω_ν = artanh ν, written without 1-ν, and ω_θ = θ ν √(1+ν²) / (1-ν²)."""
+    modulus = np.exp(log.real)
+    return {
+        "omega_nu": 0.5 * np.log((1 + modulus) / -np.expm1(log.real)),
+        "omega_theta": log.imag * modulus * np.sqrt(1 + modulus**2) / -np.expm1(2 * log.real),
+    }
+
+
+def _optimal_logs(values: Values) -> Complexes:
+    """log ν of ν = tanh ω without 1 - ν; θ = ω_θ (1-ν²) / (ν √(1+ν²))."""
+    omega = np.abs(values["omega_nu"])
+    decay = np.exp(-2 * omega)
+    log_modulus = np.log1p(-decay) - np.log1p(decay)
+    modulus = np.exp(log_modulus)
+    remaining = -np.expm1(2 * log_modulus)
+    angle = values["omega_theta"] * remaining / (modulus * np.sqrt(1 + modulus**2))
+    logs: Complexes = log_modulus + 1j * (angle + np.pi * (values["omega_nu"] < 0))
+    return logs
+
+
+def _s4_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """λ = e^{ΔA} with Δ = e^{log_dt} and Re A = -e^{log_A_real}."""
     modulus, log = np.exp(log_eigenvalues.real), _finite(log_eigenvalues)
     return {
@@ -137,26 +194,41 @@ def _s4(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     }
 
 
-def _sigmoid_gate(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+def _s4_values(log: Complexes, step_size: float) -> dict[str, Floats]:
+    return {
+        "log_dt": np.full(log.shape, np.log(step_size)),
+        "log_A_real": np.log(-log.real / step_size),
+        "A_imag": log.imag / step_size,
+    }
+
+
+def _s4_logs(values: Values) -> Complexes:
+    step_size = np.exp(values["log_dt"])
+    logs: Complexes = step_size * (-np.exp(values["log_A_real"]) + 1j * values["A_imag"])
+    return logs
+
+
+def _sigmoid_gate_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
     """λ = σ(b)."""
     return {"bias": np.exp(log_eigenvalues.real) * one_minus_exp(log_eigenvalues)}
 
 
-_PARAMETRIZATIONS: dict[str, Callable[[Complexes, float], dict[str, Complexes]]] = {
-    "real-imaginary": _real_imaginary,
-    "polar": _polar,
-    "lru": _lru,
-    "optimal": _optimal,
-    "s4": _s4,
-    "sigmoid-gate": _sigmoid_gate,
+PARAMETRIZATIONS = {
+    "real-imaginary": Parametrization(
+        _real_imaginary_derivatives,
+        _real_imaginary_values,
+        _real_imaginary_logs,
+        keeps_stable=False,
+    ),
+    "polar": Parametrization(_polar_derivatives, _polar_values, _polar_logs, keeps_stable=False),
+    "lru": Parametrization(_lru_derivatives, _lru_values, _lru_logs),
+    "optimal": Parametrization(_optimal_derivatives, _optimal_values, _optimal_logs),
+    "s4": Parametrization(_s4_derivatives, _s4_values, _s4_logs),
+    "sigmoid-gate": Parametrization(_sigmoid_gate_derivatives, is_real=True),
 }
-PARAMETRIZATIONS = tuple(_PARAMETRIZATIONS)
+INVERTIBLE = tuple(name for name, one in PARAMETRIZATIONS.items() if one.values is not None)
+"""Those whose `coordinates` and `log_eigenvalues_at` them are known."""
 NORMALIZATIONS = ("none", "lru", "coupled", "gru", "zoh")
-
-# The map itself keeps |λ| < 1 or λ ≥ 0, so nothing outside has parameters.
-_STABLE_PARAMETRIZATIONS = {"lru", "optimal", "s4", "sigmoid-gate"}
-_STABLE_NORMALIZATIONS = {"lru", "coupled", "gru", "zoh"}
-_REAL = {"sigmoid-gate", "gru"}
 
 
 def parametrize(
@@ -181,8 +253,14 @@ def parametrize(
         UsageError: an unknown name, an eigenvalue that the map cannot reach, a Δ that is not
             positive, or ``zoh`` without ``s4``.
     """
-    _check_name(parametrization, PARAMETRIZATIONS, "parametrization")
-    _check_name(normalization, NORMALIZATIONS, "normalization")
+    for name, known, option in (
+        (parametrization, PARAMETRIZATIONS, "parametrization"),
+        (normalization, NORMALIZATIONS, "normalization"),
+    ):
+        if name not in known:
+            raise UsageError(
+                f"'{name}' is not known", where=option, remedy=f"choose one of {', '.join(known)}"
+            )
     if not STEP_SIZES[0] <= step_size <= STEP_SIZES[1]:
         raise UsageError(
             f"a step size of {step_size:g} is not between 1e-100 and 1e100",
@@ -195,10 +273,25 @@ def parametrize(
             where="normalization",
             remedy="use it with the parametrization s4",
         )
-    _check_reach(log_eigenvalues, parametrization, "parametrization", _STABLE_PARAMETRIZATIONS)
-    _check_reach(log_eigenvalues, normalization, "normalization", _STABLE_NORMALIZATIONS)
+    chosen = PARAMETRIZATIONS[parametrization]
+    for name, option, stable, real in (
+        (parametrization, "parametrization", chosen.keeps_stable, chosen.is_real),
+        (normalization, "normalization", normalization != "none", normalization == "gru"),
+    ):
+        if stable and np.any(log_eigenvalues.real >= 0):
+            raise UsageError(
+                f"{name} cannot reach |λ| ≥ 1",
+                where=option,
+                remedy="give moduli below 1, or real-imaginary or polar without normalization",
+            )
+        if real and np.any(log_eigenvalues.imag != 0):
+            raise UsageError(
+                f"{name} has real eigenvalues between 0 and 1 only",
+                where=option,
+                remedy="leave the angle at 0",
+            )
 
-    turned_back = _PARAMETRIZATIONS[parametrization](log_eigenvalues, step_size)
+    turned_back = chosen.derivatives(log_eigenvalues, step_size)
     phase = _phase(log_eigenvalues)
     moved = {name: phase * value for name, value in turned_back.items()}
     if normalization == "coupled" or (normalization, parametrization) == ("lru", "optimal"):
@@ -228,14 +321,43 @@ def parametrize(
     )
 
 
+def coordinates(
+    log_eigenvalues: Complexes, parametrization: str, step_size: float = DEFAULT_STEP_SIZE
+) -> dict[str, Floats]:
+    """The values of the parameters by name, in the order of `parametrize`.
+
+    Args:
+        log_eigenvalues: (n,) finite log λ, with the angle in [0, π].
+        parametrization: one of `INVERTIBLE`; all but the first two need |λ| < 1.
+        step_size: Δ, which only ``s4`` asks for.
+
+    Raises:
+        KeyError: another parametrisation.
+    """
+    values = PARAMETRIZATIONS[parametrization].values
+    if values is None:
+        raise KeyError(parametrization)
+    return values(log_eigenvalues, step_size)
+
+
+def log_eigenvalues_at(values: Values, parametrization: str) -> Complexes:
+    """(n,) log λ of the parameters by name: the inverse of `coordinates`.
+
+    Raises:
+        KeyError: a parametrisation that is not one of `INVERTIBLE`.
+    """
+    logs = PARAMETRIZATIONS[parametrization].logs
+    if logs is None:
+        raise KeyError(parametrization)
+    return logs(values)
+
+
 def normalizing_log_gain(log_eigenvalues: Complexes) -> Complexes:
     """log γ of γ = √(1-|λ|²), at which a white input leaves a state of its own variance."""
     return (0.5 * np.log(-np.expm1(2 * log_eigenvalues.real))).astype(np.complex128)
 
 
-def normalizing_rate(
-    log_eigenvalues: Complexes, eigenvalue_derivative: Complexes
-) -> NDArray[np.float64]:
+def normalizing_rate(log_eigenvalues: Complexes, eigenvalue_derivative: Complexes) -> Floats:
     """d log γ/dω of γ = √(1-|λ|²) computed from λ: -Re[λ̄ λ'] / (1-|λ|²)."""
     product = _eigenvalue(log_eigenvalues).conj() * eigenvalue_derivative
     # What only turns λ leaves a rounding behind that 1-|λ|² would enlarge.
@@ -243,11 +365,9 @@ def normalizing_rate(
     return _normalizing_rate(log_eigenvalues, radial)
 
 
-def _normalizing_rate(
-    log_eigenvalues: Complexes, radial: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _normalizing_rate(log_eigenvalues: Complexes, radial: Floats) -> Floats:
     """The same of radial = Re[λ̄ λ'] = ½ d|λ|²/dω."""
-    rate: NDArray[np.float64] = radial / np.expm1(2 * log_eigenvalues.real)
+    rate: Floats = radial / np.expm1(2 * log_eigenvalues.real)
     return rate
 
 
@@ -278,7 +398,7 @@ def _coupled(
 
 
 def _eigenvalue(log_eigenvalues: Complexes) -> Complexes:
-    modulus: NDArray[np.float64] = np.exp(log_eigenvalues.real)
+    modulus: Floats = np.exp(log_eigenvalues.real)
     return modulus * _phase(log_eigenvalues)
 
 
@@ -292,23 +412,16 @@ def _finite(log_eigenvalues: Complexes) -> Complexes:
     return np.where(np.isneginf(log_eigenvalues.real), 0.0, log_eigenvalues)
 
 
-def _check_name(name: str, known: tuple[str, ...], option: str) -> None:
-    if name not in known:
-        raise UsageError(
-            f"'{name}' is not known", where=option, remedy=f"choose one of {', '.join(known)}"
-        )
+def chrono_steps(time_constant: float) -> float:
+    """T = 1/(1 - λ) of the gate with ``λ = e^(-1/τ)``: longer than τ by about half a step."""
+    return -1 / math.expm1(-1 / time_constant)
 
 
-def _check_reach(log_eigenvalues: Complexes, name: str, option: str, stable: set[str]) -> None:
-    if name in stable and np.any(log_eigenvalues.real >= 0):
-        raise UsageError(
-            f"{name} cannot reach |λ| ≥ 1",
-            where=option,
-            remedy="give moduli below 1, or real-imaginary or polar without normalization",
-        )
-    if name in _REAL and np.any(log_eigenvalues.imag != 0):
-        raise UsageError(
-            f"{name} has real eigenvalues between 0 and 1 only",
-            where=option,
-            remedy="leave the angle at 0",
-        )
+def chrono_bias(steps: float) -> float:
+    """``log(T - 1)``, at which σ(b) = 1 - 1/T, for T > 1 (Tallec & Ollivier 2018)."""
+    return math.log(steps - 1)
+
+
+def printed_chrono_bias(steps: float) -> float:
+    """``log T`` as Zucchet & Orvieto 2024, section 3.2, print it: the memory of T + 1 steps."""
+    return math.log(steps)

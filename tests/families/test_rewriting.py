@@ -11,7 +11,7 @@ from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.rewriting import Rewriting, rewrite, rewritings
-from memcurse_cli.theory.coordinates import PARAMETRIZATIONS
+from memcurse_cli.theory.parametrization import INVERTIBLE
 
 STEPS = 40
 RANDOM = np.random.default_rng(5)
@@ -69,7 +69,7 @@ def impulse_response(layer: Recurrence) -> np.ndarray:
 
 VERSIONS = [
     Rewriting(name, gain)
-    for name in (None, *PARAMETRIZATIONS)
+    for name in (None, *INVERTIBLE)
     for gain in ("held", "own", "coupled")
     if (name, gain) != (None, "held")
 ]
@@ -124,7 +124,7 @@ def test_the_groups_move_what_they_say_they_move() -> None:
 def test_eigenvalues_outside_the_unit_disk_are_left_out_where_they_have_no_value() -> None:
     tensors = {"lambda_re": np.array([0.5, 1.2, 0.1]), "lambda_im": np.array([0.1, 0.3, 1.5])}
     layer = read(tensors)
-    for name in PARAMETRIZATIONS:
+    for name in INVERTIBLE:
         found = rewrite(layer, Rewriting(name))
         assert found.recurrence is not None
         stable = name in ("lru", "optimal", "s4")

@@ -16,9 +16,8 @@ import pytest
 from scipy.integrate import quad
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE
-from memcurse_cli.theory.coordinates import coordinates
 from memcurse_cli.theory.moments.moments import bilinear, moments
-from memcurse_cli.theory.parametrization import parametrize
+from memcurse_cli.theory.parametrization import coordinates, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 
 
