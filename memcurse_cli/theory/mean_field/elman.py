@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.theory.gates.network import GateStatistics
+
 Floats = NDArray[np.float64]
 
-NODES = 4001  # of the trapezoid rule, which converges geometrically for what is analytic
-REACH = 9.0  # standard deviations that are integrated over: the rest is below 1e-18
-SETTLED = 1e-12
-STEPS = 10_000
-LARGEST = 1e12  # a variance that the activation does not bound
+NODES, REACH = 4001, 9.0  # a ReLU has a corner; beyond the reach is less than 1e-18
+SETTLED, STEPS = 1e-12, 10_000
+LARGEST = 1e12  # a moment that the activation does not bound
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,59 @@ class OperatingPoint:
     slope: float
 
 
-_Z = np.linspace(-REACH, REACH, NODES)
-_WEIGHT = np.exp(-0.5 * _Z**2)
-_TOTAL = np.sum(_WEIGHT)
+@dataclass(frozen=True)
+class Gaussian:
+    """A pre-activation: a mean of every unit, one standard deviation for all.
+
+    Attributes:
+        mean: (H,).
+        deviation: of what is drawn at every step.
+    """
+
+    mean: Floats
+    deviation: float
+
+    @classmethod
+    def of(
+        cls, gate: GateStatistics, first: float, second: float, input_variance: float
+    ) -> Gaussian:
+        """That of a gate, from E h and E h² of what its hidden weights see."""
+        variance = gate.hidden_variance * second + gate.input_variance * input_variance
+        return cls(gate.bias + gate.hidden_mean * first, math.sqrt(variance))
+
+    def average(
+        self, function: Callable[[Floats], Floats], nodes: int = 61, reach: float = 6.5
+    ) -> Floats:
+        """(H,) E f(u) of every unit, with the nodes of `standard_nodes`."""
+        z, weight = standard_nodes(nodes, reach)
+        return np.asarray(function(self.mean[:, None] + self.deviation * z) @ weight)
 
 
-def gaussian_mean(function: Callable[[Floats], Floats], mean: float, variance: float) -> float:
-    """E f(u) over u ~ N(mean, variance)."""
-    return _weighted(function(mean + math.sqrt(variance) * _Z))
+def standard_nodes(nodes: int, reach: float = 6.5) -> tuple[Floats, Floats]:
+    """Points of a standard normal variable and their weights, which add up to 1.
+
+    Of the trapezoid rule, which converges geometrically for what is analytic, up to so many
+    standard deviations: the rest beyond 6.5 is below 1e-10.
+    """
+    z = np.linspace(-reach, reach, nodes)
+    weight = np.exp(-0.5 * z**2)
+    return z, weight / weight.sum()
 
 
-def _weighted(values: Floats) -> float:
-    return float(np.sum(_WEIGHT * values) / _TOTAL)
+def settle(
+    step: Callable[[Floats], Floats], start: Floats, tolerance: float, steps: int
+) -> Floats | None:
+    """The fixed point that the iteration of a map reaches, or None where it does not settle."""
+    point = start
+    for _ in range(steps):
+        after = step(point)
+        scale = np.abs(after).max()
+        if not scale < LARGEST:
+            return None
+        if np.abs(after - point).max() <= tolerance * scale:
+            return after
+        point = after
+    return None
 
 
 def elman_operating_point(
@@ -82,39 +123,30 @@ def elman_operating_point(
     hidden_variance = size * float(np.var(hidden))
     hidden_mean = size * float(np.mean(hidden))
     driven = 0.0 if readin is None else readin.shape[1] * float(np.mean(readin**2))
-    drive = driven * input_variance + float(np.var(bias))
+    start = np.array([np.mean(bias), driven * input_variance + np.var(bias)])
     output, slope = _ACTIVATIONS[activation]
-    shift = float(np.mean(bias))
-    mean, variance = shift, drive
-    for _ in range(STEPS):
-        outputs = output(mean + math.sqrt(variance) * _Z)
-        second = _weighted(outputs**2)
-        after = hidden_variance * second + drive, shift + hidden_mean * _weighted(outputs)
-        change = abs(after[0] - variance) + abs(after[1] - mean)
-        variance, mean = after
-        if not variance + abs(mean) < LARGEST:
-            return None
-        if change <= SETTLED * (variance + abs(mean)):
-            break
-    else:
+
+    def average(point: Floats, function: Callable[[Floats], Floats]) -> float:
+        gaussian = Gaussian(point[:1], math.sqrt(point[1]))
+        return float(gaussian.average(function, NODES, REACH)[0])
+
+    def second_moment(point: Floats) -> float:
+        return average(point, lambda u: output(u) ** 2)
+
+    def step(point: Floats) -> Floats:
+        moved = hidden_mean * average(point, output), hidden_variance * second_moment(point)
+        return start + np.array(moved)
+
+    point = settle(step, start, SETTLED, STEPS)
+    if point is None:
         return None
-    squared = gaussian_mean(lambda u: slope(u) ** 2, mean, variance)
-    return OperatingPoint(mean, variance, second, math.sqrt(squared))
-
-
-def _relu(u: Floats) -> Floats:
-    return np.maximum(u, 0.0)
-
-
-def _step(u: Floats) -> Floats:
-    return np.heaviside(u, 0.5)
-
-
-def _tanh_slope(u: Floats) -> Floats:
-    return np.asarray(1 - np.tanh(u) ** 2)
+    squared = average(point, lambda u: slope(u) ** 2)
+    mean, variance = point.tolist()
+    return OperatingPoint(mean, variance, second_moment(point), math.sqrt(squared))
 
 
 _ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
-    "tanh": (np.tanh, _tanh_slope),
-    "relu": (_relu, _step),
+    "tanh": (np.tanh, lambda u: 1 - np.tanh(u) ** 2),
+    "relu": (lambda u: np.maximum(u, 0.0), lambda u: np.heaviside(u, 0.5)),
 }
+"""φ and φ'."""

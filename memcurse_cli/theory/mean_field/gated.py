@@ -1,4 +1,4 @@
-"""The mean field of GRUs and LSTMs (Gilboa et al. 2019): what both kinds have in common.
+"""The mean field of GRUs and LSTMs (Gilboa et al. 2019), with biases that stay.
 
 With many units whose weights are independent and drawn anew at every step ("untied"), the
 pre-activation of gate k in unit i is Gaussian around the unit's own bias,
@@ -14,39 +14,6 @@ A perturbation of the state has second moments p_i = E δh_i² that one step map
 unit keeps, ``D_i p_i``, and what it takes from the others through the weights, ``c_i mean(p)``.
 The growth χ is the largest eigenvalue of that map. Where all units are alike it is m₁, the mean
 squared singular value of the Jacobian (lemma 1 of the paper); units that differ set the two apart.
-
-The mean field of a GRU (Gilboa et al. 2019, A.3.1), with biases that stay.
-
-A unit's gate z and candidate n = tanh(v) are drawn anew at every step, so that the moments of
-``h' = z h + (1-z) n`` are closed:
-
-    E h^k (1 - E z^k) = Σ_{j<k} (k over j) E z^j (1-z)^{k-j} E h^j E n^{k-j}
-
-With w = W_n h + b_inner what the reset gate r multiplies, a step takes second moments of a
-perturbation to ``D p + c mean(p)`` with D = E z² and c = a₁ + a₂ + a₃ summed:
-
-    a₁ = σ_z² (h-n)² z'²,   a₂ = σ_n² (1-z)² n'² r²,   a₃ = σ_r² (1-z)² n'² w² r'²
-
-The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k`` and
-``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted.
-
-Where the reset gate acts before the matrix, n sees W_n (r h): a perturbation comes back through
-T = mean(E r² p) + σ_r² E h² r'² mean(p) as ``σ_n² E (1-z)² n'² T``.
-
-The mean field of an LSTM (Gilboa et al. 2019, A.3.3 and C), with biases that stay.
-
-The cell ``c' = f c + i g`` of a unit is a perpetuity: its mean and variance are closed, its
-distribution is not and is drawn. Drawing starts from a Gaussian of the right mean and variance, so
-that it has little left to forget: a unit of short memory forgets it at once, and one of long memory
-is a sum of many terms, and nearly Gaussian.
-
-A perturbation lives in h and in c. With S = mean E δh² and p = E δc²,
-
-    p'     = f² p + ( σ_f² c² f'² + σ_i² g² i'² + σ_g² i² g'² ) S
-    E δh'² = o² tanh'²(c') p' + σ_o² o'² tanh²(c') S
-
-and χ is the growth of both; the a_k of the paper follow h alone. p is carried along with the
-cell it belongs to, for the two depend on the same forget gates.
 """
 
 from __future__ import annotations
@@ -64,13 +31,16 @@ from memcurse_cli.theory.gates.network import (
     GatedNetwork,
     GateStatistics,
 )
+from memcurse_cli.theory.mean_field.elman import Gaussian, settle, standard_nodes
 
 Floats = NDArray[np.float64]
 
-REACH = 6.5  # standard deviations that are integrated over: the rest is below 1e-10
-SETTLED = 1e-7
-STEPS = 1000
+SETTLED, STEPS = 1e-7, 1000
 HALVINGS = 60
+RESET_NODES, CANDIDATE_NODES = 21, 61
+SAMPLES = 8192  # of all units of an LSTM together
+DRAWN, AVERAGED = 64, 32  # steps of its cells, and the last of them that are averaged over
+SEED = 0
 
 
 @dataclass(frozen=True)
@@ -107,42 +77,14 @@ class GatedMeanField:
     singular_value_variance: float | None = None
 
 
-@dataclass(frozen=True)
-class Gaussian:
-    """A pre-activation: one mean for every unit, one standard deviation for all.
-
-    Attributes:
-        mean: (H,).
-        deviation: of what is drawn at every step.
-    """
-
-    mean: Floats
-    deviation: float
-
-    @classmethod
-    def of(
-        cls, gate: GateStatistics, first: float, second: float, input_variance: float
-    ) -> Gaussian:
-        """That of a gate, from E h and E h² of what its hidden weights see."""
-        variance = gate.hidden_variance * second + gate.input_variance * input_variance
-        return cls(gate.bias + gate.hidden_mean * first, math.sqrt(variance))
-
-    def average(self, function: Callable[[Floats], Floats], nodes: int = 61) -> Floats:
-        """(H,) E f(u) of every unit, by the trapezoid rule."""
-        z, weight = standard_nodes(nodes)
-        return np.asarray(function(self.mean[:, None] + self.deviation * z) @ weight)
-
-
-def standard_nodes(nodes: int) -> tuple[Floats, Floats]:
-    """Points of a standard normal variable and their weights, which add up to 1."""
-    z = np.linspace(-REACH, REACH, nodes)
-    weight = np.exp(-0.5 * z**2)
-    return z, weight / weight.sum()
-
-
 def sigmoid(u: Floats) -> Floats:
     """1 / (1 + e⁻ᵘ)."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -u)))
+
+
+def squared_slope(u: Floats) -> Floats:
+    """σ'(u)²."""
+    return np.asarray((sigmoid(u) * sigmoid(-u)) ** 2)
 
 
 def level(gate: Gaussian) -> GateLevel:
@@ -150,19 +92,6 @@ def level(gate: Gaussian) -> GateLevel:
     mean = float(gate.average(sigmoid).mean())
     square = float(gate.average(lambda u: sigmoid(u) ** 2).mean())
     return GateLevel(mean, math.sqrt(max(square - mean**2, 0.0)))
-
-
-def settle(step: Callable[[Floats], Floats], start: Floats) -> Floats | None:
-    """The fixed point that the iteration of a map reaches, or None where it does not settle."""
-    point = start
-    for _ in range(STEPS):
-        after = step(point)
-        if not np.isfinite(after).all():
-            return None
-        if np.abs(after - point).max() <= SETTLED * np.abs(after).max():
-            return after
-        point = after
-    return None
 
 
 def largest_root(excess: Callable[[float], float], lowest: float) -> float:
@@ -187,9 +116,6 @@ def largest_root(excess: Callable[[float], float], lowest: float) -> float:
     return lowest + above
 
 
-RESET_NODES, CANDIDATE_NODES = 21, 61
-
-
 def gru_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
     """The mean field of a GRU, or None where E h² does not settle.
 
@@ -197,15 +123,36 @@ def gru_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedM
         network: whose weights enter by their mean and variance alone, whose biases as they are.
         input_variance: R(0) of each input, independent of the others and of the past.
     """
-    start = np.array([0.0, 0.25, 0.0, 0.25])
     # Weights so large that squares overflow have no finite moments, and settle nowhere.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        point = settle(lambda moments: _Step(network, moments, input_variance).moments, start)
-        return None if point is None else _Step(network, point, input_variance).result()
+        point = settle(
+            lambda moments: _GruStep(network, moments, input_variance).moments,
+            np.array([0.0, 0.25, 0.0, 0.25]),
+            SETTLED,
+            STEPS,
+        )
+        return None if point is None else _GruStep(network, point, input_variance).result()
 
 
-class _Step:
-    """One step at given E h, E h², E rh and E r²h²."""
+class _GruStep:
+    """One step of a GRU at given E h, E h², E rh and E r²h² (Gilboa et al. 2019, A.3.1).
+
+    A unit's gate z and candidate n = tanh(v) are drawn anew at every step, so that the moments of
+    ``h' = z h + (1-z) n`` are closed:
+
+        E h^k (1 - E z^k) = Σ_{j<k} (k over j) E z^j (1-z)^{k-j} E h^j E n^{k-j}
+
+    With w = W_n h + b_inner what the reset gate r multiplies, a step takes second moments of a
+    perturbation to ``D p + c mean(p)`` with D = E z² and c = a₁ + a₂ + a₃ summed:
+
+        a₁ = σ_z² (h-n)² z'²,   a₂ = σ_n² (1-z)² n'² r²,   a₃ = σ_r² (1-z)² n'² w² r'²
+
+    The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k`` and
+    ``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted.
+
+    Where the reset gate acts before the matrix, n sees W_n (r h): a perturbation comes back through
+    T = mean(E r² p) + σ_r² E h² r'² mean(p) as ``σ_n² E (1-z)² n'² T``.
+    """
 
     def __init__(self, network: GatedNetwork, moments: Floats, input_variance: float) -> None:
         first, second, reset_first, reset_second = map(float, moments)
@@ -285,16 +232,14 @@ class _Step:
     def result(self) -> GatedMeanField:
         """The figures at the fixed point."""
         kept, taken = self.mixed[2][2], self.mixed[2][0]
-        turned = self.update_variance * self.update.average(
-            lambda u: (sigmoid(u) * sigmoid(-u)) ** 2
-        )
+        turned = self.update_variance * self.update.average(squared_slope)
         apart = self.h[2] - 2 * self.h[1] * self.powers[1] + self.powers[2]
         gates = {"update": level(self.update), "reset": level(self.reset)}
         second = float(self.h[2].mean())
         if self.inner is None:
             slope = (1 - self.n**2) ** 2 @ self.weight
             back = self.candidate_variance * taken * slope
-            turned_reset = self.reset.average(lambda u: (sigmoid(u) * sigmoid(-u)) ** 2)
+            turned_reset = self.reset.average(squared_slope)
             shown = self.reset_variance * float(np.mean(self.h[2] * turned_reset))
             field = turned * apart
             growth = self._reset_first(kept, field, back, shown)
@@ -348,11 +293,6 @@ class _Step:
         return np.asarray(total)
 
 
-SAMPLES = 8192
-DRAWN, AVERAGED = 64, 32
-SEED = 0
-
-
 def lstm_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
     """The mean field of an LSTM, or None where E h² does not settle.
 
@@ -367,10 +307,12 @@ def lstm_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> Gated
     # nowhere.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         point = settle(
-            lambda moments: _Cells(network, moments, input_variance, draws).moments,
+            lambda moments: _LstmCells(network, moments, input_variance, draws).moments,
             np.array([0.0, 0.1]),
+            SETTLED,
+            STEPS,
         )
-        return None if point is None else _Cells(network, point, input_variance, draws).result()
+        return None if point is None else _LstmCells(network, point, input_variance, draws).result()
 
 
 @dataclass(frozen=True)
@@ -382,8 +324,22 @@ class _Path:
     shown: Floats
 
 
-class _Cells:
-    """The cells of all units at given E h and E h²."""
+class _LstmCells:
+    """The cells of an LSTM at given E h and E h² (Gilboa et al. 2019, A.3.3 and C).
+
+    The cell ``c' = f c + i g`` of a unit is a perpetuity: its mean and variance are closed, its
+    distribution is not and is drawn. Drawing starts from a Gaussian of the right mean and variance,
+    so that it has little left to forget: a unit of short memory forgets it at once, and one of long
+    memory is a sum of many terms, and nearly Gaussian.
+
+    A perturbation lives in h and in c. With S = mean E δh² and p = E δc²,
+
+        p'     = f² p + ( σ_f² c² f'² + σ_i² g² i'² + σ_g² i² g'² ) S
+        E δh'² = o² tanh'²(c') p' + σ_o² o'² tanh²(c') S
+
+    and χ is the growth of both; the a_k of the paper follow h alone. p is carried along with the
+    cell it belongs to, for the two depend on the same forget gates.
+    """
 
     def __init__(
         self, network: GatedNetwork, moments: Floats, input_variance: float, draws: Floats
@@ -438,7 +394,7 @@ class _Cells:
                 second += (bent**2).mean(axis=1) / AVERAGED
         opened = output.average(sigmoid)
         self.moments = np.array([np.mean(opened * first), np.mean(self.output_square * second)])
-        turned = output.average(lambda u: (sigmoid(u) * sigmoid(-u)) ** 2)
+        turned = output.average(squared_slope)
         self.turned = self._variance("output") * float(np.mean(turned * second))
 
     def _variance(self, gate: str) -> float:
@@ -446,8 +402,14 @@ class _Cells:
 
     def result(self) -> GatedMeanField:
         """The figures at the fixed point."""
-        source = self._variance("forget") * self.cell_square * self._slope("forget")
-        source = source + self._variance("input") * self.candidate_square * self._slope("input")
+        source = (
+            self._variance("forget")
+            * self.cell_square
+            * self.gates["forget"].average(squared_slope)
+        )
+        source = source + self._variance("input") * self.candidate_square * self.gates[
+            "input"
+        ].average(squared_slope)
         flat = self.gates["cell"].average(lambda u: np.cosh(np.clip(u, -300, 300)) ** -4.0)
         source = source + self._variance("cell") * self.written_square * flat
 
@@ -464,7 +426,3 @@ class _Cells:
         growth = largest_root(excess, float(self.kept.max()))
         gates = {gate: level(self.gates[gate]) for gate in ("forget", "input", "output")}
         return GatedMeanField(float(self.moments[1]), growth, gates)
-
-    def _slope(self, gate: str) -> Floats:
-        """E σ'² of every unit."""
-        return self.gates[gate].average(lambda u: (sigmoid(u) * sigmoid(-u)) ** 2)
