@@ -20,7 +20,6 @@ from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.schema.optimizer import AdamGroup, OptimizerSummary, StepQuantiles
 from memcurse_cli.theory.adaptive_steps import compensation, effective_steps
 from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
-from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.sensitivity import group_sensitivity
 
 Floats = NDArray[np.float64]
@@ -108,12 +107,7 @@ def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> I
         yield replace(whole, values=recurrence.dense.matrix)
     if withheld is not None or working.dense is not None:
         return
-    moment = moments(
-        recurrence.log_eigenvalues,
-        settings.autocorrelation,
-        settings.horizon,
-        settings.state_readout,
-    )
+    moment = settings.moments_of(recurrence.log_eigenvalues)
     curvatures = _curvatures(recurrence, settings) if curvature else None
     for group in recurrence.parameters:
         kappa = group_sensitivity(moment, recurrence.log_gain, group).relative_sensitivity

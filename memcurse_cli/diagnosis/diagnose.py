@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.beyond_horizon import relative_sensitivities
 from memcurse_cli.diagnosis.dense.dense import UNKNOWN, diagnose_dense
 from memcurse_cli.diagnosis.dense.rounding import matrix_rounding
 from memcurse_cli.diagnosis.findings import Facts, find
@@ -23,26 +24,39 @@ from memcurse_cli.diagnosis.rounding import summarise_group, unknown_group
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate
 from memcurse_cli.diagnosis.verdicts import worst
-from memcurse_cli.diagnosis.what_if import what_if
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.rewriting import Rewriting, rewrite
 from memcurse_cli.schema.dense import DenseSummary, jacobian_of
 from memcurse_cli.schema.figures import (
     TIME_CONSTANT_EDGES,
     EigenvalueSummary,
     HessianSummary,
+    ParameterSummary,
     StateSummary,
+    Verdict,
     quantiles,
 )
-from memcurse_cli.schema.report import LayerReport, UsableRate
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.schema.report import LayerReport, SensitivityCurve, UsableRate, WhatIf, finite
 from memcurse_cli.theory.sensitivity import state_second_moment
+
+POINTS_PER_DECADE = 8
+DECADES = (-1, 6)  # of the time constant in steps
+
+
+class _Diagonal(NamedTuple):
+    """The figures of eigenvalues that parameters of their own move."""
+
+    state: StateSummary
+    parameters: tuple[ParameterSummary, ...]
+    hessian: HessianSummary | None
+    hessian_reason: str | None
 
 
 def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     """Every figure of one layer, its verdict and its findings."""
     eigenvalues = summarise_eigenvalues(recurrence, settings)
-    dense: DenseSummary | None
+    dense: DenseSummary | None = None
     working, point, withheld = linearised_at_work(recurrence, settings)
     hessian: HessianSummary | None = None
     hessian_reason: str | None = withheld
@@ -54,30 +68,16 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         if withheld is None:
             hessian, hessian_reason = summarise_dense_hessian(working, working.dense, settings)
     elif withheld is not None:
-        state, dense = StateSummary(UNKNOWN), None
+        state = StateSummary(UNKNOWN)
         parameters = tuple(unknown_group(recurrence, group) for group in recurrence.parameters)
     else:
-        moment = moments(
-            recurrence.log_eigenvalues,
-            settings.autocorrelation,
-            settings.horizon,
-            settings.state_readout,
-        )
-        state = StateSummary(quantiles(state_second_moment(moment, recurrence.log_gain)))
-        parameters = tuple(
-            summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
-        )
-        dense = None
-        hessian, hessian_reason = summarise_hessian(recurrence, settings)
+        state, parameters, hessian, hessian_reason = _diagonal(recurrence, settings)
     hidden, hidden_reason = summarise_hidden(recurrence, settings)
-    jacobian = jacobian_of(hidden)
     gates = summarise_gates(recurrence, settings)
-    usable = (
-        usable_rate(recurrence, hessian, settings)
-        if withheld is None
-        else UsableRate(None, None, withheld)
-    )
-    parameters = tuple(settled(group, usable, hessian, settings) for group in parameters)
+    usable = UsableRate(None, None, withheld)
+    if withheld is None:
+        usable = usable_rate(recurrence, hessian, settings)
+    parameters, verdict = _judged(parameters, usable, hessian, settings)
     facts = Facts(
         recurrence,
         settings,
@@ -86,12 +86,11 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         parameters,
         hessian,
         dense,
-        jacobian,
+        jacobian_of(hidden),
         usable_rate=usable,
         gates=gates,
         withheld=withheld,
     )
-    verdict = worst([*(group.verdict for group in parameters), rate_verdict(usable, settings)])
     return LayerReport(
         name=recurrence.name,
         family=recurrence.family,
@@ -111,7 +110,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hidden_spectra=hidden,
         hidden_spectra_reason=hidden_reason,
         usable_rate=usable,
-        what_if=what_if(recurrence, settings),
+        what_if=tuple(_what_if(recurrence, rewriting, settings) for rewriting in settings.what_if),
         learning_rates=(
             learning_rates(recurrence, parameters, usable, hessian, settings)
             if settings.learning_rates
@@ -120,6 +119,52 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         gates=gates,
         operating_point=summarise_gated_operating_point(recurrence, settings),
     )
+
+
+def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -> WhatIf:
+    """The same eigenvalues and the same output, learnt through other parameters."""
+    rewritten, left_out, reason = rewrite(recurrence, rewriting)
+    if rewritten is None:
+        return WhatIf(rewriting.parametrization, rewriting.gain, None, left_out, reason)
+    state, parameters, hessian, hessian_reason = _diagonal(rewritten, settings)
+    usable = usable_rate(rewritten, hessian, settings)
+    parameters, verdict = _judged(parameters, usable, hessian, settings)
+    return WhatIf(
+        parametrization=rewriting.parametrization,
+        gain=rewriting.gain,
+        step_size=rewriting.step_size,
+        left_out=left_out,
+        reason=reason,
+        state=state,
+        parameters=parameters,
+        hessian=hessian,
+        hessian_reason=hessian_reason,
+        usable_rate=usable,
+        verdict=verdict,
+    )
+
+
+def _diagonal(recurrence: Recurrence, settings: Settings) -> _Diagonal:
+    moment = settings.moments_of(recurrence.log_eigenvalues)
+    return _Diagonal(
+        StateSummary(quantiles(state_second_moment(moment, recurrence.log_gain))),
+        tuple(
+            summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
+        ),
+        *summarise_hessian(recurrence, settings),
+    )
+
+
+def _judged(
+    parameters: tuple[ParameterSummary, ...],
+    usable: UsableRate,
+    hessian: HessianSummary | None,
+    settings: Settings,
+) -> tuple[tuple[ParameterSummary, ...], Verdict]:
+    """The groups by the usable rate too, and the verdict on all of them."""
+    settled_groups = tuple(settled(group, usable, hessian, settings) for group in parameters)
+    verdicts = [group.verdict for group in settled_groups]
+    return settled_groups, worst([*verdicts, rate_verdict(usable, settings)])
 
 
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:
@@ -142,6 +187,33 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
         time_constant_histogram=histogram(time_constant),
         values=values,
         relative_sensitivities=sensitivities,
+    )
+
+
+def relative_sensitivities(
+    log_eigenvalues: NDArray[np.complex128], settings: Settings
+) -> tuple[float | None, ...]:
+    """κ(λ) = E|dh/dλ|² / E|h|² of each eigenvalue; None where it diverges.
+
+    Zucchet & Orvieto 2024, eq. 6, with γ held. λ = 0 holds nothing but the last input: κ = 1.
+    """
+    moment = settings.moments_of(log_eigenvalues)
+    with np.errstate(invalid="ignore", over="ignore"):
+        kappa = np.asarray(moment.sensitivity / moment.second_moment)
+    return tuple(map(finite, kappa.tolist()))
+
+
+def sensitivity_curves(settings: Settings) -> tuple[SensitivityCurve, ...]:
+    """The curve at the horizon, and the one of an infinite sequence."""
+    count = (DECADES[1] - DECADES[0]) * POINTS_PER_DECADE + 1
+    time_constant = np.logspace(*DECADES, count)
+    logs = (-1 / time_constant).astype(np.complex128)
+    endless = replace(settings, horizon=None, readout=None)
+    return tuple(
+        SensitivityCurve(
+            under.horizon, tuple(time_constant.tolist()), relative_sensitivities(logs, under)
+        )
+        for under in ([endless] if settings.horizon is None else [settings, endless])
     )
 
 

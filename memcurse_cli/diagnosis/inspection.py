@@ -16,8 +16,7 @@ from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
-from memcurse_cli.diagnosis.beyond_horizon import sensitivity_curves
-from memcurse_cli.diagnosis.diagnose import diagnose
+from memcurse_cli.diagnosis.diagnose import diagnose, sensitivity_curves
 from memcurse_cli.diagnosis.sentence import sentence
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.diagnosis.verdicts import worst

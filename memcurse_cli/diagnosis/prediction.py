@@ -5,15 +5,15 @@
 >>> round(row.second_moment, 12), round(row.parameters["nu_log"].relative_sensitivity, 6)
 (1.0, 0.5)
 
-What eigenvalues of a ring cost on average, as an LRU draws them at initialisation.
-
-The biases that start sigmoid gates at the memories of a prediction.
+Beside eigenvalues that are given, what those of a ring cost on average, as an LRU draws them at
+initialisation; where a horizon cuts the sensitivity off; and the biases that start sigmoid gates at
+the memories of a prediction.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.report import finite
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, Readout, moments
 from memcurse_cli.theory.moments.ring import ring_moments
 from memcurse_cli.theory.parametrization import (
@@ -40,6 +40,16 @@ from memcurse_cli.theory.sensitivity import (
     relative_sensitivity,
     state_second_moment,
 )
+
+SCHEMA = "memcurse.prediction/1"
+
+Numbers = float | Iterable[float]
+
+DEFAULT_MODULI = (0.0, *(1 - 10 ** (-half_decades / 2) for half_decades in range(1, 13)))
+"""From 0 to 1 - 1e-6, in half decades of 1 - |λ|."""
+
+LEAST_CHRONO = 1.5
+"""The shortest memory in steps that a gate is started at."""
 
 Ring = tuple[float, float]
 """The least and the largest |λ|."""
@@ -63,80 +73,6 @@ class RingPrediction:
     outer_modulus: float
     second_moment: float | None
     sensitivity: float | None
-
-
-def read_ring(given: Ring | str | None) -> Ring | None:
-    """Both radii, from ``"0.9:0.999"`` too.
-
-    Raises:
-        UsageError: a text that is not two numbers.
-    """
-    if not isinstance(given, str):
-        return given
-    try:
-        inner, outer = map(float, given.split(":"))
-    except ValueError:
-        raise UsageError(
-            f"'{given}' is not MIN:MAX", where="--ring", remedy="give two radii, such as 0.9:0.999"
-        ) from None
-    return inner, outer
-
-
-def predict_ring(
-    radii: Ring, variance: float, settings: Settings, normalization: str
-) -> RingPrediction:
-    """E|h|² and E|dh/dλ|² averaged over a ring.
-
-    Args:
-        radii: the least and the largest |λ|.
-        variance: R(0) of the input, which is all of it that the average depends on.
-        settings: the horizon, and where it is read.
-        normalization: none, lru or coupled.
-
-    Raises:
-        UsageError: radii that make no ring or have no average, or a gain that depends on angles.
-    """
-    inner, outer = radii
-    if not 0 <= inner <= outer < math.inf:
-        raise UsageError(
-            f"no ring goes from {inner:g} to {outer:g}",
-            where="--ring",
-            remedy="give the smaller radius first, for example 0.9:0.999",
-        )
-    if outer >= 1 and (settings.horizon is None or normalization != "none"):
-        raise UsageError(
-            f"a ring up to {outer:g} averages to no number without end, and has no γ = √(1-|λ|²)",
-            where="--ring",
-            remedy="stay below 1, or give --horizon T and no normalization",
-        )
-    if normalization not in ROUND_GAINS:
-        raise UsageError(
-            f"under the normalization {normalization} the average depends on the angles too",
-            where="--ring",
-            remedy=f"choose --normalization {', '.join(ROUND_GAINS)}",
-        )
-    log_inner, log_outer = (math.log(radius) if radius else -math.inf for radius in radii)
-    found = ring_moments(
-        log_inner,
-        log_outer,
-        variance,
-        settings.horizon,
-        settings.state_readout,
-        np.zeros_like if normalization == "none" else normalizing_log_gain,
-    )
-    return RingPrediction(
-        inner,
-        outer,
-        *map(finite, found),
-    )
-
-
-SCHEMA = "memcurse.prediction/1"
-
-Numbers = float | Iterable[float]
-
-DEFAULT_MODULI = (0.0, *(1 - 10 ** (-half_decades / 2) for half_decades in range(1, 13)))
-"""From 0 to 1 - 1e-6, in half decades of 1 - |λ|."""
 
 
 @dataclass(frozen=True)
@@ -361,8 +297,110 @@ def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) ->
     ]
 
 
-LEAST = 1.5
-"""The shortest memory in steps that a gate is started at."""
+def read_ring(given: Ring | str | None) -> Ring | None:
+    """Both radii, from ``"0.9:0.999"`` too.
+
+    Raises:
+        UsageError: a text that is not two numbers.
+    """
+    if not isinstance(given, str):
+        return given
+    try:
+        inner, outer = map(float, given.split(":"))
+    except ValueError:
+        raise UsageError(
+            f"'{given}' is not MIN:MAX", where="--ring", remedy="give two radii, such as 0.9:0.999"
+        ) from None
+    return inner, outer
+
+
+def predict_ring(
+    radii: Ring, variance: float, settings: Settings, normalization: str
+) -> RingPrediction:
+    """E|h|² and E|dh/dλ|² averaged over a ring.
+
+    Args:
+        radii: the least and the largest |λ|.
+        variance: R(0) of the input, which is all of it that the average depends on.
+        settings: the horizon, and where it is read.
+        normalization: none, lru or coupled.
+
+    Raises:
+        UsageError: radii that make no ring or have no average, or a gain that depends on angles.
+    """
+    inner, outer = radii
+    if not 0 <= inner <= outer < math.inf:
+        raise UsageError(
+            f"no ring goes from {inner:g} to {outer:g}",
+            where="--ring",
+            remedy="give the smaller radius first, for example 0.9:0.999",
+        )
+    if outer >= 1 and (settings.horizon is None or normalization != "none"):
+        raise UsageError(
+            f"a ring up to {outer:g} averages to no number without end, and has no γ = √(1-|λ|²)",
+            where="--ring",
+            remedy="stay below 1, or give --horizon T and no normalization",
+        )
+    if normalization not in ROUND_GAINS:
+        raise UsageError(
+            f"under the normalization {normalization} the average depends on the angles too",
+            where="--ring",
+            remedy=f"choose --normalization {', '.join(ROUND_GAINS)}",
+        )
+    log_inner, log_outer = (math.log(radius) if radius else -math.inf for radius in radii)
+    found = ring_moments(
+        log_inner,
+        log_outer,
+        variance,
+        settings.horizon,
+        settings.state_readout,
+        np.zeros_like if normalization == "none" else normalizing_log_gain,
+    )
+    return RingPrediction(
+        inner,
+        outer,
+        *map(finite, found),
+    )
+
+
+@dataclass(frozen=True)
+class BeyondHorizon:
+    """Eigenvalues whose time constants are beyond the horizon.
+
+    Attributes:
+        count: how many there are.
+        time_constant: τ of the longest, in steps.
+        factor: E|dh/dλ|² of the longest on an infinite sequence over that at the horizon; None
+            where either is not finite, or nothing changes within it.
+    """
+
+    count: int
+    time_constant: float
+    factor: float | None
+
+
+def beyond_horizon(prediction: Prediction, rows: Sequence[PredictionRow]) -> BeyondHorizon | None:
+    """Those among rows of one input; None where the horizon is infinite or reaches past all."""
+    horizon = prediction.horizon
+    if horizon is None:
+        return None
+    longer = [row for row in rows if row.time_constant and row.time_constant > horizon]
+    if not longer:
+        return None
+    longest = max(longer, key=lambda row: row.time_constant or 0.0)
+    assert longest.time_constant is not None
+    source = Autocorrelation.from_components(prediction.autocorrelation or WHITE)
+    if longest.rho is not None:
+        source = Autocorrelation.from_rho(longest.rho)
+    log = np.array([complex(-1 / longest.time_constant, longest.angle)])
+    endless = float(moments(log, source).sensitivity[0])
+    cut = longest.sensitivity
+    known = cut is not None and 0 < cut < endless < np.inf
+    return BeyondHorizon(
+        len({row.time_constant for row in longer}),
+        longest.time_constant,
+        endless / cut if cut is not None and known else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -387,7 +425,7 @@ def chrono_biases(prediction: Prediction) -> ChronoBiases | None:
     memories = [
         row.time_constant
         for row in prediction.rows
-        if row.time_constant and row.time_constant > LEAST
+        if row.time_constant and row.time_constant > LEAST_CHRONO
     ]
     if prediction.parametrization != "sigmoid-gate" or not memories:
         return None

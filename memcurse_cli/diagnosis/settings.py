@@ -1,11 +1,11 @@
 """What a diagnosis is taken under: the input, the horizon, the optimizer's step, the limits.
 
-Settings files: `memcurse.toml`, or the table `[tool.memcurse]` of a `pyproject.toml`.
-
-The nearest folder that holds one, from the working directory upwards, is the only one that is
-read; in one folder `memcurse.toml` comes first. The search ends at a repository's root, and before
-a folder of another user. A file that was found so may come from anyone whose repository was cloned,
-so that commands take from it only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
+They come from options, and from `memcurse.toml` or the table `[tool.memcurse]` of a
+`pyproject.toml`. The nearest folder that holds one, from the working directory upwards, is the only
+one that is read; in one folder `memcurse.toml` comes first. The search ends at a repository's root,
+and before a folder of another user. A file that was found so may come from anyone whose repository
+was cloned, so that commands take from it only what `memcurse_cli.commands.defaults.FOUND_MAY_SET`
+lists.
 """
 
 from __future__ import annotations
@@ -18,11 +18,129 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.rewriting import Rewriting
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Readout
+from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+
+LARGEST_RATE = 1e9
+"""Beyond any rate that trains, and far below where a step effect overflows."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The assumptions behind a report.
+
+    Attributes:
+        autocorrelation: R(Δ) of the drive of each state; white noise by default.
+        horizon: T in steps, or None for an infinite sequence.
+        horizon_source: who said so: ``option`` or ``checkpoint``.
+        readout: ``last`` reads states and loss at step T, ``every`` averages both over t = 1..T.
+            None reads states at the last step and the loss at every one, as training does.
+        learning_rate: the change that one step of an adaptive optimizer makes to a parameter.
+        watch_limit: the step effect above which a group is to be watched.
+        cursed_limit: the step effect above which it is cursed: at 1 a step replaces the state.
+        values: whether every eigenvalue goes into the report.
+        spectra: whether the spectra of gated layers' hidden weights do.
+        learning_rates: whether learning rates of the recurrent groups are derived.
+        what_if: other parameters that every layer is reported under, beside its own.
+        gates: whether input-dependent gates are reported as they move.
+        input_scale: the RMS of every component of the gates' input then; normalised inputs have 1.
+    """
+
+    autocorrelation: Autocorrelation = WHITE
+    horizon: int | None = None
+    horizon_source: str | None = None
+    readout: Readout | None = None
+    learning_rate: float = 1e-3
+    watch_limit: float = 0.1
+    cursed_limit: float = 1.0
+    values: bool = False
+    spectra: bool = False
+    what_if: tuple[Rewriting, ...] = ()
+    learning_rates: bool = False
+    gates: bool = False
+    input_scale: float = 1.0
+
+    @property
+    def state_readout(self) -> Readout:
+        """Where states and their sensitivities are read."""
+        return self.readout or "last"
+
+    @property
+    def loss_readout(self) -> Readout:
+        """Where the loss that a Hessian belongs to is read."""
+        return self.readout or "every"
+
+    def moments_of(self, log_eigenvalues: NDArray[np.complex128]) -> Moments:
+        """The moments of states with these log λ, at γ = 1."""
+        return moments(log_eigenvalues, self.autocorrelation, self.horizon, self.state_readout)
+
+    def check_readout_has_horizon(self) -> None:
+        """A place to read a sequence at needs a sequence that ends.
+
+        Raises:
+            UsageError: a readout without a horizon.
+        """
+        if self.readout is not None and self.horizon is None:
+            raise UsageError(
+                "an infinite sequence has no last step and no first",
+                where="--readout",
+                remedy="give --horizon T",
+            )
+
+    def __post_init__(self) -> None:
+        horizon = self.horizon
+        for wrong, what, where, remedy in (
+            (
+                not 0 < self.learning_rate <= LARGEST_RATE,
+                f"a learning rate of {self.learning_rate:g} is outside (0, {LARGEST_RATE:g}]",
+                "--lr",
+                "give the optimizer's rate, for example 1e-3",
+            ),
+            (
+                not 0 < self.watch_limit <= self.cursed_limit < float("inf"),
+                f"the limits {self.watch_limit:g} and {self.cursed_limit:g} are not in order",
+                "limits",
+                "give 0 < watch <= cursed",
+            ),
+            (
+                not 0 <= self.input_scale < float("inf"),
+                f"an input scale of {self.input_scale:g} is not a finite number of at least 0",
+                "--input-scale",
+                "give the RMS of a component of the gates' input; 1 if it is normalised",
+            ),
+            (
+                horizon is not None and horizon < 1,
+                f"a horizon of {horizon} steps is too short",
+                "--horizon",
+                "give one step or more",
+            ),
+            (
+                horizon is not None and horizon >= 2**63,
+                "the horizon does not fit into 64 bits",
+                "--horizon",
+                "leave it out for an infinite sequence",
+            ),
+        ):
+            if wrong:
+                raise UsageError(what, where=where, remedy=remedy)
+
+
+def check_readout(name: str | None) -> Readout | None:
+    """The readout of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name is not None and name not in get_args(Readout):
+        raise UsageError(f"'{name}' is not known", where="--readout", remedy="give last or every")
+    return cast(Readout | None, name)
+
 
 FILE = "memcurse.toml"
 PROJECT = "pyproject.toml"
@@ -75,7 +193,7 @@ def find_settings(folder: Path | None = None) -> SettingsFile | None:
         for name in (FILE, PROJECT):
             path = parent / name
             if os.path.isfile(path):
-                shown = _shown(path, start)
+                shown = path.name if parent == start else str(path)
                 settings = read_settings(path, shown=shown, optional=name == PROJECT, found=True)
                 if settings is not None:
                     return replace(settings, found=True)
@@ -153,7 +271,14 @@ def read_settings(
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise _not_toml(shown, str(error)) from error
+        # The line stands behind the file's name, where editors look for it.
+        line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
+        words = (str(error)[: line.start()] if line else str(error)) or "a syntax error"
+        raise ConfigurationError(
+            f"not TOML: {words}",
+            where=f"{shown}:{line[1]}" if line else shown,
+            remedy="correct that line",
+        ) from error
     except ValueError as error:  # Python's limit on the digits of a number
         raise ConfigurationError(
             "a whole number does not fit into 64 bits", where=shown, remedy="write a smaller one"
@@ -185,19 +310,6 @@ def _with_whole_numbers(file: SettingsFile) -> SettingsFile:
 
     check(file.values)
     return file
-
-
-def _not_toml(shown: str, problem: str) -> ConfigurationError:
-    """The line of a syntax error stands behind the file's name, where editors look for it."""
-    found = re.search(r" \(at line (\d+), column \d+\)$", problem)
-    where = f"{shown}:{found[1]}" if found else shown
-    words = (problem[: found.start()] if found else problem) or "a syntax error"
-    return ConfigurationError(f"not TOML: {words}", where=where, remedy="correct that line")
-
-
-def _shown(path: Path, start: Path) -> str:
-    """The path from the working directory where it is below it, else in full."""
-    return path.name if path.parent == start else str(path)
 
 
 TABLE = re.compile(r"^\s*(?P<array>\[)?\[(?P<name>[^\[\]]+)\]\]?\s*(?:#.*)?$")
@@ -244,112 +356,3 @@ def _indexed(names: Sequence[str], seen: Mapping[tuple[str, ...], int]) -> KeyPa
         if tuple(names[:length]) in seen:
             path.append(seen[tuple(names[:length])])
     return tuple(path)
-
-
-LARGEST_RATE = 1e9
-"""Beyond any rate that trains, and far below where a step effect overflows."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The assumptions behind a report.
-
-    Attributes:
-        autocorrelation: R(Δ) of the drive of each state; white noise by default.
-        horizon: T in steps, or None for an infinite sequence.
-        horizon_source: who said so: ``option`` or ``checkpoint``.
-        readout: ``last`` reads states and loss at step T, ``every`` averages both over t = 1..T.
-            None reads states at the last step and the loss at every one, as training does.
-        learning_rate: the change that one step of an adaptive optimizer makes to a parameter.
-        watch_limit: the step effect above which a group is to be watched.
-        cursed_limit: the step effect above which it is cursed: at 1 a step replaces the state.
-        values: whether every eigenvalue goes into the report.
-        spectra: whether the spectra of gated layers' hidden weights do.
-        learning_rates: whether learning rates of the recurrent groups are derived.
-        what_if: other parameters that every layer is reported under, beside its own.
-        gates: whether input-dependent gates are reported as they move.
-        input_scale: the RMS of every component of the gates' input then; normalised inputs have 1.
-    """
-
-    autocorrelation: Autocorrelation = WHITE
-    horizon: int | None = None
-    horizon_source: str | None = None
-    readout: Readout | None = None
-    learning_rate: float = 1e-3
-    watch_limit: float = 0.1
-    cursed_limit: float = 1.0
-    values: bool = False
-    spectra: bool = False
-    what_if: tuple[Rewriting, ...] = ()
-    learning_rates: bool = False
-    gates: bool = False
-    input_scale: float = 1.0
-
-    @property
-    def state_readout(self) -> Readout:
-        """Where states and their sensitivities are read."""
-        return self.readout or "last"
-
-    @property
-    def loss_readout(self) -> Readout:
-        """Where the loss that a Hessian belongs to is read."""
-        return self.readout or "every"
-
-    def check_readout_has_horizon(self) -> None:
-        """A place to read a sequence at needs a sequence that ends.
-
-        Raises:
-            UsageError: a readout without a horizon.
-        """
-        if self.readout is not None and self.horizon is None:
-            raise UsageError(
-                "an infinite sequence has no last step and no first",
-                where="--readout",
-                remedy="give --horizon T",
-            )
-
-    def __post_init__(self) -> None:
-        if not 0 < self.learning_rate <= LARGEST_RATE:
-            raise UsageError(
-                f"a learning rate of {self.learning_rate:g} is outside (0, {LARGEST_RATE:g}]",
-                where="--lr",
-                remedy="give the optimizer's rate, for example 1e-3",
-            )
-        if not 0 < self.watch_limit <= self.cursed_limit < float("inf"):
-            raise UsageError(
-                f"the limits {self.watch_limit:g} and {self.cursed_limit:g} are not in order",
-                where="limits",
-                remedy="give 0 < watch <= cursed",
-            )
-        if not 0 <= self.input_scale < float("inf"):
-            raise UsageError(
-                f"an input scale of {self.input_scale:g} is not a finite number of at least 0",
-                where="--input-scale",
-                remedy="give the RMS of a component of the gates' input; 1 if it is normalised",
-            )
-        if self.horizon is not None and self.horizon < 1:
-            raise UsageError(
-                f"a horizon of {self.horizon} steps is too short",
-                where="--horizon",
-                remedy="give one step or more",
-            )
-        if self.horizon is not None and self.horizon >= 2**63:
-            raise UsageError(
-                "the horizon does not fit into 64 bits",
-                where="--horizon",
-                remedy="leave it out for an infinite sequence",
-            )
-
-
-def check_readout(name: str | None) -> Readout | None:
-    """The readout of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    for readout in get_args(Readout):
-        if name == readout:
-            return cast(Readout, readout)
-    if name is None:
-        return None
-    raise UsageError(f"'{name}' is not known", where="--readout", remedy="give last or every")

@@ -15,12 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import advised_rate, direction
+from memcurse_cli.diagnosis.verdicts import direction, effect_rate
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import HessianSummary, ParameterSummary, Verdict, quantiles
 from memcurse_cli.schema.report import LayerReport, UsableRate
 from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
-from memcurse_cli.theory.moments.moments import moments
 
 ALIGNMENT = 0.5
 """How far the signs of an Adam step pull one way: half-way, in the logarithm, between
@@ -92,7 +91,9 @@ def advised(
     That of its own step effect, unless the measured rate says otherwise: lower where training
     would diverge before, and higher where steps only turn angles and the output is known.
     """
-    own = advised_rate(parameter, settings)
+    watch = parameter.verdict == "watch"
+    limit = settings.watch_limit if watch else settings.cursed_limit
+    own = effect_rate(parameter, limit, settings)
     if usable is None or usable.rate is None:
         return own
     if usable.limited_by == "divergence":
@@ -135,7 +136,7 @@ def _divergence_rate(recurrence: Recurrence, settings: Settings) -> float | None
         if not groups:
             return None
         shift = diagonal_shift(recurrence.size, groups)
-    moment = moments(logs, settings.autocorrelation, settings.horizon, settings.state_readout)
+    moment = settings.moments_of(logs)
     with np.errstate(invalid="ignore", over="ignore"):
         effect = np.sqrt(moment.sensitivity / moment.second_moment) * shift.aligned(ALIGNMENT)
     worst = quantiles(np.where(np.isnan(effect), np.inf, effect)).p99

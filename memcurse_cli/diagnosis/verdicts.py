@@ -72,12 +72,6 @@ def group_verdict(effect: float | None, way: Direction, settings: Settings) -> V
     return "watch" if effect > settings.watch_limit else "ok"
 
 
-def advised_rate(parameter: ParameterSummary, settings: Settings) -> float | None:
-    """The learning rate below which a group's verdict would be a better one."""
-    limit = settings.watch_limit if parameter.verdict == "watch" else settings.cursed_limit
-    return effect_rate(parameter, limit, settings)
-
-
 def effect_rate(parameter: ParameterSummary, limit: float, settings: Settings) -> float | None:
     """The learning rate at which a group's step effect, which grows with it, is at a limit."""
     if not parameter.step_effect:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.beyond_horizon import sensitivity_curves
+from memcurse_cli.diagnosis.diagnose import sensitivity_curves
 from memcurse_cli.diagnosis.settings import Settings
 
 HORIZON = 50

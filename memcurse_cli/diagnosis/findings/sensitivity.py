@@ -64,6 +64,8 @@ DENSE = Rule(
     change="Make the recurrence diagonal, with complex eigenvalues of its own, or lower the "
     "learning rate of the matrix.",
 )
+SCALE_STATES = "scale the input of each state by √(1-|λ|²)"
+SCALE_LAYER = "scale the input of the layer"
 UNNORMALISED = Rule(
     "MC205",
     "the state is not normalised",
@@ -73,9 +75,8 @@ UNNORMALISED = Rule(
     why="States of long memory drown those of short memory in whatever reads them, and the "
     "gradients of what writes them grow likewise.",
     equation="E|h|² = γ²/(1-|λ|²) for white input, > 100 at γ = 1",
-    change="Scale the input of each state by γ = √(1-|λ|²), which makes E|h|² that of the drive; "
-    "where some |λ| ≥ 1 bring it below 1 first. For a dense matrix, scale the whole input by "
-    "1/√E|h|².",
+    change=f"{SCALE_STATES.capitalize()}, which makes E|h|² that of the drive; where some |λ| ≥ 1 "
+    f"bring it below 1 first. For a dense matrix, {SCALE_LAYER} by 1/√E|h|².",
 )
 
 UNKNOWN = Rule(
@@ -139,9 +140,9 @@ def find_sensitivity(facts: Facts) -> Iterator[Finding]:
             f"E|h|² reaches {number(second_moment)} times the variance of the drive (p99), since "
             "no gain γ compensates for the memory",
             # The states of a matrix are no eigenvectors: no gain of theirs is one of an eigenvalue.
-            f"scale the input of the layer by {rounded_down(second_moment**-0.5)}"
+            f"{SCALE_LAYER} by {rounded_down(second_moment**-0.5)}"
             if facts.dense is not None
-            else "scale the input of each state by √(1-|λ|²)"
+            else SCALE_STATES
             + (", once every |λ| is below 1" if facts.eigenvalues.unstable else ""),
         )
 

@@ -15,13 +15,13 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.diagnosis.beyond_horizon import beyond_horizon
 from memcurse_cli.diagnosis.prediction import (
     SCHEMA,
     ChronoBiases,
     Prediction,
     PredictionRow,
     RingPrediction,
+    beyond_horizon,
     chrono_biases,
 )
 from memcurse_cli.reports.console import (
