@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.diagnosis.findings import precision
 from memcurse_cli.diagnosis.wording import percent
 from memcurse_cli.reports.json_codec import from_json, to_json
 from memcurse_cli.schema.report import Finding, LayerReport
@@ -96,15 +95,6 @@ def test_a_report_from_before_the_8_bit_types_is_still_read() -> None:
     assert layer.parameters[0].rounding.float32 == pytest.approx(
         report.layers[0].parameters[0].rounding.float32
     )
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [precision.BFLOAT16, precision.FLOAT16, precision.FLOAT32, precision.EIGHT_BITS],
-    ids=lambda rule: rule.code,
-)
-def test_a_rule_explains_itself(rule: precision.Rule) -> None:
-    assert all([rule.what, rule.why, rule.equation, rule.change])
 
 
 def shared_bias(units: int = 40) -> dict[str, np.ndarray]:

@@ -26,28 +26,21 @@ def test_white_is_white_whatever_has_no_weight() -> None:
     assert not Autocorrelation((1.0, 0.1), (0.0, 0.9)).is_white
 
 
-@pytest.mark.parametrize("rho", [-1e-9, 1.0000001, math.nan, math.inf])
-def test_refuses_a_rho_outside_its_domain(rho: float) -> None:
-    with pytest.raises(UsageError, match=r"rho = \S+ is outside \[0, 1\]"):
-        Autocorrelation.from_rho(rho)
-
-
-@pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf])
-def test_refuses_a_weight_that_is_no_variance(weight: float) -> None:
-    with pytest.raises(UsageError, match="weight"):
-        Autocorrelation((1.0, weight), (0.0, 0.5))
-
-
-def test_refuses_an_input_without_variance() -> None:
-    with pytest.raises(UsageError, match="variance 0"):
-        Autocorrelation((0.0,), (0.5,))
-
-
-def test_refuses_lists_that_do_not_pair_up() -> None:
-    with pytest.raises(UsageError, match="2 weights for 1 values of rho"):
-        Autocorrelation((1.0, 2.0), (0.5,))
-    with pytest.raises(UsageError, match="0 weights"):
-        Autocorrelation((), ())
+@pytest.mark.parametrize(
+    ("weights", "rhos", "message"),
+    [
+        *(((1.0,), (rho,), r"is outside \[0, 1\]") for rho in (-0.1, 1.1, math.nan)),
+        *(((1.0, weight), (0.0, 0.5), "weight") for weight in (-0.1, math.nan, math.inf)),
+        ((0.0,), (0.5,), "variance 0"),
+        ((1e308, 1e308), (0.0, 0.5), "an input of variance"),  # which no float holds
+        ((1e-320, 0.0), (0.0, 0.5), "an input of variance"),
+        ((1.0, 2.0), (0.5,), "2 weights for 1 values of rho"),
+        ((), (), "0 weights"),
+    ],
+)
+def test_what_is_refused(weights: tuple[float, ...], rhos: tuple[float, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Autocorrelation(weights, rhos)
 
 
 @pytest.mark.parametrize("text", ["", "0.5", "1:0,", "a:b", "1:0:1:1", "1;0"])

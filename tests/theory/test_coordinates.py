@@ -9,6 +9,7 @@ from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     INVERTIBLE,
     coordinates,
+    log_eigenvalues_at,
     parametrize,
 )
 
@@ -32,6 +33,9 @@ def test_the_map_takes_the_coordinates_back(
 ) -> None:
     log = np.array([complex(-decay, angle)])
     values = coordinates(log, parametrization)
+    assert log_eigenvalues_at(values, parametrization)[0] == pytest.approx(
+        log[0], rel=1e-11, abs=1e-12
+    )
     assert MAPS[parametrization](*values.values())[0] == pytest.approx(log[0], rel=1e-11, abs=1e-12)
 
 

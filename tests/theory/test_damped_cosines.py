@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import jax
-import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -142,23 +140,6 @@ def test_pairs_are_symmetric_and_even(
     np.testing.assert_allclose(one.derivative_alpha, other.derivative_beta, rtol=1e-12)
     back = bilinear(a, b, rho, -frequency)
     np.testing.assert_allclose(one.mixed_derivative, back.mixed_derivative, rtol=1e-12)
-
-
-@pytest.mark.parametrize("source", INPUTS)
-def test_autodiff_of_the_second_moment_is_the_cross_moment(source: Autocorrelation) -> None:
-    """d E|h|²/d a = 2 Re E[s h̄] for λ = a + ib, and for b 2 Re(i E[s h̄])."""
-    with jax.enable_x64(True):
-
-        def held(point: jax.Array) -> jax.Array:
-            log = jnp.log(point[:1] + 1j * point[1:])
-            return moments(log, source).second_moment[0]
-
-        for log in LOGS:
-            eigenvalue = np.exp(log)
-            gradient = jax.grad(held)(jnp.array([eigenvalue.real, eigenvalue.imag]))
-            cross = moments(np.array([log]), source).cross_moment[0]
-            expected = [2 * cross.real, 2 * (1j * cross).real]
-            np.testing.assert_allclose(gradient, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("source", INPUTS)

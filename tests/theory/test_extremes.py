@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from theory.impulse_hessian import Group
 
-from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, Readout, moments
 from memcurse_cli.theory.parametrization import normalizing_rate, parametrize
@@ -176,18 +175,6 @@ def test_the_unit_of_the_input_cancels_from_tied_scalars_too() -> None:
         found = group_sensitivity(moment, np.zeros(2, complex), group, np.array([unit, 2 * unit]))
         assert found.relative_sensitivity == pytest.approx(wanted.relative_sensitivity, rel=1e-14)
         assert found.sensitivity == pytest.approx(unit * wanted.sensitivity, rel=1e-12)
-
-
-@pytest.mark.parametrize("weights", [(1e308, 1e308), (1e-320, 0.0)])
-def test_an_input_whose_variance_no_float_holds_is_refused(weights: tuple[float, ...]) -> None:
-    with pytest.raises(UsageError, match="an input of variance"):
-        Autocorrelation(weights, (0.0, 0.5))
-
-
-@pytest.mark.parametrize("step_size", [1e-300, 1e300])
-def test_a_step_size_whose_square_no_float_holds_is_refused(step_size: float) -> None:
-    with pytest.raises(UsageError, match="not between 1e-100 and 1e100"):
-        parametrize(np.array([-1 + 1j]), "s4", "zoh", step_size)
 
 
 def test_a_state_that_receives_nothing_is_zero_even_where_others_diverge() -> None:

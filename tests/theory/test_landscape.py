@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +9,7 @@ from hypothesis import strategies as st
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.landscape import Landscape, loss
-from memcurse_cli.theory.moments.moments import Readout, bilinear, moments
+from memcurse_cli.theory.moments.moments import Readout, moments
 from memcurse_cli.theory.parametrization import normalizing_log_gain, parametrize
 from memcurse_cli.theory.sensitivity import relative_sensitivity
 
@@ -87,29 +82,6 @@ def test_the_curvature_at_the_optimum_is_twice_kappa(
         assert around.along(name, np.zeros(1))[0] < 1e-13
 
 
-def test_autodiff_of_the_loss_has_the_same_hessian() -> None:
-    """Of λ = exp(-exp(ν) + i exp(θ)) with γ = √(1-|λ|²), from JAX on the printed formula."""
-
-    def of(w: jax.Array) -> jax.Array:
-        logs = jnp.stack([-jnp.exp(w[0]) + 1j * jnp.exp(w[1]), jnp.asarray(TARGET)])
-        gains = jnp.sqrt(1 - jnp.exp(2 * logs.real))
-        f = bilinear(logs[:, None], logs.conj()[None, :], 0.0).value * gains[:, None] * gains
-        return (f[0, 0] + f[1, 1] - 2 * f[0, 1]).real / f[1, 1].real
-
-    around = Landscape(TARGET, "lru", "coupled")
-    point = np.array([around.centre["nu_log"], around.centre["theta_log"]])
-    with jax.enable_x64(True):
-        curvature = np.diag(np.asarray(jax.hessian(of)(jnp.array(point))))
-        far = float(of(jnp.array(point + np.array([0.3, 0.0]))))
-    found = parametrize(np.array([TARGET]), "lru", "coupled")
-    for wanted, moved in zip(curvature, found.derivatives.values(), strict=True):
-        kappa = relative_sensitivity(moments(np.array([TARGET])), moved.eigenvalue, moved.log_gain)[
-            0
-        ]
-        assert 2 * kappa == pytest.approx(wanted, rel=1e-9)
-    assert around.along("nu_log", np.array([0.3]))[0] == pytest.approx(far, rel=1e-10)
-
-
 @settings(max_examples=20)
 @given(
     view=st.sampled_from(VIEWS),
@@ -149,15 +121,6 @@ def test_the_gain_keeps_a_state_of_unit_variance() -> None:
     assert found[0] == pytest.approx(2, abs=0.01)
 
 
-def test_the_authors_losses_over_the_angle(paper: Path) -> None:
-    numbers = json.loads((paper / "one_dimensional.json").read_text())
-    for modulus, angle, expected in numbers["loss_theta"]:
-        target = complex(np.log(modulus))
-        silent = 0.5 / (1 - modulus**2)
-        found = Landscape(target, "polar").along("theta", np.array([angle]))[0]
-        assert silent * found == pytest.approx(expected, rel=1e-11)
-
-
 @pytest.mark.parametrize(("parametrization", "gain"), VIEWS)
 @pytest.mark.parametrize(("horizon", "readout"), [(None, "last"), (20, "last"), (20, "every")])
 def test_the_gradient_at_a_start_is_the_slope_of_the_loss(
@@ -176,19 +139,3 @@ def test_the_gradient_at_a_start_is_the_slope_of_the_loss(
             gradient[name] * (after.values[name] - before.values[name]) for name in gradient
         )
         assert along == pytest.approx(silent * (after.loss - before.loss), rel=1e-6)
-
-
-def test_autodiff_has_the_same_gradient_at_a_start() -> None:
-    """Of each parameter alone, from JAX on the formula that [Z] prints for white noise."""
-
-    def of(w: jax.Array) -> jax.Array:
-        logs = jnp.stack([-jnp.exp(w[0]) + 1j * jnp.exp(w[1]), jnp.asarray(TARGET)])
-        gains = jnp.stack([jnp.exp(w[2]), jnp.sqrt(1 - jnp.exp(2 * TARGET.real))])
-        f = bilinear(logs[:, None], logs.conj()[None, :], 0.0).value * gains[:, None] * gains
-        return 0.5 * (f[0, 0] + f[1, 1] - 2 * f[0, 1]).real
-
-    slope = Landscape(TARGET, "lru", "own").slope(complex(np.log(0.9), 1.1))
-    with jax.enable_x64(True):
-        wanted = np.asarray(jax.grad(of)(jnp.array(list(slope.values.values()))))
-    np.testing.assert_allclose(list(slope.gradient.values()), wanted, rtol=1e-10)
-    assert slope.loss == pytest.approx(1.64, abs=0.4)
