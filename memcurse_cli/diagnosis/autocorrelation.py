@@ -5,16 +5,14 @@
 >>> noise = numpy.random.default_rng(0).standard_normal(10_000)
 >>> estimate_autocorrelation(noise).components
 ((0.99..., 0.0),)
-
-What states make of an estimated autocorrelation, and of the mixture that was fitted to it.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +29,12 @@ from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation, Compone
 from memcurse_cli.theory.moments.empirical import empirical_moments
 from memcurse_cli.theory.moments.moments import moments
 
+SCHEMA = "memcurse.autocorrelation/1"
+
+Estimator = Literal["unbiased", "biased"]
+
+DEFAULT_LAGS = 4096
+MOST_LAGS = 100_000
 TIME_CONSTANTS = (1.0, 10.0, 100.0, 1000.0)
 """Of the states that the mixture is tried on, in steps."""
 FORGOTTEN = 10.0
@@ -54,40 +58,6 @@ class StateCheck:
     fitted_second_moment: float
     sensitivity: float
     fitted_sensitivity: float
-
-
-def check_states(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
-    """Of the time constants of which the lags hold `FORGOTTEN` or more.
-
-    Args:
-        values: (K+1,) R̂, unbiased.
-        mixture: what was fitted to it.
-    """
-    checks = []
-    for time_constant in TIME_CONSTANTS:
-        if FORGOTTEN * time_constant > values.size - 1:
-            break
-        log = -1 / time_constant
-        direct, fitted = empirical_moments(log, values), moments(np.array([log]), mixture)
-        checks.append(
-            StateCheck(
-                time_constant,
-                direct.second_moment,
-                float(fitted.second_moment[0]),
-                direct.sensitivity,
-                float(fitted.sensitivity[0]),
-            )
-        )
-    return tuple(checks)
-
-
-SCHEMA = "memcurse.autocorrelation/1"
-
-Estimator = Literal["unbiased", "biased"]
-ESTIMATORS: tuple[Estimator, ...] = ("unbiased", "biased")
-
-DEFAULT_LAGS = 4096
-MOST_LAGS = 100_000
 
 
 @dataclass(frozen=True)
@@ -170,7 +140,14 @@ def estimate_autocorrelation(
     """
     samples = _sequences(data, source)
     _check_finite(samples, data.ndim, padding, source)
-    count = _lags(lags, samples.shape[1], source)
+    most = min(samples.shape[1] - 1, MOST_LAGS)
+    if lags is not None and not 1 <= lags <= most:
+        raise UsageError(
+            f"{lags} lags of {samples.shape[1]} steps",
+            where=f"{source}: --lags",
+            remedy=f"give 1 to {most}",
+        )
+    count = min(samples.shape[1] // 2, DEFAULT_LAGS) if lags is None else lags
     with np.errstate(over="ignore", invalid="ignore"):
         found = empirical_autocorrelation(samples, count, centred=centred, padding=padding)
     found = _usable(found, explicit=lags is not None, source=source)
@@ -205,7 +182,7 @@ def estimate_autocorrelation(
         relative_rms=float(np.sqrt(np.mean(off**2))),
         relative_max=float(np.max(off)),
         worst_lag=int(np.argmax(off)),
-        states=check_states(found.values, mixture),
+        states=_state_checks(found.values, mixture),
     )
 
 
@@ -215,12 +192,11 @@ def check_estimator(name: str) -> Estimator:
     Raises:
         UsageError: there is none.
     """
-    for estimator in ESTIMATORS:
-        if name == estimator:
-            return estimator
-    raise UsageError(
-        f"'{name}' is not known", where="--estimator", remedy="give unbiased or biased"
-    )
+    if name not in get_args(Estimator):
+        raise UsageError(
+            f"'{name}' is not known", where="--estimator", remedy="give unbiased or biased"
+        )
+    return cast(Estimator, name)
 
 
 def read_autocorrelation(
@@ -238,7 +214,7 @@ def read_autocorrelation(
         try:
             return Autocorrelation.parse(text)
         except UsageError as error:
-            if _looks_like_pairs(text):
+            if text and set(text) <= set("0123456789.:,;+-eE naif"):  # a list of pairs after all
                 raise
             raise UsageError(
                 f"'{shown_place(text)}' is neither a file nor a list of pairs",
@@ -248,23 +224,22 @@ def read_autocorrelation(
     return _from_file(text)
 
 
-def _looks_like_pairs(text: str) -> bool:
-    return bool(text) and set(text) <= set("0123456789.:,;+-eE naif")
-
-
 def _from_file(path: str) -> Autocorrelation:
     from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
     from memcurse_cli.checkpoints.untrusted.names import printable
     from memcurse_cli.checkpoints.untrusted.source import read_bounded
 
-    where = printable(path)
+    def wrong(what: str) -> UsageError:
+        remedy = "write one with memcurse autocorrelation DATA --json"
+        return UsageError(what, where=printable(path), remedy=remedy)
+
     try:
         document = parse_json(read_bounded(path, MAX_JSON_BYTES))
     except ValueError as error:
-        raise _no_estimate(where, "not the JSON of an autocorrelation") from error
+        raise wrong("not the JSON of an autocorrelation") from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
-        raise _no_estimate(where, f"its schema is {str(schema)[:40]!r}, not {SCHEMA!r}")
+        raise wrong(f"its schema is {str(schema)[:40]!r}, not {SCHEMA!r}")
     try:
         parts = [
             (part["weight"], part["rho"], part.get("frequency", 0.0))
@@ -274,16 +249,10 @@ def _from_file(path: str) -> Autocorrelation:
             raise TypeError
         components = [tuple(map(float, part)) for part in parts]
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise _no_estimate(where, 'its "components" are not weights and rhos') from error
+        raise wrong('its "components" are not weights and rhos') from error
     if not components:
-        raise _no_estimate(where, 'its "components" are empty')
+        raise wrong('its "components" are empty')
     return Autocorrelation.from_components(components)
-
-
-def _no_estimate(where: str, what: str) -> UsageError:
-    return UsageError(
-        what, where=where, remedy="write one with memcurse autocorrelation DATA --json"
-    )
 
 
 def _sequences(data: NDArray[Any], source: str) -> NDArray[Any]:
@@ -332,18 +301,6 @@ def _check_finite(samples: NDArray[Any], rank: int, padding: float | None, sourc
         )
 
 
-def _lags(lags: int | None, steps: int, source: str) -> int:
-    if lags is None:
-        return min(steps // 2, DEFAULT_LAGS)
-    if not 1 <= lags <= min(steps - 1, MOST_LAGS):
-        raise UsageError(
-            f"{lags} lags of {steps} steps",
-            where=f"{source}: --lags",
-            remedy=f"give 1 to {min(steps - 1, MOST_LAGS)}",
-        )
-    return lags
-
-
 def _usable(
     found: EmpiricalAutocorrelation, *, explicit: bool, source: str
 ) -> EmpiricalAutocorrelation:
@@ -358,11 +315,11 @@ def _usable(
             f"{what} after masking", where=source, remedy="check --padding, or give fewer --lags"
         )
     errors = found.standard_errors
-    return EmpiricalAutocorrelation(
-        found.values[:count],
-        found.pairs[:count],
-        None if errors is None else errors[:count],
-        found.observed,
+    return replace(
+        found,
+        values=found.values[:count],
+        pairs=found.pairs[:count],
+        standard_errors=None if errors is None else errors[:count],
     )
 
 
@@ -383,6 +340,26 @@ def _check_variance(
             where=source,
             remedy="an input without variance drives no state",
         )
+
+
+def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
+    """Of the time constants of which the lags of R̂, unbiased, hold `FORGOTTEN` or more."""
+    checks = []
+    for time_constant in TIME_CONSTANTS:
+        if FORGOTTEN * time_constant > values.size - 1:
+            break
+        log = -1 / time_constant
+        direct, fitted = empirical_moments(log, values), moments(np.array([log]), mixture)
+        checks.append(
+            StateCheck(
+                time_constant,
+                direct.second_moment,
+                float(fitted.second_moment[0]),
+                direct.sensitivity,
+                float(fitted.sensitivity[0]),
+            )
+        )
+    return tuple(checks)
 
 
 def _variance_of_mean(mixture: Autocorrelation, shape: tuple[int, ...]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,6 +205,11 @@ def _layer(
     before: LayerReport, after: LayerReport, how: MatchedBy, *, values: bool
 ) -> LayerComparison:
     spectrum, reason = _spectrum(before.eigenvalues, after.eigenvalues, values=values)
+    ours, theirs = ({group.name: group for group in one.parameters} for one in (before, after))
+    hessian = None
+    if before.hessian is not None or after.hessian is not None:
+        scores = ("diagonality", "sharpness", "adam_residual")
+        hessian = HessianComparison(*(_score(before.hessian, after.hessian, s) for s in scores))
     return LayerComparison(
         name=before.name,
         name_after=after.name,
@@ -217,56 +222,41 @@ def _layer(
         time_constant=_quantile(
             before.eigenvalues.time_constant, after.eigenvalues.time_constant, "max"
         ),
-        usable_rate=Change(
-            None if before.usable_rate is None else before.usable_rate.rate,
-            None if after.usable_rate is None else after.usable_rate.rate,
+        usable_rate=_score(before.usable_rate, after.usable_rate, "rate"),
+        parameters=tuple(
+            _group(name, ours.get(name), theirs.get(name))
+            for name in dict.fromkeys((*ours, *theirs))
         ),
-        parameters=_groups(before.parameters, after.parameters),
-        hessian=_hessian(before, after),
+        hessian=hessian,
         spectrum=spectrum,
         spectrum_reason=reason,
     )
 
 
 def _quantile(before: Quantiles | None, after: Quantiles | None, level: str) -> Change:
-    values = [None if one is None else getattr(one, level) for one in (before, after)]
+    values = [getattr(one, level, None) for one in (before, after)]
     divergent = [
         one is not None and value is None and one.divergent > 0
         for one, value in zip((before, after), values, strict=True)
     ]
-    return Change(values[0], values[1], divergent[0], divergent[1])
+    return Change(*values, *divergent)
 
 
-def _groups(
-    before: tuple[ParameterSummary, ...], after: tuple[ParameterSummary, ...]
-) -> tuple[GroupComparison, ...]:
-    ours, theirs = {one.name: one for one in before}, {one.name: one for one in after}
-    found = []
-    for name in dict.fromkeys((*ours, *theirs)):
-        one, other = ours.get(name), theirs.get(name)
-        kappa = _quantile(
-            None if one is None else one.relative_sensitivity,
-            None if other is None else other.relative_sensitivity,
-            "p99",
-        )
-        effect = Change(
-            None if one is None else one.step_effect,
-            None if other is None else other.step_effect,
-            kappa.divergent_before,
-            kappa.divergent_after,
-        )
-        found.append(GroupComparison(name, kappa, effect))
-    return tuple(found)
+def _score(before: object, after: object, name: str) -> Change:
+    return Change(getattr(before, name, None), getattr(after, name, None))
 
 
-def _hessian(before: LayerReport, after: LayerReport) -> HessianComparison | None:
-    if before.hessian is None and after.hessian is None:
-        return None
-    scores = [
-        Change(getattr(before.hessian, score, None), getattr(after.hessian, score, None))
-        for score in ("diagonality", "sharpness", "adam_residual")
-    ]
-    return HessianComparison(*scores)
+def _group(
+    name: str, before: ParameterSummary | None, after: ParameterSummary | None
+) -> GroupComparison:
+    sensitivities = [getattr(one, "relative_sensitivity", None) for one in (before, after)]
+    kappa = _quantile(*sensitivities, "p99")
+    effect = replace(
+        _score(before, after, "step_effect"),
+        divergent_before=kappa.divergent_before,
+        divergent_after=kappa.divergent_after,
+    )
+    return GroupComparison(name, kappa, effect)
 
 
 def _spectrum(

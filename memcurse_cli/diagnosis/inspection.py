@@ -23,7 +23,7 @@ from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.bounds import read_layer, require_layers
 from memcurse_cli.families.detect import detect, select_layers, validate_assumptions
-from memcurse_cli.families.family import Family, Match, ReadOptions
+from memcurse_cli.families.family import Match, ReadOptions
 from memcurse_cli.families.not_recurrent import attention_layers
 from memcurse_cli.families.rewriting import rewritings
 from memcurse_cli.families.stacked import tied_notes
@@ -134,18 +134,14 @@ def inspect(
     store: LazyStore = (
         MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)
     )
-    with store, _optimizer(store, optimizer) as source, threads_by_order():
+    held = store if optimizer is None else open_optimizer(optimizer)
+    with store, held as source, threads_by_order():
         state = adam_state(store, source)
         if optimizer is not None:
             require_state(state, source.path)
         summary = None if state is None else summarise_optimizer(state, source.path)
         report = _inspect(store, settings, options, family, layers, progress, state, source)
         return replace(report, optimizer=summary)
-
-
-def _optimizer(store: LazyStore, path: str | os.PathLike[str] | None) -> LazyStore:
-    """The open file that may hold the optimizer's state."""
-    return store if path is None else open_optimizer(path)
 
 
 def _inspect(
@@ -183,6 +179,10 @@ def _inspect(
             skipped.append(SkippedLayer(match.layer, reader.name, str(error)))
     if not reports:
         raise errors[0]
+    # Whatever was asked for, the layers of all families are told from attention.
+    everything = found if family is None else detect(store.tensors)
+    claimed = [name for _, match in everything for name in match.tensors.values()]
+    attention = attention_layers(store.tensors, claimed, store.aliases)
     return Report(
         version=VERSION,
         checkpoint=summarise_checkpoint(store, [match for _, match in matches]),
@@ -199,21 +199,11 @@ def _inspect(
         sentence=sentence(reports, settings),
         layers=tuple(reports),
         skipped=tuple(skipped),
-        # Whatever was asked for, the layers of all families are told from attention.
-        not_recurrent=_not_recurrent(store, found if family is None else detect(store.tensors)),
+        not_recurrent=(
+            (NotRecurrent("attention", len(attention), attention[:EXAMPLES]),) if attention else ()
+        ),
         curves=sensitivity_curves(settings) if settings.values else (),
     )
-
-
-def _not_recurrent(
-    store: LazyStore, found: Sequence[tuple[Family, Match]]
-) -> tuple[NotRecurrent, ...]:
-    """The attention layers of a hybrid."""
-    claimed = [name for _, match in found for name in match.tensors.values()]
-    names = attention_layers(store.tensors, claimed, store.aliases)
-    if not names:
-        return ()
-    return (NotRecurrent("attention", len(names), names[:EXAMPLES]),)
 
 
 def choose_autocorrelation(

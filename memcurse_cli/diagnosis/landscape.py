@@ -16,7 +16,6 @@ from memcurse_cli.schema.landscape import Gain, LandscapeParameter, LandscapeRep
 from memcurse_cli.schema.report import InputAssumption, finite
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape, Slope
-from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, INVERTIBLE, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
 
@@ -85,7 +84,15 @@ def landscape(
             remedy="0 is a perfect fit and 1 the loss of a student that is silent",
         )
     target = _target(modulus, time_constant, angle, endless=horizon is None)
-    start = _start(start_modulus, start_angle, angle, endless=horizon is None)
+    start = None
+    if start_modulus is not None:
+        turn = angle if start_angle is None else start_angle
+        start_log = _log(start_modulus, "--from", endless=horizon is None)
+        start = complex(start_log, _checked(turn, "--from-angle"))
+    elif start_angle is not None:
+        raise UsageError(
+            "given without a modulus to start from", where="--from-angle", remedy="give --from too"
+        )
     chosen = _chosen(parametrizations, normalization)
     return LandscapeReport(
         modulus=math.exp(target.real),
@@ -121,7 +128,7 @@ def _view(
     logs = np.array([target])
     found = parametrize(logs, name, NORMALIZATIONS[gain], step_size)
     given = settings.autocorrelation, settings.horizon, settings.state_readout
-    moment = moments(logs, *given)
+    moment = settings.moments_of(logs)
     around = Landscape(target, name, gain, *given, step_size)
     slope = None if start is None else around.slope(start)
     parameters = []
@@ -170,39 +177,20 @@ def _target(
         raise UsageError(
             "given beside a modulus", where="--time-constant", remedy="give one of the two"
         )
-    _check_angle(angle, "--angle")
-    if time_constant is not None:
-        if not 0 < time_constant < math.inf:
-            raise UsageError(
-                f"{time_constant:g} is not a positive number of steps",
-                where="--time-constant",
-                remedy="give -1/log|λ|, for example 100",
-            )
-        return complex(-1 / time_constant, angle)
-    modulus = 0.99 if modulus is None else modulus
-    _check_modulus(modulus, "--modulus", endless=endless)
-    return complex(math.log(modulus), angle)
+    if time_constant is None:
+        log_modulus = _log(0.99 if modulus is None else modulus, "--modulus", endless=endless)
+    elif 0 < time_constant < math.inf:
+        log_modulus = -1 / time_constant
+    else:
+        raise UsageError(
+            f"{time_constant:g} is not a positive number of steps",
+            where="--time-constant",
+            remedy="give -1/log|λ|, for example 100",
+        )
+    return complex(log_modulus, _checked(angle, "--angle"))
 
 
-def _start(
-    modulus: float | None, angle: float | None, target_angle: float, *, endless: bool
-) -> complex | None:
-    """log λ where training starts."""
-    if modulus is None:
-        if angle is not None:
-            raise UsageError(
-                "given without a modulus to start from",
-                where="--from-angle",
-                remedy="give --from too",
-            )
-        return None
-    _check_modulus(modulus, "--from", endless=endless)
-    angle = target_angle if angle is None else angle
-    _check_angle(angle, "--from-angle")
-    return complex(math.log(modulus), angle)
-
-
-def _check_modulus(modulus: float, option: str, *, endless: bool) -> None:
+def _log(modulus: float, option: str, *, endless: bool) -> float:
     if not 0 < modulus < math.inf or (endless and modulus >= 1):
         limit = "between 0 and 1" if endless else "positive and finite"
         raise UsageError(
@@ -210,15 +198,17 @@ def _check_modulus(modulus: float, option: str, *, endless: bool) -> None:
             where=option,
             remedy="the loss of |λ| ≥ 1 needs a --horizon" if endless else "give |λ|",
         )
+    return math.log(modulus)
 
 
-def _check_angle(angle: float, option: str) -> None:
+def _checked(angle: float, option: str) -> float:
     if not 0 <= angle <= math.pi:
         raise UsageError(
             f"an angle of {angle:g} is not in [0, π]",
             where=option,
             remedy="give that of the eigenvalue with Im λ >= 0; its conjugate has the same loss",
         )
+    return angle
 
 
 def _chosen(names: Sequence[str], normalization: str | None) -> list[tuple[str, Gain]]:

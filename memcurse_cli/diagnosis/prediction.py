@@ -183,7 +183,14 @@ def predict(
         UsageError: a value outside its domain, an unknown name, options that exclude each other,
             or an eigenvalue that the parametrisation cannot reach.
     """
-    inputs = _inputs(_several(rho), autocorrelation)
+    if autocorrelation is None:
+        inputs = [Autocorrelation.from_rho(one) for one in _several(rho) or (0.0,)]
+    elif rho is None:
+        inputs = [read_autocorrelation(autocorrelation)]
+    else:
+        raise UsageError(
+            "given beside an autocorrelation", where="rho", remedy="give one of the two"
+        )
     moduli, radii = _several(modulus), read_ring(ring)
     if radii is not None and not moduli and time_constant is None:
         moduli = tuple(dict.fromkeys(map(float, radii)))
@@ -220,27 +227,26 @@ def _rows(
     eigenvalues: list[tuple[_Magnitude, float]],
     rho: float | None,
     moment: Moments,
-    parameters: Parametrized,
+    found: Parametrized,
 ) -> list[PredictionRow]:
-    second_moment = state_second_moment(moment, parameters.log_gain)
-    one = np.ones_like(parameters.log_gain)
-    sensitivity = parameter_sensitivity(moment, parameters.log_gain, one)
+    one = np.ones_like(found.log_gain)
+    states = state_second_moment(moment, found.log_gain)
+    sensitivities = parameter_sensitivity(moment, found.log_gain, one)
     columns = {
         name: (
-            parameter_sensitivity(moment, parameters.log_gain, moved.eigenvalue, moved.log_gain),
+            parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain),
             relative_sensitivity(moment, moved.eigenvalue, moved.log_gain),
         )
-        for name, moved in parameters.derivatives.items()
+        for name, moved in found.derivatives.items()
     }
     return [
         PredictionRow(
-            rho=rho,
-            modulus=magnitude.modulus,
-            time_constant=magnitude.time_constant,
-            angle=angle,
-            second_moment=finite(second_moment[index]),
-            sensitivity=finite(sensitivity[index]),
-            parameters={
+            rho,
+            *magnitude[1:],
+            angle,
+            finite(states[index]),
+            finite(sensitivities[index]),
+            {
                 name: ParameterPrediction(*(finite(column[index]) for column in pair))
                 for name, pair in columns.items()
             },
@@ -253,18 +259,6 @@ def _several(value: Numbers | None) -> tuple[float, ...]:
     if value is None:
         return ()
     return tuple(map(float, value)) if isinstance(value, Iterable) else (float(value),)
-
-
-def _inputs(
-    rhos: tuple[float, ...], autocorrelation: Autocorrelation | str | None
-) -> list[Autocorrelation]:
-    if autocorrelation is None:
-        return [Autocorrelation.from_rho(rho) for rho in rhos or (0.0,)]
-    if rhos:
-        raise UsageError(
-            "given beside an autocorrelation", where="rho", remedy="give one of the two"
-        )
-    return [read_autocorrelation(autocorrelation)]
 
 
 def _single_rho(source: Autocorrelation) -> float | None:
@@ -356,11 +350,7 @@ def predict_ring(
         settings.state_readout,
         np.zeros_like if normalization == "none" else normalizing_log_gain,
     )
-    return RingPrediction(
-        inner,
-        outer,
-        *map(finite, found),
-    )
+    return RingPrediction(inner, outer, *map(finite, found))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""What storing a parameter group in fewer bits does to the state.
-
-From one parameter group of a diagonal layer to its part of the report.
-"""
+"""From one parameter group of a diagonal layer to its part of the report, rounding included."""
 
 from __future__ import annotations
 

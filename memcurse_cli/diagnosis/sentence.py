@@ -43,7 +43,9 @@ def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
     if parameter.verdict == "ok":
         if parameter.step_effect > settings.watch_limit:
             text += " by turning its angle, which is judged by the output"
-        return f"at worst, {text}; {memory}{_room(layers)}"
+        rate = smallest_rate(layers)
+        room = "" if rate is None else f"; training should bear a rate of about {number(rate)}"
+        return f"at worst, {text}; {memory}{room}"
     text += f" {CONSEQUENCE[parameter.direction]}; {memory}; "
     if layer.dense is not None:
         text += "make the recurrence diagonal"
@@ -70,12 +72,6 @@ def _advised(layers: Sequence[LayerReport], verdict: Verdict, settings: Settings
         and ORDER.index(rate_verdict(usable, settings)) >= ORDER.index(verdict)
     ]
     return min((rate for rate in rates if rate is not None), default=None)
-
-
-def _room(layers: Sequence[LayerReport]) -> str:
-    """The rate that training should bear, where it is known of a layer."""
-    rate = smallest_rate(layers)
-    return "" if rate is None else f"; training should bear a rate of about {number(rate)}"
 
 
 def _memory(layer: LayerReport) -> str:
