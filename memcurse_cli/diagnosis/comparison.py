@@ -234,12 +234,12 @@ def _layer(
 
 
 def _quantile(before: Quantiles | None, after: Quantiles | None, level: str) -> Change:
-    values = [getattr(one, level, None) for one in (before, after)]
-    divergent = [
-        one is not None and value is None and one.divergent > 0
-        for one, value in zip((before, after), values, strict=True)
-    ]
-    return Change(*values, *divergent)
+    found = _score(before, after, level)
+    return replace(
+        found,
+        divergent_before=found.before is None and before is not None and before.divergent > 0,
+        divergent_after=found.after is None and after is not None and after.divergent > 0,
+    )
 
 
 def _score(before: object, after: object, name: str) -> Change:
@@ -249,8 +249,11 @@ def _score(before: object, after: object, name: str) -> Change:
 def _group(
     name: str, before: ParameterSummary | None, after: ParameterSummary | None
 ) -> GroupComparison:
-    sensitivities = [getattr(one, "relative_sensitivity", None) for one in (before, after)]
-    kappa = _quantile(*sensitivities, "p99")
+    kappa = _quantile(
+        None if before is None else before.relative_sensitivity,
+        None if after is None else after.relative_sensitivity,
+        "p99",
+    )
     effect = replace(
         _score(before, after, "step_effect"),
         divergent_before=kappa.divergent_before,

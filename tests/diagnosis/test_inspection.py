@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import shutil
@@ -36,19 +37,15 @@ def codes(report: Report) -> set[str]:
     return {finding.code for finding in only(report).findings}
 
 
-def test_the_verdict_follows_the_learning_rate() -> None:
-    # κ(Re λ) = (1+|λ|²)/(1-|λ|²)² at ρ = 0: a step effect of lr · 707 at |λ| = 0.999
-    verdicts = [inspect(diagonal(0.999), learning_rate=rate).verdict for rate in (1e-4, 1e-3, 2e-3)]
-    assert verdicts == ["ok", "watch", "cursed"]
-    effect = only(inspect(diagonal(0.999), learning_rate=1e-3)).parameters[0].step_effect
-    assert effect == pytest.approx(1e-3 * np.sqrt(1 + 0.999**2) / (1 - 0.999**2))
-
-
-def test_max_lr_is_the_rate_at_which_the_verdict_turns() -> None:
-    rate = only(inspect(diagonal(0.999))).parameters[0].max_lr
-    assert rate is not None
-    assert inspect(diagonal(0.999), learning_rate=rate * 0.999).verdict == "watch"
-    assert inspect(diagonal(0.999), learning_rate=rate * 1.001).verdict == "cursed"
+def test_the_verdict_follows_the_learning_rate_and_turns_at_max_lr() -> None:
+    """κ(Re λ) = (1+|λ|²)/(1-|λ|²)² at ρ = 0: a step effect of lr · 707 at |λ| = 0.999."""
+    (group, _) = only(inspect(diagonal(0.999), learning_rate=1e-3)).parameters
+    assert group.step_effect == pytest.approx(1e-3 * np.sqrt(1 + 0.999**2) / (1 - 0.999**2))
+    turn = group.max_lr
+    assert turn is not None
+    rates = {1e-4: "ok", 1e-3: "watch", 2e-3: "cursed", 0.999 * turn: "watch"}
+    for rate, verdict in (rates | {1.001 * turn: "cursed"}).items():
+        assert inspect(diagonal(0.999), learning_rate=rate).verdict == verdict
 
 
 def test_an_eigenvalue_of_zero_has_no_memory_at_all() -> None:
@@ -176,6 +173,8 @@ def test_a_change_is_named_rather_than_what_it_breaks(tmp_path: Path) -> None:
 
 
 def test_layers_are_selected_by_glob() -> None:
+    with pytest.raises(NoRecurrenceError):
+        inspect({"weight": np.zeros((3, 3))})
     state = {
         f"layers.{index}.{name}": values
         for index in range(3)
@@ -185,27 +184,19 @@ def test_layers_are_selected_by_glob() -> None:
     assert [layer.name for layer in report.layers] == ["layers.0", "layers.2"]
 
 
-def test_values_are_kept_only_where_asked_for() -> None:
-    assert only(inspect(diagonal(0.9))).eigenvalues.values is None
-    values = only(inspect(diagonal(0.9, 0.5), values=True)).eigenvalues.values
+def test_values_are_kept_only_where_asked_for_and_counted_always(tmp_path: Path) -> None:
+    path = tmp_path / "layer.safetensors"
+    save_file(diagonal(0.9, 0.5), path)
+    stored, given = only(inspect(path)), only(inspect(diagonal(0.9, 0.5)))
+    assert (stored.parameters, stored.eigenvalues) == (given.parameters, given.eigenvalues)
+    assert only(inspect(path)).eigenvalues.values is None
+    values = only(inspect(path, values=True)).eigenvalues.values
     assert values is not None
     np.testing.assert_allclose(values, [[0.9 * np.cos(0.5), 0.9 * np.sin(0.5)]] * 4)
-
-
-def test_a_file_and_its_state_dict_say_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "layer.safetensors"
-    save_file(diagonal(0.99), path)
-    stored, given = only(inspect(path)), only(inspect(diagonal(0.99)))
-    assert stored.parameters == given.parameters
-    assert stored.eigenvalues == given.eigenvalues
-
-
-def test_the_histogram_counts_every_stable_eigenvalue() -> None:
     state = {"A_re": np.array([0.0, 0.5, 0.9, 0.999, 1.1]), "A_im": np.zeros(5)}
     counts = only(inspect(state)).eigenvalues.time_constant_histogram
-    assert sum(counts) == 4
-    assert counts[0] == 1  # λ = 0; τ(0.5) = 1.44 is in the bin from 1 to √10
-    assert counts[1] == 1
+    # λ = 0, and τ(0.5) = 1.44 in the bin from 1 to √10; the unstable one nowhere
+    assert (sum(counts), counts[:2]) == (4, (1, 1))
 
 
 @pytest.mark.parametrize(
@@ -221,22 +212,14 @@ def test_the_histogram_counts_every_stable_eigenvalue() -> None:
 )
 def test_findings(condition: Callable[[], Report], code: str) -> None:
     assert code in codes(condition())
-
-
-def test_a_healthy_layer_has_no_findings() -> None:
     assert codes(inspect(diagonal(0.5))) == set()
 
 
-def test_the_sentence_names_the_worst_group() -> None:
-    sentence = inspect(diagonal(0.9999), learning_rate=1e-3).sentence
-    assert "`A_re`" in sentence or "`A_im`" in sentence
-    assert "can leave the unit disk" in sentence
-    assert "stay below 1e-4" in sentence
-
-
-def test_the_sentence_and_the_finding_advise_the_same_rate() -> None:
+def test_the_sentence_and_the_finding_name_the_worst_group_and_advise_the_same_rate() -> None:
     report = inspect(diagonal(0.999))
     assert report.verdict == "watch"
+    assert "`A_re`" in report.sentence or "`A_im`" in report.sentence
+    assert "can leave the unit disk" in report.sentence
     # κ = (1+|λ|²)/(1-|λ|²)²: the step effect is 10 % at 1.4e-4
     assert report.sentence.endswith("stay below 1e-4")
     finding = next(found for found in only(report).findings if found.code == "MC201")
@@ -308,22 +291,12 @@ def test_a_sensitivity_that_costs_too_much_is_refused_with_its_reason() -> None:
     assert layer.dense.reason in finding.message
 
 
-def test_nothing_recurrent_is_an_error() -> None:
-    with pytest.raises(NoRecurrenceError):
-        inspect({"weight": np.zeros((3, 3))})
-
-
 def test_the_python_api_is_what_it_says() -> None:
     for name in memcurse_cli.__all__:
         assert getattr(memcurse_cli, name).__name__ == name
     assert issubclass(UsageError, MemcurseError)
     with pytest.raises(AttributeError):
         memcurse_cli.absent  # noqa: B018  (the access itself is the test)
-
-
-def test_the_docstrings_of_the_api_run() -> None:
-    import doctest
-
     assert doctest.testmod(memcurse_cli).failed == 0
 
 

@@ -34,6 +34,8 @@ def rates(tensors: dict[str, np.ndarray], **options: float) -> LearningRates:
 
 def test_a_group_bears_the_step_that_reaches_the_limit() -> None:
     report = memcurse_cli.inspect(lru(), learning_rates=True, learning_rate=3e-3, watch_limit=0.2)
+    assert loads(dumps([report])) == [report]
+    assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
     found = report.layers[0].learning_rates
     assert found is not None
     assert (found.rest, found.limit) == (3e-3, 0.2)
@@ -109,19 +111,9 @@ def test_what_is_not_known_says_why() -> None:
     assert dense.sharpness is None
     assert dense.sharpness_reason is not None
     assert "dense" in dense.sharpness_reason
-
-
-def test_a_group_that_diverges_bears_no_rate() -> None:
     unstable = {"lambda_re": np.array([1.1, 0.3]), "lambda_im": np.array([0.0, 0.1])}
     for rate in rates(unstable).groups:
-        assert rate.stable_lr is None
-        assert (rate.learning_rate, rate.relative) == (None, None)
-
-
-def test_they_are_there_only_where_asked_for_and_come_back_from_json() -> None:
-    assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
-    report = memcurse_cli.inspect(lru(), learning_rates=True)
-    assert loads(dumps([report])) == [report]
+        assert (rate.stable_lr, rate.learning_rate, rate.relative) == (None, None, None)
 
 
 def test_an_angle_bears_the_measured_rate_where_the_output_is_known() -> None:

@@ -53,27 +53,30 @@ def test_step_effect_and_the_rate_that_reaches_the_limit_are_inverse() -> None:
     assert step_effect(4e6, rate) == pytest.approx(1)
     assert step_effect(None, 1e-3) is None
     assert max_learning_rate(0.0, 1.0) is None
+    assert worst(["ok", "cursed", "watch"]) == "cursed"
+    assert worst([]) == "ok"
 
 
 @pytest.mark.parametrize(
-    ("effect", "way", "verdict"),
+    ("effect", "way", "limits", "verdict"),
     [
-        (0.05, "destabilising", "ok"),
-        (0.5, "destabilising", "watch"),
-        (1.5, "destabilising", "cursed"),
-        (None, "destabilising", "cursed"),
-        (1.5, "scaling", "cursed"),
-        (15.0, "decorrelating", "watch"),
-        (0.05, "decorrelating", "ok"),
+        (0.05, "destabilising", (0.1, 1), "ok"),
+        (0.5, "destabilising", (0.1, 1), "watch"),
+        (1.5, "destabilising", (0.1, 1), "cursed"),
+        (None, "destabilising", (0.1, 1), "cursed"),
+        (1.5, "scaling", (0.1, 1), "cursed"),
+        (15.0, "decorrelating", (0.1, 1), "watch"),
+        (0.05, "decorrelating", (0.1, 1), "ok"),
+        (0.5, "scaling", (0.6, 1), "ok"),
+        (0.5, "scaling", (0.2, 0.4), "cursed"),
     ],
 )
-def test_group_verdict(effect: float | None, way: Direction, verdict: str) -> None:
-    assert group_verdict(effect, way, Settings()) == verdict
-
-
-def test_the_limits_are_the_users() -> None:
-    assert group_verdict(0.5, "scaling", Settings(watch_limit=0.6)) == "ok"
-    assert group_verdict(0.5, "scaling", Settings(watch_limit=0.2, cursed_limit=0.4)) == "cursed"
+def test_group_verdict(
+    effect: float | None, way: Direction, limits: tuple[float, float], verdict: str
+) -> None:
+    assert group_verdict(effect, way, Settings(watch_limit=limits[0], cursed_limit=limits[1])) == (
+        verdict
+    )
     with pytest.raises(UsageError, match="not in order"):
         Settings(watch_limit=2, cursed_limit=1)
 
@@ -97,11 +100,8 @@ EIGENVALUE = np.exp(-0.01 + 1j)
 )
 def test_direction(derivative: complex, stable: bool, way: str) -> None:
     assert direction(*recurrence(derivative, stable=stable)) == way
-
-
-def test_direction_of_a_real_eigenvalue() -> None:
-    layer = recurrence(-math.exp(-0.01), stable=True, log_eigenvalue=-0.01 + 0j)
-    assert direction(*layer) == "scaling"
+    real = recurrence(-math.exp(-0.01), stable=True, log_eigenvalue=-0.01 + 0j)
+    assert direction(*real) == "scaling"
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,3 @@ def test_only_a_turn_that_is_not_one_of_the_angle_destabilises(
     (layer,) = memcurse_cli.inspect(arrays, horizon=1000, learning_rate=0.05, assume=assume).layers
     (group,) = (one for one in layer.parameters if one.name == angle)
     assert group.direction == ("decorrelating" if exponential else "destabilising")
-
-
-def test_worst() -> None:
-    assert worst(["ok", "cursed", "watch"]) == "cursed"
-    assert worst([]) == "ok"

@@ -50,7 +50,7 @@ def fit_mixture(
 
     def for_cosines(errors: Floats) -> Floats:
         typical = float(np.sqrt(np.mean(errors**2)))
-        return COSINE_CHANCE * np.maximum(errors, typical) + rounding
+        return np.asarray(COSINE_CHANCE * np.maximum(errors, typical) + rounding)
 
     decays = fit.with_decays()
     errors = standard_errors(decays)

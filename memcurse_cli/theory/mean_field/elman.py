@@ -135,7 +135,7 @@ def elman_operating_point(
 
     def step(point: Floats) -> Floats:
         moved = hidden_mean * average(point, output), hidden_variance * second_moment(point)
-        return start + np.array(moved)
+        return np.asarray(start + moved)
 
     point = settle(step, start, SETTLED, STEPS)
     if point is None:
