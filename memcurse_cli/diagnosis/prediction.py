@@ -183,9 +183,10 @@ def predict(
         UsageError: a value outside its domain, an unknown name, options that exclude each other,
             or an eigenvalue that the parametrisation cannot reach.
     """
+    rhos = _several(rho)
     if autocorrelation is None:
-        inputs = [Autocorrelation.from_rho(one) for one in _several(rho) or (0.0,)]
-    elif rho is None:
+        inputs = [Autocorrelation.from_rho(one) for one in rhos or (0.0,)]
+    elif not rhos:
         inputs = [read_autocorrelation(autocorrelation)]
     else:
         raise UsageError(

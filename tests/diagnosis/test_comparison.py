@@ -91,22 +91,17 @@ def test_permuted_and_conjugated_eigenvalues_have_not_moved() -> None:
     assert np.array_equal(columns[np.argsort(rows)], np.arange(20)[::-1])
 
 
-def test_halved_decays_double_every_time_constant() -> None:
+def test_known_moves_are_found_and_nothing_else() -> None:
     state = lru()
-    found = move(state, {**state, "nu_log": state["nu_log"] - np.log(2)})
-    assert (found.outward, found.inward) == (UNITS, 0)
-    assert found.time_constant_median == pytest.approx(2)
-    assert found.time_constant_least == pytest.approx(2)
-    assert found.time_constant_most == pytest.approx(2)
-    assert found.largest_angle_change == pytest.approx(0, abs=1e-12)
-
-
-def test_rotated_eigenvalues_change_their_angle_only() -> None:
-    state = lru()
-    turned = {**state, "theta_log": np.log(np.exp(state["theta_log"]) + 0.01)}
-    found = move(state, turned)
-    assert (found.outward, found.inward) == (0, 0)
-    assert found.largest_angle_change == pytest.approx(0.01)
+    halved = move(state, {**state, "nu_log": state["nu_log"] - np.log(2)})
+    assert (halved.outward, halved.inward) == (UNITS, 0)
+    assert halved.time_constant_least == pytest.approx(2)
+    assert halved.time_constant_median == pytest.approx(2)
+    assert halved.time_constant_most == pytest.approx(2)
+    assert halved.largest_angle_change == pytest.approx(0, abs=1e-12)
+    turned = move(state, {**state, "theta_log": np.log(np.exp(state["theta_log"]) + 0.01)})
+    assert (turned.outward, turned.inward) == (0, 0)
+    assert turned.largest_angle_change == pytest.approx(0.01)
 
 
 def test_a_similar_matrix_has_not_moved_and_a_larger_one_crosses_the_circle() -> None:

@@ -34,23 +34,15 @@ def failures(report: Report, *rules: RuleSet, allow_missing: bool = False) -> li
     return [judgement for judgement in judge(report, policy) if judgement.fails]
 
 
-def test_by_default_errors_fail_and_warnings_do_not() -> None:
+def test_by_default_errors_fail_and_so_does_a_cursed_layer() -> None:
     found = failures(report(one_layer(2.0, finding("MC201"), finding("MC301", "warning"))))
     assert [judgement.rule for judgement in found] == ["MC201"]
-
-
-def test_by_default_a_cursed_layer_fails_without_a_finding_too() -> None:
-    (found,) = failures(report(one_layer(2.0)))
-    assert (found.rule, found.figure, found.bound) == ("max-verdict", "cursed", "watch")
+    (alone,) = failures(report(one_layer(2.0)))
+    assert (alone.rule, alone.figure, alone.bound) == ("max-verdict", "cursed", "watch")
     assert failures(report(one_layer(0.5))) == []
-
-
-def test_what_is_ignored_does_not_fail_by_its_verdict_either() -> None:
-    assert failures(report(one_layer(2.0, finding("MC201"))), RuleSet(ignore=("MC2",))) == []
-
-
-def test_one_limit_replaces_the_default() -> None:
+    # What is ignored does not fail by its verdict either, and one limit replaces the default.
     cursed = report(one_layer(2.0, finding("MC201")))
+    assert failures(cursed, RuleSet(ignore=("MC2",))) == []
     assert failures(cursed, limited("max-time-constant", 100)) == []
 
 
@@ -68,22 +60,18 @@ def test_one_limit_replaces_the_default() -> None:
         ("max-rounding-error.bfloat16", 1.1, True),
         ("max-verdict", 0, True),
         ("max-verdict", 1, False),
+        ("min-diagonality", 0.3, False),
+        ("min-diagonality", 0.31, True),
+        ("max-adam-residual", 12, False),
+        ("max-adam-residual", 11.9, True),
     ],
 )
 def test_a_limit_is_exceeded_beyond_it_not_on_it(name: str, bound: float, fails: bool) -> None:
     # An effect of 0.5 at 1e-3 is κ = 250,000; bfloat16 changes the state by 500 · 2⁻⁸ / √3.
-    found = failures(report(one_layer(0.5)), limited(name, bound))
-    assert [judgement.rule for judgement in found] == [name] * fails
-
-
-def test_the_hessian_has_a_lower_and_an_upper_limit() -> None:
     scores = HessianSummary(64, 0.3, 1.0, 2.0, 12.0, 4.0, None)
-    with_hessian = report(replace(one_layer(), hessian=scores, hessian_reason=None))
-    for name, bound in (("min-diagonality", 0.31), ("max-adam-residual", 11.9)):
-        (found,) = failures(with_hessian, limited(name, bound))
-        assert (found.rule, found.outcome) == (name, "beyond")
-    for name, bound in (("min-diagonality", 0.3), ("max-adam-residual", 12)):
-        assert failures(with_hessian, limited(name, bound)) == []
+    figures = replace(one_layer(0.5), hessian=scores, hessian_reason=None)
+    found = failures(report(figures), limited(name, bound))
+    assert [(one.rule, one.outcome) for one in found] == [(name, "beyond")] * fails
 
 
 def test_a_figure_that_is_missing_fails_as_such_unless_allowed() -> None:
