@@ -7,13 +7,11 @@ from itertools import product
 import mpmath
 import numpy as np
 import pytest
-from theory.impulse_hessian import Group
 
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, Readout, moments
 from memcurse_cli.theory.parametrization import normalizing_rate, parametrize
 from memcurse_cli.theory.sensitivity import (
-    group_sensitivity,
     parameter_sensitivity,
     relative_sensitivity,
     state_second_moment,
@@ -164,17 +162,6 @@ def test_what_overflows_on_the_way_is_divergent_and_never_nan() -> None:
     nu = found.derivatives["nu"]
     assert np.isposinf(parameter_sensitivity(moment, found.log_gain, nu.eigenvalue, nu.log_gain)[0])
     assert np.isposinf(relative_sensitivity(moment, nu.eigenvalue, nu.log_gain)[0])
-
-
-def test_the_unit_of_the_input_cancels_from_tied_scalars_too() -> None:
-    logs, tied = np.array([-0.1 + 1j, -0.2 + 0j]), np.zeros(2, np.intp)
-    group = Group(1, tied, np.arange(2), np.ones(2, complex), None)
-    moment = moments(logs)
-    wanted = group_sensitivity(moment, np.zeros(2, complex), group, np.array([1.0, 2.0]))
-    for unit in (1e-300, 1e300):
-        found = group_sensitivity(moment, np.zeros(2, complex), group, np.array([unit, 2 * unit]))
-        assert found.relative_sensitivity == pytest.approx(wanted.relative_sensitivity, rel=1e-14)
-        assert found.sensitivity == pytest.approx(unit * wanted.sensitivity, rel=1e-12)
 
 
 def test_a_state_that_receives_nothing_is_zero_even_where_others_diverge() -> None:

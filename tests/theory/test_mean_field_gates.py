@@ -136,53 +136,6 @@ def test_it_is_that_of_an_untied_network(case: Case) -> None:
     assert found.growth == pytest.approx(growth, abs=0.012)
 
 
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_autodiff_of_a_network_with_fresh_matrices_grows_alike(kind: str) -> None:
-    """The product of the Jacobians of single steps, by JAX, with weights drawn for each step."""
-    jax = pytest.importorskip("jax")
-    jnp = jax.numpy
-    size, steps = 400, 100
-    network = random_network((kind, 1.3, 0.7, 1.0, 0.0), size)
-    gates = tuple(network.hidden)
-    key = jax.random.PRNGKey(0)
-
-    def step(state: Any, weights: Any, drive: Any) -> Any:
-        h, c = state
-        u = {
-            gate: weights[k] @ h + drive[k] + network.bias[gate]
-            for k, gate in enumerate(gates)
-            if gate != "new"
-        }
-        if kind == "lstm":
-            c = jax.nn.sigmoid(u["forget"]) * c
-            c = c + jax.nn.sigmoid(u["input"]) * jnp.tanh(u["cell"])
-            return jax.nn.sigmoid(u["output"]) * jnp.tanh(c), c
-        r, z = jax.nn.sigmoid(u["reset"]), jax.nn.sigmoid(u["update"])
-        n = jnp.tanh(network.bias["new"] + drive[2] + r * (weights[2] @ h + network.inner_bias))
-        return z * h + (1 - z) * n, c
-
-    @jax.jit
-    def advance(state: Any, tangent: Any, key: Any) -> Any:
-        first, second = jax.random.split(key)
-        weights = 1.3 / math.sqrt(size) * jax.random.normal(first, (len(gates), size, size))
-        drive = 0.7 * jax.random.normal(second, (len(gates), size))
-        state, tangent = jax.jvp(lambda s: step(s, weights, drive), (state,), (tangent,))
-        norm = jnp.sqrt(sum(jnp.sum(part**2) for part in tangent))
-        return state, jax.tree_util.tree_map(lambda part: part / norm, tangent), norm
-
-    state = (jnp.zeros(size), jnp.zeros(size))
-    tangent = (jnp.ones(size), jnp.zeros(size))
-    logarithms, moments = [], []
-    for index in range(steps):
-        state, tangent, norm = advance(state, tangent, jax.random.fold_in(key, index))
-        logarithms.append(math.log(float(norm)))
-        moments.append(float(jnp.mean(state[0] ** 2)))
-    found = mean_field(network)
-    # Three standard errors of 400 units over as many steps.
-    assert found.second_moment == pytest.approx(np.mean(moments[20:]), rel=0.05)
-    assert found.growth == pytest.approx(math.exp(2 * np.mean(logarithms[20:])), rel=0.03)
-
-
 def test_the_biases_stay() -> None:
     """Drawn anew at every step, as their variance in Q_k would have it, E h² is far too small."""
     network = random_network(("gru", 0.5, 0.3, 1.0, 1.5), 120)
@@ -249,49 +202,6 @@ def test_units_that_are_alike_grow_by_the_mean_squared_singular_value() -> None:
     apart = mean_field(random_network(("gru", 1.4, 0.8, 0.5, 1.0), 50))
     assert apart.mean_squared_singular_value is not None
     assert abs(apart.growth - apart.mean_squared_singular_value) > 0.1
-
-
-def test_the_cell_is_part_of_what_grows() -> None:
-    """The a_k of the paper's LSTM follow h alone; their mean is not the growth of h and c."""
-    sigma, forget = 3.0, 2.0
-    network = random_network(("lstm", sigma, 0.3, forget, 0.0), 64)
-    found, random, units = mean_field(network), np.random.default_rng(0), 40_000
-    deviation = math.hypot(sigma * math.sqrt(found.second_moment), 0.3)
-    c = np.zeros(units)
-    for _ in range(100):
-        u = deviation * random.normal(size=(4, units))
-        f, i, o, g = sigmoid(u[0] + forget), sigmoid(u[1]), sigmoid(u[2]), np.tanh(u[3])
-        before, c = c, f * c + i * g
-    shown = o * (1 - np.tanh(c) ** 2)
-    written = (before * f * (1 - f)) ** 2 + (g * i * (1 - i)) ** 2 + (i * (1 - g**2)) ** 2
-    opened = (np.tanh(c) * o * (1 - o)) ** 2
-    printed = float(np.mean(f**2 + sigma**2 * (shown**2 * written + opened)))
-    growth = untied(network, 240)[1]
-    assert found.growth == pytest.approx(growth, abs=0.012)
-    assert abs(printed - growth) > 0.05
-
-
-def test_a_candidate_with_a_bias_is_correlated_with_the_state() -> None:
-    """E (h-n)² has a cross term, -2 E h E n, which the paper's a_1 leaves out."""
-    network = random_network(("gru", 3.0, 0.5, 1.0, 0.0), 64)
-    network = replace(network, bias=network.bias | {"new": np.full(64, 1.5)})
-    found, random, units = mean_field(network), np.random.default_rng(0), 20_000
-    feedback, h, moments = 3.0 * math.sqrt(found.second_moment), np.zeros(units), []
-    for _ in range(130):
-        x = random.normal(size=(6, units))
-        z = sigmoid(1.0 + feedback * x[0] + 0.5 * x[1])
-        r, w = sigmoid(feedback * x[2] + 0.5 * x[3]), feedback * x[4]
-        before, n = h, np.tanh(1.5 + 0.5 * x[5] + r * w)
-        h = z * h + (1 - z) * n
-        through = ((1 - z) * (1 - n**2)) ** 2
-        rest = z**2 + 9 * through * (r**2 + (w * r * (1 - r)) ** 2)
-        turned = 9 * (z * (1 - z)) ** 2
-        exact = np.mean(rest + turned * (before - n) ** 2)
-        moments.append((exact, np.mean(rest + turned * (np.mean(before**2) + n**2))))
-    right, printed = np.mean(moments[30:], axis=0).tolist()
-    assert found.mean_squared_singular_value == pytest.approx(right, rel=0.01)
-    assert found.growth == pytest.approx(untied(network, 240)[1], abs=0.012)
-    assert printed > 1.05 * found.growth
 
 
 @pytest.mark.parametrize("kind", ["gru", "reset first", "lstm"])
@@ -385,7 +295,7 @@ def test_a_run_that_has_not_settled_says_so() -> None:
     st.floats(0.0, 3.0),
     st.integers(0, 1000),
 )
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_any_gru_stays_within_bounds(
     kind: str, hidden: float, inputs: float, keeping: float, spread: float, seed: int
 ) -> None:

@@ -4,10 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
-from theory import brute_force
 
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, moments
@@ -36,20 +33,6 @@ def layer(size: int) -> tuple[NDArray[np.complex128], NDArray[np.complex128], Ja
     gain, rates, slopes = random.normal(size=(3, size)) + 1j * random.normal(size=(3, size))
     index = np.arange(size)
     return logs, gain, Jacobian(size, index, index, rates, slopes)
-
-
-def test_a_real_parameter_has_no_factor_of_one_quarter() -> None:
-    """Zucchet & Orvieto 2024, eq. 56-59 print ¼ E|dh/dλ|² for the real part of λ."""
-    eigenvalue, rho, step = 0.8 * np.exp(0.5j), 0.5, 1e-5
-    ahead, _ = brute_force.impulse_responses(eigenvalue + step, 300)
-    behind, _ = brute_force.impulse_responses(eigenvalue - step, 300)
-    slope = (ahead - behind) / (2 * step)
-    expected = brute_force.expectation(slope, slope, rho).real
-    moment = moments(np.log(np.array([eigenvalue])), Autocorrelation.from_rho(rho))
-    one, nothing = np.ones(1, complex), np.zeros(1, complex)
-    found = parameter_sensitivity(moment, nothing, one)[0]
-    assert found == pytest.approx(expected, rel=1e-8)
-    assert found == moment.sensitivity[0]
 
 
 def test_a_single_parameter_is_the_quadratic_form_of_its_covariance() -> None:
@@ -138,18 +121,6 @@ def test_a_divergent_eigenvalue_makes_its_parameter_infinite_and_no_other(
         assert np.isfinite(value).all()
 
 
-@pytest.mark.parametrize("scalar", [[0, 1], [0, 0]])
-def test_the_gain_cancels_from_the_relative_sensitivity(scalar: list[int]) -> None:
-    logs = np.array([-1e-12 + 1j, -1e-12 + 1j])
-    group = Jacobian(max(scalar) + 1, np.array(scalar), np.arange(2), np.ones(2, complex))
-    expected = group_sensitivity(moments(logs), np.zeros(2, complex), group)
-    small = group_sensitivity(moments(logs), np.full(2, -150 + 2j), group)
-    np.testing.assert_allclose(
-        small.relative_sensitivity, expected.relative_sensitivity, rtol=1e-12
-    )
-    np.testing.assert_allclose(small.sensitivity, np.exp(-300) * expected.sensitivity, rtol=1e-12)
-
-
 def test_a_scalar_that_moves_nothing_is_not_sensitive() -> None:
     group = Jacobian(3, np.array([1]), np.array([0]), np.ones(1, complex))
     found = group_sensitivity(moments(np.array([-1 + 0j])), np.zeros(1, complex), group)
@@ -163,17 +134,3 @@ def test_a_state_of_zero_that_is_moved_is_infinitely_sensitive() -> None:
     moment = Moments(np.zeros(1), np.zeros(1, complex), np.ones(1))
     assert np.isposinf(relative_sensitivity(moment, np.ones(1, complex))[0])
     assert relative_sensitivity(moment, np.zeros(1, complex), np.ones(1, complex))[0] == 0
-
-
-@given(
-    decay=st.floats(1e-9, 50.0),
-    angle=st.floats(-np.pi, np.pi),
-    rho=st.floats(0.0, 1.0),
-    rate=st.complex_numbers(max_magnitude=1e3),
-    slope=st.complex_numbers(max_magnitude=1e3),
-)
-def test_sensitivities_are_never_negative(
-    decay: float, angle: float, rho: float, rate: complex, slope: complex
-) -> None:
-    moment = moments(np.array([complex(-decay, angle)]), Autocorrelation.from_rho(rho))
-    assert relative_sensitivity(moment, np.array([rate]), np.array([slope]))[0] >= 0
