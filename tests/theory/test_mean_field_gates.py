@@ -1,4 +1,4 @@
-"""Mean fields of gated layers against untied networks, autodiff, random Jacobians and real ones."""
+"""Mean fields of gated layers against untied networks, random Jacobians and real ones."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Readout
+from memcurse_cli.theory.moments.moments import Readout, moments
 from memcurse_cli.theory.state_change import matrix_state_change, moved_logs, state_change
 
 INPUTS = [
@@ -48,6 +48,19 @@ def test_it_is_the_sum_over_all_lags(
     for place, difference in enumerate((gain * after**lags - before**lags).T):
         wanted = explicit(difference, autocorrelation.at, readout)
         assert found[place] == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS)
+@pytest.mark.parametrize("readout", ["last", "every"])
+def test_a_small_change_within_a_horizon_keeps_its_digits(
+    autocorrelation: Autocorrelation, readout: Readout
+) -> None:
+    """A step of 1e-9 is E|dh/dλ|² δλ², of which a difference of states would have no digit."""
+    logs, step = np.log([0.9 + 0j, 0.99 * np.exp(0.3j), 1.01 + 0j]), 1e-9
+    moved = moved_logs(logs, np.ones(3, complex), np.full(3, step), bounded=False)
+    found = state_change(logs, moved, np.zeros(3, complex), autocorrelation, 50, readout)
+    first_order = moments(logs, autocorrelation, 50, readout).sensitivity
+    assert found / step**2 == pytest.approx(first_order, rel=1e-6)
 
 
 @pytest.mark.parametrize("autocorrelation", INPUTS)
