@@ -27,6 +27,14 @@ from memcurse_cli.families.rewriting import Rewriting
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, Readout, moments
 
+FILE = "memcurse.toml"
+PROJECT = "pyproject.toml"
+PREFIX = ("tool", "memcurse")
+MAX_BYTES = 1 << 20
+TABLE = re.compile(r"^\s*(?P<array>\[)?\[(?P<name>[^\[\]]+)\]\]?\s*(?:#.*)?$")
+ENTRY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
+KeyPath = tuple[str | int, ...]
+
 LARGEST_RATE = 1e9
 """Beyond any rate that trains, and far below where a step effect overflows."""
 
@@ -140,14 +148,6 @@ def check_readout(name: str | None) -> Readout | None:
     if name is not None and name not in get_args(Readout):
         raise UsageError(f"'{name}' is not known", where="--readout", remedy="give last or every")
     return cast(Readout | None, name)
-
-
-FILE = "memcurse.toml"
-PROJECT = "pyproject.toml"
-PREFIX = ("tool", "memcurse")
-MAX_BYTES = 1 << 20
-
-KeyPath = tuple[str | int, ...]
 
 
 class ConfigurationError(UsageError):
@@ -310,10 +310,6 @@ def _with_whole_numbers(file: SettingsFile) -> SettingsFile:
 
     check(file.values)
     return file
-
-
-TABLE = re.compile(r"^\s*(?P<array>\[)?\[(?P<name>[^\[\]]+)\]\]?\s*(?:#.*)?$")
-ENTRY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
 
 
 def find_line(text: str, keys: KeyPath) -> int | None:

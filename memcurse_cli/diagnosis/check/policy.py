@@ -5,7 +5,7 @@ ones over earlier ones: the settings file's own table first, its overrides in th
 command line. A policy that limits nothing is the default one, under which a layer fails that is
 cursed or has a finding of severity error.
 
-The table `check` of a settings file as rule sets, and the same from the command line's words.
+Both the table `check` of a settings file and the options of the command line are read here.
 """
 
 from __future__ import annotations
@@ -38,6 +38,22 @@ Outcome = Literal["within", "beyond", "found", "not computed"]
 
 FINDINGS = "findings"
 READABLE = "readable"
+
+CHECK = "check"
+OVERRIDES = "overrides"
+ALLOW_MISSING = "allow-missing"
+TOLERANCE = "tolerance"
+CODES = ("select", "forbid", "ignore")
+SCOPES = ("layers", "families")
+NUMBERS = tuple(kind.name for kind in KINDS if kind.name != MAX_VERDICT and "." not in kind.name)
+LIMITS = (MAX_VERDICT, *NUMBERS, MAX_ROUNDING_ERROR)
+COUNT = "max-unstable"
+KEYS = (*LIMITS, *CODES, ALLOW_MISSING, TOLERANCE, OVERRIDES)
+"""What the table may hold."""
+
+CODE = re.compile(r"MC\d{0,3}\Z")
+LIMITING_VERDICTS = VERDICTS[:-1]
+CODE_REMEDY = "write MC, or up to three digits behind it, such as MC2 or MC204; see memcurse rule"
 
 
 @dataclass(frozen=True)
@@ -192,22 +208,6 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-CHECK = "check"
-OVERRIDES = "overrides"
-ALLOW_MISSING = "allow-missing"
-TOLERANCE = "tolerance"
-CODES = ("select", "forbid", "ignore")
-SCOPES = ("layers", "families")
-NUMBERS = tuple(kind.name for kind in KINDS if kind.name != MAX_VERDICT and "." not in kind.name)
-LIMITS = (MAX_VERDICT, *NUMBERS, MAX_ROUNDING_ERROR)
-COUNT = "max-unstable"
-KEYS = (*LIMITS, *CODES, ALLOW_MISSING, TOLERANCE, OVERRIDES)
-"""What the table may hold."""
-
-CODE = re.compile(r"MC\d{0,3}\Z")
-LIMITING_VERDICTS = VERDICTS[:-1]
-
-
 def table(file: SettingsFile) -> Mapping[str, Any]:
     """The table of `memcurse check`.
 
@@ -276,14 +276,8 @@ def _rule_set(
         key: _texts(file, found[key], (*place, key)) for key in (*CODES, *SCOPES) if key in found
     }
     for key in CODES:
-        for code in texts.get(key, ()):
-            if not CODE.match(code):
-                raise file.wrong(
-                    f"{shown_place(code)!r} is not a code or its beginning",
-                    *place,
-                    key,
-                    remedy=CODE_REMEDY,
-                )
+        for problem in _wrong_codes(texts.get(key, ())):
+            raise file.wrong(problem, *place, key, remedy=CODE_REMEDY)
     return RuleSet(
         limits=tuple(_limits(file, found, place)),
         select=texts.get("select"),
@@ -293,9 +287,6 @@ def _rule_set(
         families=texts.get("families", ()),
         origin=file.place(*place),
     )
-
-
-CODE_REMEDY = "write MC, or up to three digits behind it, such as MC2 or MC204; see memcurse rule"
 
 
 def _limits(
@@ -410,13 +401,12 @@ def from_options(
                 where=f"--{MAX_ROUNDING_ERROR}",
                 remedy=f"for example bfloat16=0.1; known are {', '.join(DTYPES)}",
             )
-        limits.append(
-            Limit(
-                f"{MAX_ROUNDING_ERROR}.{dtype}",
-                _bound(MAX_ROUNDING_ERROR, _parsed(error)),
-                f"--{MAX_ROUNDING_ERROR}",
-            )
-        )
+        try:
+            bound = float(error)
+        except ValueError:  # such as 1e
+            bound = math.nan
+        bound = _bound(MAX_ROUNDING_ERROR, bound)
+        limits.append(Limit(f"{MAX_ROUNDING_ERROR}.{dtype}", bound, f"--{MAX_ROUNDING_ERROR}"))
     return RuleSet(
         limits=tuple(limits),
         select=None if select is None else _codes(select, "--select"),
@@ -424,13 +414,6 @@ def from_options(
         ignore=_codes(ignore, "--ignore"),
         origin="the command line",
     )
-
-
-def _parsed(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _bound(name: str, bound: float) -> float:
@@ -445,11 +428,12 @@ def _bound(name: str, bound: float) -> float:
 
 def _codes(texts: Iterable[str], option: str) -> tuple[str, ...]:
     codes = [code.strip() for text in texts for code in text.split(",") if code.strip()]
+    for problem in _wrong_codes(codes):
+        raise UsageError(problem, where=option, remedy=CODE_REMEDY)
+    return tuple(codes)
+
+
+def _wrong_codes(codes: Iterable[str]) -> Iterator[str]:
     for code in codes:
         if not CODE.match(code):
-            raise UsageError(
-                f"{shown_place(code)!r} is not a code or its beginning",
-                where=option,
-                remedy=CODE_REMEDY,
-            )
-    return tuple(codes)
+            yield f"{shown_place(code)!r} is not a code or its beginning"

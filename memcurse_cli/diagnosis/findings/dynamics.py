@@ -157,18 +157,18 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
             "info",
             f"{share_having(beyond, log_modulus.size, 'eigenvalue')} a time constant beyond the "
             f"horizon of {count(horizon, 'step')}; the figures are those of {where} such a "
-            f"sequence, and longer ones are more sensitive{_without_horizon(facts, horizon)}",
+            f"sequence, and longer ones are more sensitive{_without_horizon(facts)}",
             "before running longer sequences than were trained on, inspect with their --horizon",
         )
 
 
-def _without_horizon(facts: Facts, horizon: int) -> str:
+def _without_horizon(facts: Facts) -> str:
     """By how much an endless sequence would overstate the sensitivity of the longest memory."""
     logs = facts.recurrence.log_eigenvalues
     longest = np.argmax(np.where(logs.real < 0, logs.real, -np.inf))
-    log, settings = logs[longest : longest + 1], facts.settings
-    finite = moments(log, settings.autocorrelation, horizon, settings.state_readout).sensitivity[0]
-    endless = moments(log, settings.autocorrelation).sensitivity[0]
+    log = logs[longest : longest + 1]
+    finite = facts.settings.moments_of(log).sensitivity[0]
+    endless = moments(log, facts.settings.autocorrelation).sensitivity[0]
     if not 0 < finite < endless < np.inf:
         return ""
     return (
