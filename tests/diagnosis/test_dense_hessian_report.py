@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.hessian import dense_layer as dense_hessian_report
+from memcurse_cli.diagnosis.hessian import layer as dense_hessian_report
 from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.reports.terminal.hessian import to_text
 from memcurse_cli.schema.hessian import LayerHessianReport
@@ -47,7 +47,7 @@ def layer(state: dict[str, Floats], horizon: int | None = 40) -> LayerHessianRep
 @pytest.mark.parametrize("formed", [True, False])
 def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not formed:
-        monkeypatch.setattr(dense_hessian_report, "WHOLE_ORDER", 0)
+        monkeypatch.setattr(dense_hessian_report, "FORMED_ORDER", 0)
     state = drawn(5, 1.02)
     wanted = explicit(state, 40)
     values, vectors = np.linalg.eigh(wanted)
@@ -75,8 +75,8 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
 def test_of_a_large_matrix_some_rows_and_columns_are_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dense_hessian_report, "WHOLE_ORDER", 0)
-    monkeypatch.setattr(dense_hessian_report, "DRAWN_SIDE", 3)
+    monkeypatch.setattr(dense_hessian_report, "FORMED_ORDER", 0)
+    monkeypatch.setattr(dense_hessian_report, "PICTURED_SIDE", 3)
     state = drawn(5, 1.02)
     found = layer(state).picture
     assert found is not None
@@ -113,7 +113,7 @@ def test_a_seat_is_the_share_along_the_gradient_of_an_eigenvalue() -> None:
 
 def test_the_page_says_how_it_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     state = drawn(5, 0.9)
-    monkeypatch.setattr(dense_hessian_report, "WHOLE_ORDER", 0)
+    monkeypatch.setattr(dense_hessian_report, "FORMED_ORDER", 0)
     page = " ".join(to_text(hessian(state, horizon=30)).split())
     assert "from products with it, the largest" in page
     assert "B, C and D" in page

@@ -21,14 +21,17 @@ from theory.matrices import (
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import stationary as dense_stationary
-from memcurse_cli.theory.dense.horizon import finite_dense_sensitivity
-from memcurse_cli.theory.dense.result import DenseSensitivity
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity, henrici_departure
+from memcurse_cli.theory.dense.sensitivity import (
+    DenseSensitivity,
+    dense_sensitivity,
+    finite_dense_sensitivity,
+)
 from memcurse_cli.theory.dense.stationary import (
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_by_lags,
 )
+from memcurse_cli.theory.dense.uncertainty import henrici_departure
 from memcurse_cli.theory.moments.moments import moments
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
@@ -65,9 +68,11 @@ def test_an_infinite_sequence_is_the_sum_over_responses(
     basis = eigenbasis(matrix)
     assert_is(dense_sensitivity(matrix, basis, readin, autocorrelation), *wanted, 1e-10)
     lags = remembered_lags(matrix).lags
-    assert_is(sensitivity_by_lags(matrix, readin, autocorrelation, lags), *wanted, 1e-10)
+    summed = DenseSensitivity.of(*sensitivity_by_lags(matrix, readin, autocorrelation, lags))
+    assert_is(summed, *wanted, 1e-10)
     if name in DIAGONALISABLE:
-        assert_is(sensitivity_by_eigenbasis(basis, readin, autocorrelation), *wanted, 1e-10)
+        closed = DenseSensitivity.of(*sensitivity_by_eigenbasis(basis, readin, autocorrelation))
+        assert_is(closed, *wanted, 1e-10)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 40])
@@ -115,7 +120,8 @@ def test_powers_a_few_at_a_time_give_the_same(kept: float, monkeypatch: pytest.M
     for autocorrelation in INPUTS:
         wanted = sums(matrix, readin, autocorrelation, LONG)
         lags = remembered_lags(matrix).lags
-        assert_is(sensitivity_by_lags(matrix, readin, autocorrelation, lags), *wanted, 1e-10)
+        summed = DenseSensitivity.of(*sensitivity_by_lags(matrix, readin, autocorrelation, lags))
+        assert_is(summed, *wanted, 1e-10)
 
 
 def test_without_a_readin_every_state_is_driven_alone() -> None:

@@ -10,8 +10,9 @@ from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, mean_sums, r
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import horizon as dense_horizon
-from memcurse_cli.theory.dense.horizon import entries_within_horizon, finite_dense_sensitivity
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
+from memcurse_cli.theory.dense import sensitivity as dense_sensitivity_module
+from memcurse_cli.theory.dense.horizon import entries_within_horizon
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity, finite_dense_sensitivity
 
 INPUTS = [
     WHITE,
@@ -37,7 +38,7 @@ def test_the_total_in_the_eigenbasis_is_the_sum_of_the_entries(
         each = finite_dense_sensitivity(matrix, None, readin, autocorrelation, horizon)
         assert_allclose(each.per_entry, entries, rtol=1e-11, atol=1e-11 * entries.max())
         with monkeypatch.context() as limited:
-            limited.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+            limited.setattr(dense_sensitivity_module, "ENTRY_FLOPS", 0)
             total = finite_dense_sensitivity(
                 matrix, eigenbasis(matrix), readin, autocorrelation, horizon
             )
@@ -53,7 +54,7 @@ def test_the_mean_over_every_step_in_the_eigenbasis(
 ) -> None:
     matrix = DIAGONALISABLE[name]
     readin = np.random.default_rng(2).normal(size=(len(matrix), 2))
-    monkeypatch.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+    monkeypatch.setattr(dense_sensitivity_module, "ENTRY_FLOPS", 0)
     for autocorrelation in INPUTS:
         second_moment, entries = mean_sums(matrix, readin, autocorrelation, 20)
         total = finite_dense_sensitivity(
@@ -74,7 +75,7 @@ def test_chunks_of_any_size_give_the_same(chunk: int, monkeypatch: pytest.Monkey
 
 
 def test_an_explosion_is_infinite_in_the_eigenbasis_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+    monkeypatch.setattr(dense_sensitivity_module, "ENTRY_FLOPS", 0)
     matrix = random(3, 3.0, 1)
     found = finite_dense_sensitivity(matrix, eigenbasis(matrix), None, WHITE, 1000)
     assert found.total == math.inf
@@ -109,7 +110,7 @@ def test_a_matrix_without_eigenvectors_has_more_time(monkeypatch: pytest.MonkeyP
     """Where the eigenbasis cannot be used, every entry is the only way to the sum."""
     matrix = jordan(20, 0.5)
     readin = np.ones((20, 1))
-    monkeypatch.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+    monkeypatch.setattr(dense_sensitivity_module, "ENTRY_FLOPS", 0)
     assert eigenbasis(matrix).condition > 1e8
     found = dense_sensitivity(matrix, eigenbasis(matrix), readin, WHITE, 300)
     assert found.reason is None

@@ -10,7 +10,7 @@ from theory.impulse_hessian import expected
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, random
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.sensitivity import (
     SensitivitySplit,
     dense_sensitivity,

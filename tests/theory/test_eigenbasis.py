@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
 
-from memcurse_cli.theory.dense import eigenbasis as module
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis, PairTables
+from memcurse_cli.theory.dense import bases as module
+from memcurse_cli.theory.dense.bases import Eigenbasis, PairTables
 
 USABLE = {
     name: matrix

@@ -232,7 +232,7 @@ def test_a_dense_layer_is_diagnosed_with_one_thread(
 ) -> None:
     module, step = {
         "inspect": (inspection, "diagnose"),
-        "hessian": (hessian_inspection, "diagnose_dense_hessian"),
+        "hessian": (hessian_inspection, "diagnose_hessian"),
     }[take]
     original, seen = getattr(module, step), []
 

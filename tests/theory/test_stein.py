@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_lyapunov
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, random
 
-from memcurse_cli.theory.dense.stein import DoublingStein, ModalStein, stein_solver
+from memcurse_cli.theory.dense.bases import DoublingStein, ModalStein
+from memcurse_cli.theory.dense.uncertainty import stein_solver
 
 Floats = NDArray[np.float64]
 DIAGONALISABLE = [name for name in MATRICES if name not in ("nilpotent", "defective")]

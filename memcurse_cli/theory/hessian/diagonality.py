@@ -37,6 +37,7 @@ class DiagonalityScores:
             where an eigenspace has too many dimensions to be found whole.
         sharpness_error: how much larger the sharpness may be; 0 where H was formed.
         adam_residual_error: how much larger the residual may be.
+        diagonality_error: the standard error of the diagonality; 0 where it is exact.
     """
 
     order: int
@@ -47,6 +48,7 @@ class DiagonalityScores:
     concentration: float | None
     sharpness_error: float = 0.0
     adam_residual_error: float = 0.0
+    diagonality_error: float = 0.0
 
 
 @dataclass(frozen=True)
