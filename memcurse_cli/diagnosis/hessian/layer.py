@@ -262,7 +262,7 @@ class _Tally:
         eigenvalue = self.eigenvalue[scalars]
         known = eigenvalue >= 0
         indices, local = np.unique(eigenvalue[known], return_inverse=True)
-        weights = np.bincount(local, shares[known])
+        weights = np.bincount(local, shares[known]).astype(np.float64)
         return _named(self.log_eigenvalues, indices, weights)
 
     def _coordinate(self, scalar: int, weight: float) -> Coordinate:

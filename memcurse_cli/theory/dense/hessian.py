@@ -442,41 +442,38 @@ def dense_hessian(
     # W moves y by s times as much: a C that is so much larger does the same.
     seen = scale * readout
     operator: StationaryHessian | HorizonHessian
+    diagonal: Floats | None
+    gram_top = None
     with np.errstate(over="ignore", invalid="ignore"):
         if horizon is not None:
             radius = math.exp(basis.log_radius)
             operator = HorizonHessian(
                 matrix, readin, seen, autocorrelation, horizon, read_at, radius
             )
-            diagonal: Floats | None
-            diagonal = entries_within_horizon(
+            _, diagonal = entries_within_horizon(
                 matrix, readin, autocorrelation, horizon, read_at, seen
-            )[1]
+            )
+            gram_top = operator.top
         elif basis.condition < HESSIAN_CONDITION:
             operator = StationaryHessian(matrix, basis, readin, seen, autocorrelation)
-            diagonal = sensitivity_by_eigenbasis(basis, readin, autocorrelation, seen)[1]
+            _, diagonal = sensitivity_by_eigenbasis(basis, readin, autocorrelation, seen)
         else:
             operator = StationaryHessian(matrix, None, readin, seen, autocorrelation)
-            diagonal = sensitivity_without_eigenbasis(
-                matrix,
-                readin,
-                autocorrelation,
-                remembered_lags(matrix),
-                -basis.log_radius,
-                seen,
-            )[1]
+            memory, decay = remembered_lags(matrix), -basis.log_radius
+            _, diagonal = sensitivity_without_eigenbasis(
+                matrix, readin, autocorrelation, memory, decay, seen
+            )
         squared_norm = operator.squared_norm()
     if diagonal is None:
         raise ArithmeticError(TOO_LONG)
     if not np.isfinite(float(np.sum(diagonal**2))):
         raise OverflowError("the squares of a Hessian's elements have no finite sum")
-    formed = isinstance(operator, HorizonHessian) and squared_norm is not None
     return DenseHessian(
         operator.apply,
         diagonal,
         operator.output_second_moment / scale**2 if scale else 0.0,
         squared_norm,
-        operator.top if formed else None,
+        None if squared_norm is None else gram_top,
     )
 
 
