@@ -8,7 +8,7 @@ import pytest
 from tracking.build import write, write_run
 
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.tracking.files import find_checkpoints
+from memcurse_cli.tracking.discovery import find_checkpoints
 
 
 def names(given: list[str | Path], root: Path) -> list[str]:

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from tracking.build import state, write
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.tracking.steps import (
+from memcurse_cli.tracking.discovery import (
     FoundStep,
     compile_pattern,
     find_step,
