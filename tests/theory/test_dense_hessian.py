@@ -200,7 +200,7 @@ def test_automatic_differentiation() -> None:
         return 0.5 * jax.numpy.sum(weight * jax.numpy.sum(error**2, axis=(1, 2)))
 
     with jax.enable_x64(True):
-        wanted = np.asarray(jax.hessian(loss)(jax.numpy.asarray(matrix))).reshape(16, 16)
+        wanted = np.asarray(jax.jit(jax.hessian(loss))(jax.numpy.asarray(matrix))).reshape(16, 16)
     found = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=steps)
     assert_allclose(formed(found), wanted, atol=1e-11 * np.abs(wanted).max())
 
