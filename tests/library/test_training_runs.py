@@ -11,7 +11,7 @@ from tracking.build import state
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.track import Tracking
-from memcurse_cli.tracking.discovery import FoundStep, find_step
+from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
 
@@ -130,3 +130,20 @@ def test_flax_and_orbax_train_states_say_their_step(tmp_path: Path) -> None:
     item = tmp_path / "plain" / "43" / "default"
     for path in (item, item / "_METADATA"):
         assert find_step(str(path)) == FoundStep(43, "directory")
+
+
+def test_an_orbax_step_without_the_managers_own_file_is_its_item(tmp_path: Path) -> None:
+    import orbax.checkpoint
+
+    with orbax.checkpoint.CheckpointManager(tmp_path) as manager:
+        for step in (3, 12):
+            manager.save(step, args=orbax.checkpoint.args.StandardSave({"w": jnp.zeros(2)}))
+    found = find_checkpoints([str(tmp_path)])
+    assert [Path(path).name for path in found] == ["12", "3"]
+    for step in (3, 12):
+        (tmp_path / str(step) / "_CHECKPOINT_METADATA").unlink()
+    found = find_checkpoints([str(tmp_path)])
+    assert [Path(path).relative_to(tmp_path).as_posix() for path in found] == [
+        "12/default",
+        "3/default",
+    ]
