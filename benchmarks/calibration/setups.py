@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memcurse_cli.experiments.linear_networks import LRU, ComplexDiagonalRNN, DenseLinearRNN
-from memcurse_cli.experiments.network import Network
-from memcurse_cli.experiments.structured_networks import BlockDiagonalRNN, S4DChannel
+from memcurse_cli.experiments.networks import (
+    LRU,
+    BlockDiagonalRNN,
+    ComplexDiagonalRNN,
+    DenseLinearRNN,
+    Network,
+    S4DChannel,
+)
 
 NETWORKS: dict[str, Network] = {
     "dense": DenseLinearRNN(),

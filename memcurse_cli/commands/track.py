@@ -113,8 +113,8 @@ def track(
 
     Example: memcurse track 'run/step_*.safetensors' --format csv --output run.csv
     """
+    from memcurse_cli.tracking.discovery import compile_pattern
     from memcurse_cli.tracking.executors import open_executor
-    from memcurse_cli.tracking.steps import compile_pattern
     from memcurse_cli.tracking.track import Tracker
     from memcurse_cli.tracking.work import Reading
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import isfinite
+from typing import Any
 
 from memcurse_cli.errors import UsageError
 
@@ -112,17 +113,15 @@ class TrainingSettings:
         Raises:
             KeyError: the metadata is not that of `metadata`.
         """
-        text = {field.name: metadata[PREFIX + field.name] for field in fields(cls)}
-        return cls(
-            network=NetworkName(text["network"]),
-            units=int(text["units"]),
-            teacher_units=int(text["teacher_units"]),
-            modulus=float(text["modulus"]),
-            initial_modulus=float(text["initial_modulus"]),
-            horizon=int(text["horizon"]),
-            steps=int(text["steps"]),
-            batch=int(text["batch"]),
-            learning_rate=float(text["learning_rate"]),
-            seed=int(text["seed"]),
-            dtype=Precision(text["dtype"]),
-        )
+        types = {
+            "network": NetworkName,
+            "modulus": float,
+            "initial_modulus": float,
+            "learning_rate": float,
+            "dtype": Precision,
+        }
+        values: dict[str, Any] = {
+            field.name: types.get(field.name, int)(metadata[PREFIX + field.name])
+            for field in fields(cls)
+        }
+        return cls(**values)

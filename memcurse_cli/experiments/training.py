@@ -21,10 +21,15 @@ from jax import Array
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import MemcurseError
-from memcurse_cli.experiments.gru_network import GRU
-from memcurse_cli.experiments.linear_networks import LRU, ComplexDiagonalRNN, DenseLinearRNN
-from memcurse_cli.experiments.linear_response import causal_convolution
-from memcurse_cli.experiments.network import Network, Parameters
+from memcurse_cli.experiments.networks import (
+    GRU,
+    LRU,
+    ComplexDiagonalRNN,
+    DenseLinearRNN,
+    Network,
+    Parameters,
+    causal_convolution,
+)
 from memcurse_cli.experiments.settings import NetworkName, TrainingSettings
 from memcurse_cli.experiments.teacher import draw_teacher
 

@@ -21,7 +21,7 @@ from memcurse_cli.families.gate_inputs import (
     TurningDrive,
     TwoGateDrive,
 )
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.gates.network import GatedNetwork
 
 Floats = NDArray[np.float64]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.hessian.jacobian import ParameterJacobian
 
 Floats = NDArray[np.float64]

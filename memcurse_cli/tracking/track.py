@@ -17,9 +17,8 @@ from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.track import TrackedStep, Tracking
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.changes import sentence
+from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.executors import Run, inline
-from memcurse_cli.tracking.files import find_checkpoints
-from memcurse_cli.tracking.steps import FoundStep, find_step
 from memcurse_cli.tracking.work import Outcome, Reading, failed
 from memcurse_cli.version import VERSION
 

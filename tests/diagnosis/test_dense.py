@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from theory.non_normal import far_from_normal
 
 from memcurse_cli import inspect
+from memcurse_cli.diagnosis.dense import dense as dense_structure
+from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.dense import DenseStructure
 from memcurse_cli.schema.report import LayerReport
 
 Floats = NDArray[np.float64]
@@ -84,19 +86,6 @@ def test_a_saturating_network_beyond_the_linear_theory_is_watched() -> None:
     assert only(state, assume={"activation": "linear"}).verdict == "cursed"
 
 
-def test_rounding_the_whole_matrix() -> None:
-    transition, readin = matrix(24, 0.95), GENERATOR.normal(size=(24, 1))
-    exact = responses(transition, readin, 1000)
-    (group,) = only({"A": transition, "B": readin, "C": np.ones((1, 24))}).parameters
-    for dtype, error in (
-        (np.float16, group.rounding.float16),
-        (ml_dtypes.bfloat16, group.rounding.bfloat16),
-    ):
-        rounded = responses(transition.astype(dtype).astype(np.float64), readin, 1000)
-        measured = np.sqrt(np.sum((rounded - exact) ** 2) / np.sum(exact**2))
-        assert error == pytest.approx(measured, rel=0.05)
-
-
 def test_departure_from_normality() -> None:
     normal = only({"A": np.diag([0.5, 0.9]), "B": np.eye(2), "C": np.eye(2)}).dense
     assert normal is not None
@@ -136,3 +125,64 @@ def test_the_advice_for_a_large_state_of_a_non_normal_matrix_works() -> None:
     (layer,) = inspect(state | {"B": factor * np.eye(12)}).layers
     assert 0.2 < (layer.state.second_moment.p99 or 0) <= 1
     assert "MC205" not in {finding.code for finding in layer.findings}
+
+
+def structure_of(matrix: Floats, horizon: int | None = None) -> tuple[LayerReport, DenseStructure]:
+    found = only({"A": matrix, "B": np.ones((len(matrix), 1))}, horizon=horizon)
+    assert found.dense is not None
+    assert found.dense.structure is not None
+    return found, found.dense.structure
+
+
+def test_the_parts_add_up_and_the_conditions_are_those_of_the_eigenvalues() -> None:
+    transition = matrix(6, 0.9)
+    _, structure = structure_of(transition)
+    parts = (structure.eigenvalue_part, structure.eigenvector_part, structure.cross_part)
+    assert all(part is not None for part in parts)
+    assert sum(part or 0 for part in parts) == pytest.approx(1)
+    _, vectors = np.linalg.eig(transition)
+    conditions = np.linalg.norm(np.linalg.inv(vectors), axis=1)
+    assert structure.eigenvalue_condition.max == pytest.approx(conditions.max(), rel=1e-9)
+    assert structure.eigenvalue_condition.min == pytest.approx(conditions.min(), rel=1e-9)
+    assert structure.eigenvalue_condition.p50 == pytest.approx(np.median(conditions), rel=0.1)
+    assert structure.reason is None
+
+
+def test_a_matrix_that_grows_before_it_decays_is_found() -> None:
+    shear = np.array([[0.5, 300.0], [0.0, 0.6]])
+    found, structure = structure_of(shear)
+    powers = [np.linalg.norm(np.linalg.matrix_power(shear, k), 2) for k in range(40)]
+    assert structure.transient_growth == pytest.approx(max(powers))
+    assert structure.transient_step == int(np.argmax(powers))
+    assert structure.kreiss_bound is not None
+    assert 1 < structure.kreiss_bound < max(powers)
+    (finding,) = (one for one in found.findings if one.code == "MC106")
+    assert f"at k = {structure.transient_step}" in finding.message
+    page = " ".join(to_text(inspect({"A": shear, "B": np.ones((2, 1))})).split())
+    assert "Beyond eigenvalues" in page
+    calm, _ = structure_of(np.diag([0.5, 0.6]))
+    assert "MC106" not in [one.code for one in calm.findings]
+
+
+def test_an_unstable_matrix_has_no_transient_of_its_own() -> None:
+    _, structure = structure_of(matrix(6, 1.05), 20)
+    assert structure.transient_growth is None
+    assert structure.kreiss_bound is None
+    assert structure.eigenvalue_part is not None
+    _, endless = structure_of(matrix(6, 1.05))
+    assert endless.eigenvalue_part is None
+
+
+def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, structure = structure_of(np.array([[0.5, 1.0], [0.0, 0.5]]))
+    assert "ill-conditioned" in str(structure.reason)
+    assert structure.transient_growth is not None
+    monkeypatch.setattr(dense_structure, "SPLIT_FLOPS", 10)
+    assert "20 steps" in str(structure_of(matrix(6, 0.9), 20)[1].reason)
+    monkeypatch.setattr(dense_structure, "OPPOSED", 0.0)
+    assert "undo" in str(structure_of(matrix(6, 0.9))[1].reason)
+    monkeypatch.setattr(dense_structure, "LARGEST", 5)
+    _, large = structure_of(matrix(6, 0.9))
+    assert "up to 5 units" in str(large.reason)
+    assert large.eigenvalue_condition.max is not None
+    assert large.transient_growth is None

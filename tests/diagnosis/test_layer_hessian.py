@@ -4,15 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.diagnosis.hessian import layer as layer_hessian
 from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.diagnosis.hessian.picture import CELLS, evenly_chosen, picture
 from memcurse_cli.diagnosis.hessian.scores import layer_hessian as hessian_of
-from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.family import ReadOptions
@@ -172,39 +169,6 @@ def test_a_block_that_is_not_formed_says_the_same_within_its_bounds(
     np.testing.assert_allclose(
         found.picture.eigenvectors[0], exact.picture.eigenvectors[0][chosen], atol=1e-3
     )
-
-
-@settings(max_examples=15)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    scale=st.floats(1e-3, 1e3),
-    rho=st.floats(0, 0.99),
-    horizon=st.none() | st.integers(2, 200),
-)
-def test_rescaling_b_changes_no_relative_figure(
-    seed: int, scale: float, rho: float, horizon: int | None
-) -> None:
-    """What Adam leaves, and κ of every parameter: B scales J of λ and of C, not that of B."""
-    generator = np.random.default_rng(seed)
-    state = {"nu_log": generator.uniform(-6, 0, 3), "theta_log": generator.uniform(-2, 1, 3)}
-    state |= {"gamma_log": generator.normal(size=3)}
-    state |= {name: generator.normal(size=(3, 2)) for name in ("B_re", "B_im")}
-    state |= {name: generator.normal(size=(2, 3)) for name in ("C_re", "C_im")}
-    other = {name: scale * part if name[0] == "B" else part for name, part in state.items()}
-    options = {"rho": rho, "horizon": horizon}
-    before, after = (hessian(one, **options).layers[0].scores for one in (state, other))
-    assert before is not None
-    assert after is not None
-    assert after.adam_residual == pytest.approx(before.adam_residual, rel=1e-7)
-    assert after.trace > 0
-    assert 1 / after.order <= after.diagonality <= 1
-    assert 1 <= after.adam_residual <= after.order
-    for one, another in zip(
-        inspect(state, **options).layers[0].parameters,
-        inspect(other, **options).layers[0].parameters,
-        strict=True,
-    ):
-        assert one.relative_sensitivity == another.relative_sensitivity
 
 
 def test_channels_are_blocks(zoo: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_value_that_rounds_to_the_unit_circle_makes_the_state_diverge() -> Non
     assert "within 300 steps" in message
 
 
-@pytest.mark.parametrize("steps", [300, 10_000, 100_000])
+@pytest.mark.parametrize("steps", [300, 5_000])
 def test_the_change_past_the_unit_circle_is_the_real_one(steps: int) -> None:
     """0.9995 is 1.0 in bfloat16, where first order stands still at 1/√2."""
     modulus = float(np.float32(0.9995))

@@ -27,7 +27,7 @@ def saved(folder: Path, matrix: Floats, inputs: int = 3, outputs: int = 2) -> Pa
     return path
 
 
-@pytest.mark.parametrize("case", [(2, 2), (3, 0), (4, 0), (4, 2), (20, 0)], ids=str)
+@pytest.mark.parametrize("case", [(3, 0), (20, 0)], ids=str)
 def test_standard_output_is_the_document_alone(case: tuple[float, int], tmp_path: Path) -> None:
     path = saved(tmp_path, far_from_normal(*case))
     for arguments in (["inspect"], ["inspect", "--horizon", "200"], ["hessian"]):

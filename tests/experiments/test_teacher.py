@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memcurse_cli.experiments.initialisation import (
+from memcurse_cli.experiments.teacher import (
     dense_transition,
+    draw_teacher,
     ring_eigenvalues,
     truncated_normal,
 )
-from memcurse_cli.experiments.teacher import draw_teacher
 
 
 @pytest.mark.parametrize("modulus", [0.0, 0.5, 0.99, 0.999])

@@ -65,26 +65,15 @@ def test_without_jax_one_line_says_what_to_install(tmp_path, monkeypatch, capsys
     assert not list(tmp_path.iterdir())
 
 
-def test_same_command_same_bytes(tmp_path):
-    for name in ("first", "again"):
-        assert train("complex-diagonal-rnn", tmp_path / name) == 0
-    assert (tmp_path / "first").read_bytes() == (tmp_path / "again").read_bytes()
-
-
-def test_torch_loads_the_gru(tmp_path):
+def test_torch_loads_the_gru_in_double_precision(tmp_path):
     path = tmp_path / "gru.safetensors"
-    assert train("gru", path) == 0
+    assert train("gru", path, "--dtype", "float64") == 0
     stored = {name: torch.from_numpy(values) for name, values in load_file(path).items()}
     torch.nn.Linear(4, 1).load_state_dict(
         {name.removeprefix("head."): stored.pop(name) for name in ("head.weight", "head.bias")}
     )
     torch.nn.GRU(1, 4).load_state_dict(stored)
-
-
-def test_double_precision_is_stored(tmp_path):
-    path = tmp_path / "dense.safetensors"
-    assert train("dense-linear-rnn", path, "--dtype", "float64") == 0
-    assert {values.dtype for values in load_file(path).values()} == {np.dtype(np.float64)}
+    assert {values.dtype for values in stored.values()} == {torch.float64}
 
 
 @pytest.mark.parametrize(
@@ -156,10 +145,11 @@ def test_a_file_for_every_so_many_steps(tmp_path, capsys):
     ]
     for step in (0, 2, 3):
         assert metadata_of(tmp_path / f"step_{step}.safetensors")["step"] == str(step)
-    whole = tmp_path / "whole.safetensors"
-    assert train("lru", whole) == 0
-    last, at_once = load_file(tmp_path / "step_3.safetensors"), load_file(whole)
-    for name, values in at_once.items():
+    once, again = tmp_path / "once.safetensors", tmp_path / "again.safetensors"
+    assert train("lru", once) == train("lru", again) == 0
+    assert once.read_bytes() == again.read_bytes()
+    last = load_file(tmp_path / "step_3.safetensors")
+    for name, values in load_file(once).items():
         np.testing.assert_array_equal(last[name], values)
 
 

@@ -34,35 +34,26 @@ TINY = TrainingSettings(
 
 
 @pytest.mark.parametrize("network", NetworkName)
-def test_training_lowers_the_loss_again_and_again_alike(network):
-    settings = replace(TINY, network=network)
-    first, again = train(settings), train(settings)
-    assert first.loss_after < 0.7 * first.loss_before
-    assert first.loss_after == again.loss_after
-    for name, values in first.parameters.items():
-        assert values.dtype == np.float32
-        np.testing.assert_array_equal(values, again.parameters[name])
+def test_training_lowers_the_loss(network):
+    trained = train(replace(TINY, network=network))
+    assert trained.loss_after < 0.7 * trained.loss_before
+    assert {values.dtype for values in trained.parameters.values()} == {np.dtype(np.float32)}
 
 
-def test_another_seed_is_another_run():
-    short = replace(TINY, steps=1)
-    first, other = train(short), train(replace(short, seed=4))
-    assert not np.allclose(first.parameters["nu_log"], other.parameters["nu_log"])
+def test_another_seed_is_another_student():
+    first, other = initialise(TINY), initialise(replace(TINY, seed=4))
+    assert not np.allclose(first["nu_log"], other["nu_log"])
 
 
-def test_double_precision_is_double_throughout():
-    settings = replace(TINY, steps=2, dtype=Precision.FLOAT64)
-    before, after = initialise(settings), train(settings).parameters
-    for name, values in after.items():
+def test_double_precision_is_double_throughout_and_every_step_is_counted_once():
+    settings, seen = replace(TINY, steps=57, dtype=Precision.FLOAT64), []
+    trained = train(settings, lambda done, loss: seen.append((done, np.isfinite(loss))))
+    before = initialise(settings)
+    for name, values in trained.parameters.items():
         assert values.dtype == np.float64
         # Parameters that had passed through single precision would have its spacing.
         assert (values != values.astype(np.float32)).any(), name
         assert (values != before[name]).any(), name
-
-
-def test_report_counts_every_step_once():
-    seen = []
-    train(replace(TINY, steps=57), lambda done, loss: seen.append((done, np.isfinite(loss))))
     assert seen == [(50, True), (57, True)]
 
 
@@ -75,7 +66,7 @@ def test_silent_student_has_the_power_of_the_teacher():
 
 def test_divergence_is_an_error_with_advice():
     with pytest.raises(DivergenceError, match=r"--learning-rate 1e\+20: training diverged") as seen:
-        train(replace(TINY, learning_rate=1e20))
+        train(replace(TINY, learning_rate=1e20, steps=5))
     assert "smaller" in seen.value.remedy
 
 

@@ -19,7 +19,7 @@ from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.theory.autocorrelation.mixture import WHITE
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
 from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.rounding import Dtype, rounding_error, rounding_steps

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.hessian.hessian import LayerHessian
 
 Complexes = NDArray[np.complex128]
 Floats = NDArray[np.float64]
@@ -74,6 +75,23 @@ class Layer:
     channel: Integers | None = None
     conjugate_pairs: bool = False
     projections: Sequence[Projection] = ()
+
+    def hessian(
+        self, autocorrelation: Autocorrelation = WHITE, horizon: int | None = None
+    ) -> LayerHessian:
+        """What is tested, of the same layer."""
+        return LayerHessian(
+            self.log_eigenvalues,
+            self.log_gain,
+            self.groups,
+            self.readin,
+            self.readout,
+            self.projections,
+            channel=self.channel,
+            conjugate_pairs=self.conjugate_pairs,
+            autocorrelation=autocorrelation,
+            horizon=horizon,
+        )
 
     def powers(self, steps: int) -> tuple[Complexes, Complexes]:
         """(n, steps) λ^k and k λ^(k-1), by repeated multiplication."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.bases import Eigenbasis
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import scipy.linalg
 
 from memcurse_cli.families.recurrence import ParameterGroup
 from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense.bases import Eigenbasis
 
 STEP = 1e-7
 

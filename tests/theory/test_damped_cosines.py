@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.dense import horizon as dense_horizon
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
+from memcurse_cli.theory.dense import sensitivity as dense_sensitivity_module
+from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.hessian import dense_hessian
 from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
 from memcurse_cli.theory.dense.stationary import remembered_lags, sensitivity_by_lags
@@ -200,11 +200,10 @@ def dense_sum(
 def test_dense_sensitivities_are_the_sums(source: Autocorrelation) -> None:
     matrix, basis, readin, _ = dense()
     expected = np.diag(dense_sum(matrix, readin, np.eye(5), source, 80)).reshape(5, 5)
-    by_modes = dense_sensitivity(matrix, basis, readin, source)
-    by_lags = sensitivity_by_lags(matrix, readin, source, remembered_lags(matrix).lags)
-    for found in (by_modes, by_lags):
-        assert found.per_entry is not None
-        np.testing.assert_allclose(found.per_entry, expected, rtol=1e-9)
+    by_modes = dense_sensitivity(matrix, basis, readin, source).per_entry
+    _, by_lags = sensitivity_by_lags(matrix, readin, source, remembered_lags(matrix).lags)
+    for entries in (by_modes, by_lags):
+        np.testing.assert_allclose(entries, expected, rtol=1e-9)
     steps = [np.diag(dense_sum(matrix, readin, np.eye(5), source, t)) for t in range(1, 13)]
     last = dense_sensitivity(matrix, basis, readin, source, 12)
     every = dense_sensitivity(matrix, basis, readin, source, 12, "every")
@@ -220,7 +219,7 @@ def test_the_total_in_the_eigenbasis_is_that_of_the_entries(
 ) -> None:
     matrix, basis, readin, _ = dense()
     expected = dense_sensitivity(matrix, basis, readin, source, 12, "every").total
-    monkeypatch.setattr(dense_horizon, "ENTRY_FLOPS", 0)
+    monkeypatch.setattr(dense_sensitivity_module, "ENTRY_FLOPS", 0)
     found = dense_sensitivity(matrix, basis, readin, source, 12, "every")
     assert found.per_entry is None
     assert found.total == pytest.approx(expected, rel=1e-12)

@@ -1,6 +1,9 @@
+"""The sensitivity to a dense matrix, and its two parts, against sums over responses."""
+
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.linalg import solve_discrete_lyapunov
+from theory.impulse_hessian import expected
 from theory.matrices import (
     MATRICES,
     UNSTABLE,
@@ -20,20 +24,30 @@ from theory.matrices import (
 )
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.dense import horizon as dense_horizon
+from memcurse_cli.theory.dense import sensitivity as sensitivity_module
 from memcurse_cli.theory.dense import stationary as dense_stationary
-from memcurse_cli.theory.dense.horizon import finite_dense_sensitivity
-from memcurse_cli.theory.dense.result import DenseSensitivity
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity, henrici_departure
+from memcurse_cli.theory.dense.bases import Eigenbasis
+from memcurse_cli.theory.dense.horizon import entries_within_horizon
+from memcurse_cli.theory.dense.sensitivity import (
+    DenseSensitivity,
+    SensitivitySplit,
+    dense_sensitivity,
+    finite_dense_sensitivity,
+    sensitivity_split,
+)
 from memcurse_cli.theory.dense.stationary import (
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_by_lags,
 )
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.dense.uncertainty import henrici_departure
+from memcurse_cli.theory.moments.moments import Readout, moments
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997, 1.0)), MIXTURE]
 LONG = 900  # steps after which every stable matrix here has forgotten its input
+SPLIT = ["one", "random", "contracting", "negative", "rotation", "symmetric", "explosive"]
 DIAGONALISABLE = [name for name in MATRICES if name not in ("nilpotent", "defective")]
 
 
@@ -65,9 +79,11 @@ def test_an_infinite_sequence_is_the_sum_over_responses(
     basis = eigenbasis(matrix)
     assert_is(dense_sensitivity(matrix, basis, readin, autocorrelation), *wanted, 1e-10)
     lags = remembered_lags(matrix).lags
-    assert_is(sensitivity_by_lags(matrix, readin, autocorrelation, lags), *wanted, 1e-10)
+    summed = DenseSensitivity.of(*sensitivity_by_lags(matrix, readin, autocorrelation, lags))
+    assert_is(summed, *wanted, 1e-10)
     if name in DIAGONALISABLE:
-        assert_is(sensitivity_by_eigenbasis(basis, readin, autocorrelation), *wanted, 1e-10)
+        closed = DenseSensitivity.of(*sensitivity_by_eigenbasis(basis, readin, autocorrelation))
+        assert_is(closed, *wanted, 1e-10)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 40])
@@ -115,7 +131,8 @@ def test_powers_a_few_at_a_time_give_the_same(kept: float, monkeypatch: pytest.M
     for autocorrelation in INPUTS:
         wanted = sums(matrix, readin, autocorrelation, LONG)
         lags = remembered_lags(matrix).lags
-        assert_is(sensitivity_by_lags(matrix, readin, autocorrelation, lags), *wanted, 1e-10)
+        summed = DenseSensitivity.of(*sensitivity_by_lags(matrix, readin, autocorrelation, lags))
+        assert_is(summed, *wanted, 1e-10)
 
 
 def test_without_a_readin_every_state_is_driven_alone() -> None:
@@ -195,16 +212,6 @@ def test_a_long_horizon_is_an_infinite_one(name: str) -> None:
     for horizon in (700, 10**9):
         found = dense_sensitivity(matrix, eigenbasis(matrix), readin, MIXTURE, horizon)
         assert_is(found, limit.second_moment, limit.per_entry, 1e-9)
-
-
-@pytest.mark.parametrize("name", ["nilpotent", "defective"])
-def test_a_defective_matrix_goes_by_lags_at_any_horizon(name: str) -> None:
-    matrix = MATRICES[name]
-    basis = eigenbasis(matrix)
-    assert basis.condition > 1e8
-    limit = dense_sensitivity(matrix, basis)
-    found = dense_sensitivity(matrix, basis, horizon=10**9)
-    assert_allclose(found.per_entry, limit.per_entry, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", UNSTABLE)
@@ -328,3 +335,197 @@ def test_henrici() -> None:
     assert departure(matrix) == pytest.approx(
         math.sqrt(1 - schur / np.linalg.norm(matrix) ** 2), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 50])
+@pytest.mark.parametrize("name", [*DIAGONALISABLE, "explosive", "integrator"])
+def test_the_total_in_the_eigenbasis_is_the_sum_of_the_entries(
+    name: str, horizon: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = {**MATRICES, **UNSTABLE}[name]
+    readin = readin_of(matrix)
+    for autocorrelation in INPUTS:
+        second_moment, entries = sums(matrix, readin, autocorrelation, horizon)
+        each = finite_dense_sensitivity(matrix, None, readin, autocorrelation, horizon)
+        assert_allclose(each.per_entry, entries, rtol=1e-11, atol=1e-11 * entries.max())
+        with monkeypatch.context() as limited:
+            limited.setattr(sensitivity_module, "ENTRY_FLOPS", 0)
+            total = finite_dense_sensitivity(
+                matrix, eigenbasis(matrix), readin, autocorrelation, horizon
+            )
+        assert total.per_entry is None
+        assert "each entry" in str(total.reason)
+        assert_allclose(total.second_moment, second_moment, rtol=1e-11)
+        assert total.total == pytest.approx(entries.sum(), rel=1e-11)
+
+
+@pytest.mark.parametrize("name", ["random", "explosive", "singular"])
+def test_the_mean_over_every_step_in_the_eigenbasis(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = {**MATRICES, **UNSTABLE}[name]
+    readin = readin_of(matrix)
+    monkeypatch.setattr(sensitivity_module, "ENTRY_FLOPS", 0)
+    for autocorrelation in INPUTS:
+        second_moment, entries = mean_sums(matrix, readin, autocorrelation, 20)
+        total = finite_dense_sensitivity(
+            matrix, eigenbasis(matrix), readin, autocorrelation, 20, "every"
+        )
+        assert_allclose(total.second_moment, second_moment, rtol=1e-11)
+        assert total.total == pytest.approx(entries.sum(), rel=1e-11)
+
+
+@pytest.mark.parametrize("chunk", [1, 60, 500])
+def test_chunks_of_any_size_give_the_same(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, readin = MATRICES["random"], np.ones((5, 1))
+    monkeypatch.setattr(dense_horizon, "CHUNK", chunk)
+    found = finite_dense_sensitivity(matrix, None, readin, INPUTS[-1], 23)
+    assert_allclose(found.per_entry, sums(matrix, readin, INPUTS[-1], 23)[1], rtol=1e-12)
+    found = finite_dense_sensitivity(matrix, None, readin, INPUTS[-1], 23, "every")
+    assert_allclose(found.per_entry, mean_sums(matrix, readin, INPUTS[-1], 23)[1], rtol=1e-12)
+
+
+def test_an_explosion_is_infinite_in_the_eigenbasis_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensitivity_module, "ENTRY_FLOPS", 0)
+    matrix = random(3, 3.0, 1)
+    found = finite_dense_sensitivity(matrix, eigenbasis(matrix), None, WHITE, 1000)
+    assert found.total == math.inf
+    assert np.isposinf(found.second_moment).all()
+
+
+def test_memory_does_not_grow_with_the_square_of_the_horizon() -> None:
+    """A table over all pairs of times would be 8 × 1500² elements, 144 MB."""
+    matrix = random(8, 0.999, 2)
+    finite_dense_sensitivity(matrix, None, None, WHITE, 2)
+    tracemalloc.start()
+    finite_dense_sensitivity(matrix, None, None, WHITE, 1500)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60 * 2**20
+
+
+@pytest.mark.parametrize("elements", [1, 300, 10**6])
+def test_units_a_few_at_a_time_give_the_same(
+    elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense_horizon, "ENTRY_ELEMENTS", elements)
+    matrix, readin = MATRICES["random"], np.random.default_rng(2).normal(size=(5, 2))
+    for readout in (None, np.random.default_rng(3).normal(size=(7, 5)), np.ones((2, 5))):
+        wanted = sums(matrix, readin, INPUTS[-1], 17, readout)
+        found = entries_within_horizon(matrix, readin, INPUTS[-1], 17, "last", readout)
+        assert_allclose(found[0], wanted[0], rtol=1e-12)
+        assert_allclose(found[1], wanted[1], rtol=1e-12)
+
+
+def test_a_matrix_without_eigenvectors_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the eigenbasis cannot be used, every entry is the only way to the sum."""
+    matrix = jordan(20, 0.5)
+    readin = np.ones((20, 1))
+    monkeypatch.setattr(sensitivity_module, "ENTRY_FLOPS", 0)
+    assert eigenbasis(matrix).condition > 1e8
+    found = dense_sensitivity(matrix, eigenbasis(matrix), readin, WHITE, 300)
+    assert found.reason is None
+    limit = dense_sensitivity(matrix, eigenbasis(matrix), readin)
+    assert found.total == pytest.approx(limit.total, rel=1e-9)
+
+
+def parts(matrix: np.ndarray, basis: Eigenbasis) -> tuple[np.ndarray, np.ndarray]:
+    """(n², n, n) dA_λ and dA_P of every unit matrix dA."""
+    vectors, inverse = basis.vectors, np.linalg.inv(basis.vectors)
+    through, around = [], []
+    for place in np.ndindex(matrix.shape):
+        unit = np.zeros_like(matrix)
+        unit[place] = 1
+        modal = inverse @ unit @ vectors
+        along = vectors @ np.diag(np.diag(modal)) @ inverse
+        assert np.abs(along.imag).max() < 1e-10
+        through.append(along.real)
+        around.append(unit - along.real)
+    return np.array(through), np.array(around)
+
+
+def responses_of(
+    matrix: np.ndarray, readin: np.ndarray, changes: np.ndarray, steps: int
+) -> np.ndarray:
+    """(changes, n, inputs, steps) the response of dh to every change of A."""
+    h, moved, seen = readin, np.zeros((len(changes), *readin.shape)), []
+    for _ in range(steps):
+        seen.append(moved)
+        moved, h = matrix @ moved + changes @ h, matrix @ h
+    return np.stack(seen, axis=-1)
+
+
+def summed(
+    matrix: np.ndarray, readin: np.ndarray, autocorrelation: Autocorrelation, steps: int
+) -> SensitivitySplit:
+    through, around = parts(matrix, eigenbasis(matrix))
+    both = responses_of(matrix, readin, np.concatenate([through, around]), steps)
+    products = expected(both, autocorrelation, None)
+    count = len(through)
+    return SensitivitySplit(
+        float(np.trace(products[:count, :count])),
+        float(np.trace(products[count:, count:])),
+        2 * float(np.trace(products[:count, count:])),
+    )
+
+
+def split(
+    matrix: np.ndarray,
+    readin: np.ndarray | None,
+    autocorrelation: Autocorrelation,
+    horizon: int | None,
+    read_at: Readout = "last",
+) -> SensitivitySplit:
+    basis = eigenbasis(matrix)
+    found = dense_sensitivity(matrix, basis, readin, autocorrelation, horizon, read_at)
+    assert found.total is not None
+    return sensitivity_split(basis, found.total, readin, autocorrelation, horizon, read_at)
+
+
+@pytest.mark.parametrize("autocorrelation", [WHITE, INPUTS[-2], MIXTURE], ids=str)
+@pytest.mark.parametrize("name", SPLIT)
+def test_the_parts_are_sums_over_responses(name: str, autocorrelation: Autocorrelation) -> None:
+    matrix = {**MATRICES, **UNSTABLE}[name]
+    readin = np.random.default_rng(3).normal(size=(len(matrix), 2))
+    wanted = summed(matrix, readin, autocorrelation, 20)
+    found = split(matrix, readin, autocorrelation, 20)
+    assert_allclose(found, wanted, rtol=1e-9, atol=1e-9 * sum(wanted))
+    if name == "explosive":
+        return
+    wanted = summed(matrix, readin, autocorrelation, 600)
+    found = split(matrix, readin, autocorrelation, None)
+    assert_allclose(found, wanted, rtol=1e-8, atol=1e-8 * sum(wanted))
+
+
+def test_the_parts_of_the_mean_over_every_step() -> None:
+    matrix = MATRICES["random"]
+    readin = np.random.default_rng(3).normal(size=(5, 2))
+    lasts = [summed(matrix, readin, WHITE, steps) for steps in range(1, 16)]
+    found = split(matrix, readin, WHITE, 15, "every")
+    assert_allclose(found, np.mean(lasts, axis=0), rtol=1e-10)
+
+
+def test_a_normal_matrix_has_parts_that_do_not_meet() -> None:
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
+    found = split(0.95 * rotation, None, WHITE, None)
+    assert abs(found.cross) < 1e-9 * sum(found)
+
+
+def test_repeated_and_almost_repeated_eigenvalues() -> None:
+    """Between close eigenvalues a quotient of differences has no digits left."""
+    for gap in (0.0, 1e-12, 1e-8, 1e-6, 1e-4):
+        matrix = np.diag([0.8, 0.8 + gap, 0.3])
+        readin = np.random.default_rng(3).normal(size=(3, 2))
+        wanted = summed(matrix, readin, WHITE, 300)
+        assert_allclose(split(matrix, readin, WHITE, None), wanted, rtol=1e-8, atol=1e-8)
+
+
+def test_without_memory_every_direction_counts_the_same() -> None:
+    """n of the n² directions are those of eigenvalues; oblique ones if A is not normal."""
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))[0]
+    found = split(1e-6 * rotation, None, WHITE, None)
+    assert_allclose(found, [12, 132, 0], rtol=1e-6, atol=1e-6)
+    oblique = split(random(12, 1e-6, 4), None, WHITE, None)
+    assert sum(oblique) == pytest.approx(144, rel=1e-6)
+    assert oblique.eigenvalues > sum(oblique)
+    assert oblique.cross < 0

@@ -1,3 +1,5 @@
+"""The Hessian of a diagonal layer, formed or by columns, against impulse responses."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from theory import layers
-from theory.impulse_hessian import Layer, expected, group, on_data, projection
+from theory.impulse_hessian import Layer, expected, group, projection
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.hessian.diagonality import diagonality_scores
+from memcurse_cli.theory.hessian.diagonality import DiagonalityTally, diagonality_scores
 from memcurse_cli.theory.hessian.hessian import HessianBlocks, LayerHessian
+from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997)), MIXTURE]
@@ -24,20 +27,7 @@ LONG = 500  # steps after which every stable response here is below rounding
 def blocks_of(
     layer: Layer, autocorrelation: Autocorrelation = WHITE, horizon: int | None = None
 ) -> list[HessianBlocks]:
-    return list(
-        LayerHessian(
-            layer.log_eigenvalues,
-            layer.log_gain,
-            layer.groups,
-            layer.readin,
-            layer.readout,
-            layer.projections,
-            channel=layer.channel,
-            conjugate_pairs=layer.conjugate_pairs,
-            autocorrelation=autocorrelation,
-            horizon=horizon,
-        ).blocks()
-    )
+    return list(layer.hessian(autocorrelation, horizon).blocks())
 
 
 def assert_blocks_of(found: list[HessianBlocks], whole: np.ndarray, tolerance: float) -> None:
@@ -114,63 +104,6 @@ def test_what_is_forgotten_is_left_out() -> None:
     assert_allclose(found, limit, atol=1e-6 * np.abs(limit).max())
 
 
-def test_monte_carlo() -> None:
-    """200 sequences of white noise, 400 steps each."""
-    layer = layers.conjugate_pairs()
-    single = Layer(
-        layer.log_eigenvalues,
-        layer.log_gain,
-        layer.groups,
-        layer.readin[:, :1],
-        layer.readout[:1],
-        conjugate_pairs=True,
-    )
-    data = np.random.default_rng(0).normal(size=(200, 400))
-    ((found,),) = (b.hessians for b in blocks_of(single, horizon=400))
-    sampled = on_data(single.responses(400), data)
-    assert_allclose(sampled, found, atol=0.03 * np.abs(found).max())
-
-
-@pytest.mark.parametrize("make", [layers.channels])
-def test_automatic_differentiation_of_a_simulated_loss(make: Callable[[], Layer]) -> None:
-    """jax.hessian of ½ mean (y - y*)² at y = y*, with λ and γ moved as the Jacobian says."""
-    jax = pytest.importorskip("jax")
-    jnp = jax.numpy
-    layer = make()
-    channel = np.zeros(layer.log_eigenvalues.size, int) if layer.channel is None else layer.channel
-    count = int(channel.max()) + 1
-    data = np.random.default_rng(1).normal(size=(3, 15))
-    sizes = np.cumsum([0, *(one.size for one in layer.groups)])
-    factor = 2 if layer.conjugate_pairs else 1
-    readin, readout = layer.readin[:, 0], layer.readout[0]
-
-    def outputs(moved):
-        eigenvalue = jnp.exp(jnp.asarray(layer.log_eigenvalues))
-        log_gain = jnp.asarray(layer.log_gain)
-        for one, start in zip(layer.groups, sizes, strict=False):
-            change = moved[start + one.scalar]
-            eigenvalue = eigenvalue.at[one.eigenvalue].add(change * one.eigenvalue_derivative)
-            if one.log_gain_derivative is not None:
-                log_gain = log_gain.at[one.eigenvalue].add(change * one.log_gain_derivative)
-
-        def step(state, x):
-            state = eigenvalue * state + jnp.exp(log_gain) * readin * x
-            return state, factor * jnp.real(
-                jax.ops.segment_sum(readout * state, channel, num_segments=count)
-            )
-
-        start = jnp.zeros(eigenvalue.size, complex)
-        return jax.vmap(lambda sequence: jax.lax.scan(step, start, sequence)[1])(data)
-
-    with jax.enable_x64(True):
-        target = outputs(jnp.zeros(sizes[-1]))
-        found = jax.hessian(
-            lambda moved: 0.5 * jnp.sum((outputs(moved) - target) ** 2) / data.size
-        )(jnp.zeros(sizes[-1]))
-        expected_on_data = on_data_by_channel(layer, data)
-        assert_allclose(found, expected_on_data, atol=1e-12 * np.abs(expected_on_data).max())
-
-
 def test_automatic_differentiation_of_an_expected_loss() -> None:
     """jax.hessian of ½ E|y - y*|² of an LRU, from its own equations and every stored number.
 
@@ -205,7 +138,7 @@ def test_automatic_differentiation_of_an_expected_loss() -> None:
         def loss(flat):
             return 0.5 * jnp.sum(weight[:, None, None] * (kernel(flat) - target) ** 2)
 
-        wanted = np.asarray(jax.hessian(loss)(jnp.asarray(values)))
+        wanted = np.asarray(jax.jit(jax.hessian(loss))(jnp.asarray(values)))
         nu_log, theta_log, gamma_log, b_re, b_im, c_re, c_im, _ = (
             np.asarray(part).reshape(s) for part, s in zip(cut(values), shapes, strict=True)
         )
@@ -229,11 +162,6 @@ def test_automatic_differentiation_of_an_expected_loss() -> None:
         ),
     )
     assert_blocks_of(blocks_of(layer, horizon=horizon), wanted, 1e-11)
-
-
-def on_data_by_channel(layer: Layer, data: np.ndarray) -> np.ndarray:
-    responses = layer.responses(data.shape[1])
-    return sum(on_data(responses[:, index, 0, 0], data) for index in range(responses.shape[1]))
 
 
 def tables(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
@@ -353,3 +281,102 @@ def test_positive_semidefinite_and_scaled_by_the_square_of_b(
     assert after.trace == pytest.approx(scale**2 * before.trace, rel=1e-9)
     assert after.diagonality == pytest.approx(before.diagonality, rel=1e-9)
     assert after.adam_residual == pytest.approx(before.adam_residual, rel=1e-7)
+
+
+def formed(hessian: LayerHessian) -> np.ndarray:
+    whole = np.zeros((hessian.size, hessian.size))
+    for blocks in hessian.blocks():
+        for block, scalars in zip(blocks.hessians, blocks.scalars, strict=True):
+            whole[np.ix_(scalars, scalars)] = block
+    return whole
+
+
+def memories(size: int, outputs: int = 1) -> Layer:
+    """An LRU of time constants from 10 to 1000 steps."""
+    generator = np.random.default_rng(0)
+    logs = -np.exp(generator.uniform(-7, -2, size)) + 1j * generator.uniform(0.1, 3, size)
+    eigenvalues = np.exp(logs)
+    groups = (
+        group(eigenvalues * logs.real),
+        group(eigenvalues * 1j * logs.imag),
+        group(np.zeros(size), np.ones(size)),
+    )
+    gain = 0.5 * np.log(-np.expm1(2 * logs.real)).astype(complex)
+    shape = (size, outputs)
+    readin, readout = (
+        generator.normal(size=shape) + 1j * generator.normal(size=shape) for _ in range(2)
+    )
+    return Layer(logs, gain, groups, readin, readout.T)
+
+
+@pytest.mark.parametrize("horizon", [None, 7])
+@pytest.mark.parametrize("autocorrelation", [WHITE, MIXTURE], ids=["white", "mixture"])
+@pytest.mark.parametrize("make", EVERY, ids=lambda make: make.__name__)
+def test_the_diagonal_and_the_columns(
+    make: Callable[[], Layer], autocorrelation: Autocorrelation, horizon: int | None
+) -> None:
+    hessian = make().hessian(autocorrelation, horizon)
+    whole = formed(hessian)
+    seen: list[int] = []
+    for block in hessian.large_blocks(0):
+        own = whole[np.ix_(block.scalars, block.scalars)]
+        roots = np.sqrt(np.maximum(np.diag(own), np.abs(whole).max() * 1e-30))
+        assert_allclose(block.diagonal() / roots**2, np.diag(own) / roots**2, atol=1e-12)
+        chosen = np.random.default_rng(0).permutation(len(own))[: len(own) // 2 + 1]
+        error = (block.columns(chosen) - own[:, chosen]) / np.outer(roots, roots[chosen])
+        assert np.abs(error).max() < 1e-11
+        seen.extend(block.scalars.tolist())
+    assert sorted(seen) == list(range(hessian.size))
+
+
+def test_a_block_is_either_formed_or_large() -> None:
+    hessian = layers.channels().hessian()  # blocks of 3, 4 and 3 scalars
+    assert [blocks.hessians.shape for blocks in hessian.blocks(3)] == [(2, 3, 3)]
+    assert [block.scalars.size for block in hessian.large_blocks(3)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("horizon", "outputs"), [(None, 1), (60, 1), (None, 4)], ids=["infinite", "finite", "outputs"]
+)
+def test_scores_within_their_error_bounds(horizon: int | None, outputs: int) -> None:
+    hessian = memories(150, outputs).hessian(horizon=horizon)
+    exact = diagonality_scores(blocks.hessians for blocks in hessian.blocks())
+    tally = DiagonalityTally()
+    (block,) = hessian.large_blocks(0)
+    found = block.factorise()
+    tally.add_factored(found.diagonal, found.plain, found.scaled, found.scalars)
+    scores = tally.scores()
+    assert scores.trace == pytest.approx(exact.trace, rel=1e-12)
+    assert scores.diagonality == pytest.approx(exact.diagonality, rel=1e-3)
+    assert scores.sharpness <= exact.sharpness * (1 + 1e-9)
+    assert exact.sharpness <= (scores.sharpness + scores.sharpness_error) * (1 + 1e-9)
+    assert scores.sharpness == pytest.approx(exact.sharpness, rel=1e-5)
+    assert scores.adam_residual <= exact.adam_residual * (1 + 1e-9)
+    assert exact.adam_residual <= scores.adam_residual + scores.adam_residual_error + 1e-9
+    assert scores.concentration == pytest.approx(exact.concentration, rel=1e-2)
+
+
+def test_a_finite_sequence_has_no_more_directions_than_steps() -> None:
+    """T impulse responses span every row: nothing is left after T columns."""
+    (block,) = memories(100).hessian(horizon=20).large_blocks(0)
+    found = block.factorise()
+    assert found.plain.factor.shape[1] <= 20
+    assert found.scaled.factor.shape[1] <= 20
+    assert found.scaled.error < 1e-6
+
+
+def test_a_part_that_the_factor_misses_has_the_curvature_of_its_steepest_coordinate() -> None:
+    diagonal = np.array([2.0, 3.0, 1.0])
+    nothing = PartialCholesky(np.zeros((3, 2)), diagonal, np.arange(2))
+    tally = DiagonalityTally()
+    tally.add_factored(diagonal, nothing, nothing)
+    scores = tally.scores()
+    assert (scores.sharpness, scores.sharpness_error) == (3, 3)
+    assert (scores.diagonality, scores.concentration) == (1, 1)
+
+
+def test_what_leaves_the_range_of_a_float_is_refused() -> None:
+    layer = layers.polar((1.5, 1.6))
+    (block,) = layer.hessian(horizon=900).large_blocks(0)
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(OverflowError):
+        block.factorise()

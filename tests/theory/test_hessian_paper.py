@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from theory.impulse_hessian import Layer, Projection, expected, group, on_data, projection
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE
-from memcurse_cli.theory.hessian.hessian import LayerHessian
 
 STEPS = 300
 RAW_STEP = float(np.float32(-4.6001649))
@@ -191,18 +190,7 @@ def test_in_expectation(oracle: dict[str, Any], student: str, make: Any) -> None
     whole = printed(oracle, student, len(found))
     assert np.abs(found - whole).max() < 0.07 * np.abs(whole).max()
 
-    ((block,),) = (
-        blocks.hessians
-        for blocks in LayerHessian(
-            layer.log_eigenvalues,
-            layer.log_gain,
-            layer.groups,
-            layer.readin,
-            layer.readout,
-            layer.projections,
-            horizon=STEPS,
-        ).blocks()
-    )
+    ((block,),) = (blocks.hessians for blocks in layer.hessian(horizon=STEPS).blocks())
     scales = np.sqrt(np.diag(found))
     assert np.abs((block - found) / np.outer(scales, scales)).max() < 1e-11
 

@@ -8,7 +8,7 @@ import pytest
 from tracking.build import write, write_run
 
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.tracking.files import find_checkpoints
+from memcurse_cli.tracking.discovery import find_checkpoints
 
 
 def names(given: list[str | Path], root: Path) -> list[str]:
@@ -60,19 +60,6 @@ def test_a_directory_that_is_one_checkpoint_stands_for_itself(tmp_path: Path) ->
     write(tmp_path / "checkpoint-7" / "model.safetensors", 0.9)
     assert names([tmp_path / "checkpoint-7"], tmp_path) == ["checkpoint-7"]
     assert names([tmp_path / "checkpoint-*"], tmp_path) == ["checkpoint-7"]
-
-
-def test_orbax_steps_are_the_run(tmp_path: Path) -> None:
-    import jax.numpy as jnp
-    import orbax.checkpoint
-
-    with orbax.checkpoint.CheckpointManager(tmp_path) as manager:
-        for step in (3, 12):
-            manager.save(step, args=orbax.checkpoint.args.StandardSave({"w": jnp.zeros(2)}))
-    assert names([tmp_path], tmp_path) == ["12", "3"]
-    for step in (3, 12):  # without the manager's own file, the item is the checkpoint
-        (tmp_path / str(step) / "_CHECKPOINT_METADATA").unlink()
-    assert names([tmp_path], tmp_path) == ["12/default", "3/default"]
 
 
 def test_what_is_not_there_is_an_error_unless_it_is_waited_for(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from end_to_end.command import SAMPLES
 
 from memcurse_cli.diagnosis.inspection import inspect
-from memcurse_cli.tracking.snapshot import take_snapshot
+from memcurse_cli.tracking.work import take_snapshot
 
 NAMES = ("lru", "complex_diagonal_rnn", "dense_linear_rnn", "gru")
 

@@ -1,4 +1,4 @@
-"""The step of a checkpoint, from files that the trainers' own libraries write."""
+"""The step of a checkpoint, by what it holds and by its name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import jax.numpy as jnp
 import pytest
 import torch
 from checkpoints.web import unused_port
@@ -14,7 +13,7 @@ from safetensors.numpy import save_file
 from tracking.build import state, write
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.tracking.steps import (
+from memcurse_cli.tracking.discovery import (
     FoundStep,
     compile_pattern,
     find_step,
@@ -84,56 +83,6 @@ def test_torch_dicts_say_their_step(key: str, tmp_path: Path) -> None:
         assert find_step(str(path)) == FoundStep(12, "metadata")
     torch.save({"model": weights, key: 1.5}, path)
     assert find_step(str(path)) is None
-
-
-def test_lightning_says_its_step(tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning", reason="it writes the checkpoint")
-
-    class Module(lightning.LightningModule):  # type: ignore[name-defined,misc]  # imported late
-        def __init__(self) -> None:
-            super().__init__()
-            for name, values in state(0.9).items():
-                self.register_parameter(name, torch.nn.Parameter(torch.tensor(values)))
-
-        def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
-            return (self.nu_log**2).sum()
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters(), lr=1e-9)
-
-    trainer = lightning.Trainer(
-        max_steps=3,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        accelerator="cpu",
-    )
-    trainer.fit(Module(), torch.utils.data.DataLoader(torch.zeros(4, 1), batch_size=1))
-    path = tmp_path / "last.ckpt"
-    trainer.save_checkpoint(path)
-    assert find_step(str(path)) == FoundStep(3, "metadata")
-
-
-def test_flax_and_orbax_train_states_say_their_step(tmp_path: Path) -> None:
-    import flax.serialization
-    import orbax.checkpoint
-
-    params = {name: jnp.asarray(values) for name, values in state(0.9).items()}
-    tree = {"step": jnp.asarray(41), "params": params}
-    path = tmp_path / "latest.msgpack"
-    path.write_bytes(flax.serialization.to_bytes(tree))
-    assert find_step(str(path)) == FoundStep(41, "metadata")
-    with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
-        manager.save(43, args=orbax.checkpoint.args.StandardSave(tree))
-    saved = tmp_path / "run" / "43"
-    assert find_step(str(saved)) == FoundStep(41, "metadata", in_name=43)
-    with orbax.checkpoint.CheckpointManager(tmp_path / "plain") as manager:
-        manager.save(43, args=orbax.checkpoint.args.StandardSave({"params": params}))
-    assert find_step(str(tmp_path / "plain" / "43")) == FoundStep(43, "directory")
-    item = tmp_path / "plain" / "43" / "default"
-    for path in (item, item / "_METADATA"):
-        assert find_step(str(path)) == FoundStep(43, "directory")
 
 
 def test_a_trainer_says_its_step_beside_the_weights(tmp_path: Path) -> None:

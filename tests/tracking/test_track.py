@@ -13,8 +13,8 @@ from tracking.build import MODULI, state, write, write_run
 
 from memcurse_cli.commands.track import open_cache
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
+from memcurse_cli.tracking.discovery import compile_pattern
 from memcurse_cli.tracking.executors import Outcomes, inline
-from memcurse_cli.tracking.steps import compile_pattern
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Outcome, Reading
 

@@ -25,19 +25,20 @@ from memcurse_cli.schema.figures import (
     quantiles,
 )
 from memcurse_cli.schema.report import finite
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
-from memcurse_cli.theory.dense.result import DenseSensitivity
-from memcurse_cli.theory.dense.schur import TOO_UNCERTAIN, schur_form
+from memcurse_cli.theory.dense.bases import Eigenbasis, schur_form
 from memcurse_cli.theory.dense.sensitivity import (
-    EIGENBASIS_CONDITION,
+    DenseSensitivity,
     SensitivitySplit,
     dense_sensitivity,
-    henrici_departure,
-    is_undetermined,
     sensitivity_split,
-    within_rounding,
 )
 from memcurse_cli.theory.dense.transients import kreiss_bound, memory, transient_growth
+from memcurse_cli.theory.dense.uncertainty import (
+    TOO_UNCERTAIN,
+    henrici_departure,
+    is_undetermined,
+    within_rounding,
+)
 from memcurse_cli.theory.linalg.eigendecomposition import eigenvalue_conditions
 
 LARGEST = 512  # units up to which a report takes the time
@@ -53,7 +54,7 @@ def summarise_structure(
 ) -> DenseStructure:
     """The split of the sensitivity, the condition of every eigenvalue and the transient growth."""
     basis, size = recurrence.eigenbasis, recurrence.size
-    if basis.condition < EIGENBASIS_CONDITION:
+    if basis.is_usable:
         each = np.linalg.norm(basis.rows, axis=1) * np.linalg.norm(basis.columns, axis=0)
         conditions = quantiles(np.repeat(each, basis.weight.astype(np.intp)))
     else:
@@ -89,7 +90,7 @@ def _transients(dynamics: DenseDynamics, basis: Eigenbasis) -> tuple[float, int,
     Raises:
         ArithmeticError: a power leaves the range of a float.
     """
-    if basis.condition < EIGENBASIS_CONDITION:
+    if basis.is_usable:
         return *transient_growth(dynamics.matrix), kreiss_bound(dynamics.matrix, basis)
     triangle = schur_form(dynamics.matrix).triangle
     return *transient_growth(triangle), kreiss_bound(triangle, None)
@@ -102,7 +103,7 @@ def _split(
     total = sensitivity.total
     if total is None or not 0 < total < math.inf:
         return None, sensitivity.reason
-    if recurrence.eigenbasis.condition >= EIGENBASIS_CONDITION:
+    if not recurrence.eigenbasis.is_usable:
         return None, "its eigenvectors are too ill-conditioned to be told apart"
     horizon = settings.horizon
     if horizon is not None and 32.0 * recurrence.size**2 * horizon > SPLIT_FLOPS:
@@ -196,7 +197,7 @@ def _memory(recurrence: Recurrence, dynamics: DenseDynamics) -> float | None:
     if longest is None:
         return None
     try:
-        usable = basis if basis.condition < EIGENBASIS_CONDITION else None
+        usable = basis if basis.is_usable else None
         return memory(dynamics.matrix, usable, longest)
     except ArithmeticError:
         return None

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from memcurse_cli.diagnosis.rounding import DTYPES, is_stored
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.schema.figures import ParameterSummary
+from memcurse_cli.schema.figures import ParameterSummary, Rounding
 from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.dense.hessian import HorizonHessian, StationaryHessian
-from memcurse_cli.theory.dense.sensitivity import EIGENBASIS_CONDITION
-from memcurse_cli.theory.rounding import Dtype, rounded
+from memcurse_cli.theory.rounding import rounded
 from memcurse_cli.theory.state_change import matrix_state_change
 
 Floats = NDArray[np.float64]
@@ -33,6 +32,9 @@ LARGE = 0.1
 LONGEST = 2e9
 """steps × inputs × units² up to which a finite horizon does so."""
 
+OWN_SCALE = "int8_own_scale"
+"""The name of int8 with a scale of the matrix's own, where it is a part of a larger tensor."""
+
 
 def matrix_rounding(
     recurrence: Recurrence,
@@ -49,79 +51,83 @@ def matrix_rounding(
     those of `summarise_matrix_rounding`, whose squares add. The type that the matrix is stored in
     keeps its expected error.
     """
-    if not any(error is not None for error in vars(parameter.rounding).values()):
+    first_order = vars(parameter.rounding)
+    if not any(error is not None for error in first_order.values()):
         return parameter  # the sensitivity itself diverges or was refused
     changes = matrix_changes(dynamics)
-    known = {dtype: change for dtype, change in changes.items() if np.isfinite(change).all()}
+    known = {name: change for name, change in changes.items() if np.isfinite(change).all()}
     crossing = leaving_disk(recurrence, dynamics) if settings.horizon is None else {}
-    gone = {dtype for dtype, count in crossing.items() if count}
-    errors = {}
+    gone = {name for name, count in crossing.items() if count}
+    errors: dict[str, float | None] = dict(first_order)
+    if dynamics.tensor_largest is not None:
+        errors[OWN_SCALE] = parameter.rounding.int8
     if recurrence.size > EXACT:
-        errors = _coherent_errors(recurrence, dynamics, known, settings)
+        errors |= _coherent_errors(recurrence, dynamics, known, settings)
     if recurrence.size <= LARGEST:
-        first_order = vars(parameter.rounding) | errors
         taken = {
-            dtype: change
-            for dtype, change in known.items()
-            if dtype not in gone
-            and (recurrence.size <= EXACT or (first_order[dtype] or math.inf) > LARGE)
+            name: change
+            for name, change in known.items()
+            if name not in gone and (recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE)
         }
         errors |= _exact_errors(recurrence, dynamics, taken, settings)
-    errors |= {dtype: 0.0 for dtype, change in known.items() if not change.any()}
+    errors |= {name: 0.0 for name, change in known.items() if not change.any()}
     # A saturating activation keeps the state finite where its linearisation explodes.
     if dynamics.activation == "linear":
         errors |= dict.fromkeys(gone, math.inf)
-    figures = {dtype: finite(error) for dtype, error in errors.items()}
-    own_scale = None
-    if dynamics.tensor_largest is not None:
-        alone = replace(dynamics, tensor_largest=None)
-        own_scale = matrix_rounding(recurrence, alone, parameter, settings).rounding.int8
-    rounding = replace(parameter.rounding, **figures)
-    return replace(parameter, rounding=rounding, int8_own_scale=own_scale)
+    figures = {name: None if error is None else finite(error) for name, error in errors.items()}
+    own_scale = figures.pop(OWN_SCALE, None)
+    return replace(parameter, rounding=Rounding(**figures), int8_own_scale=own_scale)
 
 
-def matrix_changes(dynamics: DenseDynamics) -> dict[Dtype, Floats]:
-    """(n, n) δA by type, of the types that the matrix is not stored in; inf where it overflows."""
-    scale = dynamics.scale
+def matrix_changes(dynamics: DenseDynamics) -> dict[str, Floats]:
+    """(n, n) δA by type, of the types that the matrix is not stored in; inf where it overflows.
+
+    Of a matrix that is a part of a tensor, `OWN_SCALE` is int8 with a scale of the part's own.
+    """
+    scale, largest = dynamics.scale, dynamics.tensor_largest
     stored = dynamics.matrix / dynamics.slope
     if scale not in (0, 1):  # A = (1 - s) I + s W
         stored = (stored - (1 - scale) * np.eye(len(stored))) / scale
-    return {
-        dtype: dynamics.slope * scale * (rounded(stored, dtype, dynamics.tensor_largest) - stored)
+    found: dict[str, Floats] = {
+        dtype: rounded(stored, dtype, largest)
         for dtype in DTYPES
         if not is_stored(dynamics.dtype, dtype)
     }
+    if largest is not None and not is_stored(dynamics.dtype, "int8"):
+        found[OWN_SCALE] = rounded(stored, "int8")
+    return {name: dynamics.slope * scale * (moved - stored) for name, moved in found.items()}
 
 
-def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[Dtype, int]:
+def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[str, int]:
     """How many eigenvalues of a stable matrix are at |λ| ≥ 1 once it is stored in each type.
 
-    The eigenvalues of A + δA themselves, where the Bauer-Fike bound κ(P) ‖δA‖ lets one reach the
-    unit circle; 0 beyond `LARGEST` units, where they are not taken.
+    By the names of `matrix_changes`, and the type that it is stored in. The eigenvalues of A + δA
+    themselves, where the Bauer-Fike bound κ(P) ‖δA‖ lets one reach the unit circle; 0 beyond
+    `LARGEST` units, where they are not taken.
     """
-    found = dict.fromkeys(DTYPES, 0)
-    radius = math.exp(float(np.max(recurrence.log_eigenvalues.real)))
+    found: dict[str, int] = dict.fromkeys(DTYPES, 0)
+    radius = math.exp(recurrence.eigenbasis.log_radius)
     if recurrence.size > LARGEST or recurrence.stable_by_construction or radius >= 1:
         return found
-    for dtype, change in matrix_changes(dynamics).items():
+    for name, change in matrix_changes(dynamics).items():
         size = float(np.linalg.norm(change))
         if math.isfinite(size) and radius + recurrence.eigenbasis.condition * size >= 1:
             moduli = np.abs(np.linalg.eigvals(dynamics.matrix + change))
-            found[dtype] = int(np.count_nonzero(moduli >= 1))
+            found[name] = int(np.count_nonzero(moduli >= 1))
     return found
 
 
 def _exact_errors(
     recurrence: Recurrence,
     dynamics: DenseDynamics,
-    changes: dict[Dtype, Floats],
+    changes: dict[str, Floats],
     settings: Settings,
-) -> dict[Dtype, float]:
+) -> dict[str, float]:
     """√(E‖h' - h‖² / E‖h‖²) by type; inf where it leaves the range of a float."""
     size = recurrence.size
     readin = np.eye(size) if recurrence.readin is None else recurrence.readin.real
     errors = {}
-    for dtype, change in changes.items():
+    for name, change in changes.items():
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             moved, power = matrix_state_change(
                 dynamics.matrix,
@@ -132,21 +138,21 @@ def _exact_errors(
                 settings.state_readout,
             )
             error = np.sqrt(np.float64(moved) / power)
-        errors[dtype] = math.inf if np.isnan(error) else float(error)
+        errors[name] = math.inf if np.isnan(error) else float(error)
     return errors
 
 
 def _coherent_errors(
     recurrence: Recurrence,
     dynamics: DenseDynamics,
-    changes: dict[Dtype, Floats],
+    changes: dict[str, Floats],
     settings: Settings,
-) -> dict[Dtype, float]:
+) -> dict[str, float]:
     """√(Σ δA ∘ H[δA] / E‖h‖²) by type; empty where H is too large or not to be had."""
     matrix, basis, size = dynamics.matrix, recurrence.eigenbasis, recurrence.size
     states = np.eye(size)
     readin = states if recurrence.readin is None else recurrence.readin.real
-    radius = math.exp(float(np.max(recurrence.log_eigenvalues.real)))
+    radius = math.exp(recurrence.eigenbasis.log_radius)
     horizon = settings.horizon
     steps = 1 if horizon is None else horizon
     if size > LARGEST or steps * min(readin.shape[1], size) * size**2 > LONGEST:
@@ -155,7 +161,7 @@ def _coherent_errors(
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             if horizon is None:
-                usable = basis if basis.condition < EIGENBASIS_CONDITION else None
+                usable = basis if basis.is_usable else None
                 hessian = StationaryHessian(
                     matrix, usable, readin, states, settings.autocorrelation
                 )
@@ -171,11 +177,11 @@ def _coherent_errors(
                 )
             power = hessian.output_second_moment
             moved = {
-                dtype: float(np.sum(change * hessian.apply(change)))
-                for dtype, change in changes.items()
+                name: float(np.sum(change * hessian.apply(change)))
+                for name, change in changes.items()
             }
     except ArithmeticError:  # it leaves the range of a float, or forgets too slowly
         return {}
     if not 0 < power < math.inf or not all(map(math.isfinite, moved.values())):
         return {}
-    return {dtype: math.sqrt(max(square, 0.0) / power) for dtype, square in moved.items()}
+    return {name: math.sqrt(max(square, 0.0) / power) for name, square in moved.items()}

@@ -82,7 +82,7 @@ class _Rounded:
     """A group, and how many eigenvalues each type takes out of the unit disk."""
 
     parameter: ParameterSummary
-    crossing: Mapping[Dtype, int]
+    crossing: Mapping[str, int]
 
     def too_coarse(self, dtype: Dtype) -> bool:
         """Whether a type changes the state by more than the limit or without one."""

@@ -11,7 +11,6 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
-from memcurse_cli.diagnosis.hessian.dense_layer import diagnose_dense_hessian
 from memcurse_cli.diagnosis.hessian.layer import diagnose_hessian
 from memcurse_cli.diagnosis.inspection import (
     Progress,
@@ -24,7 +23,6 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.bounds import read_layer, require_layers
 from memcurse_cli.families.detect import detect, validate_assumptions
 from memcurse_cli.families.family import Family, Match, ReadOptions
-from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.hessian import (
     HessianInput,
     HessianPicture,
@@ -122,19 +120,13 @@ def _layers(
         if progress is not None:
             progress(index, len(matches), match.layer)
         try:
-            reports.append(_layer(read_layer(reader, store, match, options), settings))
+            reports.append(diagnose_hessian(read_layer(reader, store, match, options), settings))
         except TensorError as error:
             errors.append(error)
             skipped.append(SkippedLayer(match.layer, reader.name, str(error)))
     if not reports:
         raise errors[0]
     return reports, skipped
-
-
-def _layer(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
-    if recurrence.dense is None:
-        return diagnose_hessian(recurrence, settings)
-    return diagnose_dense_hessian(recurrence, recurrence.dense, settings)
 
 
 def hessian_pictures(

@@ -1,4 +1,8 @@
-"""From one recurrence to the report on its Hessian over λ, γ, B, C and D."""
+"""From one recurrence to the report on its Hessian.
+
+Of a diagonal layer it is over λ, γ, B, C and D, block by block; of a dense one over the entries of
+the stored matrix.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,26 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.hessian.picture import evenly_chosen, picture, picture_of_some
-from memcurse_cli.diagnosis.hessian.scores import LARGEST_BLOCK, hessian_reason, layer_hessian
+from memcurse_cli.diagnosis.hessian.picture import evenly_chosen, picture
+from memcurse_cli.diagnosis.hessian.scores import (
+    EXPLODES,
+    LARGEST_BLOCK,
+    NO_ENTRY,
+    NO_PARAMETER,
+    dense_hessian_reason,
+    dense_layer_hessian,
+    hessian_reason,
+    layer_hessian,
+)
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
-from memcurse_cli.families.recurrence import Complexes, ParameterGroup, ProjectionGroup, Recurrence
+from memcurse_cli.families.recurrence import (
+    Complexes,
+    DenseDynamics,
+    ParameterGroup,
+    ProjectionGroup,
+    Recurrence,
+)
 from memcurse_cli.schema.figures import quantiles
 from memcurse_cli.schema.hessian import (
     BlockPair,
@@ -26,6 +45,8 @@ from memcurse_cli.schema.hessian import (
     TopEigenvector,
 )
 from memcurse_cli.schema.report import finite
+from memcurse_cli.theory.dense.bases import Eigenbasis
+from memcurse_cli.theory.dense.hessian import FORMED_ORDER, DenseHessian, dense_hessian_scores
 from memcurse_cli.theory.hessian.diagonality import (
     DiagonalityScores,
     DiagonalityTally,
@@ -39,20 +60,39 @@ Integers = NDArray[np.intp]
 Group = ParameterGroup | ProjectionGroup
 
 SHOWN_EIGENVALUES = 512
-SEATS = 3
-LEAST_WEIGHT = 0.01  # a seat with less of an eigenvector is not named
-EXPLODES = "it leaves the range of a float: the state explodes within the horizon"
+NAMED = 3  # eigenvalues and coordinates of an eigenvector
+LEAST_WEIGHT = 0.01  # what carries less of an eigenvector is not named
+LINE = 1e-12  # share of a squared norm below which a plane is one
+
+PICTURED_SIDE, FEWEST_PICTURED = 16, 8
+"""Rows and columns of A whose entries are in the picture: a product with H for each pair."""
+PICTURED_CHEAPLY = 256
+"""Units up to which that takes no longer than the figures."""
+
+_LEFT_OUT = "B, C and D: it is over the entries of the matrix"
+_OF_HEADS = (
+    ", and what it shares with those of the other heads, whose outputs add to this one's: over all"
+    " heads it is less diagonal than said"
+)
 
 
 def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
     """Every figure of one layer's Hessian, or the reason why there are none."""
-    name, family, count = recurrence.name, recurrence.family, recurrence.size
+    if recurrence.dense is None:
+        found = _of_diagonal(recurrence, settings)
+    else:
+        found = _of_dense(recurrence, recurrence.dense, settings)
+    if isinstance(found, str):
+        return LayerHessianReport(recurrence.name, recurrence.family, recurrence.size, found)
+    return found
+
+
+def _of_diagonal(recurrence: Recurrence, settings: Settings) -> LayerHessianReport | str:
     reason = hessian_reason(recurrence, settings)
     if reason is not None:
-        return LayerHessianReport(name, family, count, reason)
+        return reason
     hessian = layer_hessian(recurrence, settings, projections=recurrence.projections)
-    groups: list[Group] = [*recurrence.parameters, *recurrence.projections]
-    tally = _Tally(recurrence, hessian, groups)
+    tally = _Tally(recurrence, hessian)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             for blocks in hessian.blocks(LARGEST_BLOCK):
@@ -60,16 +100,15 @@ def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessian
             for large in hessian.large_blocks(LARGEST_BLOCK):
                 tally.add_factored(large)
     except OverflowError:
-        return LayerHessianReport(name, family, count, EXPLODES)
+        return EXPLODES
     return tally.report(recurrence)
 
 
 class _Tally:
     """The figures of blocks that are seen one after the other and not kept."""
 
-    def __init__(
-        self, recurrence: Recurrence, hessian: LayerHessian, groups: Sequence[Group]
-    ) -> None:
+    def __init__(self, recurrence: Recurrence, hessian: LayerHessian) -> None:
+        groups: list[Group] = [*recurrence.parameters, *recurrence.projections]
         self.groups = groups
         self.offsets = np.cumsum([0, *(group.size for group in groups)])
         self.whole = DiagonalityTally(spectra=True)
@@ -82,7 +121,13 @@ class _Tally:
         self.factored = False
         self.sharpest: tuple[Floats, Integers] | None = None
         self.chosen_of = 0  # the size of that block, where these are some of it
-        self.seats = _Seats(recurrence, hessian)
+        # The eigenvalue that each scalar belongs to, where it is one alone.
+        entries = hessian.entries
+        self.eigenvalue = np.full(entries.size, -1)
+        self.eigenvalue[entries.scalar] = entries.eigenvalue
+        several = np.bincount(entries.scalar, minlength=entries.size) > 1
+        self.eigenvalue[several | (self.eigenvalue == recurrence.size)] = -1
+        self.log_eigenvalues = recurrence.log_eigenvalues
 
     def add(self, found: HessianBlocks) -> None:
         """Blocks of one shape."""
@@ -147,13 +192,12 @@ class _Tally:
             run = slice(start, start + size)
             self.own[index].add(hessians[:, run, run])
 
-    def report(self, recurrence: Recurrence) -> LayerHessianReport:
+    def report(self, recurrence: Recurrence) -> LayerHessianReport | str:
         """What the blocks come to."""
-        scores = summarise(self.whole.scores())
+        scores = _scores(self.whole.scores())
         if scores is None:
-            reason = "it is zero: no parameter changes the output"
-            return LayerHessianReport(recurrence.name, recurrence.family, recurrence.size, reason)
-        spectrum, conditioning = summarise_spectrum(self.whole, self.largest)
+            return NO_PARAMETER
+        spectrum, conditioning = _spectrum(self.whole, self.largest)
         return LayerHessianReport(
             name=recurrence.name,
             family=recurrence.family,
@@ -170,7 +214,7 @@ class _Tally:
                     group.tensor,
                     group.matrix if isinstance(group, ProjectionGroup) else "recurrent",
                     group.size,
-                    summarise(tally.scores()),
+                    _scores(tally.scores()),
                 )
                 for group, tally in zip(self.groups, self.own, strict=True)
             ),
@@ -206,13 +250,20 @@ class _Tally:
             eigenvalue=pair.value,
             concentration=pair.concentration,
             weights=tuple(weights.tolist()),
-            seats=self.seats.of(pair),
+            seats=self._eigenvalues(pair.scalars, squares),
             coordinates=tuple(
                 self._coordinate(int(pair.scalars[place]), float(squares[place]))
-                for place in np.argsort(-squares, kind="stable")[:SEATS]
-                if squares[place] >= LEAST_WEIGHT
+                for place in _heaviest(squares)
             ),
         )
+
+    def _eigenvalues(self, scalars: Integers, shares: Floats) -> tuple[Seat, ...]:
+        """The eigenvalues that carry an eigenvector, the heaviest first."""
+        eigenvalue = self.eigenvalue[scalars]
+        known = eigenvalue >= 0
+        indices, local = np.unique(eigenvalue[known], return_inverse=True)
+        weights = np.bincount(local, shares[known]).astype(np.float64)
+        return _named(self.log_eigenvalues, indices, weights)
 
     def _coordinate(self, scalar: int, weight: float) -> Coordinate:
         group = int(self.group_of(np.array(scalar)))
@@ -231,10 +282,9 @@ class _Tally:
         group = self.group_of(scalars)
         if not self.chosen_of:
             return picture(title, matrix, group, names)
-        top = [pair for pair in self.whole.top if pair.scalars is not None]
-        vectors = np.array([_at(pair, scalars) for pair in top])
-        values = np.array([pair.value for pair in top])
-        return picture_of_some(title, matrix, group, names, values, vectors)
+        values = np.array([pair.value for pair in self.whole.top])
+        vectors = np.array([_at(pair, scalars) for pair in self.whole.top])
+        return picture(title, matrix, group, names, (values, vectors))
 
 
 def _at(pair: Eigenpair, scalars: Integers) -> Floats:
@@ -244,45 +294,36 @@ def _at(pair: Eigenpair, scalars: Integers) -> Floats:
     return np.where(pair.scalars[place] == scalars, pair.vector[place], 0.0)
 
 
-class _Seats:
-    """Which eigenvalue of the recurrence each scalar belongs to, where it is one alone."""
+def _heaviest(weights: Floats) -> list[int]:
+    """The places of the heaviest few that are worth a name."""
+    places = np.argsort(-weights, kind="stable")[:NAMED].tolist()
+    return [place for place in places if weights[place] >= LEAST_WEIGHT]
 
-    def __init__(self, recurrence: Recurrence, hessian: LayerHessian) -> None:
-        entries = hessian.entries
-        self.log_eigenvalues = recurrence.log_eigenvalues
-        self.place = np.full(entries.size, -1)
-        self.place[entries.scalar] = entries.eigenvalue
-        several = np.bincount(entries.scalar, minlength=entries.size) > 1
-        self.place[several | (self.place == recurrence.size)] = -1
 
-    def of(self, pair: Eigenpair) -> tuple[Seat, ...]:
-        """The eigenvalues that carry an eigenvector, the heaviest first."""
-        assert pair.scalars is not None
-        place = self.place[pair.scalars]
-        seated = place >= 0
-        indices, local = np.unique(place[seated], return_inverse=True)
-        weights = np.bincount(local, pair.shares[seated])
-        heaviest = np.argsort(-weights, kind="stable")[:SEATS]
-        return tuple(
-            seat(self.log_eigenvalues, int(indices[index]), float(weights[index]))
-            for index in heaviest
-            if weights[index] >= LEAST_WEIGHT
+def _named(log_eigenvalues: Complexes, indices: Integers, weights: Floats) -> tuple[Seat, ...]:
+    """The heaviest of some eigenvalues, and how much of an eigenvector each carries."""
+    chosen = _heaviest(weights)
+    logs = log_eigenvalues[indices[chosen]]
+    figures = zip(
+        chosen,
+        np.abs(eigenvalues_of(logs)),
+        time_constants(logs.real),
+        np.remainder(logs.imag + np.pi, 2 * np.pi) - np.pi,
+        strict=True,
+    )
+    return tuple(
+        Seat(
+            int(indices[place]),
+            modulus=float(modulus),
+            time_constant=finite(time_constant),
+            angle=float(angle),
+            weight=float(weights[place]),
         )
-
-
-def seat(log_eigenvalues: Complexes, index: int, weight: float) -> Seat:
-    """One eigenvalue, and how much of an eigenvector it carries."""
-    log = log_eigenvalues[index : index + 1]
-    return Seat(
-        index,
-        modulus=float(np.abs(eigenvalues_of(log))[0]),
-        time_constant=finite(time_constants(log.real)[0]),
-        angle=float(np.remainder(log[0].imag + np.pi, 2 * np.pi) - np.pi),
-        weight=weight,
+        for place, modulus, time_constant, angle in figures
     )
 
 
-def summarise(scores: DiagonalityScores | None) -> HessianScores | None:
+def _scores(scores: DiagonalityScores | None) -> HessianScores | None:
     """The scores as the report has them."""
     if scores is None:
         return None
@@ -299,7 +340,7 @@ def summarise(scores: DiagonalityScores | None) -> HessianScores | None:
     )
 
 
-def summarise_spectrum(
+def _spectrum(
     tally: DiagonalityTally, largest_block: int
 ) -> tuple[HessianSpectrum, Conditioning | None]:
     """Every eigenvalue where all were kept, else the largest ones."""
@@ -331,3 +372,112 @@ def _left_out(recurrence: Recurrence) -> str | None:
     if not missing:
         return None
     return f"no parameter of {' or '.join(missing)} was found"
+
+
+def _of_dense(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> LayerHessianReport | str:
+    """Up to 32 units H is formed; beyond them its top eigenpairs come from products with it."""
+    reason = dense_hessian_reason(recurrence, settings)
+    if reason is not None:
+        return reason
+    matrix: Floats | None = None
+    conditioning: Conditioning | None = None
+    try:
+        hessian = dense_layer_hessian(recurrence, dynamics, settings)
+        if hessian.order <= FORMED_ORDER:
+            matrix = hessian.to_matrix()
+            tally = DiagonalityTally(spectra=True)
+            tally.add(matrix[None])
+            scores, top = tally.scores(), tally.top
+            if scores is None:
+                return NO_ENTRY
+            spectrum, conditioning = _spectrum(tally, hessian.order)
+        else:
+            found = dense_hessian_scores(hessian)
+            if found is None:
+                return NO_ENTRY
+            scores, top = found
+            largest = tuple(pair.value for pair in top)
+            spectrum = HessianSpectrum(hessian.order, None, None, largest)
+    except OverflowError:
+        return EXPLODES
+    except ArithmeticError as error:
+        return str(error)
+    name = dynamics.tensor.rpartition(".")[2]
+    summary, logs, size = _scores(scores), recurrence.log_eigenvalues, recurrence.size
+    basis = recurrence.eigenbasis
+
+    def carried(pair: Eigenpair) -> tuple[Seat, ...]:
+        # Of an eigenspace no vector stands out, nor what it would move.
+        if pair.dimension > 1 or not basis.is_usable:
+            return ()
+        return _named(logs, basis.half, _moved(basis, pair.vector.reshape(size, size)))
+
+    return LayerHessianReport(
+        name=recurrence.name,
+        family=recurrence.family,
+        eigenvalues=size,
+        left_out=_LEFT_OUT if dynamics.heads == 1 else _LEFT_OUT + _OF_HEADS,
+        blocks=1,
+        largest_block=hessian.order,
+        method="Lanczos" if matrix is None else "whole",
+        output_second_moment=hessian.output_second_moment,
+        scores=summary,
+        groups=(HessianGroup(name, dynamics.tensor, "recurrent", hessian.order, summary),),
+        pairs=(BlockPair(name, name, 1.0, None),),
+        spectrum=spectrum,
+        eigenvectors=tuple(
+            TopEigenvector(pair.value, finite(pair.concentration), (1.0,), carried(pair))
+            for pair in top
+        ),
+        conditioning=conditioning,
+        picture=_dense_picture(hessian, matrix, top, name),
+    )
+
+
+def _dense_picture(
+    hessian: DenseHessian, matrix: Floats | None, top: Sequence[Eigenpair], name: str
+) -> HessianPicture:
+    """H itself, or its rows and columns for every entry where some rows and columns of A meet."""
+    if matrix is not None:
+        group = np.zeros(len(matrix), np.intp)
+        return picture(f"{len(matrix):,} parameters", matrix, group, [name])
+    size = len(hessian.diagonal)
+    side = min(PICTURED_SIDE if size <= PICTURED_CHEAPLY else FEWEST_PICTURED, size)
+    taken = np.rint(np.linspace(0, size - 1, side)).astype(np.intp)
+    grid = np.ix_(taken, taken)
+    columns = []
+    for row in taken:
+        for column in taken:
+            change = np.zeros((size, size))
+            change[row, column] = 1.0
+            columns.append(hessian.apply(change)[grid].ravel())
+    some = np.array(columns)
+    title = (
+        f"{len(some):,} of {hessian.order:,} parameters, where {side} rows and columns of the"
+        " matrix, evenly taken, meet"
+    )
+    values = np.array([pair.value for pair in top])
+    vectors = np.array([pair.vector.reshape(size, size)[grid].ravel() for pair in top])
+    group = np.zeros(len(some), np.intp)
+    return picture(title, (some + some.T) / 2, group, [name], (values, vectors))
+
+
+def _moved(basis: Eigenbasis, change: Floats) -> Floats:
+    """(h,) the share of a unit change of A that lies along the gradient of each eigenvalue.
+
+    ``dλ_k = q_k dA p_k``, so that the real directions that move λ_k are spanned by the real and
+    the imaginary part of q_kᵀp_kᵀ: the squared norm of the projection onto that plane, or line.
+    """
+    rows, columns = basis.rows, basis.columns
+    moved = np.sum((rows @ change) * columns.T, axis=1)
+    # With g = q pᵀ: |g|² is the sum, and g·g the difference, of the parts' squared norms.
+    size = np.sum(np.abs(rows) ** 2, axis=1) * np.sum(np.abs(columns) ** 2, axis=0)
+    square = np.sum(rows**2, axis=1) * np.sum(columns**2, axis=0)
+    plane = size**2 - np.abs(square) ** 2
+    pair = plane > LINE * size**2
+    inside = 2 * (np.abs(moved) ** 2 * size - (moved.conj() ** 2 * square).real)
+    weights = np.abs(moved) ** 2 / size
+    weights[pair] = inside[pair] / plane[pair]
+    return np.asarray(weights)

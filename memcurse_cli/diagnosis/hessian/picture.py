@@ -20,23 +20,34 @@ CHOSEN = 240
 OF_EVERY_GROUP = 8
 
 
-def picture(title: str, matrix: Floats, group: Integers, names: Sequence[str]) -> HessianPicture:
-    """Prepare a block.
+def picture(
+    title: str,
+    matrix: Floats,
+    group: Integers,
+    names: Sequence[str],
+    top: tuple[Floats, Floats] | None = None,
+) -> HessianPicture:
+    """Prepare a block, or what some scalars have of one that was not formed.
 
     Args:
         title: what it is.
-        matrix: (N, N) the block.
+        matrix: (N, N) the rows and columns of these scalars.
         group: (N,) the group of each scalar, ascending.
         names: the name of every group.
+        top: (k,) the known eigenvalues of a block that was not formed, descending, and (k, N) their
+            eigenvectors at these scalars; None for those of the matrix.
     """
     order = len(matrix)
     present, first = np.unique(group, return_index=True)
     starts, boundaries = _cells(first, order)
-    if order <= SPECTRUM_ORDER:
-        values, vectors = np.linalg.eigh(matrix)
-        values, vectors = values[::-1], vectors[:, ::-1][:, :TOP]
+    if top is not None:
+        values, vectors = top
+    elif order <= SPECTRUM_ORDER:
+        values, columns = np.linalg.eigh(matrix)
+        values, vectors = values[::-1], columns[:, ::-1].T
     else:
-        values, vectors = largest(matrix, TOP)
+        values, columns = largest(matrix, TOP)
+        vectors = columns.T
     return HessianPicture(
         title=title,
         order=order,
@@ -45,38 +56,7 @@ def picture(title: str, matrix: Floats, group: Integers, names: Sequence[str]) -
         groups=tuple(names[index] for index in present.tolist()),
         boundaries=boundaries,
         eigenvalues=values,
-        eigenvectors=_shrink(np.abs(vectors.T), starts, 1),
-    )
-
-
-def picture_of_some(
-    title: str,
-    matrix: Floats,
-    group: Integers,
-    names: Sequence[str],
-    eigenvalues: Floats,
-    eigenvectors: Floats,
-) -> HessianPicture:
-    """Prepare what some scalars have of a block that was not formed.
-
-    Args:
-        title: what it is.
-        matrix: (N, N) the rows and columns of these scalars.
-        group: (N,) the group of each, ascending.
-        names: the name of every group.
-        eigenvalues: those of the block that are known, descending.
-        eigenvectors: (top, N) theirs, at these scalars.
-    """
-    present, first = np.unique(group, return_index=True)
-    return HessianPicture(
-        title=title,
-        order=len(matrix),
-        magnitude=np.abs(matrix),
-        correlation=np.abs(correlations(matrix[None])[0]),
-        groups=tuple(names[index] for index in present.tolist()),
-        boundaries=(*first.tolist(), len(matrix)),
-        eigenvalues=eigenvalues,
-        eigenvectors=np.abs(eigenvectors[:TOP]),
+        eigenvectors=_shrink(np.abs(vectors[:TOP]), starts, 1),
     )
 
 

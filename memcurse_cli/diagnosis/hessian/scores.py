@@ -1,7 +1,4 @@
-"""The Hessian scores of a diagonal layer, or the reason why it has none.
-
-The Hessian scores of a dense layer, or the reason why it has none.
-"""
+"""The Hessian scores of a layer at a perfect fit, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -21,15 +18,26 @@ from memcurse_cli.theory.dense.hessian import (
     dense_hessian,
     dense_hessian_scores,
 )
-from memcurse_cli.theory.dense.schur import ANGLES, TOO_UNCERTAIN
-from memcurse_cli.theory.dense.sensitivity import is_undetermined
 from memcurse_cli.theory.dense.stationary import cost_without_eigenbasis
-from memcurse_cli.theory.hessian.diagonality import DiagonalityTally
+from memcurse_cli.theory.dense.uncertainty import ANGLES, TOO_UNCERTAIN, is_undetermined
+from memcurse_cli.theory.hessian.diagonality import DiagonalityScores, DiagonalityTally
 from memcurse_cli.theory.hessian.hessian import LayerHessian
 from memcurse_cli.theory.moments.pairs import MOST_LAGS, lags_within
 
 LARGEST_BLOCK = 6000  # parameters in a block that is formed: 288 MB
+LARGEST = 512  # units of a dense layer; its Hessian has an order of 262,144
+BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
+PRODUCTS = 30  # with H, until its largest eigenvalue has converged
+PRODUCTS_OF_TEN = 100  # until ten have, and nothing larger is left beside them
+MOST_OPERATIONS = 1e14  # that anyone may wait for: a sum over pairs of steps takes (n T)²
+RESOLVENT_PRODUCTS = 4  # in a complex inverse
+STEIN_PRODUCTS = 24  # n×n products in two Stein equations
+
 TOO_LONG = "{:,} steps are too many to sum with a memory this long"
+EXPLODES = "it leaves the range of a float: the state explodes within the horizon"
+DIVERGES = "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
+NO_PARAMETER = "it is zero: no parameter changes the output"
+NO_ENTRY = "it is zero: no entry of the matrix changes the output"
 
 
 def summarise_hessian(
@@ -39,9 +47,7 @@ def summarise_hessian(
     reason = hessian_reason(recurrence, settings)
     if reason is not None:
         return None, reason
-    output = 0.0
-    hessian = layer_hessian(recurrence, settings)
-
+    hessian, output = layer_hessian(recurrence, settings), 0.0
     tally = DiagonalityTally()
     try:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -53,25 +59,44 @@ def summarise_hessian(
                 block = large.factorise()
                 tally.add_factored(block.diagonal, block.plain, block.scaled)
     except OverflowError:
-        return None, "it leaves the range of a float: the state explodes within the horizon"
+        return None, EXPLODES
     scores = tally.scores()
-    if scores is None:
-        return None, "it is zero: no parameter changes the output"
-    return (
-        HessianSummary(
-            order=scores.order,
-            diagonality=scores.diagonality,
-            sharpness=scores.sharpness,
-            max_stable_lr=2 / (scores.sharpness + scores.sharpness_error),
-            adam_residual=scores.adam_residual,
-            concentration=scores.concentration,
-            sharpness_error=scores.sharpness_error,
-            adam_residual_error=scores.adam_residual_error,
-            output_step_effect=(
-                settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
-            ),
-        ),
-        None,
+    return (None, NO_PARAMETER) if scores is None else (_summary(scores, output, settings), None)
+
+
+def summarise_dense_hessian(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> tuple[HessianSummary | None, str | None]:
+    """Scores of the Hessian at optimality over the stored matrix, or why there are none."""
+    reason = dense_hessian_reason(recurrence, settings)
+    reason = reason or _too_costly(recurrence, dynamics, settings)
+    if reason is not None:
+        return None, reason
+    try:
+        hessian = dense_layer_hessian(recurrence, dynamics, settings)
+        found = dense_hessian_scores(hessian)
+    except OverflowError:
+        return None, EXPLODES
+    except ArithmeticError as error:
+        return None, str(error)
+    if found is None:
+        return None, NO_ENTRY
+    return _summary(found[0], hessian.output_second_moment, settings), None
+
+
+def _summary(scores: DiagonalityScores, output: float, settings: Settings) -> HessianSummary:
+    effect = settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
+    return HessianSummary(
+        order=scores.order,
+        diagonality=scores.diagonality,
+        sharpness=scores.sharpness,
+        max_stable_lr=2 / (scores.sharpness + scores.sharpness_error),
+        adam_residual=scores.adam_residual,
+        concentration=scores.concentration,
+        output_step_effect=effect,
+        diagonality_error=scores.diagonality_error,
+        sharpness_error=scores.sharpness_error,
+        adam_residual_error=scores.adam_residual_error,
     )
 
 
@@ -112,58 +137,12 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
             return "B and C depend on the input"
         return unknown_projections(recurrence)
     if settings.horizon is None and bool(np.any(recurrence.log_eigenvalues.real >= 0)):
-        return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
+        return DIVERGES
     if settings.horizon is not None:
         logs, inputs = recurrence.log_eigenvalues, settings.autocorrelation
         if lags_within(logs, inputs, settings.horizon) > MOST_LAGS:
             return TOO_LONG.format(settings.horizon)
     return None
-
-
-LARGEST = 512  # units; its Hessian has an order of 262,144
-BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
-PRODUCTS = 30  # with H, until its largest eigenvalue has converged
-PRODUCTS_OF_TEN = 100  # until ten have, and nothing larger is left beside them
-MOST_OPERATIONS = 1e14  # that anyone may wait for: a sum over pairs of steps takes (n T)²
-RESOLVENT_PRODUCTS = 4  # in a complex inverse
-STEIN_PRODUCTS = 24  # n×n products in two Stein equations
-
-
-def summarise_dense_hessian(
-    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
-) -> tuple[HessianSummary | None, str | None]:
-    """Scores of the Hessian at optimality over the stored matrix, or why there are none."""
-    reason = dense_hessian_reason(recurrence, settings) or _too_costly(
-        recurrence, dynamics, settings
-    )
-    if reason is not None:
-        return None, reason
-    try:
-        hessian = dense_layer_hessian(recurrence, dynamics, settings)
-        found = dense_hessian_scores(hessian)
-    except OverflowError:
-        return None, "it leaves the range of a float: the state explodes within the horizon"
-    except ArithmeticError as error:
-        return None, str(error)
-    if found is None:
-        return None, "it is zero: no entry of the matrix changes the output"
-    scores, output = found.scores, hessian.output_second_moment
-    effect = None
-    if output > 0:
-        effect = settings.learning_rate * math.sqrt(scores.trace / output)
-    return (
-        HessianSummary(
-            order=scores.order,
-            diagonality=scores.diagonality,
-            sharpness=scores.sharpness,
-            max_stable_lr=2 / scores.sharpness,
-            adam_residual=scores.adam_residual,
-            concentration=scores.concentration,
-            output_step_effect=effect,
-            diagonality_error=found.diagonality_error,
-        ),
-        None,
-    )
 
 
 def dense_layer_hessian(
@@ -177,7 +156,7 @@ def dense_layer_hessian(
     """
     assert recurrence.readin is not None
     assert recurrence.readout is not None
-    hessian = dense_hessian(
+    return dense_hessian(
         dynamics.matrix,
         recurrence.eigenbasis,
         recurrence.readin.real,
@@ -185,9 +164,8 @@ def dense_layer_hessian(
         autocorrelation=settings.autocorrelation,
         horizon=settings.horizon,
         read_at=settings.loss_readout,
+        scale=dynamics.slope * dynamics.scale,
     )
-    factor = (dynamics.slope * dynamics.scale) ** 2
-    return hessian if factor == 1 else hessian.scaled(factor)
 
 
 def dense_hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
@@ -204,7 +182,7 @@ def dense_hessian_reason(recurrence: Recurrence, settings: Settings) -> str | No
     ):
         return TOO_UNCERTAIN
     if settings.horizon is None and bool((recurrence.log_eigenvalues.real >= 0).any()):
-        return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
+        return DIVERGES
     if recurrence.size > LARGEST:
         return f"its order of {recurrence.size}² is beyond the {LARGEST}² that it is taken up to"
     if settings.horizon is not None and (recurrence.size * settings.horizon) ** 2 > MOST_OPERATIONS:

@@ -5,10 +5,9 @@
 products H[X] with a change X of A cost a few products of n×n matrices, from which the Lanczos
 iteration takes the top of its spectrum; its diagonal ``E‖dy/dA_ij‖²`` has a closed form.
 
-The Hessian of a stable dense recurrence on an infinite sequence, as an operator.
-
-A change X of A moves the state by s, ``s[t+1] = A s[t] + X h[t]``. With ``W = AᵀWA + CᵀC``,
-Σ = E[h hᵀ] and ``N = (I - ρA)⁻¹B = E[h[t] x[t]ᵀ]`` the gradient of ½ E‖C s‖² by X is
+On an infinite sequence of a stable A, X moves the state by s, ``s[t+1] = A s[t] + X h[t]``. With
+``W = AᵀWA + CᵀC``, Σ = E[h hᵀ] and ``N = (I - ρA)⁻¹B = E[h[t] x[t]ᵀ]`` the gradient of
+½ E‖C s‖² by X is
 
     H[X] = W (A S + X Σ) + Y (A Σ + ρ B Nᵀ) + ρ² (I - ρA)⁻ᵀ AᵀY B Nᵀ
     S = A S Aᵀ + X Σ Aᵀ + ρ (ρ A V + X N) Bᵀ = E[s hᵀ],    V = (I - ρA)⁻¹ X N
@@ -17,9 +16,8 @@ A change X of A moves the state by s, ``s[t+1] = A s[t] + X h[t]``. With ``W = A
 two Stein equations. The terms with ρ are linear in R(Δ) and are summed over its parts, those of
 a damped cosine being the real parts at ``ρ e^(iω)``.
 
-The Hessian of a dense recurrence on T steps from zero, as an operator: exact for every A.
-
-With L_m = C A^m and Z_m = A^m B, a change X of A moves the output by the impulse response
+On T steps from zero it is exact for every A. With L_m = C A^m and Z_m = A^m B, X moves the output
+by the impulse response
 
     K(k) = Σ_{m+m'=k-1} L_m X Z_m'
 
@@ -44,14 +42,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
-from memcurse_cli.theory.dense.horizon import entries_within_horizon
+from memcurse_cli.theory.dense.bases import Eigenbasis
+from memcurse_cli.theory.dense.horizon import entries_within_horizon, powers
 from memcurse_cli.theory.dense.stationary import (
+    TOO_LONG,
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
 )
-from memcurse_cli.theory.dense.stein import stein_solver
+from memcurse_cli.theory.dense.uncertainty import stein_solver
 from memcurse_cli.theory.hessian.diagonality import (
     FLAT,
     TOP,
@@ -65,7 +64,14 @@ from memcurse_cli.theory.moments.moments import Readout, one_minus_exp
 
 Floats = NDArray[np.float64]
 
+HESSIAN_CONDITION = 1e6  # products with P and P⁻¹ lose ε κ(P)², and what is squared twice that
 NORM_CONDITION = 1e4  # κ(P) up to which ‖H‖_F² in closed form keeps six digits
+GRAM_ORDER = 1000  # impulse-response samples up to which their Gram matrix is formed
+LARGEST_EIGENSPACE = 88  # vectors of one that products with H are made for
+FORMED_ORDER = 1024  # up to here ‖H‖_F² costs little from H itself
+PROBES = 16  # random vectors behind an estimated ‖H‖_F²
+DEVIATIONS, ROUNDING = 4.0, 1e-6  # within which a diagonality may be outside its bounds
+LOST = "its norm is lost in the rounding of products with its ill-conditioned eigenvectors"
 
 
 @dataclass(frozen=True)
@@ -158,8 +164,8 @@ class StationaryHessian:
         if self._basis is None or self._coloured or self._basis.condition > NORM_CONDITION:
             return None
         logs, vectors = self._basis.log_eigenvalues, self._basis.vectors
+        inverse = self._basis.inverse
         kernel = 1 / one_minus_exp(logs[:, None] + logs[None, :])
-        inverse = np.linalg.inv(vectors)
         alpha, beta = inverse, vectors.T @ self._weight  # rows
         gamma, delta = vectors.T, inverse @ self._covariance
 
@@ -174,9 +180,6 @@ class StationaryHessian:
         mixed = float((along @ kernel @ across).real)
         both = float(np.sum(self._weight**2) * np.sum(self._covariance**2))
         return 2 * (squared + product) + both - 4 * mixed
-
-
-GRAM_ORDER = 1000  # impulse-response samples up to which their Gram matrix is formed
 
 
 class HorizonHessian:
@@ -217,7 +220,7 @@ class HorizonHessian:
         # would otherwise lose their digits to late ones in the transform.
         rate = max(radius, 1.0)
         tilted = matrix / rate
-        right = _powers(tilted, readin, horizon)
+        right = powers(tilted, readin, horizon)
         with np.errstate(over="ignore", invalid="ignore"):
             self._growth = rate ** lags.astype(np.float64)[:, None, None]
             seen = self._growth * (readout @ right)
@@ -229,7 +232,7 @@ class HorizonHessian:
         from scipy import fft
 
         self._length = fft.next_fast_len(max(2 * horizon - 3, 1), real=True)
-        self._left = _powers(tilted.T, readout.T, self._steps).transpose(0, 2, 1).copy()
+        self._left = powers(tilted.T, readout.T, self._steps).transpose(0, 2, 1).copy()
         self._right = right[: self._steps]
         self._spectrum = fft.rfft(self._right, self._length, axis=0)
 
@@ -334,22 +337,6 @@ class HorizonHessian:
         return result
 
 
-def _powers(matrix: Floats, start: Floats, count: int) -> Floats:
-    """(count, n, channels) M^m V."""
-    powers = np.empty((count, *start.shape))
-    for step in range(count):
-        powers[step] = start if step == 0 else matrix @ powers[step - 1]
-    return powers
-
-
-LARGEST_EIGENSPACE = 88  # vectors of one that products with H are made for
-HESSIAN_CONDITION = 1e6  # products with P and P⁻¹ lose ε κ(P)², and what is squared twice that
-FORMED_ORDER = 1024  # up to here ‖H‖_F² costs little from H itself
-DEVIATIONS, ROUNDING = 4.0, 1e-6  # within which a diagonality may be outside its bounds
-LOST = "its norm is lost in the rounding of products with its ill-conditioned eigenvectors"
-PROBES = 16  # random vectors behind an estimated ‖H‖_F²
-
-
 @dataclass(frozen=True)
 class DenseHessian:
     """H over the entries of A, or over those of its diagonal blocks.
@@ -377,23 +364,6 @@ class DenseHessian:
     def trace(self) -> float:
         """tr H."""
         return float(self.diagonal.sum())
-
-    def scaled(self, factor: float) -> DenseHessian:
-        """The Hessian over W of ``A = ... + s W``, with factor s²."""
-        gram_top = self.gram_top
-
-        def top(count: int) -> tuple[Floats, Floats]:
-            assert gram_top is not None
-            values, vectors = gram_top(count)
-            return factor * values, vectors
-
-        return DenseHessian(
-            lambda change: factor * self.apply(change),
-            factor * self.diagonal,
-            self.output_second_moment,
-            None if self.squared_norm is None else factor**2 * self.squared_norm,
-            None if gram_top is None else top,
-        )
 
     def to_matrix(self) -> Floats:
         """(n², n²) H itself, for small n."""
@@ -436,21 +406,6 @@ class DenseHessian:
         return largest_eigenvalue(apply, self.order)
 
 
-@dataclass(frozen=True)
-class DenseHessianScores:
-    """The scores of a dense layer's Hessian, and what they were taken from.
-
-    Attributes:
-        scores: as of any Hessian.
-        diagonality_error: the standard error of ``scores.diagonality``; 0 where it is exact.
-        top: the eigenpairs of the ten largest eigenvalues, descending, vectors as (n², ).
-    """
-
-    scores: DiagonalityScores
-    diagonality_error: float
-    top: list[Eigenpair]
-
-
 def dense_hessian(
     matrix: Floats,
     basis: Eigenbasis,
@@ -460,8 +415,9 @@ def dense_hessian(
     autocorrelation: Autocorrelation = WHITE,
     horizon: int | None = None,
     read_at: Readout = "every",
+    scale: float = 1.0,
 ) -> DenseHessian:
-    """The Hessian over the n² entries of A.
+    """The Hessian over the n² entries of A, or over those of W with ``A = … + s W``.
 
     Args:
         matrix: (n, n) real A, row = target.
@@ -473,6 +429,7 @@ def dense_hessian(
         horizon: T for sequences of T steps from h = 0, exact for every A; None for an infinite
             sequence, which needs all |λ| < 1.
         read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
+        scale: s.
 
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
@@ -480,53 +437,49 @@ def dense_hessian(
         ArithmeticError: an infinite sequence whose memory is too long for so ill-conditioned a P,
             or so far from normal an A that its rounding changes the Hessian.
     """
-    radius = math.exp(float(np.max(basis.log_eigenvalues.real)))
-    if horizon is None and radius >= 1:
+    if horizon is None and basis.log_radius >= 0:
         raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")
+    # W moves y by s times as much: a C that is so much larger does the same.
+    seen = scale * readout
+    operator: StationaryHessian | HorizonHessian
+    diagonal: Floats | None
     gram_top = None
     with np.errstate(over="ignore", invalid="ignore"):
         if horizon is not None:
-            finite = HorizonHessian(
-                matrix, readin, readout, autocorrelation, horizon, read_at, radius
+            radius = math.exp(basis.log_radius)
+            operator = HorizonHessian(
+                matrix, readin, seen, autocorrelation, horizon, read_at, radius
             )
-            diagonal = entries_within_horizon(
-                matrix, readin, autocorrelation, horizon, read_at, readout
-            )[1]
-            apply, output = finite.apply, finite.output_second_moment
-            squared_norm = finite.squared_norm()
-            gram_top = None if squared_norm is None else finite.top
+            _, diagonal = entries_within_horizon(
+                matrix, readin, autocorrelation, horizon, read_at, seen
+            )
+            gram_top = operator.top
+        elif basis.condition < HESSIAN_CONDITION:
+            operator = StationaryHessian(matrix, basis, readin, seen, autocorrelation)
+            _, diagonal = sensitivity_by_eigenbasis(basis, readin, autocorrelation, seen)
         else:
-            usable = basis if basis.condition < HESSIAN_CONDITION else None
-            endless = StationaryHessian(matrix, usable, readin, readout, autocorrelation)
-            diagonal = _stationary_diagonal(matrix, basis, readin, readout, autocorrelation)
-            apply, output = endless.apply, endless.output_second_moment
-            squared_norm = endless.squared_norm()
+            operator = StationaryHessian(matrix, None, readin, seen, autocorrelation)
+            memory, decay = remembered_lags(matrix), -basis.log_radius
+            _, diagonal = sensitivity_without_eigenbasis(
+                matrix, readin, autocorrelation, memory, decay, seen
+            )
+        squared_norm = operator.squared_norm()
+    if diagonal is None:
+        raise ArithmeticError(TOO_LONG)
     if not np.isfinite(float(np.sum(diagonal**2))):
         raise OverflowError("the squares of a Hessian's elements have no finite sum")
-    return DenseHessian(apply, diagonal, output, squared_norm, gram_top)
+    return DenseHessian(
+        operator.apply,
+        diagonal,
+        operator.output_second_moment / scale**2 if scale else 0.0,
+        squared_norm,
+        None if squared_norm is None else gram_top,
+    )
 
 
-def _stationary_diagonal(
-    matrix: Floats,
-    basis: Eigenbasis,
-    readin: Floats,
-    readout: Floats,
-    autocorrelation: Autocorrelation,
-) -> Floats:
-    if basis.condition < HESSIAN_CONDITION:
-        found = sensitivity_by_eigenbasis(basis, readin, autocorrelation, readout)
-    else:
-        decay = -float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
-        memory = remembered_lags(matrix)
-        found = sensitivity_without_eigenbasis(
-            matrix, readin, autocorrelation, memory, decay, readout
-        )
-    if found.per_entry is None:
-        raise ArithmeticError(found.reason or "the diagonal is not computed")
-    return found.per_entry
-
-
-def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
+def dense_hessian_scores(
+    hessian: DenseHessian,
+) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
     """The four scores of `diagonality_scores`, from products with H alone.
 
     ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise
@@ -537,7 +490,8 @@ def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
         hessian: the operator.
 
     Returns:
-        The scores, or None where H is zero.
+        The scores and the eigenpairs of the ten largest eigenvalues, descending, vectors as (n²,);
+        None where H is zero.
 
     Raises:
         ArithmeticError: the Lanczos iteration has not converged, or rounding has made of ‖H‖_F what
@@ -561,18 +515,16 @@ def dense_hessian_scores(hessian: DenseHessian) -> DenseHessianScores | None:
     within = DEVIATIONS * error / squared_norm + ROUNDING
     if not (1 - within) / hessian.order <= diagonality <= 1 + within:
         raise ArithmeticError(LOST)
-    return DenseHessianScores(
-        scores=DiagonalityScores(
-            order=hessian.order,
-            trace=hessian.trace,
-            diagonality=min(diagonality, 1.0),
-            sharpness=pairs[0].value,
-            adam_residual=hessian.adam_residual(),
-            concentration=mean_concentration(pairs),
-        ),
+    scores = DiagonalityScores(
+        order=hessian.order,
+        trace=hessian.trace,
+        diagonality=min(diagonality, 1.0),
+        sharpness=pairs[0].value,
+        adam_residual=hessian.adam_residual(),
+        concentration=mean_concentration(pairs),
         diagonality_error=diagonality * error / squared_norm,
-        top=pairs,
     )
+    return scores, pairs
 
 
 def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:

@@ -22,18 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation, echoes
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis, PairTables
-from memcurse_cli.theory.dense.result import DenseSensitivity
+from memcurse_cli.theory.dense.bases import Eigenbasis, PairTables
 from memcurse_cli.theory.moments.moments import Readout
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
 ENTRY_ELEMENTS = 3e7  # elements of the powers of A that are held at once
-STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed
-ENTRY_FLOPS = 1e10  # what every entry may cost: a second
-SOLE_FLOPS = 2e11  # the same where there is no other way
-TOTAL_FLOPS = 5e10  # what the total may cost
 CHUNK = 2**20  # elements of a table over pairs of times that are held at once
 
 
@@ -58,42 +53,6 @@ class _Products:
         return _Products(
             np.ascontiguousarray(self.first[:, ::-1]), np.ascontiguousarray(self.second[:, ::-1])
         )
-
-
-def finite_dense_sensitivity(
-    matrix: Floats,
-    basis: Eigenbasis | None,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    horizon: int,
-    read_at: Readout = "last",
-) -> DenseSensitivity:
-    """E h_i² and E‖dh/dA_ij‖², or the sum of all entries where they cost too much.
-
-    Args:
-        matrix: (n, n) real A.
-        basis: its eigenbasis, or None where that is not to be used.
-        readin: (n, inputs) real B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        horizon: T ≥ 1.
-        read_at: at the last step, or the mean over every one.
-    """
-    size = matrix.shape[0]
-    inputs = size if readin is None else readin.shape[1]
-    with np.errstate(over="ignore", invalid="ignore"):
-        cost = 3 * (size * horizon) ** 2
-        small = horizon * size * inputs <= STATE_ELEMENTS
-        if small and cost <= (SOLE_FLOPS if basis is None else ENTRY_FLOPS):
-            return DenseSensitivity.of_entries(
-                *entries_within_horizon(matrix, readin, autocorrelation, horizon, read_at)
-            )
-        if basis is None:
-            reason = "its eigenvectors are too ill-conditioned for a matrix of this size"
-            return DenseSensitivity(None, None, None, reason)
-        if 4 * size * horizon * (size + horizon) > TOTAL_FLOPS:
-            reason = f"{horizon} steps are too many for a matrix of this size"
-            return DenseSensitivity(None, None, None, reason)
-        return _total(basis, readin, autocorrelation, horizon, read_at)
 
 
 def entries_within_horizon(
@@ -127,8 +86,8 @@ def entries_within_horizon(
         states.append((weight, rho, _Products(rows, rows)))
     seen = identity if readout is None else readout.T
     entries = np.zeros(matrix.shape)
-    for units, powers in _powers_by_unit(matrix, seen, horizon):
-        entries[units] = _sum_over_times(_Products(powers, powers), states, horizon, read_at)
+    for units, rows in _powers_by_unit(matrix, seen, horizon):
+        entries[units] = _sum_over_times(_Products(rows, rows), states, horizon, read_at)
     return second_moment, entries
 
 
@@ -139,7 +98,7 @@ def _powers_by_unit(matrix: Floats, seen: Floats, horizon: int) -> Iterator[tupl
     """
     size, outputs = seen.shape
     if outputs < size:
-        answers = _answers(matrix.T, seen, _once(horizon))
+        answers = powers(matrix.T, seen, horizon)
         yield slice(0, size), np.ascontiguousarray(answers.transpose(1, 0, 2))
         return
     step = max(1, int(ENTRY_ELEMENTS // (horizon * size)))
@@ -147,19 +106,21 @@ def _powers_by_unit(matrix: Floats, seen: Floats, horizon: int) -> Iterator[tupl
         units = slice(start, min(start + step, size))
         # Column i of A^k is A^k e_i: no other column is needed for it.
         unit = np.ascontiguousarray(np.eye(size)[:, units])
-        columns = _answers(matrix, unit, _once(horizon))
+        columns = powers(matrix, unit, horizon)
         yield units, np.ascontiguousarray((seen.T @ columns).transpose(2, 0, 1))
 
 
-def _total(
+def total_within_horizon(
     basis: Eigenbasis,
     readin: Floats | None,
     autocorrelation: Autocorrelation,
     horizon: int,
     read_at: Readout,
-) -> DenseSensitivity:
-    """The total alone, in the eigenbasis, where every power is a power of λ."""
-    powers = _modal_answers(basis.logs, _once(horizon))
+) -> tuple[Floats, float]:
+    """(n,) E h_i² and Σ_ij E‖dh/dA_ij‖² alone, in the eigenbasis, where powers are those of λ.
+
+    The arguments are those of `entries_within_horizon`.
+    """
     vectors, drive = basis.vector_products(), basis.row_products(readin)
     second_moment = np.zeros(basis.vectors.shape[0])
     states = []
@@ -172,13 +133,10 @@ def _total(
         modal = basis.columns.T * basis.combine_vectors(covariance)
         second_moment += weight * (basis.weight @ modal.real)
         states.append((weight, rho, _traces(basis, answers, vectors, drive)))
-    observed = _traces(basis, powers, vectors, basis.row_products())
+    unforced = _modal_answers(basis.logs, _once(horizon))  # λ^k
+    observed = _traces(basis, unforced, vectors, basis.row_products())
     total = _sum_over_times(observed, states, horizon, read_at)
-    return DenseSensitivity.of_total(
-        second_moment,
-        float(total[0, 0]),
-        "the sensitivity of each entry costs too much at this size and horizon",
-    )
+    return second_moment, float(total[0, 0])
 
 
 def _sum_over_times(
@@ -228,6 +186,11 @@ def _sum_over_times(
     return total / horizon if read_at == "every" else total
 
 
+def powers(matrix: Floats, drive: Floats, count: int) -> Floats:
+    """(count, n, inputs) A^k B."""
+    return _answers(matrix, drive, _once(count))
+
+
 def _once(horizon: int) -> Floats:
     """(T,) what an innovation leaves in white noise: itself."""
     return np.asarray(np.arange(horizon) == 0, np.float64)
@@ -236,11 +199,10 @@ def _once(horizon: int) -> Floats:
 def _answers(matrix: Floats, drive: Floats, echo: Floats) -> Floats:
     """(T, n, inputs) Z_k, the answer to an innovation k steps ago of which the input holds e_k."""
     answers = np.empty((echo.size, *drive.shape))
-    answers[0] = echo[0] * drive
-    for lag in range(1, echo.size):
-        answers[lag] = matrix @ answers[lag - 1]
-        if echo[lag] != 0:
-            answers[lag] += echo[lag] * drive
+    for lag, held in enumerate(echo.tolist()):
+        answers[lag] = matrix @ answers[lag - 1] if lag else 0.0
+        if held != 0:
+            answers[lag] += held * drive
     return answers
 
 

@@ -5,9 +5,8 @@ autocorrelation R(Δ) = Σ w ρ^|Δ|. An entry moves every eigenvalue and every 
 
     dh[t]/dA_ij = Σ_m A^m e_i h_j[t-1-m]
 
-How much of the sensitivity to a dense matrix goes through its eigenvalues.
-
-A change dA of ``A = P diag(λ) P⁻¹`` has two parts that add up to it, ``E = P⁻¹ dA P``:
+How much of it goes through the eigenvalues: a change dA has two parts that add up to it, with
+``E = P⁻¹ dA P``,
 
     dA_λ = P diag(E) P⁻¹            moves the eigenvalues and leaves the eigenvectors as they are
     dA_P = P (E - diag(E)) P⁻¹      turns the eigenvectors and leaves the eigenvalues as they are
@@ -31,36 +30,196 @@ claim that the eigenvalues dominate is that of Zucchet & Orvieto 2024, section A
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
-from memcurse_cli.theory.dense.horizon import finite_dense_sensitivity
-from memcurse_cli.theory.dense.result import DenseSensitivity, mean_of_rise_and_limit
-from memcurse_cli.theory.dense.schur import (
-    TOO_UNCERTAIN,
-    UNCERTAIN,
-    are_powers_lost,
-    radius_within_rounding,
-    uncertainty,
-)
+from memcurse_cli.theory.dense.bases import Eigenbasis
+from memcurse_cli.theory.dense.horizon import entries_within_horizon, total_within_horizon
 from memcurse_cli.theory.dense.stationary import (
     GROWN,
+    TOO_LONG,
     Memory,
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
 )
+from memcurse_cli.theory.dense.uncertainty import TOO_UNCERTAIN, are_powers_lost, is_undetermined
 from memcurse_cli.theory.moments.moments import Readout
 from memcurse_cli.theory.moments.pairs import finite_pairs, stationary_pairs
 
 Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 
+FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
+STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed
+ENTRY_FLOPS = 1e10  # what every entry within a horizon may cost: a second
+SOLE_FLOPS = 2e11  # the same where there is no other way
+TOTAL_FLOPS = 5e10  # what the total within a horizon may cost
 CLOSE = 1e-5  # times the distance from the unit circle: λ so close share one derivative
+
+
+@dataclass(frozen=True)
+class DenseSensitivity:
+    """The state and its sensitivity to a dense matrix.
+
+    Attributes:
+        second_moment: (n,) E h_i²; inf where it diverges, None where not computed.
+        total: E‖dh/dA‖²_F = Σ_ij E‖dh/dA_ij‖²; inf where it diverges, None where not computed.
+        per_entry: (n, n) E‖dh/dA_ij‖², or None where only the total is computed.
+        reason: why something is None.
+    """
+
+    second_moment: Floats | None
+    total: float | None
+    per_entry: Floats | None
+    reason: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        second_moment: Floats,
+        per_entry: Floats | None,
+        total: float | None = None,
+        reason: str | None = None,
+    ) -> DenseSensitivity:
+        """What was computed, where anything that is not finite has diverged.
+
+        Args:
+            second_moment: (n,) E h_i².
+            per_entry: (n, n) E‖dh/dA_ij‖², whose sum is the total; None where not computed.
+            total: Σ_ij E‖dh/dA_ij‖² where that alone is computed.
+            reason: why something is None.
+        """
+        if per_entry is not None:
+            per_entry = np.where(np.isfinite(per_entry), per_entry, np.inf)
+            total = float(per_entry.sum())
+        if total is not None and not math.isfinite(total):
+            total = math.inf
+        moment = np.where(np.isfinite(second_moment), second_moment, np.inf)
+        return cls(moment, total, per_entry, reason)
+
+    @property
+    def relative(self) -> float | None:
+        """E‖dh/dA‖²_F / E‖h‖²; inf where it diverges, None where not computed."""
+        if self.total is None or self.second_moment is None or math.isinf(self.total):
+            return self.total
+        state = float(self.second_moment.sum())
+        return self.total / state if state > 0 else 0.0
+
+
+def dense_sensitivity(
+    matrix: Floats,
+    basis: Eigenbasis,
+    readin: Floats | None = None,
+    autocorrelation: Autocorrelation = WHITE,
+    horizon: int | None = None,
+    read_at: Readout = "last",
+) -> DenseSensitivity:
+    """E h_i² and E‖dh/dA_ij‖², exactly.
+
+    Args:
+        matrix: (n, n) real A, row = target.
+        basis: its eigenbasis.
+        readin: (n, inputs) real B, or None for a drive of unit variance on every state.
+        autocorrelation: R(Δ) of each input.
+        horizon: T for T steps from h = 0, which is exact for every A; None for an infinite
+            sequence, which diverges where |λ| >= 1.
+        read_at: ``last`` for the state at step T, ``every`` for the mean over all T.
+    """
+    decay, usable = -basis.log_radius, basis.is_usable
+    memory = Memory(math.inf, math.inf)
+    if usable and decay > 0:
+        # 1: what A = 0 remembers
+        memory = Memory(1 + (FORGOTTEN + math.log(basis.condition)) / decay, basis.condition)
+    elif decay > 0:
+        memory = remembered_lags(matrix)
+    remembered = memory.lags
+    if not usable and (horizon is None or horizon > remembered) and is_undetermined(matrix, basis):
+        return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
+    eigenbasis = basis if usable else None
+    if horizon is not None and horizon <= remembered:
+        if not usable and memory.growth > GROWN and are_powers_lost(matrix, horizon):
+            return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
+        return finite_dense_sensitivity(
+            matrix, eigenbasis, readin, autocorrelation, horizon, read_at
+        )
+    if decay <= 0:
+        return DenseSensitivity(np.full(matrix.shape[0], np.inf), math.inf, None)
+    try:
+        moment, entries = (
+            sensitivity_by_eigenbasis(basis, readin, autocorrelation)
+            if usable
+            else sensitivity_without_eigenbasis(matrix, readin, autocorrelation, memory, decay)
+        )
+    except ArithmeticError as error:
+        return DenseSensitivity(None, None, None, str(error))
+    limit = DenseSensitivity.of(moment, entries, reason=TOO_LONG if entries is None else None)
+    if horizon is None or read_at == "last":
+        return limit
+    # From the lag on at which all is forgotten, every step of the sequence is in that limit.
+    steps = math.ceil(remembered)
+    rise = finite_dense_sensitivity(matrix, eigenbasis, readin, autocorrelation, steps, "every")
+    return _mean(rise, limit, steps / horizon)
+
+
+def _mean(rise: DenseSensitivity, limit: DenseSensitivity, share: float) -> DenseSensitivity:
+    """The mean over a sequence whose first steps have one mean, and all others the limit.
+
+    Args:
+        rise: the mean over the first steps.
+        limit: what every later step has.
+        share: which part of the sequence the first steps are, in [0, 1].
+    """
+    if rise.second_moment is None or limit.second_moment is None:
+        return rise if rise.second_moment is None else limit
+    moment = share * rise.second_moment + (1 - share) * limit.second_moment
+    entries, total = None, None
+    if rise.per_entry is not None and limit.per_entry is not None:
+        entries = share * rise.per_entry + (1 - share) * limit.per_entry
+    elif rise.total is not None and limit.total is not None:
+        total = share * rise.total + (1 - share) * limit.total
+    return DenseSensitivity.of(moment, entries, total, rise.reason or limit.reason)
+
+
+def finite_dense_sensitivity(
+    matrix: Floats,
+    basis: Eigenbasis | None,
+    readin: Floats | None,
+    autocorrelation: Autocorrelation,
+    horizon: int,
+    read_at: Readout = "last",
+) -> DenseSensitivity:
+    """The same on T steps, or the sum of all entries alone where they cost too much.
+
+    Args:
+        matrix: (n, n) real A.
+        basis: its eigenbasis, or None where that is not to be used.
+        readin: (n, inputs) real B, or None for the identity.
+        autocorrelation: R(Δ) of each input.
+        horizon: T ≥ 1.
+        read_at: at the last step, or the mean over every one.
+    """
+    size = matrix.shape[0]
+    inputs = size if readin is None else readin.shape[1]
+    cost = 3 * (size * horizon) ** 2
+    small = horizon * size * inputs <= STATE_ELEMENTS
+    with np.errstate(over="ignore", invalid="ignore"):
+        if small and cost <= (SOLE_FLOPS if basis is None else ENTRY_FLOPS):
+            return DenseSensitivity.of(
+                *entries_within_horizon(matrix, readin, autocorrelation, horizon, read_at)
+            )
+        if basis is None:
+            reason = "its eigenvectors are too ill-conditioned for a matrix of this size"
+        elif 4 * size * horizon * (size + horizon) > TOTAL_FLOPS:
+            reason = f"{horizon} steps are too many for a matrix of this size"
+        else:
+            moment, total = total_within_horizon(basis, readin, autocorrelation, horizon, read_at)
+            reason = "the sensitivity of each entry costs too much at this size and horizon"
+            return DenseSensitivity.of(moment, None, total, reason)
+    return DenseSensitivity(None, None, None, reason)
 
 
 class SensitivitySplit(NamedTuple):
@@ -100,8 +259,7 @@ def sensitivity_split(
         pairs = stationary_pairs(logs, autocorrelation, conjugate=True)
     else:
         _, pairs = finite_pairs(logs, autocorrelation, horizon, read_at)
-    vectors = basis.vectors
-    inverse = np.linalg.inv(vectors)
+    vectors, inverse = basis.vectors, basis.inverse
     drive = inverse if readin is None else inverse @ readin
     columns = vectors.conj().T @ vectors  # p̄_mᵀ p_k
     rows = (inverse @ inverse.conj().T).conj()  # q̄_m q_kᵀ
@@ -123,97 +281,3 @@ def sensitivity_split(
     with_all = float(shared.real)
     cross = 2 * (with_all - eigenvalue_part)
     return SensitivitySplit(eigenvalue_part, total - eigenvalue_part - cross, cross)
-
-
-EIGENBASIS_CONDITION = 1e8  # beyond it the eigenbasis has lost half of float64's digits
-ON_CIRCLE = 1e-4  # log |λ| up to which a defective eigenvalue of 1 is computed above it
-FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
-
-
-def henrici_departure(matrix: Floats, eigenvalues: Complexes) -> float:
-    """√(‖A‖_F² - Σ|λ|²) / ‖A‖_F: 0 for a normal matrix, 1 for a nilpotent one (Henrici 1962)."""
-    largest = float(np.abs(matrix).max(initial=0))
-    if largest == 0:
-        return 0.0
-    # Divided by the largest entry no square leaves the range of a float.
-    norm = float(np.sum((matrix / largest) ** 2))
-    spectrum = float(np.sum(np.abs(eigenvalues / largest) ** 2))
-    return math.sqrt(max(norm - spectrum, 0.0) / norm)
-
-
-def dense_sensitivity(
-    matrix: Floats,
-    basis: Eigenbasis,
-    readin: Floats | None = None,
-    autocorrelation: Autocorrelation = WHITE,
-    horizon: int | None = None,
-    read_at: Readout = "last",
-) -> DenseSensitivity:
-    """E h_i² and E‖dh/dA_ij‖², exactly.
-
-    Args:
-        matrix: (n, n) real A, row = target.
-        basis: its eigenbasis.
-        readin: (n, inputs) real B, or None for a drive of unit variance on every state.
-        autocorrelation: R(Δ) of each input.
-        horizon: T for T steps from h = 0, which is exact for every A; None for an infinite
-            sequence, which diverges where |λ| >= 1.
-        read_at: ``last`` for the state at step T, ``every`` for the mean over all T.
-    """
-    decay = -float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
-    usable = basis.condition < EIGENBASIS_CONDITION
-    memory = Memory(math.inf, math.inf)
-    if usable and decay > 0:
-        # 1: what A = 0 remembers
-        memory = Memory(1 + (FORGOTTEN + math.log(basis.condition)) / decay, basis.condition)
-    elif decay > 0:
-        memory = remembered_lags(matrix)
-    remembered = memory.lags
-    if not usable and (horizon is None or horizon > remembered) and is_undetermined(matrix, basis):
-        return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
-    if horizon is not None and horizon <= remembered:
-        if not usable and memory.growth > GROWN and are_powers_lost(matrix, horizon):
-            return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
-        return finite_dense_sensitivity(
-            matrix, basis if usable else None, readin, autocorrelation, horizon, read_at
-        )
-    if decay <= 0:
-        return DenseSensitivity(np.full(matrix.shape[0], np.inf), math.inf, None)
-    if usable:
-        limit = sensitivity_by_eigenbasis(basis, readin, autocorrelation)
-    else:
-        limit = sensitivity_without_eigenbasis(matrix, readin, autocorrelation, memory, decay)
-    if horizon is None or read_at == "last":
-        return limit
-    # From the lag on at which all is forgotten, every step of the sequence is in that limit.
-    rise = math.ceil(remembered)
-    return mean_of_rise_and_limit(
-        finite_dense_sensitivity(
-            matrix, basis if usable else None, readin, autocorrelation, rise, "every"
-        ),
-        limit,
-        rise / horizon,
-    )
-
-
-def is_undetermined(matrix: Floats, basis: Eigenbasis) -> bool:
-    """Whether rounding A in float64 can change by more than 1 % what it does in infinitely long.
-
-    Args:
-        matrix: (n, n) real A.
-        basis: its eigenbasis; one with κ(P) < 1e8 determines it.
-    """
-    if basis.condition < EIGENBASIS_CONDITION:
-        return False
-    growth = float(np.max(basis.log_eigenvalues.real, initial=-np.inf))
-    if 0 <= growth < ON_CIRCLE:  # an eigenvalue of 1 that is stored as such
-        return False
-    return not uncertainty(matrix) < UNCERTAIN
-
-
-def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
-    """The largest |λ| of any matrix within rounding of A; None where κ(P) < 1e8 determines it."""
-    if basis.condition < EIGENBASIS_CONDITION:
-        return None
-    radius = math.exp(float(np.max(basis.log_eigenvalues.real, initial=-np.inf)))
-    return radius_within_rounding(matrix, radius)

@@ -1,4 +1,4 @@
-"""The sensitivity of a stable dense recurrence on an infinite sequence.
+"""The sensitivity of a stable dense recurrence on an infinite sequence, in three ways.
 
 With Q = BBᵀ, ``G = AᵀGA + I``, Σ = E[h hᵀ], ``Y = Q (I - ρAᵀ)⁻¹`` and R(d) the covariance of h at
 lag d,
@@ -10,9 +10,9 @@ summed over i and j at ρ = 0 to ``tr G tr Σ + 2 Σ_d tr(G A^d) tr(A^d Σ)``. O
 in place of h, CᵀC stands for I in G, and the entries are the diagonal of the Hessian. A damped
 cosine has the real parts at ``ρ e^(iω)`` of Y and R(d), which are linear in its R(Δ).
 
-The sensitivity of a stable dense recurrence as an integral over frequencies.
-
-With ``R = (e^(iθ) - A)⁻¹`` and S the spectral density of an input,
+In the eigenbasis the sum over lags has a closed form. Where that is too ill-conditioned the sum is
+taken lag by lag, or as an integral over frequencies: with ``R = (e^(iθ) - A)⁻¹`` and S the spectral
+density of an input,
 
     E h_j²           = 1/2π ∫ S(θ) (R B Bᵀ R*)_jj dθ
     E‖dy/dA_ij‖²     = 1/2π ∫ S(θ) ‖C R e_i‖² (R B Bᵀ R*)_jj dθ
@@ -21,8 +21,6 @@ as the derivative of y by an entry is h_j through ``C R e_i`` (Parseval). Nothin
 each frequency is as accurate as its resolvent, however far from normal A is, where sums over powers
 lose ``ε ‖A^k‖²``. The trapezoidal rule converges like ``ρ^M`` (Trefethen & Weideman 2014), and with
 the weights ``Σ_d R(d) e^(iθd) / M`` over lags |d| <= M/2 it is exact in the input, at ρ = 1 too.
-
-The sensitivity of a stable dense recurrence whose eigenvectors are no basis to compute in.
 """
 
 from __future__ import annotations
@@ -34,26 +32,310 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis, PairTables
-from memcurse_cli.theory.dense.result import DenseSensitivity
-from memcurse_cli.theory.dense.schur import (
+from memcurse_cli.theory.dense.bases import DoublingStein, Eigenbasis, PairTables, schur_form
+from memcurse_cli.theory.dense.uncertainty import (
     CHUNK,
     TOO_UNCERTAIN,
     UNCERTAIN,
     largest_norm,
     resolvents,
     rounding_of,
-    schur_form,
 )
 from memcurse_cli.theory.moments.moments import one_minus_exp
 
 Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+
+FLOPS = 4e11  # what a sum over lags, or the resolvents, may cost: seconds on two cores
+SLOWER = 8  # times a matrix-matrix product, what an operation of a matrix-vector product takes
+POWER_ELEMENTS = 2e7  # elements of the powers of A that are kept
+HALVINGS = 55  # lags are summed until A^d has halved so often, and is below rounding
+GROWN = 100.0  # ‖A^d‖_F beyond which squares of A lose more than four digits
 
 FEWEST = 128  # frequencies on the whole circle
 PER_DECAY = 8.0  # times the longest time constant, the frequencies of the first try
-SETTLED_FREQUENCIES = 1e-9  # a doubling squares the error: that is exact to rounding
-FLOPS = 4e11  # what the resolvents may cost: seconds on two cores
+SETTLED = 1e-9  # a doubling of the frequencies squares the error: that is exact to rounding
+
 TOO_LONG = "its eigenvectors are too ill-conditioned and its memory is too long"
+
+
+def sensitivity_by_eigenbasis(
+    basis: Eigenbasis,
+    readin: Floats | None,
+    autocorrelation: Autocorrelation,
+    readout: Floats | None = None,
+) -> tuple[Floats, Floats]:
+    """(n,) E h_i² and (n, n) E‖dy/dA_ij‖² in closed form, from a handful of n×n products.
+
+    Every power of A is a power of λ: ``(G A^d)_ii = Σ_k L_ik λ_k^d`` and
+    ``(A^d Σ)_jj = Σ_l C_jl λ_l^d`` give ``Σ_d = L K Cᵀ`` with ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``.
+
+    Args:
+        basis: of A, all |λ| < 1.
+        readin: (n, inputs) real B, or None for the identity.
+        autocorrelation: R(Δ) of each input.
+        readout: (outputs, n) real C, or None for the identity.
+    """
+    logs = basis.logs
+    eigenvalues = np.exp(logs)
+    rest = PairTables(
+        one_minus_exp(logs[:, None] + logs.conj()[None, :]),
+        one_minus_exp(logs[:, None] + logs[None, :]),
+    )
+    drive = basis.row_products(readin)
+    factor = PairTables(np.zeros_like(rest.conjugated), np.zeros_like(rest.plain))
+    coloured: list[tuple[Complexes, Complexes, Complexes | None]] = []
+    for share, rho, frequency in autocorrelation.parts:
+        innovation = (1 - rho) * (1 + rho)
+        # 1 - ρλ without cancellation, of λ turned by ω and by -ω.
+        forth = (1 - rho) + rho * one_minus_exp(logs + 1j * frequency)
+        back = (1 - rho) + rho * one_minus_exp(logs - 1j * frequency)
+        for table, u, p, q in zip(
+            factor, rest, (forth.conj(), back), (back.conj(), forth), strict=True
+        ):
+            # The second of a pair turns the other way, so that the product of both stays.
+            turned = 1 / np.outer(forth, p) + 1 / np.outer(back, q)
+            table += (0.5 * share) * (innovation / u + rho**2) * turned
+        if rho == 0:
+            continue
+        carried = _carried(basis, drive, forth, back)
+        scale = share * rho * eigenvalues
+        if frequency == 0:
+            coloured.append((scale / forth, carried, None))
+            continue
+        turned_back = _carried(basis, drive, back, forth)
+        turn = 0.5 * complex(math.cos(frequency), math.sin(frequency))
+        coloured.append((scale * turn / forth, carried, turned_back))
+        coloured.append((scale * turn.conjugate() / back, turned_back, carried))
+    covariance = PairTables(factor.conjugated * drive.conjugated, factor.plain * drive.plain)
+    right = basis.columns.T * basis.combine_vectors(covariance)  # (h, n) Cᵀ
+    second_moment = basis.weight @ right.real
+
+    gram = basis.vector_products(readout)
+    observed = PairTables(gram.conjugated / rest.conjugated, gram.plain / rest.plain)
+    left = basis.rows * basis.combine_rows(observed)  # (h, n) Lᵀ
+    observability = basis.weight @ left.real
+
+    weight = basis.weight[:, None]
+    kernel = PairTables(
+        np.outer(eigenvalues, eigenvalues.conj()) / rest.conjugated,
+        np.outer(eigenvalues, eigenvalues) / rest.plain,
+    )
+    answered = _apply(kernel, weight * right, None)
+    for powers, lagged, mirrored in coloured:
+        kernel = PairTables(powers[:, None] / rest.conjugated, powers[:, None] / rest.plain)
+        other = None if mirrored is None else weight * mirrored
+        answered += _apply(kernel, weight * lagged, other)
+    entries = np.outer(observability, second_moment)
+    entries += _stacked(weight * left).T @ answered
+    return second_moment, entries
+
+
+def _carried(
+    basis: Eigenbasis, drive: PairTables, turned: Complexes, mirrored: Complexes
+) -> Complexes:
+    """(h, n) the modes of ``Q (I - ρAᵀ)⁻¹`` at a complex ρ.
+
+    Args:
+        basis: of A.
+        drive: Q in its modes.
+        turned: (h,) 1 - ρλ.
+        mirrored: (h,) 1 - ρ̄λ, the conjugate of 1 - ρλ̄.
+    """
+    tables = PairTables(drive.conjugated / mirrored.conj(), drive.plain / turned)
+    return basis.columns.T * basis.combine_vectors(tables)
+
+
+def _apply(kernel: PairTables, right: Complexes, mirrored: Complexes | None) -> Floats:
+    """(2h, n) X with ``Re Lᵀ (K C + K̃ M̄) = [Re L, Im L]ᵀ X``.
+
+    Args:
+        kernel: K and K̃.
+        right: (h, n) C.
+        mirrored: (h, n) M, C at the conjugate of ρ; None where that is C, for one real product.
+    """
+    conjugated, plain = kernel
+    if mirrored is not None:
+        answer = plain @ right + conjugated @ mirrored.conj()
+        return np.vstack([answer.real, -answer.imag])
+    of_real = np.vstack([conjugated.real + plain.real, -conjugated.imag - plain.imag])
+    of_imaginary = np.vstack([conjugated.imag - plain.imag, conjugated.real - plain.real])
+    return np.asarray(np.hstack([of_real, of_imaginary]) @ _stacked(right))
+
+
+def _stacked(array: Complexes) -> Floats:
+    return np.vstack([array.real, array.imag])
+
+
+def sensitivity_without_eigenbasis(
+    matrix: Floats,
+    readin: Floats | None,
+    autocorrelation: Autocorrelation,
+    memory: Memory,
+    decay: float,
+    readout: Floats | None = None,
+) -> tuple[Floats, Floats | None]:
+    """The same by lags where no power of A is large, else by frequencies.
+
+    A sum over squares of A loses ``ε ‖A^d‖²``; one over frequencies loses nothing, at a higher
+    price for a matrix that is large.
+
+    Args:
+        matrix: (n, n) A, all |λ| < 1.
+        readin: (n, inputs) B, or None for the identity.
+        autocorrelation: R(Δ) of each input.
+        memory: of A.
+        decay: -log of the largest |λ|.
+        readout: (outputs, n) C, or None for the identity.
+
+    Returns:
+        (n,) E h_i² and (n, n) E‖dy/dA_ij‖²; None for that where it is `TOO_LONG`.
+
+    Raises:
+        ArithmeticError: neither is to be had; it says why.
+    """
+    if memory.growth > GROWN:
+        return sensitivity_by_frequencies(matrix, readin, autocorrelation, decay, readout)
+    return sensitivity_by_lags(matrix, readin, autocorrelation, memory.lags, readout)
+
+
+def cost_without_eigenbasis(matrix: Floats, decay: float) -> float:
+    """How many floating-point operations `sensitivity_without_eigenbasis` takes.
+
+    Args:
+        matrix: (n, n) A, all |λ| < 1.
+        decay: -log of the largest |λ|.
+    """
+    memory = remembered_lags(matrix)
+    if memory.growth > GROWN:
+        return cost_of_frequencies(len(matrix), 4 * max(FEWEST, PER_DECAY / decay))
+    return cost_of_lags(len(matrix), memory.lags)
+
+
+def _stride(size: int, lags: int) -> int:
+    """How many powers of A are kept: as many as products are formed, where memory allows."""
+    return max(1, min(math.isqrt(lags), lags, int(POWER_ELEMENTS // size**2)))
+
+
+class Memory(NamedTuple):
+    """How long a matrix remembers.
+
+    Attributes:
+        lags: after how many A^d is negligible; inf where summing so many costs too much.
+        growth: the largest ‖A^d‖_F of those that were squared on the way.
+    """
+
+    lags: float
+    growth: float
+
+
+def remembered_lags(matrix: Floats) -> Memory:
+    """After how many lags A^d is negligible, by squares of its Schur form.
+
+    Raises:
+        ArithmeticError: an entry is not finite, or the Schur form has not converged.
+    """
+    period, growth = 1, 0.0
+    for power in schur_form(matrix).squares():
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = float(np.linalg.norm(power))
+        if norm <= 0.5:
+            break
+        if not math.isfinite(norm):
+            return Memory(math.inf, math.inf)
+        growth, period = max(growth, norm), 2 * period
+        if cost_of_lags(len(matrix), HALVINGS * period) > FLOPS:
+            return Memory(math.inf, growth)
+    return Memory(HALVINGS * period, growth)
+
+
+def cost_of_lags(size: int, lags: float) -> float:
+    """How many floating-point operations a sum over so many lags takes."""
+    if math.isinf(lags):
+        return math.inf
+    stride = _stride(size, int(lags))
+    return 2 * (stride + 3 * lags / stride) * size**3 + SLOWER * 6 * lags * size**2
+
+
+def sensitivity_by_lags(
+    matrix: Floats,
+    readin: Floats | None,
+    autocorrelation: Autocorrelation,
+    lags: float,
+    readout: Floats | None = None,
+) -> tuple[Floats, Floats | None]:
+    """The same lag by lag: for matrices without a usable eigenbasis.
+
+    Args:
+        matrix: (n, n) A.
+        readin: (n, inputs) B, or None for the identity.
+        autocorrelation: R(Δ) of each input.
+        lags: after how many lags A^d is negligible; inf where summing them costs too much, and
+            only the state is known.
+        readout: (outputs, n) C, or None for the identity.
+
+    Raises:
+        ArithmeticError: the powers of A do not vanish.
+    """
+    size = matrix.shape[0]
+    identity = np.eye(size)
+    drive = identity if readin is None else readin @ readin.T
+    source = np.zeros((size, size))
+    carried: list[tuple[complex, NDArray[Any]]] = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in autocorrelation.parts:
+            share, rho = part.weight, part.pole
+            answer = np.asarray(np.linalg.solve(identity - rho * matrix, drive))  # Yᵀ
+            lagged = (rho * (matrix @ answer)).real
+            source += share * (drive + lagged + lagged.T)
+            if part.rho > 0:
+                carried.append((rho, share * answer.T))
+        solver = DoublingStein(matrix)
+        right = solver.forward(source)
+        if math.isinf(lags):
+            return np.diag(right), None
+        left = solver.adjoint(identity if readout is None else readout.T @ readout)
+        entries = -np.outer(np.diag(left), np.diag(right))
+        entries += 2 * _summed_products(matrix, left, right, carried, math.ceil(lags) + 1)
+    return np.diag(right), entries
+
+
+def _summed_products(
+    matrix: Floats,
+    left: Floats,
+    right: Floats,
+    carried: list[tuple[complex, NDArray[Any]]],
+    lags: int,
+) -> Floats:
+    """(n, n) ``Σ_{d < lags} (L A^d)_ii Re(A^d R + Σ_{k=1..d} ρ^k A^(d-k) Y)_jj``.
+
+    A diagonal of a product of two matrices costs n², not n³: with s powers of A at hand, every
+    s-th product alone is formed.
+    """
+    size, stride = len(matrix), _stride(len(matrix), lags)
+    powers = np.empty((stride, size, size))
+    powers[0] = np.eye(size)
+    for step in range(1, stride):
+        powers[step] = powers[step - 1] @ matrix
+    leap = powers[-1] @ matrix
+    rows = np.ascontiguousarray(powers.transpose(1, 0, 2))  # (i, step, k) of (A^step)_ik
+    columns = np.ascontiguousarray(powers.transpose(2, 0, 1))  # (i, step, k) of (A^step)_ki
+    answers = [answer for _, answer in carried]
+    echoes = [np.zeros(size, answer.dtype) for answer in answers]
+    total = np.zeros((size, size))
+    for start in range(0, lags, stride):
+        count = min(stride, lags - start)
+        seen = (columns[:, :count] @ left[:, :, None])[..., 0]
+        state = (rows[:, :count] @ right.T[:, :, None])[..., 0]
+        for index, (rho, _) in enumerate(carried):
+            driven = (rows[:, :count] @ answers[index].T[:, :, None])[..., 0]
+            for step in range(count):
+                state[:, step] += echoes[index].real
+                echoes[index] = rho * (echoes[index] + driven[:, step])
+            answers[index] = leap @ answers[index]
+        total += seen @ state.T
+        left, right = left @ leap, leap @ right
+    return total
 
 
 def sensitivity_by_frequencies(
@@ -62,8 +344,8 @@ def sensitivity_by_frequencies(
     autocorrelation: Autocorrelation,
     decay: float,
     readout: Floats | None = None,
-) -> DenseSensitivity:
-    """E h_i² and E‖dh/dA_ij‖², to 1 % or better, or the reason why not.
+) -> tuple[Floats, Floats]:
+    """The same as an integral over frequencies, to 1 % or better.
 
     Args:
         matrix: (n, n) A, all |λ| < 1.
@@ -71,6 +353,9 @@ def sensitivity_by_frequencies(
         autocorrelation: R(Δ) of each input.
         decay: -log of the largest |λ|.
         readout: (outputs, n) C, or None for the identity.
+
+    Raises:
+        ArithmeticError: it costs too much, or rounding A changes it by more.
     """
     points = FEWEST
     while points < PER_DECAY / decay and cost_of_frequencies(len(matrix), points) <= FLOPS:
@@ -81,13 +366,10 @@ def sensitivity_by_frequencies(
     while cost_of_frequencies(len(matrix), points) <= FLOPS:
         places = np.arange(points // 2 + 1)
         taken = places if previous is None else places[1::2]
-        try:
-            columns, rows, largest = _responses(matrix, readin, readout, taken / points)
-        except ArithmeticError as error:
-            return DenseSensitivity(None, None, None, str(error))
+        columns, rows, largest = _responses(matrix, readin, readout, taken / points)
         change = allowed * largest
         if not change < UNCERTAIN:
-            return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
+            raise ArithmeticError(TOO_UNCERTAIN)
         if previous is not None:
             columns, rows = _interleaved(seen, columns), _interleaved(driven, rows)
         seen, driven = columns, rows
@@ -95,13 +377,13 @@ def sensitivity_by_frequencies(
         with np.errstate(over="ignore", invalid="ignore"):
             found = weights @ driven, (weights[:, None] * seen).T @ driven
         if previous is not None and all(
-            _settled(one, other, max(SETTLED_FREQUENCIES, 4 * change))
+            _settled(one, other, max(SETTLED, 4 * change))
             for one, other in zip(found, previous, strict=True)
         ):
-            return DenseSensitivity.of_entries(*found)
+            return found
         previous = found
         points *= 2
-    return DenseSensitivity(None, None, None, TOO_LONG)
+    raise ArithmeticError(TOO_LONG)
 
 
 def cost_of_frequencies(size: int, points: float) -> float:
@@ -152,286 +434,3 @@ def _weights(autocorrelation: Autocorrelation, points: int) -> Floats:
 
 def _settled(one: Floats, other: Floats, tolerance: float) -> bool:
     return bool(np.max(np.abs(one - other), initial=0) <= tolerance * np.max(one, initial=0))
-
-
-Complexes = NDArray[np.complex128]
-
-LAG_FLOPS = 4e11  # what a sum over lags may cost: seconds on two cores
-SLOWER = 8  # times a matrix-matrix product, what an operation of a matrix-vector product takes
-POWER_ELEMENTS = 2e7  # elements of the powers of A that are kept
-SETTLED = 1e-17  # a doubling that adds less has added nothing
-HALVINGS = 55  # lags are summed until A^d has halved so often, and is below rounding
-
-
-def sensitivity_by_eigenbasis(
-    basis: Eigenbasis,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    readout: Floats | None = None,
-) -> DenseSensitivity:
-    """In closed form, from a handful of n×n products.
-
-    Every power of A is a power of λ: ``(G A^d)_ii = Σ_k L_ik λ_k^d`` and
-    ``(A^d Σ)_jj = Σ_l C_jl λ_l^d`` give ``Σ_d = L K Cᵀ`` with ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``.
-    """
-    logs = basis.logs
-    eigenvalues = np.exp(logs)
-    rest = PairTables(
-        one_minus_exp(logs[:, None] + logs.conj()[None, :]),
-        one_minus_exp(logs[:, None] + logs[None, :]),
-    )
-    drive = basis.row_products(readin)
-    factor = PairTables(np.zeros_like(rest.conjugated), np.zeros_like(rest.plain))
-    coloured: list[tuple[Complexes, Complexes, Complexes | None]] = []
-    for share, rho, frequency in autocorrelation.parts:
-        innovation = (1 - rho) * (1 + rho)
-        # 1 - ρλ without cancellation, of λ turned by ω and by -ω.
-        forth = (1 - rho) + rho * one_minus_exp(logs + 1j * frequency)
-        back = (1 - rho) + rho * one_minus_exp(logs - 1j * frequency)
-        for table, u, p, q in zip(
-            factor, rest, (forth.conj(), back), (back.conj(), forth), strict=True
-        ):
-            # The second of a pair turns the other way, so that the product of both stays.
-            turned = 1 / np.outer(forth, p) + 1 / np.outer(back, q)
-            table += (0.5 * share) * (innovation / u + rho**2) * turned
-        if rho == 0:
-            continue
-        carried = _carried(basis, drive, forth, back)
-        scale = share * rho * eigenvalues
-        if frequency == 0:
-            coloured.append((scale / forth, carried, None))
-            continue
-        mirrored = _carried(basis, drive, back, forth)
-        turn = 0.5 * complex(math.cos(frequency), math.sin(frequency))
-        coloured.append((scale * turn / forth, carried, mirrored))
-        coloured.append((scale * turn.conjugate() / back, mirrored, carried))
-    covariance = PairTables(factor.conjugated * drive.conjugated, factor.plain * drive.plain)
-    right = basis.columns.T * basis.combine_vectors(covariance)  # (h, n) Cᵀ
-    second_moment = basis.weight @ right.real
-
-    gram = basis.vector_products(readout)
-    observed = PairTables(gram.conjugated / rest.conjugated, gram.plain / rest.plain)
-    left = basis.rows * basis.combine_rows(observed)  # (h, n) Lᵀ
-    observability = basis.weight @ left.real
-
-    weight = basis.weight[:, None]
-    kernel = PairTables(
-        np.outer(eigenvalues, eigenvalues.conj()) / rest.conjugated,
-        np.outer(eigenvalues, eigenvalues) / rest.plain,
-    )
-    answered = _apply(kernel, weight * right)
-    for powers, lagged, at_conjugate in coloured:
-        kernel = PairTables(powers[:, None] / rest.conjugated, powers[:, None] / rest.plain)
-        if at_conjugate is None:
-            answered += _apply(kernel, weight * lagged)
-        else:
-            answered += _apply_turned(kernel, weight * lagged, weight * at_conjugate)
-    entries = np.outer(observability, second_moment)
-    entries += _stacked(weight * left).T @ answered
-    return DenseSensitivity.of_entries(second_moment, entries)
-
-
-def _carried(
-    basis: Eigenbasis, drive: PairTables, turned: Complexes, mirrored: Complexes
-) -> Complexes:
-    """(h, n) the modes of ``Q (I - ρAᵀ)⁻¹`` at a complex ρ.
-
-    Args:
-        basis: of A.
-        drive: Q in its modes.
-        turned: (h,) 1 - ρλ.
-        mirrored: (h,) 1 - ρ̄λ, the conjugate of 1 - ρλ̄.
-    """
-    tables = PairTables(drive.conjugated / mirrored.conj(), drive.plain / turned)
-    return basis.columns.T * basis.combine_vectors(tables)
-
-
-def _apply(kernel: PairTables, right: Complexes) -> Floats:
-    """(2h, n) X with ``Re Lᵀ (K C + K̃ C̄) = [Re L, Im L]ᵀ X``, as one real product."""
-    plain, conjugated = kernel.plain, kernel.conjugated
-    of_real = np.vstack([conjugated.real + plain.real, -conjugated.imag - plain.imag])
-    of_imaginary = np.vstack([conjugated.imag - plain.imag, conjugated.real - plain.real])
-    stacked = np.hstack([of_real, of_imaginary])
-    return np.asarray(stacked @ _stacked(right))
-
-
-def _apply_turned(kernel: PairTables, right: Complexes, mirrored: Complexes) -> Floats:
-    """(2h, n) X with ``Re Lᵀ (K C + K̃ M̄) = [Re L, Im L]ᵀ X``: M is C at the conjugate of ρ."""
-    answer = kernel.plain @ right + kernel.conjugated @ mirrored.conj()
-    return np.vstack([answer.real, -answer.imag])
-
-
-def _stacked(array: Complexes) -> Floats:
-    return np.vstack([array.real, array.imag])
-
-
-def sensitivity_by_lags(
-    matrix: Floats,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    lags: float,
-    readout: Floats | None = None,
-) -> DenseSensitivity:
-    """The sum lag by lag: for matrices without a usable eigenbasis.
-
-    Args:
-        matrix: (n, n) A.
-        readin: (n, inputs) B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        lags: after how many lags A^d is negligible; inf where summing them costs too much.
-        readout: (outputs, n) C, or None for the identity.
-    """
-    size = matrix.shape[0]
-    identity = np.eye(size)
-    drive = identity if readin is None else readin @ readin.T
-    covariance = np.zeros((size, size))
-    carried: list[tuple[complex, NDArray[Any]]] = []
-    with np.errstate(over="ignore", invalid="ignore"):
-        for part in autocorrelation.parts:
-            share, rho = part.weight, part.pole
-            answer = np.asarray(np.linalg.solve(identity - rho * matrix, drive))  # Yᵀ
-            source = (rho * (matrix @ answer)).real
-            covariance += share * _summed_powers(matrix, drive + source + source.T)
-            if part.rho > 0:
-                carried.append((rho, share * answer.T))
-        if math.isinf(lags):
-            reason = "its eigenvectors are too ill-conditioned and its memory is too long"
-            return DenseSensitivity.of_state(np.diag(covariance), reason)
-        seen = identity if readout is None else readout.T @ readout
-        left, right = _summed_powers(matrix.T, seen), covariance
-        entries = -np.outer(np.diag(left), np.diag(right))
-        entries += 2 * _summed_products(matrix, left, right, carried, math.ceil(lags) + 1)
-    return DenseSensitivity.of_entries(np.diag(covariance), entries)
-
-
-def _summed_products(
-    matrix: Floats,
-    left: Floats,
-    right: Floats,
-    carried: list[tuple[complex, NDArray[Any]]],
-    lags: int,
-) -> Floats:
-    """(n, n) ``Σ_{d < lags} (L A^d)_ii Re(A^d R + Σ_{k=1..d} ρ^k A^(d-k) Y)_jj``.
-
-    A diagonal of a product of two matrices costs n², not n³: with s powers of A at hand, every
-    s-th product alone is formed.
-    """
-    size, stride = len(matrix), _stride(len(matrix), lags)
-    powers = np.empty((stride, size, size))
-    powers[0] = np.eye(size)
-    for step in range(1, stride):
-        powers[step] = powers[step - 1] @ matrix
-    leap = powers[-1] @ matrix
-    rows = np.ascontiguousarray(powers.transpose(1, 0, 2))  # (i, step, k) of (A^step)_ik
-    columns = np.ascontiguousarray(powers.transpose(2, 0, 1))  # (i, step, k) of (A^step)_ki
-    answers = [answer for _, answer in carried]
-    echoes = [np.zeros(size, answer.dtype) for answer in answers]
-    total = np.zeros((size, size))
-    for start in range(0, lags, stride):
-        count = min(stride, lags - start)
-        seen = (columns[:, :count] @ left[:, :, None])[..., 0]
-        state = (rows[:, :count] @ right.T[:, :, None])[..., 0]
-        for index, (rho, _) in enumerate(carried):
-            driven = (rows[:, :count] @ answers[index].T[:, :, None])[..., 0]
-            for step in range(count):
-                state[:, step] += echoes[index].real
-                echoes[index] = rho * (echoes[index] + driven[:, step])
-            answers[index] = leap @ answers[index]
-        total += seen @ state.T
-        left, right = left @ leap, leap @ right
-    return total
-
-
-def _stride(size: int, lags: int) -> int:
-    """How many powers of A are kept: as many as products are formed, where memory allows."""
-    return max(1, min(math.isqrt(lags), lags, int(POWER_ELEMENTS // size**2)))
-
-
-class Memory(NamedTuple):
-    """How long a matrix remembers.
-
-    Attributes:
-        lags: after how many A^d is negligible; inf where summing so many costs too much.
-        growth: the largest ‖A^d‖_F of those that were squared on the way.
-    """
-
-    lags: float
-    growth: float
-
-
-def remembered_lags(matrix: Floats) -> Memory:
-    """After how many lags A^d is negligible, by squares of its Schur form.
-
-    Raises:
-        ArithmeticError: an entry is not finite, or the Schur form has not converged.
-    """
-    size = len(matrix)
-    period, power, growth = 1, schur_form(matrix).triangle, 0.0
-    with np.errstate(over="ignore", invalid="ignore"):
-        while not (norm := float(np.sum(power**2))) <= 0.25:
-            growth = max(growth, math.sqrt(norm))
-            period, power = 2 * period, power @ power
-            if not math.isfinite(norm) or cost_of_lags(size, HALVINGS * period) > LAG_FLOPS:
-                return Memory(math.inf, growth if math.isfinite(norm) else math.inf)
-    return Memory(HALVINGS * period, growth)
-
-
-def cost_of_lags(size: int, lags: float) -> float:
-    """How many floating-point operations a sum over so many lags takes."""
-    if math.isinf(lags):
-        return math.inf
-    stride = _stride(size, int(lags))
-    return 2 * (stride + 3 * lags / stride) * size**3 + SLOWER * 6 * lags * size**2
-
-
-def _summed_powers(matrix: Floats, source: Floats) -> Floats:
-    """X = A X Aᵀ + Q as Σ_k A^k Q A^kᵀ, by doubling: no cancellation, however ill-conditioned."""
-    total, power = source, matrix
-    while True:
-        added = power @ total @ power.T
-        total = total + added
-        if not float(np.abs(added).max(initial=0)) > SETTLED * float(np.abs(total).max(initial=0)):
-            return total
-        power = power @ power
-
-
-GROWN = 100.0  # ‖A^d‖_F beyond which squares of A lose more than four digits
-
-
-def sensitivity_without_eigenbasis(
-    matrix: Floats,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    memory: Memory,
-    decay: float,
-    readout: Floats | None = None,
-) -> DenseSensitivity:
-    """By lags where no power of A is large, else by frequencies.
-
-    A sum over squares of A loses ``ε ‖A^d‖²``; one over frequencies loses nothing, at a higher
-    price for a matrix that is large.
-
-    Args:
-        matrix: (n, n) A, all |λ| < 1.
-        readin: (n, inputs) B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        memory: of A.
-        decay: -log of the largest |λ|.
-        readout: (outputs, n) C, or None for the identity.
-    """
-    if memory.growth > GROWN:
-        return sensitivity_by_frequencies(matrix, readin, autocorrelation, decay, readout)
-    return sensitivity_by_lags(matrix, readin, autocorrelation, memory.lags, readout)
-
-
-def cost_without_eigenbasis(matrix: Floats, decay: float) -> float:
-    """How many floating-point operations `sensitivity_without_eigenbasis` takes.
-
-    Args:
-        matrix: (n, n) A, all |λ| < 1.
-        decay: -log of the largest |λ|.
-    """
-    memory = remembered_lags(matrix)
-    if memory.growth > GROWN:
-        return cost_of_frequencies(len(matrix), 4 * max(FEWEST, PER_DECAY / decay))
-    return cost_of_lags(len(matrix), memory.lags)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
-from memcurse_cli.theory.dense.schur import TOO_UNCERTAIN, UNCERTAIN, rounding_of, schur_form
+from memcurse_cli.theory.dense.bases import Eigenbasis, schur_form
+from memcurse_cli.theory.dense.uncertainty import TOO_UNCERTAIN, UNCERTAIN, rounding_of
 from memcurse_cli.theory.linalg.lanczos import largest_eigenvalue
 
 Floats = NDArray[np.float64]
@@ -31,6 +31,7 @@ SAMPLES = 4  # powers between the bounds of the memory, and
 PROBED = 4  # after it, for norms that rise again
 PAIRS = 16  # of powers behind the error of a later one
 ITERATIONS = 5  # of the power iteration on the resolvent: every one of them gives a lower bound
+LEFT_RANGE = "the powers of the matrix leave the range of a float"
 
 
 class TransientGrowth(NamedTuple):
@@ -45,6 +46,7 @@ class TransientGrowth(NamedTuple):
     step: int
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def transient_growth(matrix: Floats) -> TransientGrowth:
     """The largest 2-norm of a power of A, over two k per octave and eight around the best.
 
@@ -57,11 +59,6 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
     Raises:
         ArithmeticError: a power leaves the range of a float.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _largest_power(matrix)
-
-
-def _largest_power(matrix: Floats) -> TransientGrowth:
     best = TransientGrowth(1.0, 0)
     tried: dict[int, Floats] = {}
 
@@ -70,7 +67,7 @@ def _largest_power(matrix: Floats) -> TransientGrowth:
         # The Frobenius norm is never below the other.
         bound = float(np.linalg.norm(power))
         if not np.isfinite(bound):
-            raise ArithmeticError("the powers of the matrix leave the range of a float")
+            raise ArithmeticError(LEFT_RANGE)
         if bound > best.growth:
             norm = _norm(power)
             if norm > best.growth:
@@ -161,7 +158,6 @@ class _ModalPowers:
 
     def __init__(self, basis: Eigenbasis) -> None:
         self._basis = basis
-        self._paired = np.flatnonzero(basis.weight == 2)
 
     def norm(self, step: int) -> float:
         """‖A^k‖₂."""
@@ -176,26 +172,25 @@ class _ModalPowers:
 
     def _times(self, factor: Complexes, vector: Floats) -> Floats:
         """The real coordinates (a, b) of a pair, a - ib = 2c, once c is multiplied."""
-        size = factor.size
-        modes = vector[:size].astype(np.complex128)
-        modes[self._paired] -= 1j * vector[size:]
-        modes *= factor
-        return np.concatenate([modes.real, -modes.imag[self._paired]])
+        modes = factor * self._basis.modes(vector, -1j)
+        return np.concatenate([modes.real, -modes.imag[self._basis.paired]])
 
 
 class _SchurPowers:
     """Powers of the T of a Schur form, by its squares up to one after which all is forgotten."""
 
     def __init__(self, matrix: Floats) -> None:
-        square = schur_form(matrix).triangle
-        self._squares, largest = [square], 1.0
-        with np.errstate(over="ignore", invalid="ignore"):
-            while not (bound := float(np.linalg.norm(square))) * largest < REMEMBERED:
-                if len(self._squares) > OCTAVES or not math.isfinite(bound):
-                    raise ArithmeticError("the powers of the matrix leave the range of a float")
-                largest = max(largest, bound)
-                square = square @ square
-                self._squares.append(square)
+        self._squares: list[Floats] = []
+        largest = 1.0
+        for square in schur_form(matrix).squares():
+            self._squares.append(square)
+            with np.errstate(over="ignore", invalid="ignore"):
+                bound = float(np.linalg.norm(square))
+            if bound * largest < REMEMBERED:
+                break
+            if len(self._squares) > OCTAVES or not math.isfinite(bound):
+                raise ArithmeticError(LEFT_RANGE)
+            largest = max(largest, bound)
         self.forgotten = 2 ** (len(self._squares) - 1)
         self._rounding = rounding_of(matrix)
 
@@ -245,7 +240,7 @@ def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
 class _ModalResolvent:
     def __init__(self, basis: Eigenbasis) -> None:
         self._vectors = basis.vectors
-        self._inverse = np.linalg.inv(basis.vectors)
+        self._inverse = basis.inverse
         self._eigenvalues = np.exp(basis.log_eigenvalues)
 
     def norms(self, points: Complexes) -> Floats:

@@ -37,6 +37,7 @@ class DiagonalityScores:
             where an eigenspace has too many dimensions to be found whole.
         sharpness_error: how much larger the sharpness may be; 0 where H was formed.
         adam_residual_error: how much larger the residual may be.
+        diagonality_error: the standard error of the diagonality; 0 where it is exact.
     """
 
     order: int
@@ -47,6 +48,7 @@ class DiagonalityScores:
     concentration: float | None
     sharpness_error: float = 0.0
     adam_residual_error: float = 0.0
+    diagonality_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -123,28 +125,34 @@ class DiagonalityTally:
             raise OverflowError("the squares of a Hessian's elements have no finite sum")
         scaled = correlations(hessians)
         if self.complete and hessians.shape[1] <= SPECTRUM_ORDER:
-            values = np.asarray(np.linalg.eigvalsh(scaled), np.float64)
-            self._scaled_spectra.append(values.ravel())
-            self._residual = max(self._residual, float(values.max(initial=0)))
+            scaled_values = np.asarray(np.linalg.eigvalsh(scaled), np.float64)
+            self._scaled_spectra.append(scaled_values.ravel())
+            self._residual = max(self._residual, float(scaled_values.max(initial=0)))
             values, vectors = (np.asarray(part, np.float64) for part in np.linalg.eigh(hessians))
             self._spectra.append(values.ravel())
-            for index in np.argsort(-norms).tolist():
-                if self._is_full_of(norms[index]):
+
+            def pairs(index: int) -> list[Eigenpair]:
+                every = values[index, ::-1], vectors[index, :, ::-1]
+                return top_eigenpairs(lambda _: every, values.shape[1])
+
+        else:
+            self.complete = False
+            # A norm bounds an eigenvalue: most blocks need none of their own.
+            bounds = _norms(scaled)
+            for index in np.argsort(-bounds).tolist():
+                if bounds[index] <= self._residual:
                     break
-                every = _solved(values[index, ::-1], vectors[index, :, ::-1])
-                self._take(top_eigenpairs(every, values.shape[1]), scalars, index)
-            return
-        self.complete = False
-        # A norm bounds an eigenvalue: most blocks need none of their own.
-        bounds = _norms(scaled)
-        for index in np.argsort(-bounds).tolist():
-            if bounds[index] <= self._residual:
-                break
-            self._residual = max(self._residual, float(largest(scaled[index], 1)[0][0]))
+                self._residual = max(self._residual, float(largest(scaled[index], 1)[0][0]))
+
+            def pairs(index: int) -> list[Eigenpair]:
+                return top_eigenpairs(
+                    lambda count: largest(hessians[index], count), hessians.shape[1]
+                )
+
         for index in np.argsort(-norms).tolist():
-            if self._is_full_of(norms[index]):
+            if len(self.top) == TOP and norms[index] <= self.top[-1].value:
                 break
-            self._take(_top_of(hessians[index]), scalars, index)
+            self._take(pairs(index), scalars, index)
 
     def add_factored(
         self,
@@ -189,7 +197,7 @@ class DiagonalityTally:
         if diagonal[steepest] > sharpest:  # no eigenvalue is below what one coordinate has
             alone = np.zeros((diagonal.size, 1))
             alone[steepest] = 1
-            self._take(top_eigenpairs(_solved(diagonal[[steepest]], alone), 1), own, 0)
+            self._take(top_eigenpairs(lambda _: (diagonal[[steepest]], alone), 1), own, 0)
         # Any one coordinate has the curvature 1.
         value = 1.0 if np.any(diagonal > 0) else 0.0
         if scaled.factor.size:
@@ -219,10 +227,6 @@ class DiagonalityTally:
             sharpness_error=max(0.0, self._sharpest_possible - self.top[0].value),
             adam_residual_error=max(0.0, self._residual_possible - self._residual),
         )
-
-    def _is_full_of(self, bound: float) -> bool:
-        """Whether no eigenvalue up to a bound can be among the largest any more."""
-        return len(self.top) == TOP and bound <= self.top[-1].value
 
     def _take(self, pairs: list[Eigenpair], scalars: Integers | None, index: int) -> None:
         own = None if scalars is None else scalars[index]
@@ -300,14 +304,6 @@ def correlations(hessians: Floats) -> Floats:
     root = np.sqrt(np.maximum(diagonal, 0))
     inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     return inverse[:, :, None] * hessians * inverse[:, None, :]
-
-
-def _solved(values: Floats, vectors: Floats) -> Callable[[int], tuple[Floats, Floats]]:
-    return lambda _: (values, vectors)
-
-
-def _top_of(matrix: Floats) -> list[Eigenpair]:
-    return top_eigenpairs(lambda count: largest(matrix, count), len(matrix))
 
 
 def _norms(matrices: Floats) -> Floats:

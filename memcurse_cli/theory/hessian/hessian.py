@@ -12,9 +12,8 @@ or of a column of C. In every case
 where W = (l_a·l_b)(r_a·r_b) of the vectors over outputs and inputs, CᵀC ∘ BBᵀ for two parameters
 of λ, and V likewise with the second ones conjugated; the second derivatives stand conjugated
 beside V (Zucchet & Orvieto 2024, eq. 119 and 128-131, corrected). The inputs are isotropic, each
-with the autocorrelation R.
-
-A diagonal block of a Hessian that is too large to be formed: its diagonal and its columns.
+with the autocorrelation R. A diagonal block that is too large to be formed is known by its diagonal
+and by its columns.
 """
 
 from __future__ import annotations
@@ -47,164 +46,10 @@ Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 
+BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
 FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
 HIGHEST_RANK = 1024
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
-
-
-@dataclass(frozen=True)
-class FactoredBlock:
-    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal.
-
-    Attributes:
-        scalars: (N,) its scalars, ascending.
-        diagonal: (N,) its exact diagonal.
-        plain: of H.
-        scaled: of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero.
-    """
-
-    scalars: Integers
-    diagonal: Floats
-    plain: PartialCholesky
-    scaled: PartialCholesky
-
-
-@dataclass(frozen=True)
-class LargeBlock:
-    """A block of a layer's Hessian by its diagonal and its columns.
-
-    Attributes:
-        hessian: the layer's.
-        units: the channels of the block.
-    """
-
-    hessian: LayerHessian
-    units: Sequence[Unit]
-
-    @cached_property
-    def scalars(self) -> Integers:
-        """(N,) its scalars, ascending."""
-        return np.unique(np.concatenate([unit.numbers for unit in self.units]))
-
-    def factorise(self) -> FactoredBlock:
-        """Both factorisations, of a rank that fits into memory."""
-        diagonal = self.diagonal()
-        root = np.sqrt(np.maximum(diagonal, 0))
-        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
-        rank = max(1, min(HIGHEST_RANK, FACTOR_ELEMENTS // max(1, diagonal.size)))
-        if not np.isfinite(np.sum(diagonal**2)):
-            raise OverflowError("the squares of a Hessian's elements have no finite sum")
-
-        def scaled_columns(chosen: Integers) -> Floats:
-            return inverse[:, None] * self.columns(chosen) * inverse[chosen]
-
-        # The largest eigenvalue is no smaller than the largest element of the diagonal.
-        enough = PRECISION * float(diagonal.max(initial=0))
-        plain = partial_cholesky(diagonal, self.columns, rank=rank, enough=enough)
-        sharpest = _largest(inverse[:, None] * plain.factor)
-        unit = (root > 0).astype(np.float64)
-        scaled = partial_cholesky(unit, scaled_columns, rank=rank, enough=PRECISION * sharpest)
-        return FactoredBlock(self.scalars, diagonal, plain, scaled)
-
-    def diagonal(self) -> Floats:
-        """(N,) H_aa, each from its own entries."""
-        entries, found = self.hessian.entries, np.zeros(self.scalars.size)
-        several: list[Integers] = []
-        for unit in self.units:
-            values = self.hessian.factor * self._squares(unit)
-            counts = np.bincount(unit.scalars)
-            crossing = counts[unit.scalars] > 1  # pairs of entries of one scalar
-            single = entries.scalar[unit.entries[~crossing]]
-            np.add.at(found, np.searchsorted(self.scalars, single), values[~crossing])
-            several.append(unit.numbers[counts > 1])
-        tied = np.searchsorted(self.scalars, np.unique(np.concatenate(several)))
-        for start in range(0, tied.size, 64):
-            chosen = tied[start : start + 64]
-            found[chosen] = self.columns(chosen)[chosen, np.arange(chosen.size)]
-        return found
-
-    def _squares(self, unit: Unit) -> Floats:
-        """(e,) the square of each entry alone, without the factor."""
-        batch = [unit]
-        logs = np.moveaxis(self.hessian.logs(batch), 0, 1)  # every eigenvalue a unit of its own
-        left, right = (vectors[0] for vectors in self.hessian.vectors(batch))
-        factors = self.hessian.factors(batch)
-        derivative, rate = factors.derivative[0], factors.rate[0]
-        total = np.zeros(unit.entries.size)
-        for conjugate, table in enumerate(self._tables(logs, None)):
-            ss, sh, hs, hh = (part[unit.places, 0, 0] for part in table)
-            first, second = (left, right), (left, right)
-            other, other_rate = derivative, rate
-            if conjugate:
-                second = left.conj(), right.conj()
-                other, other_rate = derivative.conj(), rate.conj()
-            weights = [np.sum(one * two, axis=1) for one, two in zip(first, second, strict=True)]
-            moments = derivative * (other * ss + other_rate * sh)
-            moments += rate * (other * hs + other_rate * hh)
-            total += (weights[0][unit.left] * weights[1][unit.right] * moments).real
-        return total
-
-    def columns(self, chosen: Integers) -> Floats:
-        """(N, b) some columns of the block, by their place in it."""
-        found = np.zeros((self.scalars.size, chosen.size))
-        numbers = self.scalars[chosen]
-        for unit in self.units:
-            wanted = np.flatnonzero(np.isin(numbers, unit.numbers))
-            if wanted.size == 0:
-                continue
-            local = np.searchsorted(unit.numbers, numbers[wanted])
-            order = np.full(unit.numbers.size, -1)
-            order[local] = np.arange(local.size)
-            entries = np.flatnonzero(order[unit.scalars] >= 0)
-            places, place = np.unique(unit.places[entries], return_inverse=True)
-            batch = [unit]
-            tables = self._tables(self.hessian.logs(batch), places)
-            left, right = self.hessian.vectors(batch)
-            lefts, left_place = np.unique(unit.left[entries], return_inverse=True)
-            rights, right_place = np.unique(unit.right[entries], return_inverse=True)
-            rows = self.hessian.factors(batch)
-            columns = rows._replace(
-                places=place,
-                left=left_place,
-                right=right_place,
-                derivative=rows.derivative[:, entries],
-                rate=rows.rate[:, entries],
-            )
-            matrix = np.zeros((1, unit.entries.size, entries.size))
-            for conjugate, table in enumerate(tables):
-                second = (left[:, lefts], right[:, rights])
-                if conjugate:
-                    second, columns = (second[0].conj(), second[1].conj()), columns.conjugate()
-                weights = (
-                    left @ np.swapaxes(second[0], 1, 2),
-                    right @ np.swapaxes(second[1], 1, 2),
-                )
-                matrix += assemble(table, weights, rows, columns)
-            summed = sum_ties(sum_ties(matrix, unit.scalars, 1), order[unit.scalars[entries]], 2)
-            rows_found = np.searchsorted(self.scalars, unit.numbers)
-            found[np.ix_(rows_found, wanted)] += self.hessian.factor * summed[0]
-        return found
-
-    def _tables(self, logs: Complexes, columns: Integers | None) -> tuple[PairMoments, PairMoments]:
-        hessian = self.hessian
-        if hessian.horizon is not None:
-            return finite_pairs(
-                logs, hessian.autocorrelation, hessian.horizon, hessian.read_at, columns
-            )
-        return (
-            stationary_pairs(logs, hessian.autocorrelation, conjugate=False, columns=columns),
-            stationary_pairs(logs, hessian.autocorrelation, conjugate=True, columns=columns),
-        )
-
-
-def _largest(factor: Floats) -> float:
-    """The largest eigenvalue of L Lᵀ, or 1 where that is more: the least of a scaled Hessian."""
-    if factor.shape[1] == 0:
-        return 1.0
-    return max(1.0, float(largest(factor.T @ factor, 1)[0][0]))
-
-
-BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
 
 
 @dataclass(frozen=True)
@@ -298,47 +143,42 @@ class LayerHessian:
 
     def blocks(self, largest: int | None = None) -> Iterator[HessianBlocks]:
         """Every diagonal block up to an order, those of one pattern together."""
-        patterns: dict[tuple[bytes, ...], list[Unit]] = defaultdict(list)
+        alone: list[Unit] = []
         for found in self.components:
-            if largest is not None and _order(found) > largest:
+            if largest is not None and _numbers(found).size > largest:
                 continue
             if len(found) == 1:
-                patterns[found[0].pattern].append(found[0])
+                alone += found
             else:
                 yield self._sum(found)
-        for same in patterns.values():
-            for batch in _batches(same):
-                matrices, outputs = self._matrices(batch)
-                yield HessianBlocks(matrices, np.stack([unit.numbers for unit in batch]), outputs)
+        for batch in _batches(alone):
+            matrices, outputs = self._matrices(batch)
+            yield HessianBlocks(matrices, np.stack([unit.numbers for unit in batch]), outputs)
 
     def large_blocks(self, largest: int) -> Iterator[LargeBlock]:
         """The blocks that `blocks` leaves out."""
         for found in self.components:
-            if _order(found) > largest:
+            if _numbers(found).size > largest:
                 yield LargeBlock(self, found)
 
     def _sum(self, found: Sequence[Unit]) -> HessianBlocks:
         """One block of units that share scalars, whose Hessians add."""
-        numbers = np.unique(np.concatenate([unit.numbers for unit in found]))
+        numbers = _numbers(found)
         whole = np.zeros((numbers.size, numbers.size))
         output = 0.0
-        patterns: dict[tuple[bytes, ...], list[Unit]] = defaultdict(list)
-        for unit in found:
-            patterns[unit.pattern].append(unit)
-        for same in patterns.values():
-            for batch in _batches(same):
-                matrices, outputs = self._matrices(batch)
-                output += float(outputs.sum())
-                for unit, matrix in zip(batch, matrices, strict=True):
-                    where = np.searchsorted(numbers, unit.numbers)
-                    whole[np.ix_(where, where)] += matrix
+        for batch in _batches(found):
+            matrices, outputs = self._matrices(batch)
+            output += float(outputs.sum())
+            for unit, matrix in zip(batch, matrices, strict=True):
+                where = np.searchsorted(numbers, unit.numbers)
+                whole[np.ix_(where, where)] += matrix
         return HessianBlocks(whole[None], numbers[None], np.array([output]))
 
     def _matrices(self, batch: Sequence[Unit]) -> tuple[Floats, Floats]:
         """(k, N, N) the Hessians of units of one pattern, and (k,) their E|Re[C h]|²."""
         unit = batch[0]
         count = unit.eigenvalues.size
-        plain, conjugated = self.tables(batch)
+        plain, conjugated = self.tables(self.logs(batch))
         left, right = self.vectors(batch)
         weights = _gram(left, left), _gram(right, right)
         weights_conjugated = _gram(left, left.conj()), _gram(right, right.conj())
@@ -363,13 +203,16 @@ class LayerHessian:
             logs = np.concatenate([logs, nothing], axis=1)
         return logs
 
-    def tables(self, batch: Sequence[Unit]) -> tuple[PairMoments, PairMoments]:
-        """E[z_i z_j] and E[z_i z̄_j] of every pair of a unit's eigenvalues."""
-        logs = self.logs(batch)
+    def tables(
+        self, logs: Complexes, columns: Integers | None = None
+    ) -> tuple[PairMoments, PairMoments]:
+        """E[z_i z_j] and E[z_i z̄_j] of every pair of a unit's eigenvalues, or of some columns."""
         if self.horizon is not None:
-            return finite_pairs(logs, self.autocorrelation, self.horizon, self.read_at)
-        plain = stationary_pairs(logs, self.autocorrelation, conjugate=False)
-        return plain, stationary_pairs(logs, self.autocorrelation, conjugate=True)
+            return finite_pairs(logs, self.autocorrelation, self.horizon, self.read_at, columns)
+        return (
+            stationary_pairs(logs, self.autocorrelation, conjugate=False, columns=columns),
+            stationary_pairs(logs, self.autocorrelation, conjugate=True, columns=columns),
+        )
 
     def vectors(self, batch: Sequence[Unit]) -> tuple[Complexes, Complexes]:
         """(k, m+outputs, outputs) the columns of C and the unit vectors; those of γB likewise."""
@@ -391,19 +234,164 @@ class LayerHessian:
         )
 
 
-def _order(found: Sequence[Unit]) -> int:
-    """The number of scalars of a component."""
+@dataclass(frozen=True)
+class FactoredBlock:
+    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal.
+
+    Attributes:
+        scalars: (N,) its scalars, ascending.
+        diagonal: (N,) its exact diagonal.
+        plain: of H.
+        scaled: of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero.
+    """
+
+    scalars: Integers
+    diagonal: Floats
+    plain: PartialCholesky
+    scaled: PartialCholesky
+
+
+@dataclass(frozen=True)
+class LargeBlock:
+    """A block of a layer's Hessian by its diagonal and its columns.
+
+    Attributes:
+        hessian: the layer's.
+        units: the channels of the block.
+    """
+
+    hessian: LayerHessian
+    units: Sequence[Unit]
+
+    @cached_property
+    def scalars(self) -> Integers:
+        """(N,) its scalars, ascending."""
+        return _numbers(self.units)
+
+    def factorise(self) -> FactoredBlock:
+        """Both factorisations, of a rank that fits into memory."""
+        diagonal = self.diagonal()
+        root = np.sqrt(np.maximum(diagonal, 0))
+        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+        rank = max(1, min(HIGHEST_RANK, FACTOR_ELEMENTS // max(1, diagonal.size)))
+        if not np.isfinite(np.sum(diagonal**2)):
+            raise OverflowError("the squares of a Hessian's elements have no finite sum")
+
+        def scaled_columns(chosen: Integers) -> Floats:
+            return inverse[:, None] * self.columns(chosen) * inverse[chosen]
+
+        # The largest eigenvalue is no smaller than the largest element of the diagonal.
+        enough = PRECISION * float(diagonal.max(initial=0))
+        plain = partial_cholesky(diagonal, self.columns, rank=rank, enough=enough)
+        sharpest = _largest(inverse[:, None] * plain.factor)
+        unit = (root > 0).astype(np.float64)
+        scaled = partial_cholesky(unit, scaled_columns, rank=rank, enough=PRECISION * sharpest)
+        return FactoredBlock(self.scalars, diagonal, plain, scaled)
+
+    def diagonal(self) -> Floats:
+        """(N,) H_aa, each from its own entries."""
+        entries, found = self.hessian.entries, np.zeros(self.scalars.size)
+        several: list[Integers] = []
+        for unit in self.units:
+            values = self.hessian.factor * self._squares(unit)
+            counts = np.bincount(unit.scalars)
+            crossing = counts[unit.scalars] > 1  # pairs of entries of one scalar
+            single = entries.scalar[unit.entries[~crossing]]
+            np.add.at(found, np.searchsorted(self.scalars, single), values[~crossing])
+            several.append(unit.numbers[counts > 1])
+        tied = np.searchsorted(self.scalars, np.unique(np.concatenate(several)))
+        for start in range(0, tied.size, 64):
+            chosen = tied[start : start + 64]
+            found[chosen] = self.columns(chosen)[chosen, np.arange(chosen.size)]
+        return found
+
+    def _squares(self, unit: Unit) -> Floats:
+        """(e,) the square of each entry alone, without the factor."""
+        batch = [unit]
+        logs = np.moveaxis(self.hessian.logs(batch), 0, 1)  # every eigenvalue a unit of its own
+        left, right = (vectors[0] for vectors in self.hessian.vectors(batch))
+        factors = self.hessian.factors(batch)
+        derivative, rate = factors.derivative[0], factors.rate[0]
+        total = np.zeros(unit.entries.size)
+        for conjugate, table in enumerate(self.hessian.tables(logs)):
+            ss, sh, hs, hh = (part[unit.places, 0, 0] for part in table)
+            first, second = (left, right), (left, right)
+            other, other_rate = derivative, rate
+            if conjugate:
+                second = left.conj(), right.conj()
+                other, other_rate = derivative.conj(), rate.conj()
+            weights = [np.sum(one * two, axis=1) for one, two in zip(first, second, strict=True)]
+            moments = derivative * (other * ss + other_rate * sh)
+            moments += rate * (other * hs + other_rate * hh)
+            total += (weights[0][unit.left] * weights[1][unit.right] * moments).real
+        return total
+
+    def columns(self, chosen: Integers) -> Floats:
+        """(N, b) some columns of the block, by their place in it."""
+        found = np.zeros((self.scalars.size, chosen.size))
+        numbers = self.scalars[chosen]
+        for unit in self.units:
+            wanted = np.flatnonzero(np.isin(numbers, unit.numbers))
+            if wanted.size == 0:
+                continue
+            local = np.searchsorted(unit.numbers, numbers[wanted])
+            order = np.full(unit.numbers.size, -1)
+            order[local] = np.arange(local.size)
+            entries = np.flatnonzero(order[unit.scalars] >= 0)
+            places, place = np.unique(unit.places[entries], return_inverse=True)
+            batch = [unit]
+            tables = self.hessian.tables(self.hessian.logs(batch), places)
+            left, right = self.hessian.vectors(batch)
+            lefts, left_place = np.unique(unit.left[entries], return_inverse=True)
+            rights, right_place = np.unique(unit.right[entries], return_inverse=True)
+            rows = self.hessian.factors(batch)
+            columns = rows._replace(
+                places=place,
+                left=left_place,
+                right=right_place,
+                derivative=rows.derivative[:, entries],
+                rate=rows.rate[:, entries],
+            )
+            matrix = np.zeros((1, unit.entries.size, entries.size))
+            for conjugate, table in enumerate(tables):
+                second = (left[:, lefts], right[:, rights])
+                if conjugate:
+                    second, columns = (second[0].conj(), second[1].conj()), columns.conjugate()
+                weights = (
+                    left @ np.swapaxes(second[0], 1, 2),
+                    right @ np.swapaxes(second[1], 1, 2),
+                )
+                matrix += assemble(table, weights, rows, columns)
+            summed = sum_ties(sum_ties(matrix, unit.scalars, 1), order[unit.scalars[entries]], 2)
+            rows_found = np.searchsorted(self.scalars, unit.numbers)
+            found[np.ix_(rows_found, wanted)] += self.hessian.factor * summed[0]
+        return found
+
+
+def _largest(factor: Floats) -> float:
+    """The largest eigenvalue of L Lᵀ, or 1 where that is more: the least of a scaled Hessian."""
+    if factor.shape[1] == 0:
+        return 1.0
+    return max(1.0, float(largest(factor.T @ factor, 1)[0][0]))
+
+
+def _numbers(found: Sequence[Unit]) -> Integers:
+    """(N,) the scalars of a component, ascending."""
     if len(found) == 1:
-        return found[0].numbers.size
-    return np.unique(np.concatenate([unit.numbers for unit in found])).size
+        return found[0].numbers
+    return np.unique(np.concatenate([unit.numbers for unit in found]))
 
 
-def _batches(same: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
+def _batches(found: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
     """Units of one pattern, as many at once as `BATCH_ELEMENTS` allows."""
-    elements = max(4 * same[0].eigenvalues.size ** 2, same[0].entries.size ** 2)
-    step = max(1, BATCH_ELEMENTS // elements)
-    for start in range(0, len(same), step):
-        yield same[start : start + step]
+    patterns: dict[tuple[bytes, ...], list[Unit]] = defaultdict(list)
+    for unit in found:
+        patterns[unit.pattern].append(unit)
+    for same in patterns.values():
+        elements = max(4 * same[0].eigenvalues.size ** 2, same[0].entries.size ** 2)
+        step = max(1, BATCH_ELEMENTS // elements)
+        for start in range(0, len(same), step):
+            yield same[start : start + step]
 
 
 def _with_units(vectors: Complexes) -> Complexes:

@@ -67,6 +67,8 @@ def partial_cholesky(
         enough: how much of tr H may be left.
         candidates: columns that are asked for at once.
     """
+    from scipy.linalg import solve_triangular
+
     order = diagonal.size
     rank = min(rank, order)
     factor = np.empty((order, rank), order="F")
@@ -83,7 +85,7 @@ def partial_cholesky(
         lower, chosen = _pivot(left[best], GREED * float(outside.max()))
         if chosen.size == 0:
             break
-        new = _solve(lower, left[:, chosen].T).T
+        new = solve_triangular(lower, left[:, chosen].T, lower=True, check_finite=False).T
         factor[:, len(pivots) : len(pivots) + chosen.size] = new
         residual -= np.einsum("ij,ij->i", new, new)
         residual[residual < ROUNDING * diagonal] = 0
@@ -115,11 +117,3 @@ def _pivot(matrix: Floats, least: float) -> tuple[Floats, Integers]:
         chosen.append(pivot)
     kept = np.array(chosen, np.intp)
     return np.tril(lower[kept, : kept.size]), kept
-
-
-def _solve(lower: Floats, right: Floats) -> Floats:
-    """X with ``lower X = right``."""
-    from scipy.linalg import solve_triangular
-
-    solved: Floats = solve_triangular(lower, right, lower=True, check_finite=False)
-    return solved

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 import torch
 from tracking.build import state
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.track import Tracking
+from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
 
@@ -89,13 +91,13 @@ def test_a_run_of_lightning(tmp_path: Path) -> None:
     moduli = [one.snapshot.summary.modulus for one in run.steps if one.snapshot]
     assert moduli == sorted(moduli)
     assert "max |λ| rose" in run.sentence
+    assert find_step(str(tmp_path / "last.ckpt")) == FoundStep(6, "metadata")
     with pytest.raises(UsageError, match=r"last\.ckpt.* both of step 6"):
         track(tmp_path / "*.ckpt")
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_of_orbaxs_manager(tmp_path: Path) -> None:
-    import jax.numpy as jnp
     import orbax.checkpoint
 
     with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
@@ -106,3 +108,42 @@ def test_a_run_of_orbaxs_manager(tmp_path: Path) -> None:
     assert told(run) == [(5, "directory"), (10, "directory")]
     moduli = [one.snapshot.summary.modulus for one in run.steps if one.snapshot]
     assert moduli == pytest.approx([0.5, 0.9], rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_flax_and_orbax_train_states_say_their_step(tmp_path: Path) -> None:
+    import flax.serialization
+    import orbax.checkpoint
+
+    params = {name: jnp.asarray(values) for name, values in state(0.9).items()}
+    tree = {"step": jnp.asarray(41), "params": params}
+    path = tmp_path / "latest.msgpack"
+    path.write_bytes(flax.serialization.to_bytes(tree))
+    assert find_step(str(path)) == FoundStep(41, "metadata")
+    with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(43, args=orbax.checkpoint.args.StandardSave(tree))
+    saved = tmp_path / "run" / "43"
+    assert find_step(str(saved)) == FoundStep(41, "metadata", in_name=43)
+    with orbax.checkpoint.CheckpointManager(tmp_path / "plain") as manager:
+        manager.save(43, args=orbax.checkpoint.args.StandardSave({"params": params}))
+    assert find_step(str(tmp_path / "plain" / "43")) == FoundStep(43, "directory")
+    item = tmp_path / "plain" / "43" / "default"
+    for path in (item, item / "_METADATA"):
+        assert find_step(str(path)) == FoundStep(43, "directory")
+
+
+def test_an_orbax_step_without_the_managers_own_file_is_its_item(tmp_path: Path) -> None:
+    import orbax.checkpoint
+
+    with orbax.checkpoint.CheckpointManager(tmp_path) as manager:
+        for step in (3, 12):
+            manager.save(step, args=orbax.checkpoint.args.StandardSave({"w": jnp.zeros(2)}))
+    found = find_checkpoints([str(tmp_path)])
+    assert [Path(path).name for path in found] == ["12", "3"]
+    for step in (3, 12):
+        (tmp_path / str(step) / "_CHECKPOINT_METADATA").unlink()
+    found = find_checkpoints([str(tmp_path)])
+    assert [Path(path).relative_to(tmp_path).as_posix() for path in found] == [
+        "12/default",
+        "3/default",
+    ]

@@ -1,24 +1,40 @@
-"""The optimizer step at which a checkpoint was saved: from what it holds, or from its name."""
+"""Which checkpoints a training run consists of, and the optimizer step of each.
+
+Checkpoints are given by globs, files and directories of either. A step is said by what a checkpoint
+holds, or by its name.
+"""
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from memcurse_cli.checkpoints.directory import (
+    CONVENTIONAL_NAMES,
+    INDEX_SUFFIXES,
+    TRAINER_FILES,
+    choose_file,
+)
 from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.numpy.npy import array_names
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer.adam import number
+from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.remote import is_url
 from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
 from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
-from memcurse_cli.checkpoints.untrusted.source import read_bounded
+from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, read_bounded, unreadable
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.track import StepSource
+
+UNFINISHED = ("tmp-", ".tmp", ".orbax-checkpoint-tmp")
+"""In the names of directories that a trainer still writes."""
 
 KEYS = ("global_step", "step", "iteration", "iter_num", "global_steps")
 """What trainers call it: Lightning and Megatron, nanoGPT, DeepSpeed, and most scripts ``step``."""
@@ -40,9 +56,117 @@ STEP_AFTER = re.compile(r"(?i)(?<![\d.])(\d+)[-_]?(?:steps?|iter(?:ation)?s?|upd
 CHECKPOINT = re.compile(r"(?i)(?<![a-z])(?:checkpoint|ckpt|chkpt)[-_=.]?(\d+)")
 EPOCH = re.compile(r"(?i)(?<![a-z])epoch[-_=.]?(\d+)")
 TRAILING = re.compile(r"(?<![\d.])(\d+)$")
-NUMBER = re.compile(r"(\d+)")
+IN_DIRECTORY = (STEP_BEFORE, STEP_AFTER, CHECKPOINT)
+PATTERNS = (*IN_DIRECTORY, EPOCH, TRAILING)
 
-PATTERNS = (STEP_BEFORE, STEP_AFTER, CHECKPOINT, EPOCH, TRAILING)
+
+def find_checkpoints(given: Sequence[str], *, waiting: bool = False) -> list[str]:
+    """The checkpoints that some paths and globs name, each once.
+
+    A directory that is one checkpoint stands for itself. Any other stands for the checkpoints in
+    it that have a step in their names, files as well as directories; or, where no name has one,
+    for all of its files.
+
+    Args:
+        given: paths, glob patterns (``**`` crosses directories) and URLs.
+        waiting: whether a run that has no checkpoint yet is fine.
+
+    Raises:
+        CheckpointError: a path does not exist, or nothing is found.
+    """
+    found: dict[str, str] = {}
+    for one in given:
+        paths = list(_expand(one, waiting=waiting))
+        if not paths and not waiting:
+            raise CheckpointError(
+                "no checkpoint matches",
+                where=shown_place(one),
+                remedy="give files, a directory of checkpoints, or a quoted glob",
+            )
+        for path in paths:
+            found.setdefault(path if is_url(path) else os.path.abspath(path), path)
+    return list(found.values())
+
+
+def _expand(given: str, *, waiting: bool) -> Iterator[str]:
+    if is_url(given):
+        yield given
+    elif os.path.lexists(given):
+        yield from _one(given, waiting=waiting)
+    elif glob.has_magic(given):
+        for path in sorted(glob.iglob(given, recursive=True)):
+            yield from _one(path, waiting=waiting)
+    elif not waiting:
+        raise unreadable(shown_place(given), FileNotFoundError(2, "no such file"))
+
+
+def _one(path: str, *, waiting: bool) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+        return
+    try:
+        directory = LocalDirectory(path)
+    except CheckpointError:
+        if waiting and not os.path.isdir(path):  # it has been deleted since
+            return
+        raise
+    yield from _in_directory(Path(path), directory)
+
+
+def _in_directory(path: Path, directory: LocalDirectory) -> Iterator[str]:
+    folders = list(_folders(path, directory.names))
+    files = list(_files(directory))
+    if not folders and ((is_checkpoint(path) and _is_conventional(directory)) or not files):
+        if is_checkpoint(path):
+            yield str(path)
+        return
+    numbered = [name for name in files if step_in_name(name) is not None]
+    yield from folders
+    yield from (str(path / name) for name in numbered or ([] if folders else files))
+
+
+def _is_conventional(directory: LocalDirectory) -> bool:
+    """Whether the directory is laid out as one checkpoint, rather than holding one."""
+    if any(name in directory.names for name in CONVENTIONAL_NAMES) or array_names(directory):
+        return True
+    return any(name.endswith(INDEX_SUFFIXES) for name in directory.names)
+
+
+def _folders(path: Path, names: Sequence[str]) -> Iterator[str]:
+    """The subdirectories that are checkpoints with a step in their names."""
+    for name in names:
+        folder = path / name
+        if any(mark in name for mark in UNFINISHED) or step_in_directory(name) is None:
+            continue
+        if not folder.is_dir():
+            continue
+        if is_checkpoint(folder):
+            yield str(folder)
+        elif (folder / ORBAX_ITEM).is_dir() and is_checkpoint(folder / ORBAX_ITEM):
+            yield str(folder / ORBAX_ITEM)
+
+
+def _files(directory: LocalDirectory) -> Iterator[str]:
+    """The files that may be checkpoints by themselves."""
+    extensions = tuple(extension for format in FORMATS for extension in format.extensions)
+    for name in directory.files():
+        lower = name.lower()
+        if lower.endswith(INDEX_SUFFIXES) or not lower.endswith(extensions):
+            continue
+        if not name.startswith(TRAINER_FILES) and not SHARD.search(name.partition(".")[0]):
+            yield name
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a directory holds exactly one checkpoint."""
+    try:
+        directory = LocalDirectory(path)
+        if array_names(directory):
+            return True
+        choose_file(directory, FORMATS)
+    except CheckpointError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -125,10 +249,7 @@ def step_in_name(path: str) -> int | None:
     if name.startswith("."):
         return None
     stem = SHARD.sub("", EXTENSIONS.sub("", name))
-    for pattern in PATTERNS:
-        if found := pattern.findall(stem):
-            return _bounded(int(found[-1]))
-    return None
+    return _last_number(stem, PATTERNS)
 
 
 def step_in_directory(name: str) -> int | None:
@@ -138,8 +259,13 @@ def step_in_directory(name: str) -> int | None:
     """
     if name.isdecimal():
         return _bounded(int(name))
-    for pattern in (STEP_BEFORE, STEP_AFTER, CHECKPOINT):
-        if found := pattern.findall(name):
+    return _last_number(name, IN_DIRECTORY)
+
+
+def _last_number(text: str, patterns: Sequence[re.Pattern[str]]) -> int | None:
+    """What the first pattern that is in a text finds last."""
+    for pattern in patterns:
+        if found := pattern.findall(text):
             return _bounded(int(found[-1]))
     return None
 
@@ -150,8 +276,8 @@ def _by_pattern(path: str, pattern: re.Pattern[str]) -> FoundStep | None:
         return None
     found = matches[-1]
     text = found[1] if pattern.groups else found[0]
-    if not pattern.groups and (digits := NUMBER.search(text)) is not None:
-        text = digits[1]
+    if not pattern.groups and (digits := re.search(r"\d+", text)) is not None:
+        text = digits[0]
     if text is None or not text.isdecimal():
         raise UsageError(
             f"finds {printable(str(text), 40)!r} in {shown_place(path)}, which is not a number",

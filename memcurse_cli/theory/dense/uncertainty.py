@@ -1,24 +1,20 @@
-"""The real Schur form ``A = Q T Qᵀ``, and what rounding leaves of a matrix far from normal.
+"""What rounding in float64 leaves of a matrix far from normal.
 
-T is quasi-triangular and Q orthogonal, so that ``A^k = Q T^k Qᵀ`` has the norms of T^k. The zeros
-below its diagonal stay zeros in every power: an eigenvalue of T^k is a power of one of T, and no
-error of a product comes back to be amplified. Repeated squares of A itself lose all digits once
-``ε ‖A^k‖²`` reaches ``‖A^2k‖``, and then explode though every |λ| < 1.
-
-A computed form is that of ``A + E`` with ‖E‖ of the size of ``ε √n ‖A‖_F`` (Golub & Van Loan 2013,
-section 7.5.6). On the unit circle ``(z - A - E)⁻¹ = (I - R E)⁻¹ R`` with ``R = (z - A)⁻¹``, so that
-with ``δ = ‖E‖ max_|z|=1 ‖R‖`` below 1 every resolvent there, and every integral of products of
-resolvents, is known to a few δ relative, and no eigenvalue can have crossed the circle; 1/max ‖R‖
-is the distance to instability (Van Loan 1985; Trefethen & Embree 2005, chapter 49).
+A computed Schur form is that of ``A + E`` with ‖E‖ of the size of ``ε √n ‖A‖_F`` (Golub & Van Loan
+2013, section 7.5.6). On the unit circle ``(z - A - E)⁻¹ = (I - R E)⁻¹ R`` with ``R = (z - A)⁻¹``,
+so that with ``δ = ‖E‖ max_|z|=1 ‖R‖`` below 1 every resolvent there, and every integral of products
+of resolvents, is known to a few δ relative, and no eigenvalue can have crossed the circle;
+1/max ‖R‖ is the distance to instability (Van Loan 1985; Trefethen & Embree 2005, chapter 49).
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from memcurse_cli.theory.dense.bases import DoublingStein, Eigenbasis, ModalStein, SteinSolver
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -27,6 +23,7 @@ ANGLES = 128  # on half a circle; real matrices repeat it
 BISECTIONS = 12  # of the distance of a circle from the unit circle: a four-thousandth of it
 UNCERTAIN = 0.01  # δ beyond which nothing is reported
 CHUNK = 2**21  # elements of resolvents that are held at once
+ON_CIRCLE = 1e-4  # log |λ| up to which a defective eigenvalue of 1 is computed above it
 
 TOO_UNCERTAIN = (
     "its eigenvectors are so ill-conditioned that rounding it in float64 changes what it does by "
@@ -34,36 +31,51 @@ TOO_UNCERTAIN = (
 )
 
 
-class SchurForm(NamedTuple):
-    """``A = Q T Qᵀ``.
+def henrici_departure(matrix: Floats, eigenvalues: Complexes) -> float:
+    """√(‖A‖_F² - Σ|λ|²) / ‖A‖_F: 0 for a normal matrix, 1 for a nilpotent one (Henrici 1962)."""
+    largest = float(np.abs(matrix).max(initial=0))
+    if largest == 0:
+        return 0.0
+    # Divided by the largest entry no square leaves the range of a float.
+    norm = float(np.sum((matrix / largest) ** 2))
+    spectrum = float(np.sum(np.abs(eigenvalues / largest) ** 2))
+    return math.sqrt(max(norm - spectrum, 0.0) / norm)
 
-    Attributes:
-        triangle: (n, n) T, upper triangular but for a 2x2 block for each conjugate pair.
-        vectors: (n, n) Q.
-    """
 
-    triangle: Floats
-    vectors: Floats
-
-
-def schur_form(matrix: Floats) -> SchurForm:
-    """The real Schur form.
+def is_undetermined(matrix: Floats, basis: Eigenbasis) -> bool:
+    """Whether rounding A in float64 can change by more than 1 % what it does in infinitely long.
 
     Args:
         matrix: (n, n) real A.
+        basis: its eigenbasis; one with κ(P) < 1e8 determines it.
+    """
+    # An eigenvalue of 1 is stored as such.
+    if basis.is_usable or 0 <= basis.log_radius < ON_CIRCLE:
+        return False
+    return not uncertainty(matrix) < UNCERTAIN
+
+
+def stein_solver(matrix: Floats, basis: Eigenbasis | None) -> SteinSolver:
+    """Whatever solves the Stein equations of this matrix.
+
+    Args:
+        matrix: (n, n) real A, all |λ| < 1.
+        basis: its eigenbasis, or None where that is too ill-conditioned.
 
     Raises:
-        ArithmeticError: an entry is not finite, or the iteration has not converged.
+        ArithmeticError: the powers of A do not vanish, or rounding A changes the solutions.
     """
-    import scipy.linalg
+    if basis is not None:
+        return ModalStein(basis)
+    solver = DoublingStein(matrix)
+    if not uncertainty(matrix) < UNCERTAIN:
+        raise ArithmeticError(TOO_UNCERTAIN)
+    return solver
 
-    if not np.all(np.isfinite(matrix)):
-        raise ArithmeticError("the matrix is not finite")
-    try:
-        triangle, vectors = scipy.linalg.schur(matrix, output="real", check_finite=False)
-    except np.linalg.LinAlgError as error:
-        raise ArithmeticError("the Schur form of the matrix has not converged") from error
-    return SchurForm(triangle, vectors)
+
+def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
+    """The largest |λ| of any matrix within rounding of A; None where κ(P) < 1e8 determines it."""
+    return None if basis.is_usable else radius_within_rounding(matrix, math.exp(basis.log_radius))
 
 
 def rounding_of(matrix: Floats) -> float:

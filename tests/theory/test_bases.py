@@ -1,3 +1,5 @@
+"""The eigenbasis against NumPy's inverse, and Stein equations against the sums that solve them."""
+
 from __future__ import annotations
 
 import math
@@ -5,11 +7,15 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from scipy.linalg import solve_discrete_lyapunov
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
 
-from memcurse_cli.theory.dense import eigenbasis as module
-from memcurse_cli.theory.dense.eigenbasis import Eigenbasis, PairTables
+from memcurse_cli.theory.dense import bases as module
+from memcurse_cli.theory.dense.bases import DoublingStein, Eigenbasis, ModalStein, PairTables
+from memcurse_cli.theory.dense.uncertainty import stein_solver
 
+Floats = NDArray[np.float64]
 USABLE = {
     name: matrix
     for name, matrix in {**MATRICES, **UNSTABLE}.items()
@@ -95,12 +101,46 @@ def test_condition_of_a_large_basis_by_lanczos(size: int) -> None:
         assert basis.condition == pytest.approx(np.linalg.cond(basis.vectors), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["nilpotent", "defective"])
-def test_a_defective_matrix_has_no_usable_basis(name: str) -> None:
-    assert eigenbasis(MATRICES[name]).condition > 1e12
-
-
 def test_a_singular_basis_has_an_infinite_condition() -> None:
     basis = Eigenbasis(np.zeros(2, complex), np.ones((2, 2), complex))
     assert basis.condition == math.inf
-    assert eigenbasis(jordan(250, 0.5)).condition > 1e12
+    for matrix in (jordan(250, 0.5), MATRICES["nilpotent"], MATRICES["defective"]):
+        assert eigenbasis(matrix).condition > 1e12
+
+
+def summed(matrix: Floats, source: Floats) -> Floats:
+    total, term = np.zeros_like(source), source
+    for _ in range(1500):
+        total = total + term
+        term = matrix @ term @ matrix.T
+    return total
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_every_solver_finds_the_sum(name: str) -> None:
+    matrix = MATRICES[name]
+    source = np.random.default_rng(4).normal(size=matrix.shape)  # not symmetric
+    solvers = [DoublingStein(matrix)]
+    if name in USABLE:
+        solvers.append(ModalStein(eigenbasis(matrix)))
+    for solver in solvers:
+        for found, transition in ((solver.forward, matrix), (solver.adjoint, matrix.T)):
+            wanted = summed(transition, source)
+            assert_allclose(found(source), wanted, atol=1e-10 * np.abs(wanted).max())
+
+
+def test_a_stranger_agrees() -> None:
+    matrix = random(24, 0.98, 5)
+    source = np.cov(np.random.default_rng(0).normal(size=(24, 40)))
+    for basis in (eigenbasis(matrix), None):
+        solver = stein_solver(matrix, basis)
+        wanted = solve_discrete_lyapunov(matrix, source)
+        assert_allclose(solver.forward(source), wanted, rtol=1e-9, atol=1e-9 * wanted.max())
+        wanted = solve_discrete_lyapunov(matrix.T, source)
+        assert_allclose(solver.adjoint(source), wanted, rtol=1e-9, atol=1e-9 * wanted.max())
+
+
+@pytest.mark.parametrize("name", UNSTABLE)
+def test_powers_that_do_not_vanish_have_no_sum(name: str) -> None:
+    with pytest.raises(ArithmeticError, match="do not vanish"):
+        DoublingStein(UNSTABLE[name])

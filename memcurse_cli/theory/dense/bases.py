@@ -1,0 +1,330 @@
+"""The two bases that a dense matrix is computed in: its eigenvectors, and those of its Schur form.
+
+In the eigenbasis ``A = P diag(λ) P⁻¹`` every power is one of λ. The eigenvalues of a real matrix
+come in conjugate pairs, and so do its eigenvectors. One of each pair is enough, and what its two
+members span is spanned by r = Re p and r' = Im p: every n×n product below is a product of real
+matrices, at a quarter of the cost of a complex one.
+
+Where P is too ill-conditioned the real Schur form ``A = Q T Qᵀ`` takes its place. T is
+quasi-triangular and Q orthogonal, so that ``A^k = Q T^k Qᵀ`` has the norms of T^k. The zeros below
+its diagonal stay zeros in every power: an eigenvalue of T^k is a power of one of T, and no error of
+a product comes back to be amplified. Repeated squares of A itself lose all digits once
+``ε ‖A^k‖²`` reaches ``‖A^2k‖``, and then explode though every |λ| < 1.
+
+Either solves the Stein equations ``X = A X Aᵀ + F`` and ``Y = AᵀYA + F``, whose solutions
+``Σ_k A^k F (A^k)ᵀ`` and ``Σ_k (A^k)ᵀ F A^k`` exist for every F where all |λ| < 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.linalg.lanczos import largest_eigenvalue
+from memcurse_cli.theory.moments.moments import one_minus_exp
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+
+EIGENBASIS_CONDITION = 1e8  # κ(P) from which the eigenbasis has lost half of float64's digits
+DIRECT_SIZE = 200  # up to here all eigenvalues cost less than a Lanczos iteration
+FORGOTTEN = 1e-17  # ‖A^k‖_F² from which a doubling adds nothing
+DOUBLINGS = 60  # 2^60 steps: a decay of 1e-17, below the rounding of |λ|
+
+
+class PairTables(NamedTuple):
+    """A bilinear form T of two modes k and l, each one of a conjugate pair, (h, h) each.
+
+    Attributes:
+        conjugated: T(k, l̄).
+        plain: T(k, l). Equal to ``conjugated`` where λ_l is real.
+    """
+
+    conjugated: Complexes
+    plain: Complexes
+
+
+@dataclass(frozen=True)
+class Eigenbasis:
+    """``A = P diag(λ) P⁻¹`` of a real A: columns p_k of P, rows q_k of P⁻¹.
+
+    Attributes:
+        log_eigenvalues: (n,) log λ; -inf for λ = 0.
+        vectors: (n, n) P, columns of norm 1, real where λ is.
+    """
+
+    log_eigenvalues: Complexes
+    vectors: Complexes
+
+    @cached_property
+    def half(self) -> NDArray[np.intp]:
+        """(h,) the eigenvalues with Im λ >= 0: one of each conjugate pair, and every real one."""
+        angle = self.log_eigenvalues.imag
+        return np.flatnonzero((angle >= 0) | (angle == -np.pi))
+
+    @cached_property
+    def weight(self) -> Floats:
+        """(h,) how many eigenvalues each of `half` stands for: 2 for a pair, 1 for a real one."""
+        angle = self.log_eigenvalues.imag[self.half]
+        return np.where((angle == 0) | (np.abs(angle) == np.pi), 1.0, 2.0)
+
+    @cached_property
+    def paired(self) -> NDArray[np.intp]:
+        """Which of `half` stand for a pair."""
+        return np.flatnonzero(self.weight == 2)
+
+    @cached_property
+    def logs(self) -> Complexes:
+        """(h,) log λ of `half`."""
+        return self.log_eigenvalues[self.half]
+
+    @cached_property
+    def log_radius(self) -> float:
+        """The largest log |λ|; -inf where every λ is 0."""
+        return float(np.max(self.log_eigenvalues.real, initial=-np.inf))
+
+    @cached_property
+    def columns(self) -> Complexes:
+        """(n, h) the columns of P of `half`."""
+        return self.vectors[:, self.half]
+
+    @cached_property
+    def rows(self) -> Complexes:
+        """(h, n) the rows of P⁻¹ of `half`, q = (r - i r')/2; not finite where P is singular."""
+        return self.modes(self.real_inverse, -1j) / self.weight[:, None]
+
+    @cached_property
+    def inverse(self) -> Complexes:
+        """(n, n) P⁻¹.
+
+        Raises:
+            LinAlgError: P is singular.
+        """
+        return np.asarray(np.linalg.inv(self.vectors))
+
+    @cached_property
+    def real_vectors(self) -> Floats:
+        """(n, n) Re p of `half`, then Im p of the pairs."""
+        return np.hstack([self.columns.real, self.columns[:, self.paired].imag])
+
+    @cached_property
+    def real_inverse(self) -> Floats:
+        """(n, n) the inverse of `real_vectors`; nan where P is singular."""
+        try:
+            return np.asarray(np.linalg.inv(self.real_vectors))
+        except np.linalg.LinAlgError:
+            return np.full(self.vectors.shape, np.nan)
+
+    @cached_property
+    def condition(self) -> float:
+        """κ(P) = ‖P‖₂ ‖P⁻¹‖₂; inf where P is singular."""
+        if not np.all(np.isfinite(self.real_inverse)):
+            return math.inf
+        # P is the real basis times a matrix with orthogonal rows, of norm √2 for a pair.
+        scale = np.sqrt(np.r_[self.weight, self.weight[self.paired]])
+        across = np.outer(scale, scale)
+        return math.sqrt(_largest(self._gram * across) * _largest(self._inverse_gram / across))
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether κ(P) leaves half of float64's digits."""
+        return self.condition < EIGENBASIS_CONDITION
+
+    def vector_products(self, readout: Floats | None = None) -> PairTables:
+        """``p_kᵀ CᵀC p̄_l`` and ``p_kᵀ CᵀC p_l``.
+
+        Args:
+            readout: (outputs, n) real C, or None for the identity.
+        """
+        if readout is None:
+            return self.tables(self._gram, 1j)
+        seen = readout @ self.real_vectors
+        return self.tables(seen.T @ seen, 1j)
+
+    def row_products(self, readin: Floats | None = None) -> PairTables:
+        """``q_k B Bᵀ q̄_l`` and ``q_k B Bᵀ q_l``.
+
+        Args:
+            readin: (n, inputs) real B, or None for the identity.
+        """
+        gram = self._inverse_gram
+        if readin is not None:
+            driven = self.real_inverse @ readin
+            gram = driven @ driven.T
+        found = self.tables(gram, -1j)
+        both = np.outer(self.weight, self.weight)
+        return PairTables(found.conjugated / both, found.plain / both)
+
+    def combine_vectors(self, tables: PairTables) -> Complexes:
+        """(h, n) ``Σ_l T_kl p_lᵀ`` over all n modes l; T(k, l̄) goes with p̄_l."""
+        return self._combine(tables, 1j, self.real_vectors.T)
+
+    def combine_rows(self, tables: PairTables) -> Complexes:
+        """(h, n) ``Σ_l T_kl q_l`` over all n modes l; T(k, l̄) goes with q̄_l."""
+        tables = PairTables(tables.conjugated / self.weight, tables.plain / self.weight)
+        return self._combine(tables, -1j, self.real_inverse)
+
+    def modes(self, array: NDArray[np.inexact], turn: complex) -> Complexes:
+        """(n, ...) rows r of `half`, then r' of the pairs → (h, ...) r + turn r'."""
+        size = self.half.size
+        modes = array[:size].astype(np.complex128)
+        modes[self.paired] += turn * array[size:]
+        return modes
+
+    def tables(self, array: Floats, turn: complex) -> PairTables:
+        """The same along both axes of an (n, n) array, and with the second one conjugated."""
+        first = self.modes(array, turn).T
+        return PairTables(self.modes(first, -turn).T, self.modes(first, turn).T)
+
+    def _combine(self, tables: PairTables, turn: complex, real: Floats) -> Complexes:
+        """Σ_l T_kl v_l with v = r + turn r' of real rows, as one real product."""
+        conjugated, plain = tables
+        both = np.where(self.weight == 2, conjugated + plain, conjugated)
+        left = np.hstack([both, turn * (plain - conjugated)[:, self.paired]])
+        product = np.vstack([left.real, left.imag]) @ real
+        return product[: len(left)] + 1j * product[len(left) :]
+
+    @cached_property
+    def _gram(self) -> Floats:
+        return self.real_vectors.T @ self.real_vectors
+
+    @cached_property
+    def _inverse_gram(self) -> Floats:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.real_inverse @ self.real_inverse.T
+
+
+def _largest(gram: Floats) -> float:
+    """The largest eigenvalue of MᵀM: as accurate as the square of ‖M‖₂ can be."""
+    size = len(gram)
+    if not np.all(np.isfinite(gram)):
+        return math.inf
+    if size <= DIRECT_SIZE:
+        return float(np.linalg.eigvalsh(gram)[-1]) if size else 1.0
+    return largest_eigenvalue(gram.__matmul__, size)
+
+
+class SchurForm(NamedTuple):
+    """``A = Q T Qᵀ``.
+
+    Attributes:
+        triangle: (n, n) T, upper triangular but for a 2x2 block for each conjugate pair.
+        vectors: (n, n) Q.
+    """
+
+    triangle: Floats
+    vectors: Floats
+
+    def squares(self) -> Iterator[Floats]:
+        """T, T², T⁴, …, without end."""
+        power = self.triangle
+        while True:
+            yield power
+            with np.errstate(over="ignore", invalid="ignore"):
+                power = power @ power
+
+
+def schur_form(matrix: Floats) -> SchurForm:
+    """The real Schur form.
+
+    Args:
+        matrix: (n, n) real A.
+
+    Raises:
+        ArithmeticError: an entry is not finite, or the iteration has not converged.
+    """
+    import scipy.linalg
+
+    if not np.all(np.isfinite(matrix)):
+        raise ArithmeticError("the matrix is not finite")
+    try:
+        triangle, vectors = scipy.linalg.schur(matrix, output="real", check_finite=False)
+    except np.linalg.LinAlgError as error:
+        raise ArithmeticError("the Schur form of the matrix has not converged") from error
+    return SchurForm(triangle, vectors)
+
+
+class SteinSolver(Protocol):
+    """Both Stein equations of one A, for many right-hand sides."""
+
+    def forward(self, source: Floats) -> Floats:
+        """X = A X Aᵀ + F."""
+
+    def adjoint(self, source: Floats) -> Floats:
+        """Y = AᵀYA + F."""
+
+
+class ModalStein:
+    """By the eigenbasis: an elementwise division by ``1 - λ_k λ_l``, exact near the unit circle."""
+
+    def __init__(self, basis: Eigenbasis) -> None:
+        logs = basis.logs
+        self._basis = basis
+        self._plain = one_minus_exp(logs[:, None] + logs[None, :])
+        self._conjugated = one_minus_exp(logs[:, None] + logs.conj()[None, :])
+
+    def forward(self, source: Floats) -> Floats:
+        """X = A X Aᵀ + F, with F in the basis that P spans."""
+        real, inverse = self._basis.real_vectors, self._basis.real_inverse
+        return np.asarray(real @ self._divide(inverse @ source @ inverse.T, -1) @ real.T)
+
+    def adjoint(self, source: Floats) -> Floats:
+        """Y = AᵀYA + F, with F in the basis that the rows of P⁻¹ span."""
+        real, inverse = self._basis.real_vectors, self._basis.real_inverse
+        return np.asarray(inverse.T @ self._divide(real.T @ source @ real, 1) @ inverse)
+
+    def _divide(self, array: Floats, sign: int) -> Floats:
+        """From real pairs (r, r') to modes ``r ± i r'``, divided there, and back.
+
+        A pair's modes are ``(r - i r')/2`` of coordinates, and ``r + i r'`` of products with p; the
+        factor goes out and comes in again.
+        """
+        paired, turn = self._basis.paired, sign * 1j
+        found = self._basis.tables(array, turn)
+        plain, conjugated = found.plain / self._plain, found.conjugated / self._conjugated
+        columns = np.hstack([plain, (plain - conjugated)[:, paired] / (2 * turn)])
+        columns[:, paired] = 0.5 * (plain + conjugated)[:, paired]
+        return np.vstack([columns.real, sign * columns.imag[paired]])
+
+
+class DoublingStein:
+    """By Smith's doubling, ``X_2k = X_k + A^k X_k (A^k)ᵀ``: for any eigenvectors, and for none.
+
+    In Schur form, where repeated squares of a matrix far from normal keep their digits.
+
+    Raises:
+        ArithmeticError: the powers of A do not vanish.
+    """
+
+    def __init__(self, matrix: Floats) -> None:
+        form = schur_form(matrix)
+        self._vectors = form.vectors
+        self._powers: list[Floats] = []
+        for power in form.squares():
+            self._powers.append(power)
+            with np.errstate(over="ignore", invalid="ignore"):
+                norm = float(np.sum(power**2))
+            if norm <= FORGOTTEN:
+                break
+            if len(self._powers) > DOUBLINGS or not math.isfinite(norm):
+                raise ArithmeticError("the powers of the matrix do not vanish")
+
+    def forward(self, source: Floats) -> Floats:
+        """X = A X Aᵀ + F."""
+        total = self._vectors.T @ source @ self._vectors
+        for power in self._powers:
+            total = total + power @ total @ power.T
+        return np.asarray(self._vectors @ total @ self._vectors.T)
+
+    def adjoint(self, source: Floats) -> Floats:
+        """Y = AᵀYA + F."""
+        total = self._vectors.T @ source @ self._vectors
+        for power in self._powers:
+            total = total + power.T @ total @ power
+        return np.asarray(self._vectors @ total @ self._vectors.T)

@@ -1,0 +1,120 @@
+"""Checkpoints read on a Dask cluster of real worker processes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tracking.build import write, write_run
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.tracking import executors
+from memcurse_cli.tracking.executors import inline, open_executor
+from memcurse_cli.tracking.work import Reading
+
+READING = Reading.of(rho=0.5)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[str]:
+    return [str(path) for path in write_run(tmp_path)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A scheduler and two worker processes."""
+    distributed = pytest.importorskip("distributed", reason="the extra dask")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as made:
+        yield made
+
+
+def address(cluster: Any) -> str:
+    found: str = cluster.scheduler_address
+    return found.replace("tcp://", "dask://")
+
+
+def test_a_cluster_gives_what_this_process_gives(cluster: Any, paths: list[str]) -> None:
+    broken = write(Path(paths[0]).with_name("step_9.safetensors"), 0.5)
+    broken.write_bytes(b"x")
+    with open_executor(address(cluster), None) as run:
+        everything = [*paths, str(broken)]
+        assert dict(run(everything, READING)) == dict(inline(everything, READING))
+
+
+def test_nothing_is_lost_with_a_worker(cluster: Any, tmp_path: Path) -> None:
+    """One of two workers is killed as soon as the first checkpoint is done."""
+    moduli = tuple(0.5 + 0.004 * index for index in range(120))
+    paths = [str(path) for path in write_run(tmp_path, moduli)]
+    workers = [worker.process.pid for worker in cluster.workers.values()]
+    assert len(workers) == 2
+    with open_executor(address(cluster), None) as run:
+        outcomes = run(paths, READING)
+        done = dict([next(outcomes)])
+        os.kill(workers[0], signal.SIGKILL)
+        done.update(outcomes)
+    assert done == dict(inline(paths, READING))
+
+
+def test_nobody_at_the_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="the extra dask")
+    monkeypatch.setattr(executors, "CONNECT_SECONDS", 0.5)
+    with (
+        pytest.raises(UsageError, match="no Dask scheduler answers"),
+        open_executor("dask://127.0.0.1:9", None),
+    ):
+        pass
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A scheduler without workers in a process of its own, and where it is."""
+    pytest.importorskip("distributed", reason="the extra dask")
+    file = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
+    place = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)]
+    with subprocess.Popen([*command, *place], stderr=subprocess.DEVNULL) as running:
+        while not file.exists() or not file.read_text().endswith("}"):
+            assert running.poll() is None
+            time.sleep(0.05)
+        yield running, json.loads(file.read_text())["address"].replace("tcp://", "dask://")
+        running.kill()
+
+
+@pytest.mark.parametrize("after", ["submission", "connection"])
+def test_a_scheduler_that_is_lost_is_one_line(
+    after: str,
+    scheduler: tuple[subprocess.Popen[bytes], str],
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running, address = scheduler
+    monkeypatch.setattr(executors, "LOOK_SECONDS", 0.1)
+
+    def kill(future: object = None) -> None:
+        running.kill()
+        running.wait()
+
+    def read() -> None:
+        with open_executor(address, None) as run:
+            if after == "connection":
+                kill()
+            for name in executors.DASK_LOGGERS:
+                assert not logging.getLogger(name).isEnabledFor(logging.ERROR)
+            list(run(paths, READING))
+
+    if after == "submission":
+        monkeypatch.setattr(executors, "SimpleQueue", lambda: kill() or queue.SimpleQueue())
+    with pytest.raises(UsageError, match=r"scheduler at \S+ was lost; start it again"):
+        read()
