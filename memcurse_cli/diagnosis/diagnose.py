@@ -11,7 +11,6 @@ from memcurse_cli.diagnosis.beyond_horizon import relative_sensitivities
 from memcurse_cli.diagnosis.dense.dense import UNKNOWN, diagnose_dense
 from memcurse_cli.diagnosis.dense.rounding import matrix_rounding
 from memcurse_cli.diagnosis.findings import Facts, find
-from memcurse_cli.diagnosis.gates.gates import summarise_gates
 from memcurse_cli.diagnosis.gates.operating_point import (
     linearised_at_work,
     summarise_gated_operating_point,
@@ -71,7 +70,11 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hessian, hessian_reason = summarise_hessian(recurrence, settings)
     hidden, hidden_reason = summarise_hidden(recurrence, settings)
     jacobian = jacobian_of(hidden)
-    gates = summarise_gates(recurrence, settings)
+    gates = None
+    if settings.gates and recurrence.input_dependent:
+        from memcurse_cli.diagnosis.gates.gates import summarise_gates
+
+        gates = summarise_gates(recurrence, settings)
     usable = (
         usable_rate(recurrence, hessian, settings)
         if withheld is None

@@ -17,7 +17,7 @@ from memcurse_cli.families.family import Assumption, Family, Match
 from memcurse_cli.families.module_names import IndexedTensors, split_name
 from memcurse_cli.families.neighbours import with_neighbours
 from memcurse_cli.families.reading import shown_shape
-from memcurse_cli.families.registry import FAMILIES
+from memcurse_cli.families.registry import all_families, families_marked
 from memcurse_cli.families.stacked import merge_tied
 
 SHOWN_NAMES = 5
@@ -58,17 +58,19 @@ def detect(
         NoRecurrenceError: no layer is recognised.
         UsageError: no family has this name, or a pattern matches no layer.
     """
-    families = FAMILIES if family is None else (named_family(family),)
+    named = () if family is None else (named_family(family),)
     tensors = IndexedTensors(tensors)
+    marked = families_marked(tensors)
     claimed: set[str] = set()
     found: list[tuple[Family, Match]] = []
     # Layers of other families than the one asked for explain what stands beside its own.
-    for candidate in dict.fromkeys((*families, *FAMILIES)):
+    for candidate in dict.fromkeys((*named, *marked)):
         own = [m for m in candidate.find(tensors) if claimed.isdisjoint(m.tensors.values())]
         claimed.update(name for match in own for name in match.tensors.values())
         found += [(candidate, match) for match in own]
+    families = named or marked
     if not any(candidate in families for candidate, _ in found):
-        raise nothing_found(tensors, families, path)
+        raise nothing_found(tensors, named or all_families(), path)
     position = {name: index for index, name in enumerate(tensors)}
     found.sort(key=lambda pair: min(position[name] for name in pair[1].tensors.values()))
     aliases = aliases or {}
@@ -83,13 +85,14 @@ def named_family(name: str) -> Family:
     Raises:
         UsageError: there is none.
     """
-    for family in FAMILIES:
+    families = all_families()
+    for family in families:
         if family.name == name:
             return family
     raise UsageError(
         f"no family is called {shown_place(name)}",
         where="--family",
-        remedy=f"choose one of {', '.join(family.name for family in FAMILIES)}",
+        remedy=f"choose one of {', '.join(family.name for family in families)}",
     )
 
 
@@ -129,8 +132,10 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
     Raises:
         UsageError: no family knows the key, or none that knows it understands the value.
     """
+    if not assume:
+        return
     known: dict[str, list[Assumption]] = {}
-    for family in FAMILIES:
+    for family in all_families():
         for assumption in family.assumptions:
             known.setdefault(assumption.key, []).append(assumption)
     for key, value in assume.items():

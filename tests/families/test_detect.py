@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
+import shared
+from families.examples import EXAMPLES
 from families.oracles import (
     ZooFile,
     assert_same_spectrum,
@@ -20,11 +23,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError, UsageError
 from memcurse_cli.families.detect import characteristic_names, detect, validate_assumptions
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.registry import FAMILIES
+from memcurse_cli.families.registry import all_families, families_marked
 
 FAMILY_OF_KIND = {"rnn_tanh": "dense_rnn", "rnn_relu": "dense_rnn", "lstm": "lstm", "gru": "gru"}
 
@@ -119,7 +123,7 @@ def test_nothing_found_says_what_was_looked_for_and_what_is_near() -> None:
         detect(tensors)
     message = str(error.value)
     assert "among its 4 tensors" in message
-    assert f"looked for {len(FAMILIES)} families, which memcurse families lists" in message
+    assert f"looked for {len(all_families())} families, which memcurse families lists" in message
     nearest = message.partition("nearest names are ")[2].split(", ")
     assert set(nearest) == {"my_weights_hh_l0", "gama_log"}
 
@@ -206,13 +210,46 @@ def test_assumptions_are_checked_before_anything_is_read() -> None:
 
 
 def test_every_family_says_what_it_is() -> None:
-    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
-    for family in FAMILIES:
+    assert len({family.name for family in all_families()}) == len(all_families())
+    for family in all_families():
         texts = (family.title, family.recognised_by, family.equation, family.source)
         assert all(text and "\n" not in text for text in texts)
         for assumption in family.assumptions:
             assert not assumption.choices or assumption.default in assumption.choices
-    assert characteristic_names(FAMILIES[0])
+    assert characteristic_names(all_families()[0])
+
+
+def test_a_family_that_is_found_is_marked() -> None:
+    examples = [
+        {name: TensorSpec(shape, "float64", 8) for name, shape in shapes.items()}
+        for shapes in EXAMPLES.values()
+    ]
+    for tensors in (*examples, *shared_tensors()):
+        found = {family.name for family in all_families() if family.find(tensors)}
+        assert found <= {family.name for family in families_marked(tensors)}
+
+
+def shared_tensors() -> Iterator[Mapping[str, TensorSpec]]:
+    """The tensors of every shared checkpoint that can be opened."""
+    for path in sorted(shared.SHARED_DATA.rglob("*")):
+        try:
+            with open_checkpoint(path) as store:
+                yield store.tensors
+        except CheckpointError:
+            continue
+
+
+def test_only_the_code_of_marked_families_is_imported() -> None:
+    code = (
+        "import sys; from memcurse_cli.families.registry import families_marked; "
+        "families_marked(['layer.nu_log', 'layer.theta_log']); "
+        "print(*[m for m in sys.modules if m.startswith('memcurse_cli.families.')"
+        " and m.count('.') > 2])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["memcurse_cli.families.state_space.lru"]
 
 
 def test_the_registry_is_light() -> None:

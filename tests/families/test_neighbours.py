@@ -19,7 +19,7 @@ from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError
 from memcurse_cli.families.bounds import read_layer
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.registry import FAMILIES
+from memcurse_cli.families.registry import all_families
 from memcurse_cli.reports.console import text_for_file
 from memcurse_cli.reports.html.document import to_html
 from memcurse_cli.reports.json_codec import dumps
@@ -53,7 +53,7 @@ def notes(arrays: dict[str, NDArray[np.float64]]) -> list[tuple[str, list[str]]]
     return found
 
 
-@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+@pytest.mark.parametrize("family", [family.name for family in all_families()])
 @pytest.mark.parametrize("neighbour", ["made_up", "made_up.weight"])
 def test_every_family_names_a_neighbour(family: str, neighbour: str) -> None:
     arrays = small(family)
@@ -89,7 +89,7 @@ def test_a_tensor_in_a_module_of_a_layer_is_beside_it(family: str, neighbour: st
 
 
 def test_there_is_an_example_of_every_family_and_of_no_other() -> None:
-    assert set(EXAMPLES) == {family.name for family in FAMILIES}
+    assert set(EXAMPLES) == {family.name for family in all_families()}
 
 
 @pytest.mark.parametrize("corpus", CORPORA, ids=lambda path: path.name)
