@@ -150,6 +150,40 @@ def complex_parts(role: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"{role}{real}", f"{role}{imaginary}") for real, imaginary in suffixes)
 
 
+def read_pairs(
+    store: TensorStore, tensor: str, shape: tuple[int | None, ...], *, paired: bool = True
+) -> Complexes:
+    """A tensor that is stored complex, or real with a last axis of (real, imaginary).
+
+    Args:
+        store: the checkpoint.
+        tensor: its name.
+        shape: its shape as a complex tensor, where None stands for any size. Leading axes of
+            size one may be missing.
+        paired: whether a real tensor has that last axis; else it has no imaginary part.
+
+    Raises:
+        TensorError: NaN or inf, or another shape.
+    """
+    values = read_finite(store, tensor)
+    as_pairs = paired and not np.iscomplexobj(values)
+    wanted = (*shape, 2) if as_pairs else shape
+    padded = values.reshape((1,) * (len(wanted) - values.ndim) + values.shape)
+    fits = padded.ndim == len(wanted) and all(
+        size in (None, found) for size, found in zip(wanted, padded.shape, strict=True)
+    )
+    if not fits:
+        shown = ", ".join("any" if size is None else str(size) for size in wanted)
+        raise TensorError(
+            f"its shape {shown_shape(values.shape)} does not fit, ({shown}) is needed",
+            where=tensor,
+            remedy="check that the layer's tensors belong together",
+        )
+    if as_pairs:
+        return (padded[..., 0] + 1j * padded[..., 1]).astype(np.complex128)
+    return padded.astype(np.complex128)
+
+
 def read_readin(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
     """B as (n, inputs); a vector is a single input, and (inputs, n) is transposed."""
     matrix = read_complex(store, tensors, "B")

@@ -13,7 +13,8 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family
-from memcurse_cli.families.state_space.s4.annotated import AnnotatedS4, AnnotatedS4D
+from memcurse_cli.families.state_space.s4.dplr import AnnotatedS4
+from memcurse_cli.families.state_space.s4.s4d import AnnotatedS4D
 
 N, H, STEPS = 4, 3, 16
 

@@ -12,12 +12,11 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.dense.dense_layer import dense_recurrence
+from memcurse_cli.families.dense.dense_layer import dense_recurrence, left_eigenvectors
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import log_of_eigenvalues, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
-from memcurse_cli.families.state_space.s4.dplr import LARGEST_CONDITION
 
 LEAK = Assumption(
     key="alpha",
@@ -133,6 +132,7 @@ CONNECTIVITY = Assumption(
 FACTORS = ("m", "n")
 SIDES = ("wi", "wo")
 _DEFAULT_LEAK = "0.2"
+_DEFECTIVE = "the overlap of m and n cannot be diagonalised"
 _LINEARISED = "the activation is taken with slope 1, which tanh has at the zero state"
 
 
@@ -202,26 +202,17 @@ class LowRankRNN:
 
 
 def _decompose(overlap: Floats, tensor: str) -> tuple[Complexes, Complexes, Complexes]:
-    """The eigenvalues of J, its right eigenvectors as columns and its left ones as rows."""
-    if np.isfinite(overlap).all():
-        values, right = np.linalg.eig(overlap)
-        order = np.lexsort((values.imag, values.real))
-        values, right = values[order], right[:, order]
-        try:
-            left = np.linalg.inv(right)
-        except np.linalg.LinAlgError:
-            left = np.full_like(right, np.inf)
-        if np.abs(left).max() < LARGEST_CONDITION:
-            return (
-                values.astype(np.complex128),
-                right.astype(np.complex128),
-                left.astype(np.complex128),
-            )
-    raise TensorError(
-        "the overlap of m and n cannot be diagonalised",
-        where=tensor,
-        remedy="use a checkpoint from another step",
-    )
+    """The eigenvalues of J, its right eigenvectors as columns and its left ones as rows.
+
+    Raises:
+        TensorError: it overflows, or has no basis of eigenvectors.
+    """
+    if not np.isfinite(overlap).all():
+        raise TensorError(_DEFECTIVE, where=tensor, remedy="use a checkpoint from another step")
+    values, right = np.linalg.eig(overlap)
+    order = np.lexsort((values.imag, values.real))
+    left = left_eigenvectors(right[:, order], tensor, _DEFECTIVE)
+    return values[order].astype(np.complex128), right[:, order].astype(np.complex128), left
 
 
 def _group(

@@ -18,6 +18,7 @@ from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     log_sigmoid,
     one_to_many,
+    read_pairs,
     read_real,
     sigmoid,
 )
@@ -28,7 +29,6 @@ from memcurse_cli.families.recurrence import (
     ProjectionGroup,
     Recurrence,
 )
-from memcurse_cli.families.state_space.s4.names import read_pairs
 
 _RATE, _DAMPING = "alphas", "dampen_factors"
 _BACKWARD = ("reverse_alphas", "reverse_dampen_factors")

@@ -14,9 +14,8 @@ from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, direct_part, stored_parts
-from memcurse_cli.families.reading import log_of_eigenvalues, one_to_many, read_real
+from memcurse_cli.families.reading import log_of_eigenvalues, one_to_many, read_pairs, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
-from memcurse_cli.families.state_space.s4.names import read_pairs
 
 SCHEME = Assumption(
     key="oscillator-scheme",
