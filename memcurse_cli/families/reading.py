@@ -253,9 +253,7 @@ def gain_scalar(
         dtype: the stored type.
         log_gain_derivative: (n,) d log γ/dω of every eigenvalue.
     """
-    count = log_gain_derivative.size
-    nothing = np.zeros(count)
-    first = np.zeros(count, dtype=np.intp)
+    nothing, first = np.zeros(log_gain_derivative.size), np.zeros(1, dtype=np.intp)
     return one_to_many(name, tensor, value, dtype, first, nothing, log_gain_derivative)
 
 
@@ -275,23 +273,30 @@ def one_to_many(
     Args:
         name: of the group.
         tensor: that holds it.
-        values: (size,) the scalars.
+        values: the scalars, in any shape.
         dtype: the stored type.
-        scalar: (entries,) which of them moves each of the eigenvalues from ``first`` on.
-        eigenvalue_derivative: (entries,) dλ/dω.
-        log_gain_derivative: (entries,) d log γ/dω, or None where γ does not move.
+        scalar: which of the flattened scalars moves each of the eigenvalues from ``first`` on.
+        eigenvalue_derivative: dλ/dω, in the shape of the eigenvalues.
+        log_gain_derivative: d log γ/dω, or None where γ does not move; as ``scalar``, of a shape
+            that broadcasts to that of the eigenvalues.
         first: the first of the eigenvalues.
     """
+
+    def entries(values: NDArray[Any]) -> NDArray[Any]:
+        return np.broadcast_to(values, eigenvalue_derivative.shape).ravel()
+
     return ParameterGroup(
         name=name,
         tensor=tensor,
-        values=values,
+        values=values.ravel(),
         dtype=dtype,
-        scalar=scalar,
-        eigenvalue=first + np.arange(scalar.size),
-        eigenvalue_derivative=eigenvalue_derivative.astype(np.complex128),
+        scalar=entries(scalar),
+        eigenvalue=first + np.arange(eigenvalue_derivative.size),
+        eigenvalue_derivative=entries(eigenvalue_derivative).astype(np.complex128),
         log_gain_derivative=(
-            None if log_gain_derivative is None else log_gain_derivative.astype(np.complex128)
+            None
+            if log_gain_derivative is None
+            else entries(log_gain_derivative).astype(np.complex128)
         ),
     )
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.reading import LARGEST_DECAY
@@ -124,8 +126,8 @@ class Part:
     role: str
     stored: Floats
     scalar: Integers
-    z_slope: Complexes | Floats
-    log_step_slope: Complexes | Floats | float = 0.0
+    z_slope: NDArray[Any]
+    log_step_slope: NDArray[Any] | float = 0.0
     mode: Integers | None = None
     name: str = ""
 

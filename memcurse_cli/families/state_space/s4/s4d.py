@@ -123,7 +123,8 @@ class S4D:
         if "B" in names:
             rows = read_pairs(store, names["B"], (1, len(diagonal.values), modes), paired=pairs)
             readin = rows[0, system].reshape(-1, 1)
-        readout, projections, both = None, (), False
+        readout, both = None, False
+        projections: tuple[ProjectionGroup, ...] = ()
         heard = factor * _within_band(z.imag.ravel() / step.rescaled, assumed)
         if "C" in names:
             stored = read_pairs(store, names["C"], (None, step.channels, modes), paired=pairs)
