@@ -6,9 +6,8 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.bounds import require_order
 from memcurse_cli.families.family import Assumption, Match
-from memcurse_cli.families.reading import log_of_eigenvalues
+from memcurse_cli.families.reading import log_of_eigenvalues, require_order
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
 

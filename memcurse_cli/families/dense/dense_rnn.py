@@ -8,7 +8,6 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.bounds import require_order
 from memcurse_cli.families.cells.layout import STATE, Cell
 from memcurse_cli.families.cells.torch_lookalikes import Lookalikes
 from memcurse_cli.families.cells.torch_names import hidden_weights, read_weight, torch_layout
@@ -20,6 +19,7 @@ from memcurse_cli.families.reading import (
     read_readin,
     read_readout,
     read_real,
+    require_order,
     shown_shape,
 )
 from memcurse_cli.families.recurrence import Recurrence

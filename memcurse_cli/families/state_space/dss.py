@@ -11,7 +11,6 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.bounds import require_eigenvalues
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import (
@@ -22,7 +21,13 @@ from memcurse_cli.families.projections import (
     named_parts,
     stored_parts,
 )
-from memcurse_cli.families.reading import read_pairs, read_real, require_shape, shown_shape
+from memcurse_cli.families.reading import (
+    read_pairs,
+    read_real,
+    require_eigenvalues,
+    require_shape,
+    shown_shape,
+)
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     ZERO_ORDER_HOLD,

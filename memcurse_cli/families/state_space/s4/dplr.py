@@ -18,12 +18,16 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.bounds import require_eigenvalues
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import IMAGINARY, REAL
-from memcurse_cli.families.reading import read_finite, read_pairs, require_shape
+from memcurse_cli.families.reading import (
+    read_finite,
+    read_pairs,
+    require_eigenvalues,
+    require_shape,
+)
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.state_space.discretization import BILINEAR, METHODS, Part, discretise
 from memcurse_cli.families.state_space.s4.names import (

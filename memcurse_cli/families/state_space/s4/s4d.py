@@ -10,11 +10,10 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.bounds import require_eigenvalues
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, channel_direct_part, stored_parts
-from memcurse_cli.families.reading import read_pairs
+from memcurse_cli.families.reading import read_pairs, require_eigenvalues
 from memcurse_cli.families.recurrence import Floats, Integers, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import METHODS, ZERO_ORDER_HOLD, discretise
 from memcurse_cli.families.state_space.dss import KERNEL_LENGTH, kernel_length, with_softmax
