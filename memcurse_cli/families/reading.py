@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup
@@ -171,6 +171,55 @@ def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) ->
     return values.astype(np.float64, copy=False)
 
 
+def first_name(names: Mapping[str, str], roles: tuple[str, ...]) -> str | None:
+    """The tensor of the first of some roles that a layer has."""
+    return next((names[role] for role in roles if role in names), None)
+
+
+def read_vector(store: TensorStore, tensor: str, size: int | None = None) -> Floats:
+    """A real tensor of any shape, flattened row by row: (1, 1, n), (heads, n / heads) and (n).
+
+    Raises:
+        TensorError: it has another number of elements, is complex, empty, or holds NaN or inf.
+    """
+    shape = store.tensors[tensor].shape
+    if size is not None and math.prod(shape) != size:
+        raise TensorError(
+            f"its shape {shown_shape(shape)} does not fit a layer that needs {size} values",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+    return read_real(store, tensor, shape).ravel()
+
+
+def element_count(spec: TensorSpec) -> int:
+    """The number of elements."""
+    return math.prod(spec.shape)
+
+
+def rows_per(store: TensorStore, tensor: str | None, count: int) -> int:
+    """How many rows of a weight (outputs, inputs) each of ``count`` heads has; 1 if unknown."""
+    shape = () if tensor is None else store.tensors[tensor].shape
+    return shape[0] // count if shape and count and shape[0] % count == 0 and shape[0] else 1
+
+
+def stacked_rows(store: TensorStore, tensor: str, count: int) -> int:
+    """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
+
+    Raises:
+        TensorError: it is no matrix, is empty, or its rows do not divide.
+    """
+    require_shape(store, tensor, (None, None))
+    shape = store.tensors[tensor].shape
+    if not shape[0] or shape[0] % count:
+        raise TensorError(
+            f"the rows of its shape {shown_shape(shape)} are not {count} equal parts",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+    return shape[0] // count
+
+
 def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:
     """Check a shape before anything is read, where None stands for any size.
 
@@ -276,39 +325,35 @@ def read_pairs(
 
 def read_readin(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
     """B as (n, inputs); a vector is a single input, and (inputs, n) is transposed."""
-    matrix = read_complex(store, tensors, "B")
-    if matrix is None:
-        return None
-    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
-    if matrix.ndim == 2 and matrix.shape[0] != size and matrix.shape[1] == size:
-        matrix = matrix.T
-    _require_states(matrix.shape, 0, size, _tensor_of(tensors, "B"))
-    return matrix
+    matrix = _read_projection(store, tensors, "B", size)
+    return None if matrix is None else matrix.T
 
 
 def read_readout(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
     """C as (outputs, n); a vector is a single output, and (n, outputs) is transposed."""
-    matrix = read_complex(store, tensors, "C")
+    return _read_projection(store, tensors, "C", size)
+
+
+def _read_projection(
+    store: TensorStore, tensors: Mapping[str, str], role: Literal["B", "C"], size: int
+) -> Complexes | None:
+    """B or C with the states last; a matrix that fits both ways is taken as the role says."""
+    matrix = read_complex(store, tensors, role)
     if matrix is None:
         return None
-    matrix = matrix[None] if matrix.ndim == 1 else matrix
-    if matrix.ndim == 2 and matrix.shape[1] != size and matrix.shape[0] == size:
-        matrix = matrix.T
-    _require_states(matrix.shape, 1, size, _tensor_of(tensors, "C"))
-    return matrix
-
-
-def _tensor_of(tensors: Mapping[str, str], role: str) -> str:
-    return next(tensors[name] for name in complex_roles(role) if name in tensors)
-
-
-def _require_states(shape: tuple[int, ...], axis: int, size: int, tensor: str) -> None:
-    if len(shape) != 2 or shape[axis] != size:
+    shape = matrix.shape
+    if len(shape) == 1:
+        matrix = matrix[None]
+    elif len(shape) == 2:
+        as_named = shape[0 if role == "B" else 1] == size  # B (n, inputs), C (outputs, n)
+        matrix = matrix.T if as_named == (role == "B") else matrix
+    if matrix.ndim != 2 or matrix.shape[1] != size:
         raise TensorError(
             f"its shape {shown_shape(shape)} does not fit a layer of {size} states",
-            where=tensor,
+            where=next(tensors[name] for name in complex_roles(role) if name in tensors),
             remedy="name the right family with --family, or export the layer again",
         )
+    return matrix
 
 
 def one_to_one(
@@ -429,3 +474,8 @@ def log_sigmoid(x: Floats) -> Floats:
 def sigmoid(x: Floats) -> Floats:
     """σ(x) = 1 / (1 + e⁻ˣ), with 1 - σ(x) = σ(-x)."""
     return np.exp(log_sigmoid(x))
+
+
+def exponential_decay(log_rate: Floats) -> Floats:
+    """The decay ``e^w`` of ``λ = exp(-e^w)``, cut at `LARGEST_DECAY`."""
+    return np.exp(np.minimum(log_rate, np.log(LARGEST_DECAY)))
