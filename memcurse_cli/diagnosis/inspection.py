@@ -23,7 +23,12 @@ from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.bounds import read_layer, require_layers
-from memcurse_cli.families.detect import detect, select_layers, validate_assumptions
+from memcurse_cli.families.detect import (
+    detect,
+    layers_of_every_family,
+    select_layers,
+    validate_assumptions,
+)
 from memcurse_cli.families.family import Family, Match, ReadOptions
 from memcurse_cli.families.not_recurrent import attention_layers
 from memcurse_cli.families.rewriting import rewritings
@@ -201,7 +206,9 @@ def _inspect(
         layers=tuple(reports),
         skipped=tuple(skipped),
         # Whatever was asked for, the layers of all families are told from attention.
-        not_recurrent=_not_recurrent(store, found if family is None else detect(store.tensors)),
+        not_recurrent=_not_recurrent(
+            store, found if family is None else layers_of_every_family(store.tensors)
+        ),
         curves=sensitivity_curves(settings) if settings.values else (),
     )
 

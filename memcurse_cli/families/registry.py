@@ -114,10 +114,11 @@ _ROWS = (
         "ComplexDiagonalRNN",
         "A | A_re | lambda | lambda_* | Lambda | Lambda_re | nu theta",
     ),
-    _Row("dense.rate_rnn", "LeakyRNN", "W_rec W_in | wrec wi"),
+    _Row("dense.rate_rnn", "LeakyRNN", "W_rec W_in | wrec wi | Wrec Win"),
     _Row("dense.rate_rnn", "LowRankRNN", "m n wi wo"),
     _Row("dense.co_rnn", "CoRNN", "i2h"),
     _Row("dense.orthogonal", "OrthogonalRNN", "parametrizations | recurrent_kernel base"),
+    _Row("dense.dense_rnn", "LinearSystem"),
     _Row("dense.dense_rnn", "DenseLinearRNN", "A B | A B_re | A B_real"),
     _Row("dense.block_diagonal", "BlockDiagonalRNN", "A B"),
     # Last, since it also takes hidden weights whose shape fits no other family.

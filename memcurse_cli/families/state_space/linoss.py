@@ -145,8 +145,8 @@ class LinOSS:
             other = _oscillator(scheme, *_ordered(moved, roles))
             slopes = _slopes(pair, other, gap, eigenvalues, delayed=scheme == "ex")
             # One scalar moves both eigenvalues of its oscillator.
-            moved = (store.tensors[names[role]].dtype, np.arange(size), *slopes)
-            groups.append(one_to_many(role, names[role], stored[role], *moved))
+            dtype, unit = store.tensors[names[role]].dtype, np.arange(size)
+            groups.append(one_to_many(role, names[role], stored[role], dtype, unit, *slopes))
 
         # Both states of an oscillator share the rows of B and the columns of C.
         readin = np.concatenate([read_pairs(store, names["B"], (size, None))] * 2)

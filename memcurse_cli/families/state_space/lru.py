@@ -118,7 +118,8 @@ class LRU:
         log_eigenvalues = -decay + 1j * angle
         eigenvalues = np.exp(log_eigenvalues)
         # γ is a parameter of its own, 1, or √(1-|λ|²) computed from λ.
-        log_gain, along_nu, assumptions = np.zeros(size), None, ()
+        log_gain, along_nu = np.zeros(size), None
+        assumptions: tuple[str, ...] = ()
         normalisation, chosen = options.choose(NORMALISATION)
         if "gamma_log" in vectors:
             log_gain = vectors["gamma_log"][1]

@@ -164,7 +164,7 @@ class Step:
     @property
     def tied(self) -> bool:
         """Whether the modes of a channel share their step size."""
-        return self.stored.shape[1] == 1
+        return self.stored.size == len(self.stored)
 
     def part(self, rate: Complexes) -> Part:
         """What Δ moves of the modes with these rates (channels, modes)."""
