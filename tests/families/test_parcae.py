@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,14 +9,10 @@ from families.derivatives import check_derivatives, match_of, read_layer
 from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 from transformers import EsmFold2Config
 from transformers.models.esmfold2.modeling_esmfold2 import EsmFold2Parcae
 
-from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.parcae import ESM, TRANSFORMERS, Parcae
 
 N, STEPS = 6, 12
@@ -75,15 +69,6 @@ def test_an_impulse_through_the_library_s_forward(
     assert_allclose(np.einsum("oil,i->lo", response, heard), outputs, rtol=0, atol=1e-13)
 
 
-def test_a_saved_checkpoint(module: EsmFold2Parcae, tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    save_file({n: t.float() for n, t in module.state_dict(prefix="parcae.").items()}, path)
-    (layer,) = inspect(path, values=True).layers
-    assert (layer.name, layer.family) == ("parcae", "parcae")
-    decay = module.discretize()[0].detach().numpy()
-    assert_allclose(np.array(layer.eigenvalues.values)[:, 0], decay, rtol=1e-6)
-
-
 def test_the_names_of_esm(arrays: dict[str, NDArray]) -> None:
     renamed = {ESM[r]: arrays[f"trunk.parcae.{name}"] for r, name in TRANSFORMERS.items()}
     recurrence, expected = read_layer(renamed, Parcae()), read_layer(arrays, Parcae())
@@ -94,17 +79,6 @@ def test_the_names_of_esm(arrays: dict[str, NDArray]) -> None:
 
 def test_derivatives(arrays: dict[str, NDArray]) -> None:
     check_derivatives(arrays, Parcae())
-
-
-def test_the_library_s_own_gradient(module: EsmFold2Parcae, arrays: dict[str, NDArray]) -> None:
-    recurrence = read_layer(arrays, Parcae())
-    stored = [module.log_state_decay, module.log_delta]
-    for gradient, group in zip(
-        torch.autograd.grad(module.discretize()[0].sum(), stored),
-        recurrence.parameters,
-        strict=True,
-    ):
-        assert_allclose(group.eigenvalue_derivative.real, gradient.numpy(), rtol=1e-13)
 
 
 def test_the_projections_move_b_and_c(arrays: dict[str, NDArray]) -> None:
@@ -123,10 +97,6 @@ def test_a_decay_far_from_the_middle(arrays: dict[str, NDArray]) -> None:
     # softplus(p) = e^p there, so that Δ e^a is e^-70 and e^1.
     assert_allclose(-recurrence.log_eigenvalues.real[:3], [np.exp(-70), np.e, 700], rtol=1e-12)
     assert all(np.isfinite(group.eigenvalue_derivative).all() for group in recurrence.parameters)
-
-
-def test_it_is_no_other_family(arrays: dict[str, NDArray]) -> None:
-    assert [family.name for family, _ in detect(MemoryStore(arrays).tensors)] == ["parcae"]
 
 
 def test_what_does_not_fit_is_left_or_refused(arrays: dict[str, NDArray]) -> None:

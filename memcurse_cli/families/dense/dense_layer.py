@@ -7,7 +7,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match
-from memcurse_cli.families.reading import log_of_eigenvalues, require_order
+from memcurse_cli.families.reading import log_of_eigenvalues, require_order, shown_shape
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
 
@@ -81,8 +81,14 @@ def dense_recurrence(
         assumptions: what was assumed, one sentence each.
 
     Raises:
-        TensorError: the matrix is larger than any that is decomposed.
+        TensorError: the matrix is not square, or larger than any that is decomposed.
     """
+    if matrix.shape[0] != matrix.shape[1]:
+        raise TensorError(
+            f"its shape {shown_shape(store.tensors[tensor].shape)} is that of no recurrent matrix",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
     require_order(matrix.shape[0], tensor)
     decomposition = eigendecompose(matrix, device)
     return Recurrence(
