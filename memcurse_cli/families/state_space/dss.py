@@ -129,7 +129,7 @@ class DSS:
         elif "Lambda_re" in names:
             diagonal, step = read_mapped(store, names, "Lambda_re", "Lambda_im")
             z = step.parameter.value * diagonal.values
-            along_step, *along_rates = step.parts(diagonal, np.arange(step.channels))
+            along_step, *along_rates = step.parts(diagonal)
             modes = Modes(z, step.parameter.log, (*along_rates, along_step))
         else:
             modes = _read_torch(store, names, clipped=version.startswith("clip"))

@@ -38,7 +38,6 @@ from memcurse_cli.families.state_space.s4.names import (
     S4_VERSIONS,
     STEP_RESCALE,
     STEP_TRANSFORM,
-    Diagonal,
     Version,
     as_scalars,
     find_mapped,
@@ -132,7 +131,7 @@ class S4DPLR:
         diagonal = read_diagonal(store, names, version, assumed)
         if first:
             channels = store.tensors[names["log_dt"]].shape[0]
-            diagonal = _of_every_channel(diagonal, channels, names["w"])
+            diagonal = diagonal.of(system_of_channel(len(diagonal.values), channels, names["w"]))
         systems, modes = diagonal.values.shape
         step = read_step(store, names, version, modes, assumed)
         require_eigenvalues(2 * step.channels * modes, names[version.step])
@@ -177,11 +176,18 @@ class S4DPLR:
             moved = spectrum.along_weight() * step.parameter.slope[:, None]
             scalar = np.arange(step.stored.size).reshape(step.stored.shape)[:, None]
             parts = [Part(step.role, step.stored, scalar, moved, mode=mode)]
-        for part in diagonal.parts:
-            along = spectrum.along_diagonal(part.z_slope[..., source, :])
-            scalar = part.scalar[..., system, :][..., None, :]
-            moved = scale[..., None] * along[..., row, :, :]
-            parts.append(replace(part, scalar=scalar, z_slope=moved, mode=mode))
+        for decomposed, used in zip(
+            diagonal.of(source).parts, diagonal.of(system).parts, strict=True
+        ):
+            moved = spectrum.along_diagonal(decomposed.z_slope)[..., row, :, :]
+            parts.append(
+                replace(
+                    used,
+                    scalar=used.scalar[..., None, :],
+                    z_slope=scale[..., None] * moved,
+                    mode=mode,
+                )
+            )
         parts.append(low_rank("P", p, spectrum.along_p()))
         if q is not None:
             along_q = spectrum.along_q()
@@ -240,20 +246,6 @@ def _is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
         and b in (c, c[1:])
         and w in ((c[0], *c[2:]), (1, *c[2:]), c[2:])
     )
-
-
-def _of_every_channel(diagonal: Diagonal, channels: int, tensor: str) -> Diagonal:
-    """The diagonal of every channel, each scalar of which all channels may share.
-
-    Raises:
-        TensorError: the rows of w do not divide the channels.
-    """
-    row = system_of_channel(len(diagonal.values), channels, tensor)
-    parts = tuple(
-        replace(each, scalar=each.scalar[..., row, :], z_slope=each.z_slope[..., row, :])
-        for each in diagonal.parts
-    )
-    return replace(diagonal, values=diagonal.values[row], parts=parts)
 
 
 def _read_rows(store: TensorStore, tensor: str, channels: int, modes: int) -> Complexes:

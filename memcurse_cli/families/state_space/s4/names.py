@@ -137,6 +137,14 @@ class Diagonal:
     parts: tuple[Part, ...]
     stable: bool
 
+    def of(self, system: Integers) -> Diagonal:
+        """That of channels of which each uses one of the rows."""
+        parts = (
+            replace(each, scalar=each.scalar[..., system, :], z_slope=each.z_slope[..., system, :])
+            for each in self.parts
+        )
+        return Diagonal(self.values[system], tuple(parts), self.stable)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -172,19 +180,12 @@ class Step:
         slope = rate * self.parameter.slope
         return Part(self.role, self.stored, index, slope, self.parameter.log_slope)
 
-    def parts(self, diagonal: Diagonal, system: Integers) -> tuple[Part, ...]:
-        """What moves ``z = Δ A`` of channels that use these rows of A: Δ and its own parts."""
-        return (
-            self.part(diagonal.values[system]),
-            *(
-                replace(
-                    each,
-                    scalar=each.scalar[..., system, :],
-                    z_slope=self.parameter.value * each.z_slope[..., system, :],
-                )
-                for each in diagonal.parts
-            ),
+    def parts(self, diagonal: Diagonal) -> tuple[Part, ...]:
+        """What moves ``z = Δ A`` of the channels: Δ, and what moves their rows of A."""
+        rates = (
+            replace(each, z_slope=self.parameter.value * each.z_slope) for each in diagonal.parts
         )
+        return (self.part(diagonal.values), *rates)
 
 
 def read_diagonal(

@@ -110,7 +110,8 @@ class S4D:
         step = read_step(store, names, version, modes, assumed)
         require_eigenvalues(step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names[version.real])
-        z = step.parameter.value * diagonal.values[system]
+        diagonal = diagonal.of(system)
+        z = step.parameter.value * diagonal.values
         if method == "dss":
             discrete = with_softmax(z, kernel_length(assumed))
         else:
@@ -120,7 +121,7 @@ class S4D:
         factor = 2.0 if doubled and not pairs else 1.0
         readin = np.ones((z.size, 1), dtype=np.complex128)
         if "B" in names:
-            rows = read_pairs(store, names["B"], (1, len(diagonal.values), modes), paired=pairs)
+            rows = read_pairs(store, names["B"], (1, systems, modes), paired=pairs)
             readin = rows[0, system].reshape(-1, 1)
         readout, both = None, False
         projections: tuple[ProjectionGroup, ...] = ()
@@ -145,9 +146,7 @@ class S4D:
             tensors=tuple(names[role] for role in stored_roles if role in names),
             log_eigenvalues=discrete.log_eigenvalue.ravel(),
             log_gain=(discrete.log_gain + step.parameter.log).ravel(),
-            parameters=tuple(
-                part.group(store, names, discrete) for part in step.parts(diagonal, system)
-            ),
+            parameters=tuple(part.group(store, names, discrete) for part in step.parts(diagonal)),
             readin=readin,
             readout=readout,
             projections=projections,
@@ -243,7 +242,7 @@ class AnnotatedS4D:
         channels, modes = diagonal.values.shape
         discrete = discretise(step.parameter.value * diagonal.values, ZERO_ORDER_HOLD)
         readout = read_pairs(store, names["C"], (modes, channels)).T.reshape(1, -1)
-        along_step, *along_rates = step.parts(diagonal, np.arange(channels))
+        along_step, *along_rates = step.parts(diagonal)
         scalar = diagonal.parts[0].scalar.ravel()
         return Recurrence(
             name=match.layer,
