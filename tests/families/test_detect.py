@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 
 import numpy as np
 import pytest
-import shared
-from families.examples import EXAMPLES
 from families.oracles import (
     ZooFile,
     assert_same_spectrum,
@@ -23,12 +20,16 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError, UsageError
-from memcurse_cli.families.detect import characteristic_names, detect, validate_assumptions
+from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.families.detect import (
+    COMPARED_NAMES,
+    characteristic_names,
+    detect,
+    validate_assumptions,
+)
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.registry import all_families, families_marked
+from memcurse_cli.families.registry import all_families
 
 FAMILY_OF_KIND = {"rnn_tanh": "dense_rnn", "rnn_relu": "dense_rnn", "lstm": "lstm", "gru": "gru"}
 
@@ -189,14 +190,21 @@ def test_hostile_names_are_escaped_and_shortened() -> None:
 
 
 @pytest.mark.parametrize("distinct", [True, False])
-def test_many_names_take_no_time(distinct: bool) -> None:
+def test_many_names_are_not_all_compared(distinct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    class Counted(SequenceMatcher):
+        def __init__(self, isjunk: None, name: str, role: str) -> None:
+            compared.append(name)
+            super().__init__(isjunk, name, role)
+
+    monkeypatch.setattr("memcurse_cli.families.detect.SequenceMatcher", Counted)
     spec = TensorSpec((3, 3), "float32", 36)
-    last = [f"w{index:x}{chr(97 + index % 26)}" if distinct else "weight" for index in range(10**5)]
+    last = [f"w{index:x}{chr(97 + index % 26)}" if distinct else "weight" for index in range(10**4)]
     tensors = {f"layers.{index}.{name}": spec for index, name in enumerate(last)}
-    start = time.perf_counter()
     with pytest.raises(NoRecurrenceError):
         detect(tensors)
-    assert time.perf_counter() - start < 10
+    assert len(set(compared)) <= COMPARED_NAMES
 
 
 def test_assumptions_are_checked_before_anything_is_read() -> None:
@@ -217,26 +225,6 @@ def test_every_family_says_what_it_is() -> None:
         for assumption in family.assumptions:
             assert not assumption.choices or assumption.default in assumption.choices
     assert characteristic_names(all_families()[0])
-
-
-def test_a_family_that_is_found_is_marked() -> None:
-    examples = [
-        {name: TensorSpec(shape, "float64", 8) for name, shape in shapes.items()}
-        for shapes in EXAMPLES.values()
-    ]
-    for tensors in (*examples, *shared_tensors()):
-        found = {family.name for family in all_families() if family.find(tensors)}
-        assert found - {"linear_system"} <= {family.name for family in families_marked(tensors)}
-
-
-def shared_tensors() -> Iterator[Mapping[str, TensorSpec]]:
-    """The tensors of every shared checkpoint that can be opened."""
-    for path in sorted(shared.SHARED_DATA.rglob("*")):
-        try:
-            with open_checkpoint(path) as store:
-                yield store.tensors
-        except CheckpointError:
-            continue
 
 
 def test_only_the_code_of_marked_families_is_imported() -> None:
@@ -276,7 +264,7 @@ SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 6, 8, 9]), max_size=3).map(tuple)
 VALUES = st.sampled_from([0.0, 1.0, -1.0, 0.3, 1e-300, 1e70, 1e300, -800.0, 800.0, np.nan, np.inf])
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     tensors=st.dictionaries(
         st.sampled_from(ROLES), st.tuples(SHAPES, VALUES, st.booleans()), min_size=1, max_size=6

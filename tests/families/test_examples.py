@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
-from families.test_neighbours import BY_NAME, small
+from families.test_neighbours import BY_NAME, assert_marked, small
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import MemcurseError, NoRecurrenceError, TensorError
 from memcurse_cli.families.bounds import read_layer
 from memcurse_cli.families.detect import detect
@@ -56,3 +58,14 @@ def test_a_tensor_of_another_shape_is_refused_or_read(family: str) -> None:
             found = read(arrays | {name: other}, family)
             if isinstance(found, TensorError):
                 assert any(each in str(found) for each in arrays), str(found)
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_the_names_of_a_layer_have_the_marks_of_its_family(family: str) -> None:
+    assert_marked(MemoryStore(small(family)).tensors)
+
+
+def test_the_marks_of_the_original_layers(paper: Path) -> None:
+    for path in sorted(paper.rglob("*.npz")):
+        with open_checkpoint(path) as store:
+            assert_marked(store.tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError
 from memcurse_cli.families.bounds import read_layer
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.registry import all_families
+from memcurse_cli.families.registry import all_families, families_marked
 from memcurse_cli.reports.console import text_for_file
 from memcurse_cli.reports.html.document import to_html
 from memcurse_cli.reports.json_codec import dumps
@@ -35,6 +37,12 @@ CORPORA = (
 STRICT = {"retnet", "qrnn"}
 # They are never guessed.
 BY_NAME = {"linear_system"}
+
+
+def assert_marked(tensors: Mapping[str, TensorSpec]) -> None:
+    """No family is in a file whose names do not have its marks in the registry."""
+    found = {family.name for family in all_families() if family.find(tensors)}
+    assert found - BY_NAME <= {family.name for family in families_marked(tensors)}
 
 
 def small(family: str) -> dict[str, NDArray[np.float64]]:
@@ -105,6 +113,7 @@ def test_nothing_is_unexplained_in_real_checkpoints(corpus: Path) -> None:
     for path in sorted(corpus.rglob("*")):
         try:
             with open_checkpoint(path) as store:
+                assert_marked(store.tensors)
                 found = detect(store.tensors, path=store.path, aliases=store.aliases)
         except (CheckpointError, NoRecurrenceError):
             continue
