@@ -18,20 +18,20 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
 
     Example: memcurse families --json
     """
-    from memcurse_cli.families.registry import FAMILIES
+    from memcurse_cli.families.registry import all_families
 
     if as_json:
         import json
 
         document = {
             "schema": "memcurse.families/1",
-            "families": [_document(family) for family in FAMILIES],
+            "families": [_document(family) for family in all_families()],
         }
         emit(json.dumps(document, indent=2, ensure_ascii=False), output)
         return
     from memcurse_cli.reports.terminal.families import FamilyEntry, to_text
 
-    entries = [FamilyEntry(family.name, family.title, _facts(family)) for family in FAMILIES]
+    entries = [FamilyEntry(family.name, family.title, _facts(family)) for family in all_families()]
     emit(to_text(entries, file=output), output)
 
 

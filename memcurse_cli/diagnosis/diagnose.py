@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from memcurse_cli.diagnosis.dense.dense import UNKNOWN, diagnose_dense
 from memcurse_cli.diagnosis.dense.rounding import matrix_rounding
 from memcurse_cli.diagnosis.findings import Facts, find
-from memcurse_cli.diagnosis.gates.gates import summarise_gates
 from memcurse_cli.diagnosis.gates.operating_point import (
     linearised_at_work,
     summarise_gated_operating_point,
@@ -73,7 +72,11 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     else:
         state, parameters, hessian, hessian_reason = _diagonal(recurrence, settings)
     hidden, hidden_reason = summarise_hidden(recurrence, settings)
-    gates = summarise_gates(recurrence, settings)
+    gates = None
+    if settings.gates and recurrence.input_dependent:
+        from memcurse_cli.diagnosis.gates.gates import summarise_gates
+
+        gates = summarise_gates(recurrence, settings)
     usable = UsableRate(None, None, withheld)
     if withheld is None:
         usable = usable_rate(recurrence, hessian, settings)

@@ -22,7 +22,12 @@ from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.bounds import read_layer, require_layers
-from memcurse_cli.families.detect import detect, select_layers, validate_assumptions
+from memcurse_cli.families.detect import (
+    detect,
+    layers_of_every_family,
+    select_layers,
+    validate_assumptions,
+)
 from memcurse_cli.families.family import Match, ReadOptions
 from memcurse_cli.families.not_recurrent import attention_layers
 from memcurse_cli.families.rewriting import rewritings
@@ -180,7 +185,7 @@ def _inspect(
     if not reports:
         raise errors[0]
     # Whatever was asked for, the layers of all families are told from attention.
-    everything = found if family is None else detect(store.tensors)
+    everything = found if family is None else layers_of_every_family(store.tensors)
     claimed = [name for _, match in everything for name in match.tensors.values()]
     attention = attention_layers(store.tensors, claimed, store.aliases)
     return Report(

@@ -13,11 +13,11 @@ from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
 from memcurse_cli.errors import NoRecurrenceError, UsageError
-from memcurse_cli.families.family import Assumption, Family, Match
+from memcurse_cli.families.family import Assumption, Family, Found, Match
 from memcurse_cli.families.module_names import IndexedTensors, split_name
 from memcurse_cli.families.neighbours import with_neighbours
 from memcurse_cli.families.reading import shown_shape
-from memcurse_cli.families.registry import FAMILIES
+from memcurse_cli.families.registry import all_families, families_marked
 from memcurse_cli.families.stacked import merge_tied
 
 SHOWN_NAMES = 5
@@ -40,7 +40,7 @@ def detect(
     *,
     path: str = "",
     aliases: Mapping[str, str] | None = None,
-) -> list[tuple[Family, Match]]:
+) -> list[Found]:
     """The recurrent layers among the tensors, in the order of the file.
 
     A tensor belongs to one family only: where two recognise it, the more specific one has it. A
@@ -58,23 +58,39 @@ def detect(
         NoRecurrenceError: no layer is recognised.
         UsageError: no family has this name, or a pattern matches no layer.
     """
-    families = FAMILIES if family is None else (named_family(family),)
     tensors = IndexedTensors(tensors)
-    claimed: set[str] = set()
-    found: list[tuple[Family, Match]] = []
+    named = None if family is None else named_family(family)
     # Layers of other families than the one asked for explain what stands beside its own.
-    for candidate in dict.fromkeys((*families, *FAMILIES)):
-        own = [m for m in candidate.find(tensors) if claimed.isdisjoint(m.tensors.values())]
-        claimed.update(name for match in own for name in match.tensors.values())
-        found += [(candidate, match) for match in own]
-    if not any(candidate in families for candidate, _ in found):
-        raise nothing_found(tensors, families, path)
+    found = layers_of_every_family(tensors, first=named)
+    if not any(named in (None, candidate) for candidate, _ in found):
+        raise nothing_found(tensors, all_families() if named is None else (named,), path)
+    claimed = {name for _, match in found for name in match.tensors.values()}
     position = {name: index for index, name in enumerate(tensors)}
     found.sort(key=lambda pair: min(position[name] for name in pair[1].tensors.values()))
     aliases = aliases or {}
     found = merge_tied(found, tensors, aliases)
     found = with_neighbours(found, tensors, claimed | aliases.keys())
-    return select_layers([pair for pair in found if pair[0] in families], layers)
+    return select_layers([pair for pair in found if named in (None, pair[0])], layers)
+
+
+def layers_of_every_family(
+    tensors: Mapping[str, TensorSpec], first: Family | None = None
+) -> list[Found]:
+    """The layers among the tensors, each tensor with the first family that recognises it.
+
+    Args:
+        tensors: every tensor's name, shape and type.
+        first: the family to ask before the others, if any.
+    """
+    tensors = tensors if isinstance(tensors, IndexedTensors) else IndexedTensors(tensors)
+    claimed: set[str] = set()
+    found: list[Found] = []
+    families = families_marked(tensors)
+    for family in families if first is None else dict.fromkeys((first, *families)):
+        own = [m for m in family.find(tensors) if claimed.isdisjoint(m.tensors.values())]
+        claimed.update(name for match in own for name in match.tensors.values())
+        found += [(family, match) for match in own]
+    return found
 
 
 def named_family(name: str) -> Family:
@@ -83,19 +99,18 @@ def named_family(name: str) -> Family:
     Raises:
         UsageError: there is none.
     """
-    for family in FAMILIES:
+    families = all_families()
+    for family in families:
         if family.name == name:
             return family
     raise UsageError(
         f"no family is called {shown_place(name)}",
         where="--family",
-        remedy=f"choose one of {', '.join(family.name for family in FAMILIES)}",
+        remedy=f"choose one of {', '.join(family.name for family in families)}",
     )
 
 
-def select_layers(
-    found: list[tuple[Family, Match]], patterns: Sequence[str]
-) -> list[tuple[Family, Match]]:
+def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
     """The layers of which a name matches any of the patterns; all where there is no pattern.
 
     Raises:
@@ -129,8 +144,10 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
     Raises:
         UsageError: no family knows the key, or none that knows it understands the value.
     """
+    if not assume:
+        return
     known: dict[str, list[Assumption]] = {}
-    for family in FAMILIES:
+    for family in all_families():
         for assumption in family.assumptions:
             known.setdefault(assumption.key, []).append(assumption)
     for key, value in assume.items():

@@ -72,6 +72,7 @@ _OF_FAMILY: dict[str, tuple[str, ...]] = {
     "haste_lstm": ("gamma_h", "beta_h"),
     "light_gru": ("layer_norm.weight",),
     "dense_linear": ("W_u", "W_h"),
+    "linear_system": ("Q", "R"),
     "ind_rnn": ("bias*", "weight_ih*"),
     "annotated_s4": ("C",),
     "annotated_s4d": ("B_*",),
@@ -82,7 +83,10 @@ _OF_FAMILY: dict[str, tuple[str, ...]] = {
     "mamba": ("*_layernorm.weight", "dt_proj*weight", "x_proj*weight", "selection.weight"),
     "mamba3": ("B_norm", "C_norm", "mimo_?", "norm"),
     "gguf_mamba": ("ssm_*.weight", "ssm_d", *_BLOCK),
-    "leaky_rnn": ("Dale_out", "b", "b_out", "b_rec", "output_connectivity", "so"),
+    "leaky_rnn": (
+        *("Dale_out", "b", "b_out", "b_rec", "output_connectivity", "so"),
+        *("brec", "bout", "x0"),
+    ),
     "low_rank_rnn": ("b",),
     "co_rnn": ("i2h.bias",),
     "orthogonal_rnn": ("bias_*", "nonlinearity.b", "recurrent_kernel._B"),
@@ -105,7 +109,9 @@ _CHANGING: dict[str, tuple[str, ...]] = {
     "keras_gru": _NORMS,
     "keras_simple_rnn": (*_NORMS, *_LEAKS),
     **dict.fromkeys(("leaky_rnn", "low_rank_rnn", "tf_rnn", "flax_simple", "haiku_rnn"), _LEAKS),
-    **dict.fromkeys(("dense_linear", "block_diagonal", "complex_diagonal"), _STEPS),
+    **dict.fromkeys(
+        ("dense_linear", "linear_system", "block_diagonal", "complex_diagonal"), _STEPS
+    ),
 }
 
 

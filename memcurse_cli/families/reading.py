@@ -1,16 +1,22 @@
-"""What every family needs to read a layer: checking tensors, and functions that are stable."""
+"""What every family needs to read a layer: checking tensors, and functions that are stable.
+
+What a few bytes of a sparse file claim must not fill the memory: the bounds on sizes stand far
+above any model that is known and are checked on shapes, before elements are read. A layer beyond
+one is left out with a `TensorError`, like any other that cannot be read.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.bounds import require_size
+from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup
 
 LARGEST_DECAY = 700.0
@@ -19,7 +25,91 @@ LARGEST_DECAY = 700.0
 LARGEST_VALUE = 1e75
 """Beyond it products of a few values overflow; the largest float32 is 3e38."""
 
+LARGEST_LAYER = 2**23
+"""Eigenvalues of a layer, or elements of a tensor that holds some for each eigenvalue.
+
+A report takes some 320 bytes and 4 µs for each: 2.6 GB and 36 s at the bound. The largest Mamba
+has 262 144 (16 384 channels of 16 states).
+"""
+
+LARGEST_ORDER = 8192
+"""Hidden units of a dense layer, whose matrix is decomposed into its eigenvectors.
+
+Of 2000 units it takes 10 s and 0.4 GB, as n³ and n²: 12 minutes and 7 GB at the bound.
+"""
+
+LARGEST_MATRIX = 2**28
+"""Elements of any other tensor that is read whole: 2 GB in double precision."""
+
 _EIGHT_BITS = ("int8", "uint8")
+# What tensors are called that hold one scalar for each eigenvalue, as channels by states.
+_SCALARS = ("a", "alpha", "delta", "nu", "theta", "gamma", "lambda", "log", "inv", "dt", "poles")
+_MOST_STATES = 64
+
+
+def require_size(store: TensorStore, tensor: str) -> None:
+    """Check that a tensor is one that a layer within the bounds can have.
+
+    Raises:
+        TensorError: it is larger.
+    """
+    shape = store.tensors[tensor].shape
+    elements = math.prod(shape)
+    if elements <= LARGEST_LAYER:
+        return
+    if len(shape) == 2 and shape[0] == shape[1] and not _holds_scalars(tensor, shape):
+        require_order(shape[0], tensor)
+    if _holds_scalars(tensor, shape):
+        limit, what = LARGEST_LAYER, "of one for each eigenvalue"
+    else:
+        limit, what = LARGEST_MATRIX, "of a matrix"
+    if elements > limit:
+        raise _beyond(
+            f"its {elements} elements are more than the {limit} {what} that is read", tensor
+        )
+
+
+def require_order(order: int, tensor: str) -> None:
+    """Check the order of a matrix before it is read and decomposed.
+
+    Raises:
+        TensorError: it is above `LARGEST_ORDER`.
+    """
+    if order > LARGEST_ORDER:
+        raise _beyond(
+            f"an eigendecomposition of order {order} is above {LARGEST_ORDER} and is not taken",
+            tensor,
+        )
+
+
+def require_eigenvalues(count: int, where: str) -> None:
+    """Check how many eigenvalues a layer has before they are made from fewer scalars.
+
+    Raises:
+        TensorError: they are more than `LARGEST_LAYER`.
+    """
+    if count > LARGEST_LAYER:
+        raise _beyond(
+            f"its {count} eigenvalues are more than the {LARGEST_LAYER} of a layer that is read",
+            where,
+        )
+
+
+def _holds_scalars(tensor: str, shape: tuple[int, ...]) -> bool:
+    """Whether a large tensor is a table of scalars rather than a matrix."""
+    if len(shape) < 2 or min(shape[-2:]) <= _MOST_STATES:
+        return True
+    last = split_name(tensor)[1].lower()
+    dense = last == "a" and shape[-1] == shape[-2]
+    return not dense and any(part in _SCALARS for part in last.split("_"))
+
+
+def _beyond(what: str, where: str) -> TensorError:
+    return TensorError(
+        what,
+        where=where,
+        remedy="no known model is as large: check that the checkpoint is what it should be",
+    )
 
 
 def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
@@ -79,6 +169,55 @@ def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) ->
             remedy="name the right family with --family",
         )
     return values.astype(np.float64, copy=False)
+
+
+def first_name(names: Mapping[str, str], roles: tuple[str, ...]) -> str | None:
+    """The tensor of the first of some roles that a layer has."""
+    return next((names[role] for role in roles if role in names), None)
+
+
+def read_vector(store: TensorStore, tensor: str, size: int | None = None) -> Floats:
+    """A real tensor of any shape, flattened row by row: (1, 1, n), (heads, n / heads) and (n).
+
+    Raises:
+        TensorError: it has another number of elements, is complex, empty, or holds NaN or inf.
+    """
+    shape = store.tensors[tensor].shape
+    if size is not None and math.prod(shape) != size:
+        raise TensorError(
+            f"its shape {shown_shape(shape)} does not fit a layer that needs {size} values",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+    return read_real(store, tensor, shape).ravel()
+
+
+def element_count(spec: TensorSpec) -> int:
+    """The number of elements."""
+    return math.prod(spec.shape)
+
+
+def rows_per(store: TensorStore, tensor: str | None, count: int) -> int:
+    """How many rows of a weight (outputs, inputs) each of ``count`` heads has; 1 if unknown."""
+    shape = () if tensor is None else store.tensors[tensor].shape
+    return shape[0] // count if shape and count and shape[0] % count == 0 and shape[0] else 1
+
+
+def stacked_rows(store: TensorStore, tensor: str, count: int) -> int:
+    """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
+
+    Raises:
+        TensorError: it is no matrix, is empty, or its rows do not divide.
+    """
+    require_shape(store, tensor, (None, None))
+    shape = store.tensors[tensor].shape
+    if not shape[0] or shape[0] % count:
+        raise TensorError(
+            f"the rows of its shape {shown_shape(shape)} are not {count} equal parts",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
+    return shape[0] // count
 
 
 def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:
@@ -150,41 +289,71 @@ def complex_parts(role: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"{role}{real}", f"{role}{imaginary}") for real, imaginary in suffixes)
 
 
+def read_pairs(
+    store: TensorStore, tensor: str, shape: tuple[int | None, ...], *, paired: bool = True
+) -> Complexes:
+    """A tensor that is stored complex, or real with a last axis of (real, imaginary).
+
+    Args:
+        store: the checkpoint.
+        tensor: its name.
+        shape: its shape as a complex tensor, where None stands for any size. Leading axes of
+            size one may be missing.
+        paired: whether a real tensor has that last axis; else it has no imaginary part.
+
+    Raises:
+        TensorError: NaN or inf, or another shape.
+    """
+    values = read_finite(store, tensor)
+    as_pairs = paired and not np.iscomplexobj(values)
+    wanted = (*shape, 2) if as_pairs else shape
+    padded = values.reshape((1,) * (len(wanted) - values.ndim) + values.shape)
+    fits = padded.ndim == len(wanted) and all(
+        size in (None, found) for size, found in zip(wanted, padded.shape, strict=True)
+    )
+    if not fits:
+        shown = ", ".join("any" if size is None else str(size) for size in wanted)
+        raise TensorError(
+            f"its shape {shown_shape(values.shape)} does not fit, ({shown}) is needed",
+            where=tensor,
+            remedy="check that the layer's tensors belong together",
+        )
+    if as_pairs:
+        return (padded[..., 0] + 1j * padded[..., 1]).astype(np.complex128)
+    return padded.astype(np.complex128)
+
+
 def read_readin(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
     """B as (n, inputs); a vector is a single input, and (inputs, n) is transposed."""
-    matrix = read_complex(store, tensors, "B")
-    if matrix is None:
-        return None
-    matrix = matrix[:, None] if matrix.ndim == 1 else matrix
-    if matrix.ndim == 2 and matrix.shape[0] != size and matrix.shape[1] == size:
-        matrix = matrix.T
-    _require_states(matrix.shape, 0, size, _tensor_of(tensors, "B"))
-    return matrix
+    matrix = _read_projection(store, tensors, "B", size)
+    return None if matrix is None else matrix.T
 
 
 def read_readout(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
     """C as (outputs, n); a vector is a single output, and (n, outputs) is transposed."""
-    matrix = read_complex(store, tensors, "C")
+    return _read_projection(store, tensors, "C", size)
+
+
+def _read_projection(
+    store: TensorStore, tensors: Mapping[str, str], role: Literal["B", "C"], size: int
+) -> Complexes | None:
+    """B or C with the states last; a matrix that fits both ways is taken as the role says."""
+    matrix = read_complex(store, tensors, role)
     if matrix is None:
         return None
-    matrix = matrix[None] if matrix.ndim == 1 else matrix
-    if matrix.ndim == 2 and matrix.shape[1] != size and matrix.shape[0] == size:
-        matrix = matrix.T
-    _require_states(matrix.shape, 1, size, _tensor_of(tensors, "C"))
-    return matrix
-
-
-def _tensor_of(tensors: Mapping[str, str], role: str) -> str:
-    return next(tensors[name] for name in complex_roles(role) if name in tensors)
-
-
-def _require_states(shape: tuple[int, ...], axis: int, size: int, tensor: str) -> None:
-    if len(shape) != 2 or shape[axis] != size:
+    shape = matrix.shape
+    if len(shape) == 1:
+        matrix = matrix[None]
+    elif len(shape) == 2:
+        as_named = shape[0 if role == "B" else 1] == size  # B (n, inputs), C (outputs, n)
+        matrix = matrix.T if as_named == (role == "B") else matrix
+    if matrix.ndim != 2 or matrix.shape[1] != size:
         raise TensorError(
             f"its shape {shown_shape(shape)} does not fit a layer of {size} states",
-            where=tensor,
+            where=next(tensors[name] for name in complex_roles(role) if name in tensors),
             remedy="name the right family with --family, or export the layer again",
         )
+    return matrix
 
 
 def one_to_one(
@@ -219,9 +388,7 @@ def gain_scalar(
         dtype: the stored type.
         log_gain_derivative: (n,) d log γ/dω of every eigenvalue.
     """
-    count = log_gain_derivative.size
-    nothing = np.zeros(count)
-    first = np.zeros(count, dtype=np.intp)
+    nothing, first = np.zeros(log_gain_derivative.size), np.zeros(1, dtype=np.intp)
     return one_to_many(name, tensor, value, dtype, first, nothing, log_gain_derivative)
 
 
@@ -241,23 +408,30 @@ def one_to_many(
     Args:
         name: of the group.
         tensor: that holds it.
-        values: (size,) the scalars.
+        values: the scalars, in any shape.
         dtype: the stored type.
-        scalar: (entries,) which of them moves each of the eigenvalues from ``first`` on.
-        eigenvalue_derivative: (entries,) dλ/dω.
-        log_gain_derivative: (entries,) d log γ/dω, or None where γ does not move.
+        scalar: which of the flattened scalars moves each of the eigenvalues from ``first`` on.
+        eigenvalue_derivative: dλ/dω, in the shape of the eigenvalues.
+        log_gain_derivative: d log γ/dω, or None where γ does not move; as ``scalar``, of a shape
+            that broadcasts to that of the eigenvalues.
         first: the first of the eigenvalues.
     """
+
+    def entries(values: NDArray[Any]) -> NDArray[Any]:
+        return np.broadcast_to(values, eigenvalue_derivative.shape).ravel()
+
     return ParameterGroup(
         name=name,
         tensor=tensor,
-        values=values,
+        values=values.ravel(),
         dtype=dtype,
-        scalar=scalar,
-        eigenvalue=first + np.arange(scalar.size),
-        eigenvalue_derivative=eigenvalue_derivative.astype(np.complex128),
+        scalar=entries(scalar),
+        eigenvalue=first + np.arange(eigenvalue_derivative.size),
+        eigenvalue_derivative=entries(eigenvalue_derivative).astype(np.complex128),
         log_gain_derivative=(
-            None if log_gain_derivative is None else log_gain_derivative.astype(np.complex128)
+            None
+            if log_gain_derivative is None
+            else entries(log_gain_derivative).astype(np.complex128)
         ),
     )
 
@@ -300,3 +474,8 @@ def log_sigmoid(x: Floats) -> Floats:
 def sigmoid(x: Floats) -> Floats:
     """σ(x) = 1 / (1 + e⁻ˣ), with 1 - σ(x) = σ(-x)."""
     return np.exp(log_sigmoid(x))
+
+
+def exponential_decay(log_rate: Floats) -> Floats:
+    """The decay ``e^w`` of ``λ = exp(-e^w)``, cut at `LARGEST_DECAY`."""
+    return np.exp(np.minimum(log_rate, np.log(LARGEST_DECAY)))

@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.families.gate_inputs import (
-    GateDrive,
-    NoDrive,
-    OwnStateDrive,
-    TurningDrive,
-    TwoGateDrive,
-)
-from memcurse_cli.theory.dense.bases import Eigenbasis
-from memcurse_cli.theory.gates.network import GatedNetwork
+if TYPE_CHECKING:
+    from memcurse_cli.families.gate_inputs import (
+        GateDrive,
+        NoDrive,
+        OwnStateDrive,
+        TurningDrive,
+        TwoGateDrive,
+    )
+    from memcurse_cli.theory.dense.bases import Eigenbasis
+    from memcurse_cli.theory.gates.network import GatedNetwork
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -240,6 +241,8 @@ class Recurrence:
         """
         if self.dense is None:
             raise ValueError("a diagonal layer has no eigenbasis of its own")
+        from memcurse_cli.theory.dense.bases import Eigenbasis
+
         return Eigenbasis(self.log_eigenvalues, self.dense.eigenvectors)
 
     @property

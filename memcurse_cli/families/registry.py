@@ -1,143 +1,162 @@
-"""The families that are read, the more specific first. A new family is one line."""
+"""The families that are read, the more specific first. A new family is one line.
+
+A row says where a family's code is and which parts of tensors' names a file must have for the
+family to be in it, so that the code of the others is not imported. These marks only leave out: a
+family's own `find` decides.
+"""
 
 from __future__ import annotations
 
-from memcurse_cli.families.cells.allennlp import ALLENNLP_LSTM
-from memcurse_cli.families.cells.fast_grnn import FastGRNN
-from memcurse_cli.families.cells.flax import FLAX_GRU, FLAX_LSTM, FLAX_MGU, FLAX_SIMPLE
-from memcurse_cli.families.cells.haiku import HAIKU_GRU, HAIKU_LSTM, HAIKU_RNN, SONNET_LSTM
-from memcurse_cli.families.cells.haste import HASTE_GRU, HASTE_LSTM
-from memcurse_cli.families.cells.keras import KERAS_GRU, KERAS_LSTM, KERAS_SIMPLE_RNN
-from memcurse_cli.families.cells.layer_norm_gru import LayerNormGRU
-from memcurse_cli.families.cells.lem import LEM
-from memcurse_cli.families.cells.light_gru import LightGRU
-from memcurse_cli.families.cells.liquid import LTC, CfC, LiquidLSTM
-from memcurse_cli.families.cells.mgu import MGU
-from memcurse_cli.families.cells.multiplicative_lstm import MultiplicativeLSTM
-from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM, ONNX_RNN
-from memcurse_cli.families.cells.tensorflow import TENSORFLOW_GRU, TENSORFLOW_LSTM, TENSORFLOW_RNN
-from memcurse_cli.families.cells.torch import GRU, LSTM
-from memcurse_cli.families.cells.torchrecurrent import TorchRecurrent
-from memcurse_cli.families.dense.block_diagonal import BlockDiagonalRNN
-from memcurse_cli.families.dense.co_rnn import CoRNN
-from memcurse_cli.families.dense.dense_rnn import DenseLinearRNN, ElmanRNN
-from memcurse_cli.families.dense.lmu import LMU
-from memcurse_cli.families.dense.orthogonal import OrthogonalRNN
-from memcurse_cli.families.dense.rate_rnn import LeakyRNN, LowRankRNN
-from memcurse_cli.families.family import Family
-from memcurse_cli.families.selective.delta_net import DeltaNet
-from memcurse_cli.families.selective.gated_delta_net import GatedDeltaNet
-from memcurse_cli.families.selective.gateloop import GateLoop, SimpleGateLoop
-from memcurse_cli.families.selective.gguf_mamba import GgufMamba
-from memcurse_cli.families.selective.gla import GLA
-from memcurse_cli.families.selective.hgrn import HGRN
-from memcurse_cli.families.selective.kda import KDA
-from memcurse_cli.families.selective.lightning_attention import LightningAttention
-from memcurse_cli.families.selective.mamba import Mamba
-from memcurse_cli.families.selective.mamba2 import Mamba2
-from memcurse_cli.families.selective.mamba3 import Mamba3
-from memcurse_cli.families.selective.min_rnn import MinGRU, MinLSTM
-from memcurse_cli.families.selective.mlstm import MLSTM
-from memcurse_cli.families.selective.qrnn import QRNN
-from memcurse_cli.families.selective.retnet import RetNet, TorchscaleRetNet
-from memcurse_cli.families.selective.rg_lru import RGLRU, Hawk
-from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
-from memcurse_cli.families.selective.slstm import SLSTM
-from memcurse_cli.families.selective.sru import SRU
-from memcurse_cli.families.state_space.complex_diagonal import ComplexDiagonalRNN
-from memcurse_cli.families.state_space.dss import DSS
-from memcurse_cli.families.state_space.ema import EMA, MultiHeadedEMA
-from memcurse_cli.families.state_space.ind_rnn import IndRNN
-from memcurse_cli.families.state_space.linoss import LinOSS
-from memcurse_cli.families.state_space.lru import LRU
-from memcurse_cli.families.state_space.parcae import Parcae
-from memcurse_cli.families.state_space.s4.annotated import AnnotatedS4, AnnotatedS4D
-from memcurse_cli.families.state_space.s4.dplr import S4DPLR
-from memcurse_cli.families.state_space.s4.s4d import S4D
-from memcurse_cli.families.state_space.s5 import S5
-from memcurse_cli.families.state_space.striped_hyena import StripedHyena
-from memcurse_cli.families.state_space.unicornn import UnICORNN
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple, cast
 
-FAMILIES: tuple[Family, ...] = (
-    LRU(),
-    RGLRU(),
-    Hawk(),
-    RWKV(),
-    RWKV7(),
-    MLSTM(),
-    SLSTM(),
-    GatedDeltaNet(),
-    KDA(),
-    DeltaNet(),
-    GLA(),
-    HGRN(),
-    RetNet(),
-    TorchscaleRetNet(),
-    GateLoop(),
-    SimpleGateLoop(),
-    LightningAttention(),
-    MinGRU(),
-    MinLSTM(),
-    SRU(),
-    QRNN(),
-    MultiplicativeLSTM(),
-    TorchRecurrent(),
-    LSTM,
-    GRU,
-    ALLENNLP_LSTM,
-    MGU(),
-    LayerNormGRU(),
-    LightGRU(),
-    FastGRNN(),
-    LEM(),
-    LTC(),
-    CfC(),
-    LiquidLSTM(),
-    UnICORNN(),
-    IndRNN(),
-    # They have Keras's names.
-    HASTE_LSTM,
-    HASTE_GRU,
-    KERAS_LSTM,
-    KERAS_GRU,
-    KERAS_SIMPLE_RNN,
-    TENSORFLOW_LSTM,
-    TENSORFLOW_GRU,
-    TENSORFLOW_RNN,
-    ONNX_LSTM,
-    ONNX_GRU,
-    ONNX_RNN,
-    FLAX_LSTM,
-    FLAX_GRU,
-    FLAX_MGU,
-    FLAX_SIMPLE,
-    HAIKU_LSTM,
-    SONNET_LSTM,
-    HAIKU_GRU,
-    HAIKU_RNN,
-    AnnotatedS4(),
-    AnnotatedS4D(),
-    DSS(),
-    EMA(),
-    MultiHeadedEMA(),
-    Parcae(),
-    LinOSS(),
-    LMU(),
-    S4DPLR(),
-    S4D(),
-    S5(),
-    StripedHyena(),
-    Mamba(),
-    Mamba2(),
-    Mamba3(),
-    GgufMamba(),
-    ComplexDiagonalRNN(),
-    LeakyRNN(),
-    LowRankRNN(),
-    CoRNN(),
-    OrthogonalRNN(),
-    DenseLinearRNN(),
-    BlockDiagonalRNN(),
+from memcurse_cli.families.family import Family
+
+
+class _Row(NamedTuple):
+    """One family.
+
+    Attributes:
+        module: where its code is, below `memcurse_cli.families`.
+        attribute: its class, or the family itself.
+        marks: alternatives, parted by ``|``, of what has to stand in the file: parts of names
+            between ``.``, ``/`` and ``,``, with a ``*`` for any beginning or end. A family without
+            marks is only looked for by its name.
+    """
+
+    module: str
+    attribute: str
+    marks: str = ""
+
+
+_ROWS = (
+    _Row("state_space.lru", "LRU", "nu_log theta_log | nu theta gamma_log | params_log"),
+    _Row("selective.rg_lru", "RGLRU", "recurrent_param | a_param"),
+    _Row("selective.rg_lru", "Hawk", "forget_base | Lambda ba"),
+    _Row("selective.rwkv", "RWKV", "time_decay | w_proj | time_mix_decay"),
+    _Row("selective.rwkv", "RWKV7", "w0 | w_lora | time_mix_w0"),
+    _Row("selective.mlstm", "MLSTM", "igate_preact | ifgate_preact | igate fgate"),
+    _Row("selective.slstm", "SLSTM", "_recurrent_kernel_"),
+    _Row("selective.gated_delta_net", "GatedDeltaNet", "A_log dt_bias"),
+    _Row("selective.kda", "KDA", "A_log dt_bias b_proj"),
+    _Row("selective.delta_net", "DeltaNet", "b_proj o_norm"),
+    _Row("selective.gla", "GLA", "gk_proj"),
+    _Row("selective.hgrn", "HGRN", "f_proj i_proj"),
+    _Row("selective.retnet", "RetNet", "g_proj g_norm*"),
+    _Row("selective.retnet", "TorchscaleRetNet", "retnet_rel_pos"),
+    _Row("selective.gateloop", "GateLoop", "to_qkv to_a"),
+    _Row("selective.gateloop", "SimpleGateLoop", "to_qkva"),
+    _Row("selective.lightning_attention", "LightningAttention", "qkv_proj"),
+    _Row("selective.min_rnn", "MinGRU", "to_hidden_and_gate | linear_z linear_h"),
+    _Row("selective.min_rnn", "MinLSTM", "to_hidden_and_f_i_gate | linear_f linear_i"),
+    _Row("selective.sru", "SRU", "weight_c | rnn_lst"),
+    _Row("selective.qrnn", "QRNN", "linear *layers* | linear *rnns"),
+    _Row("cells.multiplicative_lstm", "MultiplicativeLSTM", "*wmh*"),
+    _Row("cells.torchrecurrent", "TorchRecurrent", "*weight_hh"),
+    _Row("cells.torch", "LSTM", "*_hh*"),
+    _Row("cells.torch", "GRU", "*_hh*"),
+    _Row("cells.allennlp", "ALLENNLP_LSTM", "state_linearity"),
+    _Row("cells.mgu", "MGU", "*_hh* | U_f W_f"),
+    _Row("cells.layer_norm_gru", "LayerNormGRU", "GRU_linear | _layer | linear layer_norm"),
+    _Row("cells.light_gru", "LightGRU", "w u norm"),
+    _Row("cells.fast_grnn", "FastGRNN", "bias_gate zeta"),
+    _Row("cells.lem", "LEM", "hid2hid transform_z"),
+    _Row("cells.liquid", "LTC", "gleak vleak"),
+    _Row("cells.liquid", "CfC", "ff1"),
+    _Row("cells.liquid", "LiquidLSTM", "recurrent_map input_map"),
+    _Row("state_space.unicornn", "UnICORNN", "weight_hh c_"),
+    _Row(
+        "state_space.ind_rnn",
+        "IndRNN",
+        "weight_hh* | vector_u | recurrent_scale | recurrent_kernel",
+    ),
+    # These have Keras's names.
+    _Row("cells.haste", "HASTE_LSTM", "recurrent_kernel"),
+    _Row("cells.haste", "HASTE_GRU", "recurrent_kernel recurrent_bias"),
+    _Row("cells.keras", "KERAS_LSTM", "recurrent_kernel | vars 1 | *_U*"),
+    _Row("cells.keras", "KERAS_GRU", "recurrent_kernel | vars 1 | *_U*"),
+    _Row("cells.keras", "KERAS_SIMPLE_RNN", "recurrent_kernel | vars 1 | *_U*"),
+    _Row("cells.tensorflow", "TENSORFLOW_LSTM", "kernel bias | w_gates | W_0 B"),
+    _Row("cells.tensorflow", "TENSORFLOW_GRU", "gates candidate | w_ru"),
+    _Row("cells.tensorflow", "TENSORFLOW_RNN", "*basic_rnn_cell*"),
+    _Row("cells.onnx", "ONNX_LSTM", "LSTM_R"),
+    _Row("cells.onnx", "ONNX_GRU", "GRU_R"),
+    _Row("cells.onnx", "ONNX_RNN", "RNN_R"),
+    _Row("cells.flax", "FLAX_LSTM", "hi hf | dense_h"),
+    _Row("cells.flax", "FLAX_GRU", "hr hz | dense_h"),
+    _Row("cells.flax", "FLAX_MGU", "hf hn"),
+    _Row("cells.flax", "FLAX_SIMPLE", "h i | dense_h"),
+    _Row("cells.haiku", "HAIKU_LSTM", "linear w b"),
+    _Row("cells.haiku", "SONNET_LSTM", "w_i w_h"),
+    _Row("cells.haiku", "HAIKU_GRU", "w_i w_h"),
+    _Row("cells.haiku", "HAIKU_RNN", "linear_1 w | hidden_to_hidden"),
+    _Row("state_space.s4.dplr", "AnnotatedS4", "Lambda_re log_step P"),
+    _Row("state_space.s4.s4d", "AnnotatedS4D", "A_re log_step C"),
+    _Row("state_space.dss", "DSS", "Lambda W | Lambda_log_neg_re | Lambda_re W | param_D"),
+    _Row("state_space.ema", "EMA", "alpha delta gamma | decay_factor damping_factor"),
+    _Row("state_space.ema", "MultiHeadedEMA", "alphas dampen_factors"),
+    _Row("state_space.parcae", "Parcae", "log_state_decay | parcae_log_a"),
+    _Row("state_space.linoss", "LinOSS", "A_diag"),
+    _Row("dense.lmu", "LMU", "e_m W_m"),
+    _Row("state_space.s4.dplr", "S4DPLR", "log_dt w | log_w_real | inv_w_real | A_real"),
+    _Row("state_space.s4.s4d", "S4D", "log_dt w | log_A_real | log_w_real | inv_A_real | A_real"),
+    _Row("state_space.s5", "S5", "Lambda log_step | Lambda_re log_step"),
+    _Row("state_space.striped_hyena", "StripedHyena", "residues"),
+    _Row("selective.mamba", "Mamba", "A_* dt_proj*"),
+    _Row("selective.mamba2", "Mamba2", "A_log dt_bias conv1d"),
+    _Row("selective.mamba3", "Mamba3", "dt_bias B_bias C_bias"),
+    _Row("selective.gguf_mamba", "GgufMamba", "ssm_a ssm_dt"),
+    _Row(
+        "state_space.complex_diagonal",
+        "ComplexDiagonalRNN",
+        "A | A_re | lambda | lambda_* | Lambda | Lambda_re | nu theta",
+    ),
+    _Row("dense.rate_rnn", "LeakyRNN", "W_rec W_in | wrec wi | Wrec Win"),
+    _Row("dense.rate_rnn", "LowRankRNN", "m n wi wo"),
+    _Row("dense.co_rnn", "CoRNN", "i2h"),
+    _Row("dense.orthogonal", "OrthogonalRNN", "parametrizations | recurrent_kernel base"),
+    _Row("dense.dense_rnn", "LinearSystem"),
+    _Row("dense.dense_rnn", "DenseLinearRNN", "A B | A B_re | A B_real"),
+    _Row("dense.block_diagonal", "BlockDiagonalRNN", "A B"),
     # Last, since it also takes hidden weights whose shape fits no other family.
-    ElmanRNN(),
+    _Row("dense.dense_rnn", "ElmanRNN", "*_hh*"),
 )
+
+
+@cache
+def _load(row: _Row) -> Family:
+    found = getattr(import_module(f"memcurse_cli.families.{row.module}"), row.attribute)
+    return cast(Family, found() if isinstance(found, type) else found)
+
+
+def all_families() -> tuple[Family, ...]:
+    """Every family, in the order of the registry; imports the code of all."""
+    return tuple(_load(row) for row in _ROWS)
+
+
+def families_marked(names: Iterable[str]) -> tuple[Family, ...]:
+    """The families that a file with these tensors may hold, in the order of the registry.
+
+    Imports the code of no other.
+    """
+    parts = "\n".join({part for name in names for part in re.split("[./,]", name)})
+    text = f"\n{parts}\n"
+    return tuple(
+        _load(row)
+        for row in _ROWS
+        if any(
+            all(_pattern(mark) in text for mark in marks.split())
+            for marks in row.marks.split("|")
+            if marks
+        )
+    )
+
+
+def _pattern(mark: str) -> str:
+    """What stands in the lines of parts where one of them fits a mark."""
+    first = "" if mark.startswith("*") else "\n"
+    last = "" if mark.endswith("*") else "\n"
+    return f"{first}{mark.strip('*')}{last}"

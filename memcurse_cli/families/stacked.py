@@ -9,17 +9,16 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.families.bounds import require_size
 from memcurse_cli.families.family import Found, Match
 from memcurse_cli.families.module_names import split_name
+from memcurse_cli.families.reading import require_size
 
 NAMED = 5
 EXPLAINED = 10
@@ -146,17 +145,15 @@ def member_of(
         for name in {*match.tensors.values(), *beside}
         if store.tensors[name].shape[:1] == first[:1]
     }
-    return _Member(store, stacked, int(found[1]))
+    return cast(TensorStore, _Member(store, stacked, int(found[1])))
 
 
 class _Member:
-    """One index of the leading axis of some tensors; all else as it is stored."""
+    """A `TensorStore` with one index of the leading axis of some tensors; all else as stored."""
 
     def __init__(self, store: TensorStore, stacked: Collection[str], index: int) -> None:
-        self._store = store
-        self._stacked = stacked
-        self._index = index
-        self._tensors = {
+        self._store, self._stacked, self._index = store, stacked, index
+        self.tensors = {
             name: replace(
                 spec, shape=spec.shape[1:], bytes=spec.bytes // max(int(spec.shape[0]), 1)
             )
@@ -165,54 +162,11 @@ class _Member:
             for name, spec in store.tensors.items()
         }
 
-    @property
-    def path(self) -> str:
-        return self._store.path
-
-    @property
-    def format(self) -> str:
-        return self._store.format
-
-    @property
-    def bytes(self) -> int:
-        return self._store.bytes
-
-    @property
-    def bytes_read(self) -> int:
-        return self._store.bytes_read
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        return self._store.metadata
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        return self._store.config
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self._store.notes
-
-    @property
-    def tensors(self) -> Mapping[str, TensorSpec]:
-        return self._tensors
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
     def read(self, name: str) -> NDArray[Any]:
         # One layer is read through the whole stack.
         require_size(self._store, name)
         values = self._store.read(name)
         return np.ascontiguousarray(values[self._index]) if name in self._stacked else values
-
-    def close(self) -> None:
-        self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

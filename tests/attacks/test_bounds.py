@@ -14,7 +14,8 @@ import pytest
 from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError, TensorError
-from memcurse_cli.families.bounds import LARGEST_LAYER, LARGEST_MATRIX, LARGEST_ORDER, MOST_LAYERS
+from memcurse_cli.families.bounds import MOST_LAYERS
+from memcurse_cli.families.reading import LARGEST_LAYER, LARGEST_MATRIX, LARGEST_ORDER
 
 SECONDS = 5.0  # of CPU
 MEMORY = 100_000  # kilobytes

@@ -19,7 +19,7 @@ import typer
 import yaml
 
 from memcurse_cli.app import COMMANDS, load
-from memcurse_cli.families.registry import FAMILIES
+from memcurse_cli.families.registry import all_families
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -73,7 +73,7 @@ def families_page() -> str:
     lines = [
         "# Families",
         "",
-        f"{len(FAMILIES)} recurrent families are recognised by the names and shapes of their",
+        f"{len(all_families())} recurrent families are recognised by the names and shapes of their",
         "tensors; `memcurse families` says more.",
         "",
         "A tensor in a layer's module that its family does not read, and that is not known to",
@@ -83,7 +83,7 @@ def families_page() -> str:
         "| family | equation |",
         "|---|---|",
     ]
-    for family in sorted(FAMILIES, key=lambda one: one.title.lower()):
+    for family in sorted(all_families(), key=lambda one: one.title.lower()):
         page = DOCS / "families" / f"{family.name}.md"
         if not page.exists():
             page = DOCS / "families" / f"{family.name.partition('_')[0]}.md"

@@ -281,6 +281,7 @@ EXAMPLES: dict[str, dict[str, tuple[int, ...]]] = {
         "cell.recurrent_kernel.parametrizations.weight.original": (5, 5),
         "cell.recurrent_kernel.parametrizations.weight.0.base": (5, 5),
     },
+    "linear_system": {"A": (3, 3), "C": (2, 3), "Q": (3, 3), "R": (2, 2)},
     "dense_linear": {"A": (3, 3), "B": (3,)},
     "block_diagonal": {"A": (6, 2, 2), "B": (12, 1), "C": (1, 12), "D": (1, 1)},
     "dense_rnn": {"weight_hh": (2, 2)},

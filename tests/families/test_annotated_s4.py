@@ -9,11 +9,9 @@ from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family
-from memcurse_cli.families.state_space.s4.annotated import AnnotatedS4, AnnotatedS4D
+from memcurse_cli.families.state_space.s4.dplr import AnnotatedS4
+from memcurse_cli.families.state_space.s4.s4d import AnnotatedS4D
 
 N, H, STEPS = 4, 3, 16
 
@@ -119,27 +117,7 @@ def test_derivatives(layer: dict[str, NDArray], family: Family) -> None:
     check_derivatives(layer, family, imaginary=("P[imaginary]",))
 
 
-@pytest.mark.parametrize(
-    ("layer", "name"), [(s4d_layer(), "annotated_s4d"), (s4_layer(), "annotated_s4")]
-)
-def test_it_is_no_other_family(layer: dict[str, NDArray], name: str) -> None:
-    assert [family.name for family, _ in detect(MemoryStore(layer).tensors)] == [name]
-
-
 def test_other_shapes_are_not_it() -> None:
     layer = s4d_layer()
     layer["params/layers_0/seq/log_step"] = np.ones((H, 1))
     assert match_of(layer, AnnotatedS4D()) == []
-
-
-@pytest.mark.parametrize(
-    ("role", "values", "message"),
-    [
-        ("P", np.ones((N, H + 1)), r"P: its shape \(4, 4\)"),
-        ("B", np.full((N, H), np.nan), "B: 12 NaN"),
-        ("Lambda_im", np.ones((N + 1, H)), r"Lambda_im: its shape \(5, 3\)"),
-    ],
-)
-def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer({**s4_layer(), f"params/layers_0/seq/{role}": values}, AnnotatedS4())

@@ -12,9 +12,13 @@ from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
 
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.families import bounds
 from memcurse_cli.families.dense.dense_rnn import DenseLinearRNN, ElmanRNN
 from memcurse_cli.families.dense.rate_rnn import LeakyRNN
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 
 H = 5
@@ -193,3 +197,26 @@ def test_a_leak_outside_its_range_is_refused(alpha: str) -> None:
     arrays = {"W_rec": np.eye(2), "W_in": np.ones((2, 1))}
     with pytest.raises(UsageError, match=r"outside \(0, 1\]"):
         read_layer(arrays, LeakyRNN(), alpha=alpha)
+
+
+def test_a_linear_system_is_read_where_its_family_is_named() -> None:
+    """``x' = A x + w``, ``y = C x + v`` with the covariances of w and v."""
+    rng = np.random.default_rng(7)
+    arrays = {"A": 0.3 * rng.normal(size=(4, 4)), "C": rng.normal(size=(2, 4))}
+    arrays |= {"Q": np.eye(4), "R": np.eye(2)}
+    store = MemoryStore(arrays)
+    with pytest.raises(NoRecurrenceError):
+        detect(store.tensors)
+    driven = MemoryStore(arrays | {"B": rng.normal(size=(4, 3))})
+    assert [family.name for family, _ in detect(driven.tensors)] == ["dense_linear"]
+    for each in (store, driven):
+        ((family, match),) = detect(each.tensors, "linear_system")
+        recurrence = bounds.read_layer(family, each, match, ReadOptions())
+        theirs = np.linalg.eigvals(arrays["A"])
+        assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
+        assert recurrence.readout is not None
+        assert_allclose(recurrence.readout, arrays["C"])
+        assert (recurrence.readin is None) == (each is store)
+        assert recurrence.assumptions == ()
+    with pytest.raises(NoRecurrenceError):
+        detect(MemoryStore(arrays | {"dt": np.ones(1)}).tensors, "linear_system")

@@ -9,9 +9,7 @@ from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.detect import detect
+from memcurse_cli.errors import UsageError
 from memcurse_cli.families.state_space.dss import DSS
 
 H, N, OUTPUTS, STEPS = 3, 4, 2, 12
@@ -208,34 +206,10 @@ def test_a_rate_of_zero_sums_its_input() -> None:
         assert np.isfinite(read_layer(other, DSS(), **{"kernel-length": length}).log_gain).all()
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [softmax_layer(), exponential_layer(), flax_layer(), gated_layer()],
-    ids=["softmax", "exponential", "flax", "gated"],
-)
-def test_it_is_no_other_family(layer: dict[str, NDArray]) -> None:
-    found = detect(MemoryStore(layer).tensors)
-    assert [family.name for family, _ in found] == ["dss"]
-
-
 def test_what_has_no_readout_is_not_it() -> None:
     layer = softmax_layer()
     del layer["kernel.W"]
     assert match_of(layer, DSS()) == []
-
-
-@pytest.mark.parametrize(
-    ("role", "values", "message"),
-    [
-        ("Lambda", np.full((N, 2), np.nan), "Lambda: 8 NaN"),
-        ("Lambda", np.ones((N, 3)), r"Lambda: its shape \(4, 3\)"),
-        ("log_dt", np.ones((H, 3)), r"log_dt: its shape \(3, 3\) is neither"),
-        ("W", np.ones((1, H + 1, N, 2)), r"W: its shape \(1, 4, 4, 2\)"),
-    ],
-)
-def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer({**softmax_layer(), f"kernel.{role}": values}, DSS())
 
 
 def test_a_length_is_a_number_of_steps() -> None:

@@ -11,9 +11,6 @@ from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.ema import EMA, TRANSFORMERS
 
 D, N, STEPS = 3, 4, 20
@@ -127,21 +124,9 @@ def test_gates_far_from_the_middle() -> None:
     assert recurrence.log_eigenvalues[1].real < -30
 
 
-@pytest.mark.parametrize("layer", [mega_layer(), megalodon_layer()])
-def test_it_is_no_other_family(layer: dict[str, NDArray]) -> None:
-    assert [family.name for family, _ in detect(MemoryStore(layer).tensors)] == ["ema"]
-
-
 def test_a_norm_s_gamma_and_beta_are_not_it() -> None:
     vectors = {f"norm.{role}": np.ones(N) for role in ("alpha", "beta", "gamma", "delta")}
     assert match_of(vectors, EMA()) == []
     layer = mega_layer()
     layer["layers.0.mega_layer.move.gamma"] = np.ones((D, N + 1))
     assert match_of(layer, EMA()) == []
-
-
-def test_bad_tensors_are_named() -> None:
-    layer = mega_layer()
-    part(layer, "delta")[0] = np.nan
-    with pytest.raises(TensorError, match=r"move\.delta: 4 NaN"):
-        read_layer(layer, EMA())

@@ -13,7 +13,9 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
+from memcurse_cli.families import bounds
 from memcurse_cli.families.dense.rate_rnn import LeakyRNN
+from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 
 N, INPUTS = 10, 3
@@ -89,6 +91,23 @@ def test_a_stored_leak_that_is_not_one_is_refused(stored: dict[str, np.ndarray])
     with pytest.raises(TensorError, match="--assume"):
         read_layer(arrays, LeakyRNN())
     assert read_layer(arrays, LeakyRNN(), alpha="0.5").size == N
+
+
+def test_the_names_of_pycog(tmp_path: Path) -> None:
+    weight, readin = network()["wrec"], network()["wi"].T
+    arrays = {"Wrec": weight, "Win": readin, "Wout": np.ones((1, N)), "brec": np.zeros(N)}
+    np.savez(tmp_path / "rates.npz", **arrays, dt=20.0, tau=100.0)
+    with open_checkpoint(tmp_path / "rates.npz") as store:
+        ((family, match),) = detect(store.tensors)
+        recurrence = bounds.read_layer(family, store, match, ReadOptions())
+    theirs = np.linalg.eigvals(0.8 * np.eye(N) + 0.2 * weight)
+    assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
+    assert recurrence.readin is not None
+    assert_allclose(recurrence.readin, 0.2 * readin)
+    leak, activation = recurrence.assumptions
+    assert leak.startswith("alpha=0.2 (stored as dt/tau)")
+    assert "ReLU" in activation
+    assert match_of(arrays | {"Win": readin.T}, LeakyRNN()) == []
 
 
 def test_matrices_that_do_not_fit() -> None:

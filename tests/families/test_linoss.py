@@ -9,9 +9,6 @@ from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.linoss import LinOSS
 
 P, H, STEPS = 4, 3, 24
@@ -163,26 +160,7 @@ def test_the_scalars_of_b_and_c_move_both_states() -> None:
     assert recurrence.projections[-1].matrix == "D"
 
 
-@pytest.mark.parametrize("damped", [False, True])
-def test_it_is_no_other_family(damped: bool) -> None:
-    found = detect(MemoryStore(layer_of(damped=damped)).tensors)
-    assert [family.name for family, _ in found] == ["linoss"]
-
-
 def test_real_matrices_are_not_it() -> None:
     layer = layer_of()
     layer["blocks.0.ssm.B"] = np.ones((P, H))
     assert match_of(layer, LinOSS()) == []
-
-
-@pytest.mark.parametrize(
-    ("role", "values", "message"),
-    [
-        ("A_diag", np.full(P, np.nan), "A_diag: 4 NaN"),
-        ("steps", np.ones(P + 1), r"steps: its shape \(5\)"),
-        ("B", np.ones((P + 1, H, 2)), r"B: its shape \(5, 3, 2\)"),
-    ],
-)
-def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer({**layer_of(), f"blocks.0.ssm.{role}": values}, LinOSS())

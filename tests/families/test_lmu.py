@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from families.derivatives import match_of, read_layer
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.signal import cont2discrete
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.dense.lmu import LMU
 from memcurse_cli.families.detect import detect
 
@@ -57,18 +55,8 @@ def test_the_memory_decays_as_its_step_says() -> None:
     assert "hidden state is left out" in recurrence.assumptions[0]
 
 
-def test_it_is_no_other_family() -> None:
-    found = detect(MemoryStore(layer_of()).tensors)
-    assert [(family.name, match.layer) for family, match in found] == [("lmu", "lmu.cell")]
-
-
 def test_the_parallel_form_is_dense_and_linear() -> None:
     layer = {"A": layer_of()["lmu.cell.A"], "B": layer_of()["lmu.cell.B"]}
     parallel = layer | {"W_u.weight": np.ones((1, INPUTS)), "W_h.weight": np.ones((H, N + INPUTS))}
     assert match_of(parallel, LMU()) == []
     assert [family.name for family, _ in detect(MemoryStore(parallel).tensors)] == ["dense_linear"]
-
-
-def test_bad_tensors_are_named() -> None:
-    with pytest.raises(TensorError, match=r"e_m: its shape \(1, 7\)"):
-        read_layer({**layer_of(), "lmu.cell.e_m": np.ones((1, N + 1))}, LMU())

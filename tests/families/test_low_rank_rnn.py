@@ -56,16 +56,6 @@ def test_the_spectrum_of_one_step(connectivity: str, units: int, alpha: float) -
     assert any("as given" in sentence for sentence in recurrence.assumptions)
 
 
-def test_a_state_along_m_decays_as_its_eigenvalue_says() -> None:
-    arrays = network() | {"m": network()["m"][:, :1], "n": network(-1.0)["n"][:, :1]}
-    recurrence = read_layer(arrays, LowRankRNN(), alpha="0.2")
-    state = start = 1e-9 * arrays["m"][:, 0]
-    for _ in range(5):
-        current = arrays["m"] @ (arrays["n"].T @ np.tanh(state)) / N
-        state = state + 0.2 * (current - state)
-    assert_allclose(state, np.exp(5 * recurrence.log_eigenvalues[0]).real * start, rtol=1e-9)
-
-
 @pytest.mark.parametrize("connectivity", ["mean", "sum"])
 def test_derivatives(connectivity: str) -> None:
     check_derivatives(network(), LowRankRNN(), connectivity=connectivity)

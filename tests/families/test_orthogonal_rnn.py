@@ -1,4 +1,4 @@
-"""Orthogonal and unitary RNNs against torch's and geotorch's parametrisations, expRNN's maps."""
+"""Orthogonal and unitary RNNs against torch's parametrisations, expRNN's maps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.dense.orthogonal import OrthogonalRNN
 from memcurse_cli.families.detect import detect
-
-geotorch = pytest.importorskip("geotorch")
 
 H, INPUTS = 5, 3
 
@@ -52,24 +50,6 @@ def test_torch_s_parametrisation(kind: str) -> None:
     assert not recurrence.log_eigenvalues.real.any()
     assert recurrence.readin is not None
     assert_allclose(recurrence.readin, module.weight_ih_l0.detach().numpy())
-
-
-def test_a_small_impulse_keeps_its_norm_and_turns() -> None:
-    module = trained("matrix_exp")
-    with torch.no_grad():
-        module.bias_ih_l0.zero_()
-        module.bias_hh_l0.zero_()
-    recurrence = read_layer(arrays_of(module), OrthogonalRNN())
-    inputs = torch.zeros(8, INPUTS, dtype=torch.float64)
-    inputs[0, 1] = 1e-6
-    states = module(inputs)[0].detach().numpy()
-    assert recurrence.dense is not None
-    assert recurrence.readin is not None
-    vectors, values = recurrence.dense.eigenvectors, np.exp(recurrence.log_eigenvalues)
-    modes = np.linalg.solve(vectors, recurrence.readin[:, 1] * 1e-6)
-    for lag, state in enumerate(states):
-        assert_allclose(state, (vectors @ (values**lag * modes)).real, atol=1e-14)
-        assert_allclose(np.linalg.norm(state), np.linalg.norm(states[0]), rtol=1e-8)
 
 
 def cayley_map(skew: torch.Tensor) -> torch.Tensor:
@@ -115,19 +95,6 @@ def test_a_linear_layer_called_recurrent_kernel() -> None:
     assert_same_spectrum(
         np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(linear.weight.detach().numpy()), 1e-12
     )
-
-
-@pytest.mark.parametrize("triv", [geotorch.so.torus_init_, geotorch.so.uniform_init_])
-def test_geotorch_s_own_cell(triv: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    torch.manual_seed(4)
-    cell = torch.nn.RNNCell(INPUTS, H, dtype=torch.float64)
-    geotorch.orthogonal(cell, "weight_hh")
-    cell.weight_hh = triv(torch.empty(H, H, dtype=torch.float64))
-    with torch.no_grad():
-        cell.parametrizations.weight_hh.original.add_(torch.randn(H, H).tril(-1))
-    recurrence = read_layer(arrays_of(cell), OrthogonalRNN())
-    assert recurrence.dense is not None
-    assert_allclose(recurrence.dense.matrix, cell.weight_hh.detach().numpy(), atol=1e-13)
 
 
 class UnitaryCell(torch.nn.Module):

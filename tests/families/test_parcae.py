@@ -1,87 +1,46 @@
-"""Parcae against transformers' own module, a loop of its forward, and differences."""
+"""Parcae against its recurrence written out, and differences."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 from families.derivatives import check_derivatives, match_of, read_layer
 from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from safetensors.torch import save_file
-from transformers import EsmFold2Config
-from transformers.models.esmfold2.modeling_esmfold2 import EsmFold2Parcae
 
-from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.parcae import ESM, TRANSFORMERS, Parcae
 
 N, STEPS = 6, 12
 
 
-@pytest.fixture(scope="module")
-def module() -> EsmFold2Parcae:
-    """The library's module, away from where it starts."""
-    torch.manual_seed(0)
-    config = EsmFold2Config(pairwise_hidden_size=N, parcae_num_coda_layers=0)
-    parcae = EsmFold2Parcae(config).double()
-    parcae.input_norm.float()  # it computes in single precision whatever it is given
-    with torch.no_grad():
-        for parameter in (parcae.log_state_decay, parcae.log_delta):
-            parameter.uniform_(-3, 2)
-        parcae.input_matrix_continuous.normal_()
-        parcae.out_proj.weight.normal_()
-    return parcae
-
-
 @pytest.fixture
-def arrays(module: EsmFold2Parcae) -> dict[str, NDArray]:
-    """Its tensors, as they are stored in the whole model."""
-    state = module.state_dict(prefix="trunk.parcae.")
-    return {name: tensor.numpy().copy() for name, tensor in state.items()}
+def arrays() -> dict[str, NDArray]:
+    """The module's tensors, as they are stored in the whole model."""
+    rng = np.random.default_rng(0)
+    tensors = {role: rng.uniform(-3, 2, N) for role in ("log_state_decay", "log_delta")}
+    tensors |= {
+        role: rng.normal(size=(N, N)) for role in ("input_matrix_continuous", "out_proj.weight")
+    }
+    tensors |= {"input_norm.weight": np.ones(N), "input_norm.bias": np.zeros(N)}
+    return {f"trunk.parcae.{name}": values for name, values in tensors.items()}
 
 
-def test_the_library_s_own_transition(module: EsmFold2Parcae, arrays: dict[str, NDArray]) -> None:
+def test_an_impulse(arrays: dict[str, NDArray]) -> None:
+    """``h' = e^(-Δ e^a) h + Δ B x``, ``y = C h``."""
     recurrence = read_layer(arrays, Parcae())
     assert recurrence.name == "trunk.parcae"
-    decay, readin = (each.detach().numpy() for each in module.discretize())
-    assert_allclose(np.exp(recurrence.log_eigenvalues), decay, rtol=1e-14)
-    assert recurrence.readin is not None
-    gained = np.exp(recurrence.log_gain)[:, None] * recurrence.readin
-    assert_allclose(gained, readin, rtol=1e-14)
     assert recurrence.stable_by_construction
     assert "recycling loop" in recurrence.assumptions[0]
-
-
-def test_an_impulse_through_the_library_s_forward(
-    module: EsmFold2Parcae, arrays: dict[str, NDArray]
-) -> None:
-    recurrence = read_layer(arrays, Parcae())
-    given = torch.randn(N, dtype=torch.float64)
-    silence = torch.zeros_like(given)  # normalised to the bias, which is zero
-    outputs, state = [], torch.zeros(N, dtype=torch.float64)
-    with torch.no_grad():
-        decay, readin = module.discretize()
-        for step in range(STEPS):
-            state = module(state, silence if step else given, decay, readin)
-            outputs.append(module.out_proj(state).numpy())
-        heard = module.input_norm(given).numpy()
-    response = impulse_response(recurrence, STEPS)
-    assert_allclose(np.einsum("oil,i->lo", response, heard), outputs, rtol=0, atol=1e-13)
-
-
-def test_a_saved_checkpoint(module: EsmFold2Parcae, tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    save_file({n: t.float() for n, t in module.state_dict(prefix="parcae.").items()}, path)
-    (layer,) = inspect(path, values=True).layers
-    assert (layer.name, layer.family) == ("parcae", "parcae")
-    decay = module.discretize()[0].detach().numpy()
-    assert_allclose(np.array(layer.eigenvalues.values)[:, 0], decay, rtol=1e-6)
+    rate, delta, readin, readout = (
+        arrays[f"trunk.parcae.{TRANSFORMERS[role]}"] for role in ("rate", "step", "B", "C")
+    )
+    step = np.log1p(np.exp(delta))
+    decay = np.exp(-step * np.exp(rate))
+    powers = decay ** np.arange(STEPS)[:, None]
+    expected = np.einsum("oi,li,i,iu->oul", readout, powers, step, readin)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
 
 
 def test_the_names_of_esm(arrays: dict[str, NDArray]) -> None:
@@ -94,17 +53,6 @@ def test_the_names_of_esm(arrays: dict[str, NDArray]) -> None:
 
 def test_derivatives(arrays: dict[str, NDArray]) -> None:
     check_derivatives(arrays, Parcae())
-
-
-def test_the_library_s_own_gradient(module: EsmFold2Parcae, arrays: dict[str, NDArray]) -> None:
-    recurrence = read_layer(arrays, Parcae())
-    stored = [module.log_state_decay, module.log_delta]
-    for gradient, group in zip(
-        torch.autograd.grad(module.discretize()[0].sum(), stored),
-        recurrence.parameters,
-        strict=True,
-    ):
-        assert_allclose(group.eigenvalue_derivative.real, gradient.numpy(), rtol=1e-13)
 
 
 def test_the_projections_move_b_and_c(arrays: dict[str, NDArray]) -> None:
@@ -123,10 +71,6 @@ def test_a_decay_far_from_the_middle(arrays: dict[str, NDArray]) -> None:
     # softplus(p) = e^p there, so that Δ e^a is e^-70 and e^1.
     assert_allclose(-recurrence.log_eigenvalues.real[:3], [np.exp(-70), np.e, 700], rtol=1e-12)
     assert all(np.isfinite(group.eigenvalue_derivative).all() for group in recurrence.parameters)
-
-
-def test_it_is_no_other_family(arrays: dict[str, NDArray]) -> None:
-    assert [family.name for family, _ in detect(MemoryStore(arrays).tensors)] == ["parcae"]
 
 
 def test_what_does_not_fit_is_left_or_refused(arrays: dict[str, NDArray]) -> None:

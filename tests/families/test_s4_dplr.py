@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.state_space.s4.dplr import S4DPLR, decompose
 
 H, N = 2, 3
-STEPS = 20
 
 
 def as_complex(values: NDArray) -> NDArray:
@@ -234,30 +232,6 @@ def test_only_a_tied_low_rank_part_cannot_explode() -> None:
     assert "version 2 keeps them fixed" in " ".join(recurrence.assumptions)
 
 
-def test_without_a_low_rank_part_the_diagonal_is_left() -> None:
-    tensors = layer("4")
-    tensors["kernel.P"] = np.zeros_like(tensors["kernel.P"])
-    recurrence = read_layer(tensors, S4DPLR())
-    w = -np.exp(tensors["kernel.A_real"]) - 1j * tensors["kernel.A_imag"]
-    z = np.exp(tensors["kernel.inv_dt"]) * w / 2
-    half = ((1 + z) / (1 - z)).ravel()
-    assert_same_spectrum(
-        np.exp(recurrence.log_eigenvalues), np.concatenate([half, half.conj()]), 1e-13
-    )
-
-
-def test_the_readout_is_left_out_and_the_report_says_why() -> None:
-    recurrence = read_layer(layer("4"), S4DPLR())
-    assert recurrence.readout is None
-    assert "no readout is given and no Hessian" in recurrence.assumptions[-1]
-
-
-def test_a_diagonal_layer_is_left_to_s4d() -> None:
-    tensors = layer("4")
-    del tensors["kernel.P"]
-    assert match_of(tensors, S4DPLR()) == []
-
-
 def test_a_matrix_without_eigenvectors_is_refused() -> None:
     tensors = layer("2", systems=1)
     # w = 0 and Q ⟂ P leave a nilpotent matrix, [[0, 1], [0, 0]] on (Re s, Im s).
@@ -268,21 +242,6 @@ def test_a_matrix_without_eigenvectors_is_refused() -> None:
     tensors["kernel.Q"][..., 0, 1] = 1.0
     with pytest.raises(TensorError, match=r"kernel\.P: the state matrix cannot be diagonalised"):
         read_layer(tensors, S4DPLR())
-
-
-@pytest.mark.parametrize(
-    ("tensor", "values", "message"),
-    [
-        ("kernel.P", np.full((1, H, N, 2), np.nan), "kernel.P: 12 NaN"),
-        ("kernel.P", np.ones((1, H, N + 1, 2)), r"kernel.P: its shape \(1, 2, 4, 2\)"),
-        ("kernel.B", np.ones((1, H + 1, N, 2)), r"kernel.B: its shape \(1, 3, 3, 2\)"),
-        ("kernel.A_imag", np.ones((H + 1, N)), r"kernel.A_imag: its shape \(3, 3\)"),
-        ("kernel.inv_dt", np.ones((H + 1, 1)), "do not divide the 3 channels"),
-    ],
-)
-def test_bad_tensors_are_named(tensor: str, values: NDArray, message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer({**layer("4"), tensor: values}, S4DPLR())
 
 
 @pytest.mark.parametrize("file", zoo_files("s4", ".pt", ".safetensors", ".ckpt", kind="s4_dplr"))
@@ -311,18 +270,6 @@ def test_the_worst_conditioned_layer_against_30_digits(zoo: Path) -> None:
         halves = [mpmath.mpf(steps[0, 0]) * rate / 2 for rate in rates]
         exact = np.array([complex((1 + z) / (1 - z)) for z in halves])
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues[: exact.size]), exact, 1e-9)
-
-
-def test_trained_on_mnist(trained: Path) -> None:
-    folder = trained / "s4_dplr_mnist"
-    oracle = json.loads((folder / "oracle.json").read_text())["layers"]
-    layers = read_layers(folder / "mnist100HZ_ckpt.pth")
-    assert len(layers) == len(oracle)
-    for each, recurrence in zip(oracle.values(), layers.values(), strict=True):
-        assert recurrence.size == each["n_modes"]
-        time_constants = np.sort(-1 / recurrence.log_eigenvalues.real)[::-1]
-        assert_allclose(time_constants[:10], each["tau_top10_desc"], rtol=1e-11)
-        assert_allclose(np.median(time_constants), each["median_tau_steps"], rtol=1e-11)
 
 
 def test_the_original_layer_s_kernel_is_reproduced(paper: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.signal import cont2discrete
 
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.errors import UsageError
 from memcurse_cli.families.state_space.s4.s4d import S4D
 
 H, N = 3, 2
@@ -316,14 +315,6 @@ def test_a_second_direction_has_outputs_of_its_own(wrapped: str) -> None:
     assert one.projections[-1].matrix == "D"
 
 
-def test_one_step_size_moves_every_mode_of_its_channel() -> None:
-    recurrence = read_layer(version_4(1), S4D())
-    step, real, _ = recurrence.parameters
-    assert (step.name, step.size, step.scalar.size) == ("inv_dt", H, H * N)
-    assert (real.name, real.size, real.scalar.size) == ("A_real", N, H * N)
-    assert_allclose(recurrence.channel, np.repeat(np.arange(H), N))
-
-
 def test_a_decay_far_below_rounding_is_kept() -> None:
     layer = version_4()
     layer["kernel.A_real"][:] = np.log(1e-12)
@@ -335,29 +326,6 @@ def test_a_decay_far_below_rounding_is_kept() -> None:
         if method == "bilinear":
             slower = 1 + (1e-3 * layer["kernel.A_imag"].ravel() / 2) ** 2
         assert_allclose(decay, 1e-15 / slower, rtol=1e-13)
-
-
-def test_low_rank_layers_are_left_to_s4() -> None:
-    layer = version_4()
-    layer["kernel.P"] = np.zeros((1, H, N, 2))
-    assert match_of(layer, S4D()) == []
-
-
-@pytest.mark.parametrize(
-    ("tensor", "values", "message"),
-    [
-        ("kernel.A_real", np.full((H, N), np.nan), "kernel.A_real: 6 NaN"),
-        ("kernel.A_imag", np.ones((H, N + 1)), r"kernel.A_imag: its shape \(3, 3\)"),
-        ("kernel.inv_dt", np.ones((H, N + 1)), r"kernel.inv_dt: its shape \(3, 3\)"),
-        ("kernel.inv_dt", np.ones((H + 1, 1)), "do not divide the 4 channels"),
-        ("kernel.B", np.ones((1, H, N)), r"kernel.B: its shape \(1, 3, 2\)"),
-        ("kernel.C", np.ones((1, H + 1, N, 2)), r"kernel.C: its shape \(1, 4, 2, 2\)"),
-        ("kernel.C", np.full((1, H, N, 2), np.inf), "kernel.C: 12 inf"),
-    ],
-)
-def test_bad_tensors_are_named(tensor: str, values: NDArray, message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer({**version_4(), tensor: values}, S4D())
 
 
 @pytest.mark.parametrize("file", zoo_files("s4", ".pt", ".safetensors", ".ckpt", kind="s4d"))
@@ -375,27 +343,6 @@ def test_zoo(file: ZooFile) -> None:
         assert_allclose(
             np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(layer), rtol=0, atol=1e-14
         )
-
-
-@pytest.mark.parametrize("file", zoo_files("s4", "s4d_v3_diag.pt", "s4d_v4.pt"))
-def test_the_default_discretisation_is_the_version_s(file: ZooFile) -> None:
-    for layer, recurrence in zip(file.layers, read_layers(file.path).values(), strict=True):
-        assert_allclose(np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(layer), atol=1e-14)
-
-
-def test_trained_on_cifar10(trained: Path) -> None:
-    folder = trained / "s4d_cifar10"
-    oracle = json.loads((folder / "oracle.json").read_text())["layers"]
-    layers = read_layers(folder / "s4_cifar10.pth")
-    assert [f"{name}." for name in layers] == list(oracle)
-    for layer, recurrence in zip(oracle.values(), layers.values(), strict=True):
-        assert recurrence.size == layer["n_modes"]
-        time_constants = np.sort(-1 / recurrence.log_eigenvalues.real)[::-1]
-        assert_allclose(time_constants[:10], layer["tau_top10_desc"], rtol=1e-12)
-        assert_allclose(np.median(time_constants), layer["median_tau_steps"], rtol=1e-12)
-        turn = np.abs(recurrence.log_eigenvalues.imag)
-        assert_allclose(turn.max(), layer["abs_arg_lambda_max_rad"], rtol=1e-12)
-        assert np.count_nonzero(turn > np.pi) == layer["n_aliased_arg_gt_pi"]
 
 
 @pytest.mark.parametrize("module", ["s4d_minimal", "s4v4_diag_zoh"])

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.signal import cont2discrete
 
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.errors import UsageError
 from memcurse_cli.families.state_space.s5 import S5
 
 P, H = 4, 3
@@ -159,21 +159,6 @@ def test_a_layer_with_a_low_rank_part_is_not_s5() -> None:
     layer = jax_layer()
     assert len(match_of(layer, S5())) == 1
     assert match_of({**layer, "params/seq/P": np.ones(P)}, S5()) == []
-
-
-@pytest.mark.parametrize(
-    ("role", "values", "message"),
-    [
-        ("Lambda_re", np.full(P, np.nan), "Lambda_re: 4 NaN"),
-        ("Lambda_im", np.ones(P + 1), r"Lambda_im: its shape \(5\)"),
-        ("log_step", np.ones((P, 2)), r"log_step: its shape \(4, 2\)"),
-        ("B", np.ones((P + 1, H, 2)), r"B: its shape \(5, 3, 2\)"),
-        ("C", np.ones((H, P + 1, 2)), r"C: its shape \(3, 5, 2\)"),
-    ],
-)
-def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer({**jax_layer(), f"params/seq/{role}": values}, S5())
 
 
 ZOO_OPTIONS = {

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.families.detect import detect
 
@@ -45,11 +44,6 @@ def found_in(
 def test_one_layer_under_three_names() -> None:
     found = found_in({"a": "a", "x": "x", "b": "a", "c": "a"})
     assert found == {"a.l0": ("b.l0", "c.l0"), "x.l0": ()}
-
-
-def test_a_layer_is_selected_by_any_of_its_names() -> None:
-    modules = {"a": "a", "x": "x", "b": "a"}
-    assert found_in(modules, layers=("b.*",)) == {"a.l0": ("b.l0",)}
 
 
 def test_a_module_with_a_tensor_of_its_own_is_a_layer_of_its_own() -> None:
@@ -132,13 +126,6 @@ def test_the_report_has_a_shared_core_once_and_says_so(tmp_path: Path, kind: str
     )
     assert report.checkpoint.tensors == 8
     assert inspect(path, layers=["vf_core*"]).layers == report.layers
-
-
-@pytest.mark.parametrize("kind", ["pt", "safetensors"])
-def test_so_has_that_of_its_hessian(tmp_path: Path, kind: str) -> None:
-    report = hessian(saved(tmp_path, kind, rnn_twice()))
-    assert [layer.name for layer in report.layers] == ["a.l0"]
-    assert report.checkpoint.notes[-1] == "b.l0 has the same tensors as a.l0: reported once"
 
 
 def rnn_twice() -> nn.Module:

@@ -16,9 +16,15 @@ from memcurse_cli.families.gate_inputs import (
     squared_rows,
 )
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import gain_scalar, log_sigmoid, one_to_one, read_real, sigmoid
+from memcurse_cli.families.reading import (
+    gain_scalar,
+    log_sigmoid,
+    one_to_one,
+    read_real,
+    read_vector,
+    sigmoid,
+)
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.families.vectors import read_vector
 from memcurse_cli.theory.gates.laws import FlooredMix, Written
 from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
 

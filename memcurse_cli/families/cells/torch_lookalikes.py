@@ -23,9 +23,14 @@ from memcurse_cli.families.cells.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.families.cells.torch_names import split_hidden_weight
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState, NoDrive
-from memcurse_cli.families.reading import gain_scalar, log_sigmoid, shown_shape, sigmoid
+from memcurse_cli.families.reading import (
+    gain_scalar,
+    log_sigmoid,
+    read_vector,
+    shown_shape,
+    sigmoid,
+)
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.families.vectors import read_vector
 from memcurse_cli.theory.gates.fixed_point import RELU, TANH
 from memcurse_cli.theory.gates.laws import OffsetMix
 from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues

@@ -49,10 +49,10 @@ from memcurse_cli.families.reading import (
     log_of_eigenvalues,
     log_sigmoid,
     read_real,
+    read_vector,
     sigmoid,
 )
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
-from memcurse_cli.families.vectors import read_vector
 from memcurse_cli.theory.gates.laws import FlooredMix, PartialMix
 from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.families.bounds import require_order
+from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match
-from memcurse_cli.families.reading import log_of_eigenvalues
+from memcurse_cli.families.reading import log_of_eigenvalues, require_order, shown_shape
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
 
@@ -17,6 +17,34 @@ ACTIVATION = Assumption(
     choices=("tanh", "relu", "linear"),
     meaning="the activation of an Elman network, linearised",
 )
+
+
+LARGEST_CONDITION = 1e12
+"""Of an eigenvalue; past it a derivative has fewer than four digits."""
+
+
+def left_eigenvectors(
+    vectors: Complexes,
+    tensor: str,
+    reason: str = "the state matrix cannot be diagonalised: its eigenvectors coincide",
+) -> Complexes:
+    """The left eigenvectors, as rows. The norm of one is its eigenvalue's condition number.
+
+    Args:
+        vectors: (..., n, n) the right eigenvectors, as columns of norm 1.
+        tensor: what to name in an error.
+        reason: what to say in it.
+
+    Raises:
+        TensorError: a matrix has no basis of eigenvectors.
+    """
+    try:
+        left = np.linalg.inv(vectors).astype(np.complex128, copy=False)
+    except np.linalg.LinAlgError:
+        left = np.full_like(vectors, np.inf)
+    if not np.abs(left).max() < LARGEST_CONDITION:
+        raise TensorError(reason, where=tensor, remedy="use a checkpoint from another step")
+    return left
 
 
 def dense_recurrence(
@@ -53,8 +81,14 @@ def dense_recurrence(
         assumptions: what was assumed, one sentence each.
 
     Raises:
-        TensorError: the matrix is larger than any that is decomposed.
+        TensorError: the matrix is not square, or larger than any that is decomposed.
     """
+    if matrix.shape[0] != matrix.shape[1]:
+        raise TensorError(
+            f"its shape {shown_shape(store.tensors[tensor].shape)} is that of no recurrent matrix",
+            where=tensor,
+            remedy="name the right family with --family, or export the layer again",
+        )
     require_order(matrix.shape[0], tensor)
     decomposition = eigendecompose(matrix, device)
     return Recurrence(

@@ -8,7 +8,6 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.bounds import require_order
 from memcurse_cli.families.cells.layout import STATE, Cell
 from memcurse_cli.families.cells.torch_lookalikes import Lookalikes
 from memcurse_cli.families.cells.torch_names import hidden_weights, read_weight, torch_layout
@@ -20,6 +19,7 @@ from memcurse_cli.families.reading import (
     read_readin,
     read_readout,
     read_real,
+    require_order,
     shown_shape,
 )
 from memcurse_cli.families.recurrence import Recurrence
@@ -145,3 +145,30 @@ class DenseLinearRNN:
             readin=read_readin(store, match.tensors, size),
             readout=read_readout(store, match.tensors, size),
         )
+
+
+class LinearSystem(DenseLinearRNN):
+    """``x[t+1] = A x[t] + B u[t]``, ``y = C x``: a state-space model of system identification.
+
+    Only looked for by its name, since these letters alone say nothing. B may be missing, as where
+    noise alone drives the state; the covariances Q and R of the noise leave λ alone.
+    """
+
+    name = "linear_system"
+    title = "Linear dynamical system"
+    recognised_by = "real A (n, n) beside B (n, inputs) or C (outputs, n), with --family alone"
+    equation = "λ = eig(A)"
+    source = "Ljung 1999, System Identification; Kalman 1960"
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a square real A and a B of as many rows or a C of as many columns."""
+        matches = []
+        for module, names in group_by_module(tensors, ("A", "B", "C", "D", *STEPS)).items():
+            shapes = {role: tensors[name].shape for role, name in names.items()}
+            square = shapes.get("A", ())
+            if len(square) != 2 or square[0] != square[1] or names.keys() & set(STEPS):
+                continue
+            fits = square[0] in (shapes.get("B", ())[:1] + shapes.get("C", ())[-1:])
+            if fits and not tensors[names["A"]].dtype.startswith("complex"):
+                matches.append(Match(module or self.name, names))
+        return matches

@@ -1,23 +1,23 @@
-"""The leaky rate network of computational neuroscience, as PsychRNN saves it.
+"""The leaky rate networks of computational neuroscience, dense and of low rank.
 
-The low-rank rate network of Mastrogiuseppe & Ostojic 2018 and Dubreuil et al. 2022.
+That of low rank is Mastrogiuseppe & Ostojic's, 2018, and Dubreuil et al.'s, 2022.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.dense.dense_layer import dense_recurrence
+from memcurse_cli.families.dense.dense_layer import dense_recurrence, left_eigenvectors
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import log_of_eigenvalues, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
-from memcurse_cli.families.state_space.s4.dplr import LARGEST_CONDITION
 
 LEAK = Assumption(
     key="alpha",
@@ -26,10 +26,40 @@ LEAK = Assumption(
     meaning="α = dt/τ of a leaky rate network, a number in (0, 1]",
     tensors=("alpha", "leak", "leak_rate", "dt/tau"),
 )
-ROLES = ("W_rec", "W_in", "rec_connectivity", "input_connectivity", "Dale_rec", "W_out")
-# low_rank_rnns' FullRankRNN: wi is (inputs, H), scaled by si.
-FULL_RANK = ("wrec", "wi", "si", "wo")
-_FULL_RANK_LEAK = "0.2"
+_UNKNOWN_ACTIVATION = "the activation is taken as a ReLU, as in pycog: these names do not tell it"
+
+
+@dataclass(frozen=True)
+class _Naming:
+    """What a library calls the weights of a rate network.
+
+    Attributes:
+        recurrent: W (H, H), row = target.
+        readin: W_in (H, inputs), or (inputs, H) where it multiplies from the right.
+        others: what else is read, or known to leave λ alone.
+        activation: that of the library.
+        from_right: whether W_in does.
+        leak: the default of the library, where it is not that of `LEAK`.
+        sentence: what is assumed of its files.
+        loose: a W_in of another shape is found too, and reported as unreadable.
+    """
+
+    recurrent: str
+    readin: str
+    others: tuple[str, ...]
+    activation: str = "relu"
+    from_right: bool = False
+    leak: str | None = None
+    sentence: str = ""
+    loose: bool = False
+
+
+_PSYCHRNN = ("rec_connectivity", "input_connectivity", "Dale_rec", "W_out")
+_NAMINGS = (
+    _Naming("W_rec", "W_in", _PSYCHRNN, loose=True),
+    _Naming("wrec", "wi", ("si", "wo"), "tanh", from_right=True, leak="0.2"),  # low_rank_rnns
+    _Naming("Wrec", "Win", ("Wout",), sentence=_UNKNOWN_ACTIVATION),
+)
 
 
 class LeakyRNN:
@@ -38,90 +68,78 @@ class LeakyRNN:
     ``A = (1-α) I + α W`` with ``W = W_rec ∘ rec_connectivity``, row = target, and B = α W_in. Under
     Dale's law, which shows in a ``Dale_rec`` with a negative entry, ``W = |W_rec ∘ M| Dale_rec``.
     α is one number, which few files store. low_rank_rnns has W as ``wrec`` and W_inᵀ as
-    ``diag(si) wi``.
+    ``diag(si) wi``; pycog and many a .npz have ``Wrec`` and ``Win``.
     """
 
     name = "leaky_rnn"
     title = "Leaky rate RNN (dense)"
-    recognised_by = "W_rec (H, H) beside W_in (H, inputs); or wrec (H, H) beside wi (inputs, H)"
+    recognised_by = (
+        "W_rec or Wrec (H, H) beside W_in or Win (H, inputs); or wrec (H, H) beside wi (inputs, H)"
+    )
     equation = "λ = eig((1-α) I + α W_rec ∘ rec_connectivity)"
-    source = "psychrnn.backend.models.basic; Ehrlich et al. 2021; adrian-valente/lowrank_inference"
+    source = (
+        "psychrnn.backend.models.basic, xjwanglab/pycog; Ehrlich et al. 2021; Song, Yang & Wang "
+        "2016; adrian-valente/lowrank_inference"
+    )
     assumptions: tuple[Assumption, ...] = (LEAK,)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a square W_rec and a W_in, or with a wrec and a wi that fits it."""
-        psychrnn = [
-            Match(module or self.name, names)
-            for module, names in group_by_module(tensors, (*ROLES, *LEAK.roles)).items()
-            if "W_rec" in names and "W_in" in names and _is_square(tensors[names["W_rec"]])
-        ]
-        full_rank = [
-            Match(module or self.name, names)
-            for module, names in group_by_module(tensors, (*FULL_RANK, *LEAK.roles)).items()
-            if {"wrec", "wi"} <= names.keys()
-            and _is_square(tensors[names["wrec"]])
-            and tensors[names["wi"]].shape[1:] == tensors[names["wrec"]].shape[1:]
-        ]
-        return psychrnn + full_rank
+        """Modules with a square W and a W_in that fits it."""
+        matches = []
+        for naming in _NAMINGS:
+            roles = (naming.recurrent, naming.readin, *naming.others, *LEAK.roles)
+            for module, names in group_by_module(tensors, roles).items():
+                if not {naming.recurrent, naming.readin} <= names.keys():
+                    continue
+                square, readin = (
+                    tensors[names[role]].shape for role in (naming.recurrent, naming.readin)
+                )
+                fits = readin[1:] == square[1:] if naming.from_right else readin[:1] == square[:1]
+                if len(square) == 2 and square[0] == square[1] and (fits or naming.loose):
+                    matches.append(Match(module or self.name, names))
+        return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read W_rec, W_in and their masks.
+        """Read W, W_in and their masks.
 
         Raises:
             TensorError: NaN or inf, matrices whose shapes do not fit together, or a stored α that
                 is not one number in (0, 1].
             UsageError: the user's α is not in (0, 1].
         """
-        full_rank = "wrec" in match.tensors
-        tensor = match.tensors["wrec" if full_rank else "W_rec"]
-        weight, readin = (_read_full_rank if full_rank else _read_psychrnn)(store, match)
-        size = weight.shape[0]
+        names = match.tensors
+        naming = next(each for each in _NAMINGS if each.recurrent in names)
+        tensor = names[naming.recurrent]
+        size = store.tensors[tensor].shape[0]
+        weight = read_real(store, tensor, (size, size))
+        if naming.from_right:
+            readin = read_real(store, names[naming.readin], (None, size)).T
+        else:
+            readin = read_real(store, names[naming.readin], (size, None))
+        if "si" in names:
+            readin = readin * read_real(store, names["si"], (readin.shape[1],))
+        if "rec_connectivity" in names:
+            weight = weight * read_real(store, names["rec_connectivity"], weight.shape)
+        if "input_connectivity" in names:
+            readin = readin * read_real(store, names["input_connectivity"], readin.shape)
+        if "Dale_rec" in names:
+            dale = read_real(store, names["Dale_rec"], weight.shape)
+            if (dale < 0).any():
+                weight = np.abs(weight) @ dale
         assumed = Assumed(options, store=store, match=match)
-        leak = assumed.fraction(LEAK, default=_FULL_RANK_LEAK if full_rank else None)
+        leak = assumed.fraction(LEAK, default=naming.leak)
         return dense_recurrence(
             store,
             match,
             family=self.name,
             matrix=(1 - leak) * np.eye(size) + leak * weight,
             tensor=tensor,
-            activation="tanh" if full_rank else "relu",
+            activation=naming.activation,
             device=options.device,
             readin=(leak * readin).astype(np.complex128),
             scale=leak,
-            assumptions=tuple(assumed.sentences),
+            assumptions=(*assumed.sentences, *([naming.sentence] if naming.sentence else [])),
         )
-
-
-def _read_psychrnn(store: TensorStore, match: Match) -> tuple[Floats, Floats]:
-    """W, masked and under Dale's law, and W_in, masked; row = target."""
-    names = match.tensors
-    size = store.tensors[names["W_rec"]].shape[0]
-    weight = read_real(store, names["W_rec"], (size, size))
-    readin = read_real(store, names["W_in"], (size, None))
-    if "rec_connectivity" in names:
-        weight = weight * read_real(store, names["rec_connectivity"], weight.shape)
-    if "input_connectivity" in names:
-        readin = readin * read_real(store, names["input_connectivity"], readin.shape)
-    if "Dale_rec" in names:
-        dale = read_real(store, names["Dale_rec"], weight.shape)
-        if (dale < 0).any():
-            weight = np.abs(weight) @ dale
-    return weight, readin
-
-
-def _read_full_rank(store: TensorStore, match: Match) -> tuple[Floats, Floats]:
-    """W and W_in, row = target."""
-    names = match.tensors
-    size = store.tensors[names["wrec"]].shape[0]
-    weight = read_real(store, names["wrec"], (size, size))
-    readin = read_real(store, names["wi"], (None, size))
-    if "si" in names:
-        readin = read_real(store, names["si"], (readin.shape[0],))[:, None] * readin
-    return weight, readin.T
-
-
-def _is_square(spec: TensorSpec) -> bool:
-    return len(spec.shape) == 2 and spec.shape[0] == spec.shape[1]
 
 
 CONNECTIVITY = Assumption(
@@ -133,6 +151,7 @@ CONNECTIVITY = Assumption(
 FACTORS = ("m", "n")
 SIDES = ("wi", "wo")
 _DEFAULT_LEAK = "0.2"
+_DEFECTIVE = "the overlap of m and n cannot be diagonalised"
 _LINEARISED = "the activation is taken with slope 1, which tanh has at the zero state"
 
 
@@ -202,26 +221,17 @@ class LowRankRNN:
 
 
 def _decompose(overlap: Floats, tensor: str) -> tuple[Complexes, Complexes, Complexes]:
-    """The eigenvalues of J, its right eigenvectors as columns and its left ones as rows."""
-    if np.isfinite(overlap).all():
-        values, right = np.linalg.eig(overlap)
-        order = np.lexsort((values.imag, values.real))
-        values, right = values[order], right[:, order]
-        try:
-            left = np.linalg.inv(right)
-        except np.linalg.LinAlgError:
-            left = np.full_like(right, np.inf)
-        if np.abs(left).max() < LARGEST_CONDITION:
-            return (
-                values.astype(np.complex128),
-                right.astype(np.complex128),
-                left.astype(np.complex128),
-            )
-    raise TensorError(
-        "the overlap of m and n cannot be diagonalised",
-        where=tensor,
-        remedy="use a checkpoint from another step",
-    )
+    """The eigenvalues of J, its right eigenvectors as columns and its left ones as rows.
+
+    Raises:
+        TensorError: it overflows, or has no basis of eigenvectors.
+    """
+    if not np.isfinite(overlap).all():
+        raise TensorError(_DEFECTIVE, where=tensor, remedy="use a checkpoint from another step")
+    values, right = np.linalg.eig(overlap)
+    order = np.lexsort((values.imag, values.real))
+    left = left_eigenvectors(right[:, order], tensor, _DEFECTIVE)
+    return values[order].astype(np.complex128), right[:, order].astype(np.complex128), left
 
 
 def _group(

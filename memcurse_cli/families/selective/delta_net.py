@@ -12,9 +12,9 @@ from memcurse_cli.families.family import Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.gate_weights import projected_gate
 from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.reading import rows_per, stacked_rows
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.selective.rank_one import NEGATIVE_EIGENVALUES, RANDOM_KEYS, delta_rule
-from memcurse_cli.families.vectors import rows_per, stacked_rows
 from memcurse_cli.theory.gates.laws import Overwrite
 
 _REQUIRED = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "b_proj.weight", "o_norm.weight")

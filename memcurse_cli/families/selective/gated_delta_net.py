@@ -14,6 +14,7 @@ from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.gate_weights import projected_gate
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.projections import beside
+from memcurse_cli.families.reading import element_count, exponential_decay, read_vector, rows_per
 from memcurse_cli.families.recurrence import Floats, Integers, Recurrence
 from memcurse_cli.families.selective.law import Seen, Slot, law_recurrence
 from memcurse_cli.families.selective.rank_one import (
@@ -22,7 +23,6 @@ from memcurse_cli.families.selective.rank_one import (
     RANDOM_KEYS,
     delta_rule,
 )
-from memcurse_cli.families.vectors import element_count, exponential_decay, read_vector, rows_per
 from memcurse_cli.theory.gates.laws import StepSize, Write
 
 _DECAY = ("A_log", "dt_bias")

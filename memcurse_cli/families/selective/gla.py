@@ -12,9 +12,9 @@ from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_weights import low_rank_gate
 from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.reading import read_vector
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.selective.law import Slot, law_recurrence
-from memcurse_cli.families.vectors import read_vector
 from memcurse_cli.theory.gates.laws import Root
 
 GATE_LOGIT_NORMALIZER = Assumption(

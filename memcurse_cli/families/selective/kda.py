@@ -15,11 +15,16 @@ from memcurse_cli.families.gate_inputs import GateInput, RowNorms
 from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate, repeated
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import LARGEST_DECAY
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    element_count,
+    exponential_decay,
+    read_vector,
+    rows_per,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import Seen, Slot, law_recurrence
 from memcurse_cli.families.selective.rank_one import NEGATIVE_EIGENVALUES, OTHER_RULES, delta_rule
-from memcurse_cli.families.vectors import element_count, exponential_decay, read_vector, rows_per
 from memcurse_cli.theory.gates.laws import OpenedDecay, StepSize, Write
 
 LOWER_BOUND = Assumption(

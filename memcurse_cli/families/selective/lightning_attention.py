@@ -12,8 +12,8 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import setting
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.reading import read_vector
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.vectors import read_vector
 
 _RATE, _PROJECTION = "slope_rate", "qkv_proj.weight"
 

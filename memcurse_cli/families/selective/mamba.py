@@ -16,11 +16,10 @@ from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateInput
 from memcurse_cli.families.gate_weights import low_rank_gate, repeated
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import read_real
+from memcurse_cli.families.reading import read_real, read_vector
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import Slot, law_recurrence
 from memcurse_cli.families.state_space.discretization import apply_transform
-from memcurse_cli.families.vectors import read_vector
 from memcurse_cli.theory.gates.laws import StepSize
 
 RATE, BIAS = "A_log", "dt_proj.bias"

@@ -16,10 +16,15 @@ from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import TwoGateDrive
 from memcurse_cli.families.gate_weights import projected_gate, two_gates
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import log_sigmoid, one_to_one, sigmoid
+from memcurse_cli.families.reading import (
+    log_sigmoid,
+    one_to_one,
+    read_vector,
+    sigmoid,
+    stacked_rows,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import Slot, law_recurrence
-from memcurse_cli.families.vectors import read_vector, stacked_rows
 from memcurse_cli.theory.gates.laws import Mix, Share
 
 # minGRU-pytorch, whose rows are the candidate, the forget and the input gate; the paper's listing.

@@ -13,9 +13,15 @@ from memcurse_cli.families.gate_inputs import GateDrive
 from memcurse_cli.families.gate_weights import projected_gate
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import log_sigmoid, one_to_one, sigmoid
+from memcurse_cli.families.reading import (
+    element_count,
+    log_sigmoid,
+    one_to_one,
+    read_vector,
+    rows_per,
+    sigmoid,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.vectors import element_count, read_vector, rows_per
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
 
 GATE_SOFT_CAP = Assumption(

@@ -12,8 +12,8 @@ from memcurse_cli.families.cells.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_weights import projected_gate
 from memcurse_cli.families.module_names import group_by_module, split_name
+from memcurse_cli.families.reading import first_name, read_vector, stacked_rows
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.vectors import first_name, read_vector, stacked_rows
 
 OUTPUT_GATE = Assumption(
     key="output_gate",

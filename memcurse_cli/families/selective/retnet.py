@@ -13,9 +13,8 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, read_real
+from memcurse_cli.families.reading import LARGEST_DECAY, first_name, read_real, rows_per
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.vectors import first_name, rows_per
 
 _DECAY = "retnet_rel_pos.decay"
 _TORCHSCALE_REQUIRED = (

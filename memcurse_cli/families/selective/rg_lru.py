@@ -21,11 +21,11 @@ from memcurse_cli.families.reading import (
     one_to_one,
     read_finite,
     read_real,
+    read_vector,
     sigmoid,
     softplus,
 )
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
-from memcurse_cli.families.vectors import read_vector
 from memcurse_cli.theory.gates.laws import Exponent, Write
 
 EXPONENT = 8.0

@@ -18,17 +18,20 @@ from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import Bottleneck, GateDrive, GateInput, NoDrive, RowNorms
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import LARGEST_DECAY, log_of_eigenvalues, one_to_one, read_finite
-from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
-from memcurse_cli.families.selective.law import Slot, law_recurrence
-from memcurse_cli.families.selective.rank_one import REMOVAL
-from memcurse_cli.families.vectors import (
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
     element_count,
     exponential_decay,
     first_name,
+    log_of_eigenvalues,
+    one_to_one,
+    read_finite,
     read_vector,
     rows_per,
 )
+from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
+from memcurse_cli.families.selective.law import Slot, law_recurrence
+from memcurse_cli.families.selective.rank_one import REMOVAL
 from memcurse_cli.theory.gates.laws import ExponentialDecay, OpenedDecay
 
 MISSING = NoDrive("the low-rank layer of its decay, or what mixes its inputs, is not in the file")

@@ -23,9 +23,15 @@ from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState, RowNorms
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import log_sigmoid, one_to_one, read_real, shown_shape, sigmoid
+from memcurse_cli.families.reading import (
+    log_sigmoid,
+    one_to_one,
+    read_real,
+    read_vector,
+    shown_shape,
+    sigmoid,
+)
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
-from memcurse_cli.families.vectors import read_vector
 from memcurse_cli.theory.gates.laws import Exponential, Keep, Write
 from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
 

@@ -7,10 +7,15 @@ and γ/Δ depend on ``z = Δ a`` alone. Everything is returned in the log domain
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
 
@@ -102,41 +107,56 @@ def _bilinear(z: Complexes) -> DiscreteModes:
     )
 
 
-def group_through_z(
-    name: str,
-    tensor: str,
-    values: Floats,
-    dtype: str,
-    modes: DiscreteModes,
-    scalar: Integers,
-    eigenvalue: Integers,
-    z_slope: Complexes,
-    log_step_slope: Floats | Complexes | float = 0.0,
-) -> ParameterGroup:
-    """The group of a tensor that moves ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
+@dataclass(frozen=True)
+class Part:
+    """Scalars of one tensor that move ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
 
-    Args:
-        name: the parameter's name.
-        tensor: its tensor.
-        values: (size,) the stored scalars.
-        dtype: the stored type.
-        modes: (n,) the discrete modes.
-        scalar: (entries,) index of the scalar.
-        eigenvalue: (entries,) index of the mode.
-        z_slope: (entries,) dz/dω.
-        log_step_slope: (entries,) d log Δ/dω, for the step size itself.
+    The last four arrays are those of entries, and broadcast against each other.
+
+    Attributes:
+        role: the tensor's role.
+        stored: the scalars, in any shape.
+        scalar: index of the scalar in the flattened ones.
+        z_slope: dz/dω.
+        log_step_slope: d log(γ/g)/dω, as of the step size itself.
+        mode: index of the mode that an entry moves; None where each moves the mode of its place.
+        name: the group's name, where a tensor holds several; else the role.
     """
-    return ParameterGroup(
-        name=name,
-        tensor=tensor,
-        values=values,
-        dtype=dtype,
-        scalar=scalar,
-        eigenvalue=eigenvalue,
-        eigenvalue_derivative=modes.eigenvalue_slope[eigenvalue] * z_slope,
-        log_gain_derivative=modes.log_gain_slope[eigenvalue] * z_slope + log_step_slope,
-        keeps_stable=not np.any(z_slope.real),  # |λ| < 1 where Re z < 0
-    )
+
+    role: str
+    stored: Floats
+    scalar: Integers
+    z_slope: NDArray[Any]
+    log_step_slope: NDArray[Any] | float = 0.0
+    mode: Integers | None = None
+    name: str = ""
+
+    def group(
+        self, store: TensorStore, names: Mapping[str, str], modes: DiscreteModes
+    ) -> ParameterGroup:
+        """How the scalars move the discrete modes, whose shape is that of the entries' places."""
+        eigenvalue_slope = modes.eigenvalue_slope
+        place = np.arange(eigenvalue_slope.size).reshape(eigenvalue_slope.shape)
+        scalar, mode, z_slope, log_step_slope = (
+            each.ravel()
+            for each in np.broadcast_arrays(
+                self.scalar,
+                place if self.mode is None else self.mode,
+                np.asarray(self.z_slope, dtype=np.complex128),
+                self.log_step_slope,
+            )
+        )
+        return ParameterGroup(
+            name=self.name or self.role,
+            tensor=names[self.role],
+            values=self.stored.ravel(),
+            dtype=store.tensors[names[self.role]].dtype,
+            scalar=scalar,
+            eigenvalue=mode,
+            eigenvalue_derivative=eigenvalue_slope.ravel()[mode] * z_slope,
+            log_gain_derivative=modes.log_gain_slope.ravel()[mode] * z_slope + log_step_slope,
+            keeps_stable=not np.any(z_slope.real),  # |λ| < 1 where Re z < 0
+        )
 
 
 @dataclass(frozen=True)
@@ -155,6 +175,11 @@ class PositiveParameter:
     log: Complexes
     log_slope: Floats
 
+    def times(self, factor: float) -> PositiveParameter:
+        """The same of ``factor f(p)``, for a positive factor."""
+        log = self.log + math.log(factor)
+        return PositiveParameter(self.value * factor, self.slope * factor, log, self.log_slope)
+
 
 def apply_transform(
     parameter: Floats, transform: str, *, relu_offset: float = RELU_OFFSET
@@ -172,7 +197,12 @@ def apply_transform(
         value = np.exp(p)
         return PositiveParameter(value, value, p.astype(np.complex128), np.ones_like(p))
     if transform == "softplus":
-        return _softplus(p)
+        value, slope = np.logaddexp(0.0, p), np.exp(-np.logaddexp(0.0, -p))
+        # softplus(p) = e^p (1 - e^p/2 + …): below -40 the correction is under half an ulp.
+        tail = p < -40
+        safe = np.where(tail, 1.0, value)
+        log = np.where(tail, p, np.log(safe)).astype(np.complex128)
+        return PositiveParameter(value, slope, log, np.where(tail, 1.0, slope / safe))
     if transform == "sigmoid":
         log = -np.logaddexp(0.0, -p)
         value, complement = np.exp(log), np.exp(-np.logaddexp(0.0, p))
@@ -184,17 +214,3 @@ def apply_transform(
         slope, value = np.ones_like(p), p
     floored = np.where(np.abs(value) < _SMALLEST, _SMALLEST, value)
     return PositiveParameter(value, slope, np.log(floored.astype(np.complex128)), slope / floored)
-
-
-def _softplus(p: Floats) -> PositiveParameter:
-    value = np.logaddexp(0.0, p)
-    slope = np.exp(-np.logaddexp(0.0, -p))
-    # softplus(p) = e^p (1 - e^p/2 + …): below -40 the correction is under half an ulp.
-    tail = p < -40
-    safe = np.where(tail, 1.0, value)
-    return PositiveParameter(
-        value,
-        slope,
-        np.where(tail, p, np.log(safe)).astype(np.complex128),
-        np.where(tail, 1.0, slope / safe),
-    )

@@ -1,7 +1,4 @@
-"""DSS, the diagonal state space of Gupta, Gu & Berant 2022, arXiv 2203.14343, and its GSS form.
-
-What DSS's tensors make of a mode: Λ, the exponent of λ, the gain, and what moves them.
-"""
+"""DSS, the diagonal state space of Gupta, Gu & Berant 2022, arXiv 2203.14343, and its GSS form."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.bounds import require_eigenvalues
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import (
@@ -25,25 +21,24 @@ from memcurse_cli.families.projections import (
     named_parts,
     stored_parts,
 )
-from memcurse_cli.families.reading import read_real, require_shape, shown_shape
-from memcurse_cli.families.recurrence import (
-    Complexes,
-    Floats,
-    Integers,
-    ParameterGroup,
-    ProjectionGroup,
-    Recurrence,
+from memcurse_cli.families.reading import (
+    read_pairs,
+    read_real,
+    require_eigenvalues,
+    require_shape,
+    shown_shape,
 )
+from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     ZERO_ORDER_HOLD,
     DiscreteModes,
+    Part,
     apply_transform,
     discretise,
-    group_through_z,
 )
 from memcurse_cli.families.state_space.s4.names import (
     BOTH_DIRECTIONS,
-    read_pairs,
+    read_mapped,
     reads_both_directions,
 )
 
@@ -61,31 +56,108 @@ EXPONENTIAL_FREQUENCY = Assumption(
     meaning="whether GSS takes Im Λ as the exponential of Lambda_imag",
 )
 
+VERSION = Assumption(
+    key="dss-version",
+    default="softmax",
+    choices=("softmax", "clip", "clip-no-scale", "exp", "exp-no-scale"),
+    meaning="DSS's kernel (version): softmax where Lambda is stored, exp where its logarithm is",
+)
+
 LARGEST_REAL_PART = 1e-4
 """Where the clip versions hold Re Λ: above zero."""
 
 _SMALLEST = 1e-150
 
+# The tensors of each form: of torch with Λ or its logarithm, of Flax, and of GSS.
+_FORMS = (
+    ("Lambda_log_neg_re", "Lambda_log_im", "log_dt", "W"),
+    ("Lambda_log_neg_re", "Lambda_im", "log_dt", "W"),
+    ("Lambda_re", "Lambda_im", "log_step", "W"),
+    ("Lambda", "log_dt", "W"),
+    ("Lambda_real", "Lambda_imag", "C_real", "C_imag", "param_D"),
+)
 
-@dataclass(frozen=True)
-class Part:
-    """Scalars of a tensor, and what they move: all (channels, modes), or broadcast to it.
 
-    Attributes:
-        role: the tensor's role.
-        name: the group's name, where the tensor holds several.
-        stored: the scalars, on one axis.
-        scalar: the scalar of each mode.
-        z_slope: dz/dω.
-        log_step_slope: d log(z/Λ)/dω.
+class DSS:
+    """``λ = e^z``, ``z = Δ Λ``, one Λ for all channels; ``y = Re[W h]`` without a B.
+
+    `DSSKernel` of ag1988/dss (src/models/sequence/ss/standalone/dss.py) and `DSSLayer` of
+    srush/annotated-s4 (s4/dss.py), where every channel has a Λ of its own. Where log_dt is (H, 2),
+    Re Λ and Im Λ have a step size each. Version exp: ``γ = (e^z - 1)/Λ``. Softmax:
+    ``γ = (e^z - 1)/(Λ (e^{zL} - 1))``, also where Re Λ > 0; the 1e-7 beside the reciprocals is
+    left out. `DSS` of gated-state-spaces-pytorch has Δ = 1.
     """
 
-    role: str
-    name: str
-    stored: Floats
-    scalar: Integers
-    z_slope: Complexes
-    log_step_slope: Complexes | float = 0.0
+    name = "dss"
+    title = "DSS (diagonal state space; GSS)"
+    recognised_by = (
+        "Lambda or Lambda_log_neg_re beside log_dt and W; Lambda_re, Lambda_im, log_step and W;"
+        " Lambda_real, Lambda_imag and param_D"
+    )
+    equation = "λ = exp(Δ Λ), Λ as stored or -e^Lambda_log_neg_re + i Lambda_im, Δ = exp(log_dt)"
+    source = "ag1988/dss, annotated-s4, gated-state-spaces-pytorch; Gupta et al., arXiv 2203.14343"
+    assumptions = (VERSION, KERNEL_LENGTH, EXPONENTIAL_FREQUENCY)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every Λ in one of the three forms, with the matrix that reads it out."""
+        matches = []
+        for module, names in group_by_module(
+            tensors, {role for form in _FORMS for role in form}
+        ).items():
+            roles = next((roles for roles in _FORMS if names.keys() >= set(roles)), None)
+            if roles is not None:
+                kept = {role: names[role] for role in roles}
+                matches.append(Match(module or self.name, kept))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read Λ, Δ and W.
+
+        Raises:
+            TensorError: NaN or inf, or shapes that do not fit together.
+            UsageError: a kernel length that is no number of steps.
+        """
+        names = match.tensors
+        assumed = Assumed(options)
+        gated = "param_D" in names
+        version = "exp"
+        if not gated:
+            default = "exp" if "Lambda_log_neg_re" in names else "softmax"
+            version = assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
+        if gated:
+            modes = _read_gated(store, names, assumed)
+        elif "Lambda_re" in names:
+            diagonal, step = read_mapped(store, names, "Lambda_re", "Lambda_im")
+            z = step.parameter.value * diagonal.values
+            along_step, *along_rates = step.parts(diagonal)
+            modes = Modes(z, step.parameter.log, (*along_rates, along_step))
+        else:
+            modes = _read_torch(store, names, clipped=version.startswith("clip"))
+        z, log_step, parts = modes.z, modes.log_step, modes.parts
+        if version == "softmax":
+            discrete = with_softmax(z, kernel_length(assumed))
+        else:
+            discrete = discretise(z, ZERO_ORDER_HOLD)
+        if version.endswith("no-scale"):  # γ = 1, whatever moves the modes
+            still = np.zeros(z.shape, dtype=np.complex128)
+            discrete, log_step = replace(discrete, log_gain=still, log_gain_slope=still), still
+            parts = tuple(replace(part, log_step_slope=0.0) for part in parts)
+        channels, size = z.shape
+        readout, both, projections = _read_readout(store, names, channels, size)
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(name for role, name in names.items() if role != "param_D"),
+            log_eigenvalues=discrete.log_eigenvalue.ravel(),
+            log_gain=(discrete.log_gain + log_step).ravel(),
+            parameters=tuple(part.group(store, names, discrete) for part in parts),
+            readin=np.ones((channels * size, 1), dtype=np.complex128),
+            readout=readout,
+            channel=np.repeat(np.arange(channels), size),
+            stable_by_construction=gated or "Lambda_log_neg_re" in names,
+            assumptions=(*assumed.sentences, *([BOTH_DIRECTIONS] if both else [])),
+            projections=() if both else projections,
+        )
 
 
 @dataclass(frozen=True)
@@ -103,44 +175,59 @@ class Modes:
     parts: tuple[Part, ...]
 
 
-def read_torch(store: TensorStore, names: Mapping[str, str], *, clipped: bool) -> Modes:
-    """Λ (N), shared by the channels, and log_dt (H) or (H, 2).
+def _logarithms(
+    store: TensorStore, names: Mapping[str, str], real: str, imag: str, *, exponential: bool
+) -> tuple[Complexes, tuple[Part, ...]]:
+    """Λ (N) with ``-Re Λ`` stored as a logarithm and perhaps Im Λ too, and dΛ/dω of both."""
+    logarithm = read_real(store, names[real], (None,))
+    stored = read_real(store, names[imag], logarithm.shape)
+    decay = apply_transform(logarithm, "exp")
+    frequency = apply_transform(stored, "exp" if exponential else "none")
+    every = np.arange(logarithm.size)
+    parts = (
+        Part(real, logarithm, every, -decay.slope),
+        Part(imag, stored, every, 1j * frequency.slope),
+    )
+    return -decay.value + 1j * frequency.value, parts
+
+
+def _read_gated(store: TensorStore, names: Mapping[str, str], assumed: Assumed) -> Modes:
+    """Λ (N), shared by the channels, at a step size of one.
 
     Raises:
         TensorError: NaN or inf, or shapes that do not fit together.
     """
+    exponential = assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
+    rate, parts = _logarithms(store, names, "Lambda_real", "Lambda_imag", exponential=exponential)
+    require_shape(store, names["C_real"], (None, rate.size))
+    channels = store.tensors[names["C_real"]].shape[0]
+    require_eigenvalues(channels * rate.size, names["C_real"])
+    z = np.broadcast_to(rate, (channels, rate.size))
+    return Modes(z, np.zeros((channels, 1), dtype=np.complex128), parts)
+
+
+def _read_torch(store: TensorStore, names: Mapping[str, str], *, clipped: bool) -> Modes:
+    """Λ (N), shared by the channels, and log_dt (H) or (H, 2): one of Re Λ, one of Im Λ.
+
+    Raises:
+        TensorError: NaN or inf, or shapes that do not fit together.
+    """
+    parts: tuple[Part, ...]
     if "Lambda" in names:
         values = read_pairs(store, names["Lambda"], (None,))
-        real, imag = values.real.copy(), values.imag.copy()
-        free = np.ones(real.size)
-        bounded = real
-        if clipped:
-            free = (real < LARGEST_REAL_PART).astype(np.float64)
-            bounded = np.minimum(real, LARGEST_REAL_PART)
-        parts = [
-            ("Lambda", f"Lambda[{REAL}]", real, _complex(free, 0)),
-            ("Lambda", f"Lambda[{IMAGINARY}]", imag, _complex(0, np.ones(imag.size))),
-        ]
-        return _with_steps(store, names["log_dt"], _complex(bounded, imag), parts)
-    role = "Lambda_log_im" if "Lambda_log_im" in names else "Lambda_im"
-    logarithm = read_real(store, names["Lambda_log_neg_re"], (None,))
-    stored = read_real(store, names[role], logarithm.shape)
-    decay = apply_transform(logarithm, "exp")
-    frequency = apply_transform(stored, "exp" if role == "Lambda_log_im" else "none")
-    parts = [
-        ("Lambda_log_neg_re", "Lambda_log_neg_re", logarithm, _complex(-decay.slope, 0)),
-        (role, role, stored, _complex(0, frequency.slope)),
-    ]
-    return _with_steps(store, names["log_dt"], _complex(-decay.value, frequency.value), parts)
-
-
-def _with_steps(
-    store: TensorStore,
-    tensor: str,
-    rate: Complexes,
-    parts: list[tuple[str, str, Floats, Complexes]],
-) -> Modes:
-    """z of every channel, where Re Λ and Im Λ may have a step size each."""
+        real, imag, every = values.real.copy(), values.imag.copy(), np.arange(values.size)
+        largest = LARGEST_REAL_PART if clipped else math.inf
+        free = (real < largest).astype(np.float64)
+        rate = np.minimum(real, largest) + 1j * imag
+        parts = (
+            Part("Lambda", real, every, free, name=f"Lambda[{REAL}]"),
+            Part("Lambda", imag, every, 1j * np.ones(imag.size), name=f"Lambda[{IMAGINARY}]"),
+        )
+    else:
+        role = "Lambda_log_im" if "Lambda_log_im" in names else "Lambda_im"
+        exponential = role == "Lambda_log_im"
+        rate, parts = _logarithms(store, names, "Lambda_log_neg_re", role, exponential=exponential)
+    tensor = names["log_dt"]
     shape = store.tensors[tensor].shape
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 2):
         raise TensorError(
@@ -151,87 +238,23 @@ def _with_steps(
     require_eigenvalues(shape[0] * rate.size, tensor)
     stored = read_real(store, tensor, shape).reshape(shape[0], -1)
     step = apply_transform(stored, "exp")
-    real, imag = step.value[:, :1], step.value[:, -1:]
-    scalar = np.arange(len(stored))[:, None]
-    z = _complex(real * rate.real, imag * rate.imag)
+    channel = np.arange(len(stored))[:, None]
     if stored.shape[1] == 1:
-        found = [
-            Part(role, name, values, np.arange(rate.size), real * slope)
-            for role, name, values, slope in parts
-        ]
-        return Modes(
-            z, step.log, (*found, Part("log_dt", "log_dt", stored.ravel(), scalar, z, 1.0))
-        )
-    rate, z = _away_from_zero(rate), _away_from_zero(z)
+        z = step.value * rate
+        scaled = (replace(part, z_slope=step.value * part.z_slope) for part in parts)
+        return Modes(z, step.log, (*scaled, Part("log_dt", stored, channel, z, 1.0)))
+    real_step, imag_step = step.value[:, :1], step.value[:, 1:]
+    z = _away_from_zero(real_step * rate.real + 1j * (imag_step * rate.imag))
+    rate = _away_from_zero(rate)
     untied = []
-    for role, name, values, slope in parts:
-        z_slope = _complex(real * slope.real, imag * slope.imag)
-        along = np.asarray(z_slope / z - slope / rate, dtype=np.complex128)
-        untied.append(Part(role, name, values, np.arange(rate.size), z_slope, along))
-    shares = {REAL: _complex(z.real, 0), IMAGINARY: _complex(0, z.imag)}
-    for column, (part, share) in enumerate(shares.items()):
-        values = stored[:, column].copy()
-        untied.append(Part("log_dt", f"log_dt[{part}]", values, scalar, share, share / z))
+    for part in parts:
+        slope = np.asarray(part.z_slope, dtype=np.complex128)
+        z_slope = real_step * slope.real + 1j * (imag_step * slope.imag)
+        untied.append(replace(part, z_slope=z_slope, log_step_slope=z_slope / z - slope / rate))
+    for column, (name, share) in enumerate(((REAL, z.real), (IMAGINARY, 1j * z.imag))):
+        one = stored[:, column].copy()
+        untied.append(Part("log_dt", one, channel, share, share / z, name=f"log_dt[{name}]"))
     return Modes(z, np.log(z / rate), tuple(untied))
-
-
-def read_flax(store: TensorStore, names: Mapping[str, str]) -> Modes:
-    """Λ (N, H) and log_step (1, H): every channel is a layer, mapped along the second axis.
-
-    Raises:
-        TensorError: NaN or inf, or shapes that do not fit together.
-    """
-    real = read_real(store, names["Lambda_re"], (None, None))
-    imag = read_real(store, names["Lambda_im"], real.shape)
-    logarithm = read_real(store, names["log_step"], (1, real.shape[1])).T
-    step = apply_transform(logarithm, "exp")
-    z = step.value * _complex(real, imag).T
-    modes = np.arange(real.size).reshape(real.shape).T
-    channels = np.arange(len(logarithm))[:, None]
-    ones = np.ones(z.shape)
-    parts = (
-        Part("Lambda_re", "Lambda_re", real.ravel(), modes, _complex(step.value * ones, 0)),
-        Part("Lambda_im", "Lambda_im", imag.ravel(), modes, _complex(0, step.value * ones)),
-        Part("log_step", "log_step", logarithm.ravel(), channels, z, 1.0),
-    )
-    return Modes(z, step.log, parts)
-
-
-def read_gated(store: TensorStore, names: Mapping[str, str], assumed: Assumed) -> Modes:
-    """Λ (N), shared by the channels, at a step size of one.
-
-    Raises:
-        TensorError: NaN or inf, or shapes that do not fit together.
-    """
-    logarithm = read_real(store, names["Lambda_real"], (None,))
-    stored = read_real(store, names["Lambda_imag"], logarithm.shape)
-    exponential = assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
-    decay = apply_transform(logarithm, "exp")
-    frequency = apply_transform(stored, "exp" if exponential else "none")
-    size = logarithm.size
-    require_shape(store, names["C_real"], (None, size))
-    channels = store.tensors[names["C_real"]].shape[0]
-    require_eigenvalues(channels * size, names["C_real"])
-    slopes = (_complex(-decay.slope, 0), _complex(0, frequency.slope))
-    parts = tuple(
-        Part(role, role, values, np.arange(size), slope)
-        for role, values, slope in zip(
-            ("Lambda_real", "Lambda_imag"), (logarithm, stored), slopes, strict=True
-        )
-    )
-    z = np.broadcast_to(_complex(-decay.value, frequency.value), (channels, size))
-    return Modes(z, np.zeros((channels, 1), dtype=np.complex128), parts)
-
-
-def without_gain(modes: Modes) -> tuple[DiscreteModes, Modes]:
-    """λ alone, with γ = 1 whatever moves the modes."""
-    still = np.zeros(modes.z.size, dtype=np.complex128)
-    held = discretise(modes.z.ravel(), ZERO_ORDER_HOLD)
-    parts = tuple(replace(part, log_step_slope=0.0) for part in modes.parts)
-    return (
-        replace(held, log_gain=still, log_gain_slope=still),
-        replace(modes, log_step=still.reshape(modes.z.shape), parts=parts),
-    )
 
 
 def with_softmax(z: Complexes, length: float) -> DiscreteModes:
@@ -274,130 +297,6 @@ def kernel_length(assumed: Assumed) -> float:
 
 def _away_from_zero(values: Complexes) -> Complexes:
     return np.where(np.abs(values) < _SMALLEST, _SMALLEST, values).astype(np.complex128)
-
-
-def _complex(real: Floats | float, imag: Floats | float) -> Complexes:
-    return np.asarray(real + 1j * np.asarray(imag), dtype=np.complex128)
-
-
-VERSION = Assumption(
-    key="dss-version",
-    default="softmax",
-    choices=("softmax", "clip", "clip-no-scale", "exp", "exp-no-scale"),
-    meaning="DSS's kernel (version): softmax where Lambda is stored, exp where its logarithm is",
-)
-
-_ROLES = (
-    *("Lambda", "Lambda_log_neg_re", "Lambda_im", "Lambda_log_im", "W", "log_dt"),
-    *("Lambda_real", "Lambda_imag", "C_real", "C_imag", "param_D"),
-    *("Lambda_re", "log_step"),
-)
-
-
-class DSS:
-    """``λ = e^z``, ``z = Δ Λ``, one Λ for all channels; ``y = Re[W h]`` without a B.
-
-    `DSSKernel` of ag1988/dss (src/models/sequence/ss/standalone/dss.py) and `DSSLayer` of
-    srush/annotated-s4 (s4/dss.py), where every channel has a Λ of its own. Where log_dt is (H, 2),
-    Re Λ and Im Λ have a step size each. Version exp: ``γ = (e^z - 1)/Λ``. Softmax:
-    ``γ = (e^z - 1)/(Λ (e^{zL} - 1))``, also where Re Λ > 0; the 1e-7 beside the reciprocals is
-    left out. `DSS` of gated-state-spaces-pytorch has Δ = 1.
-    """
-
-    name = "dss"
-    title = "DSS (diagonal state space; GSS)"
-    recognised_by = (
-        "Lambda or Lambda_log_neg_re beside log_dt and W; Lambda_re, Lambda_im, log_step and W;"
-        " Lambda_real, Lambda_imag and param_D"
-    )
-    equation = "λ = exp(Δ Λ), Λ as stored or -e^Lambda_log_neg_re + i Lambda_im, Δ = exp(log_dt)"
-    source = "ag1988/dss, annotated-s4, gated-state-spaces-pytorch; Gupta et al., arXiv 2203.14343"
-    assumptions = (VERSION, KERNEL_LENGTH, EXPONENTIAL_FREQUENCY)
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every Λ in one of the three forms, with the matrix that reads it out."""
-        matches = []
-        for module, names in group_by_module(tensors, _ROLES).items():
-            roles = next((roles for roles in _FORMS if names.keys() >= set(roles)), None)
-            if roles is not None:
-                kept = {role: names[role] for role in roles}
-                matches.append(Match(module or self.name, kept))
-        return matches
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Λ, Δ and W.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not fit together.
-            UsageError: a kernel length that is no number of steps.
-        """
-        names = match.tensors
-        assumed = Assumed(options)
-        gated = "param_D" in names
-        version = "exp"
-        if not gated:
-            default = "exp" if "Lambda_log_neg_re" in names else "softmax"
-            version = assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
-        if gated:
-            modes = read_gated(store, names, assumed)
-        elif "Lambda_re" in names:
-            modes = read_flax(store, names)
-        else:
-            modes = read_torch(store, names, clipped=version.startswith("clip"))
-        if version == "softmax":
-            discrete = with_softmax(modes.z.ravel(), kernel_length(assumed))
-        elif version.endswith("no-scale"):
-            discrete, modes = without_gain(modes)
-        else:
-            discrete = discretise(modes.z.ravel(), ZERO_ORDER_HOLD)
-        channels, size = modes.z.shape
-        readout, both, projections = _read_readout(store, names, channels, size)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(name for role, name in names.items() if role != "param_D"),
-            log_eigenvalues=discrete.log_eigenvalue,
-            log_gain=discrete.log_gain + np.broadcast_to(modes.log_step, modes.z.shape).ravel(),
-            parameters=tuple(
-                _group(store, names, part, modes.z.shape, discrete) for part in modes.parts
-            ),
-            readin=np.ones((channels * size, 1), dtype=np.complex128),
-            readout=readout,
-            channel=np.repeat(np.arange(channels), size),
-            stable_by_construction=gated or "Lambda_log_neg_re" in names,
-            assumptions=(*assumed.sentences, *([BOTH_DIRECTIONS] if both else [])),
-            projections=() if both else projections,
-        )
-
-
-_FORMS = (
-    ("Lambda_log_neg_re", "Lambda_log_im", "log_dt", "W"),
-    ("Lambda_log_neg_re", "Lambda_im", "log_dt", "W"),
-    ("Lambda_re", "Lambda_im", "log_step", "W"),
-    ("Lambda", "log_dt", "W"),
-    ("Lambda_real", "Lambda_imag", "C_real", "C_imag", "param_D"),
-)
-
-
-def _group(
-    store: TensorStore,
-    names: Mapping[str, str],
-    part: Part,
-    shape: tuple[int, ...],
-    discrete: DiscreteModes,
-) -> ParameterGroup:
-    """The group of one part; real and imaginary parts of a tensor are groups of their own."""
-    return group_through_z(
-        part.name,
-        names[part.role],
-        part.stored,
-        store.tensors[names[part.role]].dtype,
-        discrete,
-        scalar=np.broadcast_to(part.scalar, shape).ravel(),
-        eigenvalue=np.arange(discrete.log_eigenvalue.size),
-        z_slope=np.broadcast_to(part.z_slope, shape).ravel(),
-        log_step_slope=np.broadcast_to(part.log_step_slope, shape).ravel(),
-    )
 
 
 def _read_readout(

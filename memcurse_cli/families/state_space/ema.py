@@ -18,17 +18,16 @@ from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     log_sigmoid,
     one_to_many,
+    read_pairs,
     read_real,
     sigmoid,
 )
 from memcurse_cli.families.recurrence import (
     Complexes,
     Floats,
-    ParameterGroup,
     ProjectionGroup,
     Recurrence,
 )
-from memcurse_cli.families.state_space.s4.names import read_pairs
 
 _RATE, _DAMPING = "alphas", "dampen_factors"
 _BACKWARD = ("reverse_alphas", "reverse_dampen_factors")
@@ -77,19 +76,17 @@ class MultiHeadedEMA:
         head = np.repeat(np.arange(heads), channels)
         logs, gains, groups = [], [], []
         for direction, (rate, damping) in enumerate(pairs):
-            alpha = read_real(store, names[rate], (heads,))
-            delta = read_real(store, names[damping], (heads,))
+            alpha, delta = (read_real(store, names[role], (heads,)) for role in (rate, damping))
             logs.append(log_sigmoid(-alpha) + log_sigmoid(delta))
             gains.append(log_sigmoid(alpha))
             eigenvalue = np.exp(logs[-1])
+            first = direction * head.size
             for role, values, slope, log_gain_slope in (
                 (rate, alpha, -eigenvalue * sigmoid(alpha), sigmoid(-alpha)[head]),
                 (damping, delta, eigenvalue * sigmoid(-delta), None),
             ):
-                dtype = store.tensors[names[role]].dtype
-                moved = values, dtype, head, slope[head], log_gain_slope
-                first = direction * head.size
-                groups.append(one_to_many(role, names[role], *moved, first=first))
+                moved = (store.tensors[names[role]].dtype, head, slope[head], log_gain_slope)
+                groups.append(one_to_many(role, names[role], values, *moved, first=first))
         readin = readout = None
         projections: tuple[ProjectionGroup, ...] = ()
         if len(pairs) == 1:
@@ -204,24 +201,30 @@ class EMA:
             order = 2 * math.pi * np.arange(1, modes + 1) / modes
             turn = order * sigmoid(theta)
             turn_slope = turn * sigmoid(-theta)
-        eigenvalues = np.exp(-decay + 1j * turn)
-        direction = np.exp(1j * turn)
+        eigenvalues, direction = np.exp(-decay + 1j * turn), np.exp(1j * turn)
+        # One scalar for each mode, or one for all modes of a channel.
         gate = "alpha" if is_complex else "delta"
-        values = {"alpha": alpha, "delta": delta}
-        parameters = [
-            _group(
-                store,
-                names[role],
-                role,
-                values[role],
-                -product * sigmoid(-values[role]) * direction,
-                sigmoid(-values[role]) if role == gate else None,
+        parts: list[tuple[str, Floats, Complexes, Floats | None]] = []
+        for role, values in (("alpha", alpha), ("delta", delta)):
+            shut = sigmoid(-values)
+            parts.append(
+                (role, values, -product * shut * direction, shut if role == gate else None)
             )
-            for role in ("alpha", "delta")
-        ]
         if is_complex:
-            slope = 1j * turn_slope * eigenvalues
-            parameters.append(_group(store, names["theta"], "theta", theta, slope, None))
+            parts.append(("theta", theta, 1j * turn_slope * eigenvalues, None))
+        parameters = tuple(
+            one_to_many(
+                role,
+                names[role],
+                values,
+                store.tensors[names[role]].dtype,
+                np.arange(values.size).reshape(values.shape),
+                slope,
+                log_gain_slope,
+            )
+            for role, values, slope, log_gain_slope in parts
+        )
+        log_gain = np.broadcast_to(log_sigmoid(alpha if is_complex else delta), shape)
         readin, readout, projections = _read_projections(store, names, shape)
         both = "omega" in names and store.tensors[names["omega"]].shape == (channels // 2,)
         return Recurrence(
@@ -229,10 +232,8 @@ class EMA:
             family=self.name,
             tensors=tuple(names.values()),
             log_eigenvalues=(-decay + 1j * turn).ravel(),
-            log_gain=np.broadcast_to(log_sigmoid(values[gate]), shape)
-            .ravel()
-            .astype(np.complex128),
-            parameters=tuple(parameters),
+            log_gain=log_gain.ravel().astype(np.complex128),
+            parameters=parameters,
             readin=readin,
             readout=readout,
             channel=np.repeat(np.arange(channels), modes),
@@ -254,27 +255,6 @@ def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
         and shapes.get("beta", alpha) in (alpha, alpha[:2])
         and shapes.get("theta", (channels, 1, 1)) == (channels, 1, 1)
         and shapes["gamma"] == projection
-    )
-
-
-def _group(
-    store: TensorStore,
-    tensor: str,
-    role: str,
-    values: Floats,
-    slope: Complexes,
-    log_gain_slope: Floats | None,
-) -> ParameterGroup:
-    """One scalar for each mode, or one for all modes of a channel."""
-    scalar = np.broadcast_to(np.arange(values.size).reshape(values.shape), slope.shape)
-    return one_to_many(
-        role,
-        tensor,
-        values.ravel(),
-        store.tensors[tensor].dtype,
-        scalar.ravel(),
-        slope.ravel(),
-        None if log_gain_slope is None else np.broadcast_to(log_gain_slope, slope.shape).ravel(),
     )
 
 

@@ -14,9 +14,8 @@ from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, direct_part, stored_parts
-from memcurse_cli.families.reading import log_of_eigenvalues, one_to_many, read_real
-from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
-from memcurse_cli.families.state_space.s4.names import read_pairs
+from memcurse_cli.families.reading import log_of_eigenvalues, one_to_many, read_pairs, read_real
+from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 SCHEME = Assumption(
     key="oscillator-scheme",
@@ -145,7 +144,9 @@ class LinOSS:
             moved = {name: values + 1j * _TINY * (name == role) for name, values in stored.items()}
             other = _oscillator(scheme, *_ordered(moved, roles))
             slopes = _slopes(pair, other, gap, eigenvalues, delayed=scheme == "ex")
-            groups.append(_group(store, names[role], role, stored[role], *slopes))
+            # One scalar moves both eigenvalues of its oscillator.
+            dtype, unit = store.tensors[names[role]].dtype, np.arange(size)
+            groups.append(one_to_many(role, names[role], stored[role], dtype, unit, *slopes))
 
         # Both states of an oscillator share the rows of B and the columns of C.
         readin = np.concatenate([read_pairs(store, names["B"], (size, None))] * 2)
@@ -234,23 +235,3 @@ def _slopes(
         smallest = np.finfo(np.float64).tiny
         log_gain = log_gain + along / np.where(np.abs(eigenvalues) < smallest, 1.0, eigenvalues)
     return along, log_gain
-
-
-def _group(
-    store: TensorStore,
-    tensor: str,
-    role: str,
-    values: Floats,
-    eigenvalue_slope: Complexes,
-    log_gain_slope: Complexes,
-) -> ParameterGroup:
-    """One scalar moves both eigenvalues of its oscillator."""
-    return one_to_many(
-        role,
-        tensor,
-        values,
-        store.tensors[tensor].dtype,
-        np.tile(np.arange(values.size), 2),
-        eigenvalue_slope.ravel(),
-        log_gain_slope.ravel(),
-    )

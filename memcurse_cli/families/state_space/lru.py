@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from memcurse_cli.families.reading import (
     require_finite,
     shown_shape,
 )
-from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.stacked import member_of, split_stack
 
 NORMALISATION = Assumption(
@@ -46,15 +46,6 @@ _AXES = {
     **dict.fromkeys((*complex_roles("B"), *complex_roles("C")), 2),
 }
 PROJECTIONS = {"B": "in_proj.weight", "C": "out_proj.weight"}
-
-
-@dataclass(frozen=True)
-class _Exponents:
-    """The rows nu_log, theta_log and gamma_log, as (values, tensor, dtype) each."""
-
-    nu: tuple[Floats, str, str]
-    theta: tuple[Floats, str, str]
-    gamma: tuple[Floats, str, str] | None
 
 
 class LRU:
@@ -111,11 +102,8 @@ class LRU:
             TensorError: NaN or inf, or tensors whose shapes do not fit together.
         """
         store = member_of(store, match, _AXES)
-        exponents = _read_exponents(store, match)
-        (nu, nu_tensor, nu_dtype), (theta, theta_tensor, theta_dtype) = (
-            exponents.nu,
-            exponents.theta,
-        )
+        vectors = _read_exponents(store, match.tensors)
+        (nu_tensor, nu), (theta_tensor, theta) = vectors["nu_log"], vectors["theta_log"]
         size = nu.size
         plain = split_name(nu_tensor)[1] == "nu"
         direct = plain and options.choose(EXPONENTIAL)[0] == "false"
@@ -129,7 +117,29 @@ class LRU:
             require_finite(angle, theta_tensor, "the angle e^theta_log")
         log_eigenvalues = -decay + 1j * angle
         eigenvalues = np.exp(log_eigenvalues)
-        log_gain, gain_derivative, gamma, assumptions = _gain(exponents, decay, options)
+        # γ is a parameter of its own, 1, or √(1-|λ|²) computed from λ.
+        log_gain, along_nu = np.zeros(size), None
+        assumptions: tuple[str, ...] = ()
+        normalisation, chosen = options.choose(NORMALISATION)
+        if "gamma_log" in vectors:
+            log_gain = vectors["gamma_log"][1]
+        elif normalisation == "none":
+            assumptions = () if chosen else ("the gain γ is 1, since no gamma_log is stored",)
+        else:
+            # log γ = ½ log(1 - e^{-2 decay}), and d decay / d nu_log = decay
+            lost = np.maximum(-np.expm1(-2 * decay), np.exp(-LARGEST_DECAY))
+            log_gain, along_nu = 0.5 * np.log(lost), decay * np.exp(-2 * decay) / lost
+        nothing, one = np.zeros(size), np.ones(size)
+        parts = {
+            "nu_log": (-decay_slope * eigenvalues, along_nu),
+            "theta_log": (1j * angle_slope * eigenvalues, None),
+            "gamma_log": (nothing, one),
+        }
+        parameters = []
+        for role, (tensor, values) in vectors.items():
+            named = role.removesuffix("_log") if direct and role != "gamma_log" else role
+            group = one_to_one(named, tensor, values, store.tensors[tensor].dtype, *parts[role])
+            parameters.append(replace(group, keeps_stable=role == "theta_log"))
         readin = read_readin(store, match.tensors, size)
         readout, sentence = _read_readout(store, match, size)
         return Recurrence(
@@ -138,27 +148,7 @@ class LRU:
             tensors=tuple(match.tensors.values()),
             log_eigenvalues=log_eigenvalues,
             log_gain=log_gain.astype(np.complex128),
-            parameters=(
-                one_to_one(
-                    "nu" if direct else "nu_log",
-                    nu_tensor,
-                    nu,
-                    nu_dtype,
-                    -decay_slope * eigenvalues,
-                    gain_derivative,
-                ),
-                replace(
-                    one_to_one(
-                        "theta" if direct else "theta_log",
-                        theta_tensor,
-                        theta,
-                        theta_dtype,
-                        1j * angle_slope * eigenvalues,
-                    ),
-                    keeps_stable=True,
-                ),
-                *gamma,
-            ),
+            parameters=tuple(parameters),
             readin=readin,
             readout=readout,
             projections=layer_projections(store, match.tensors, readin, readout),
@@ -179,8 +169,8 @@ def _with_projections(
     return found
 
 
-def _read_exponents(store: TensorStore, match: Match) -> _Exponents:
-    names = match.tensors
+def _read_exponents(store: TensorStore, names: Mapping[str, str]) -> dict[str, tuple[str, Floats]]:
+    """The tensor and the values of nu_log, theta_log and, where it is there, gamma_log."""
     if STACKED in names:
         tensor = names[STACKED]
         shape = store.tensors[tensor].shape
@@ -192,43 +182,16 @@ def _read_exponents(store: TensorStore, match: Match) -> _Exponents:
             )
         values = read_real(store, tensor, (None, None))
         # A (3, 3) one is taken by rows, as the ports that stack them do.
-        rows = values if shape[0] == 3 else values.T
-        dtype = store.tensors[tensor].dtype
-        nu, theta, gamma = ((np.ascontiguousarray(row), tensor, dtype) for row in rows)
-        return _Exponents(nu, theta, gamma)
+        rows = np.ascontiguousarray(values if shape[0] == 3 else values.T)
+        return {role: (tensor, row) for role, row in zip(LOGARITHMS, rows, strict=True)}
     # Some JAX ports keep an axis of one for the batch.
     shape = store.tensors[names["nu_log"]].shape
     wanted = (1, shape[1]) if len(shape) == 2 and shape[0] == 1 else (*shape[:1],) or (None,)
-    vectors = {
-        role: (
-            read_real(store, names[role], wanted).ravel(),
-            names[role],
-            store.tensors[names[role]].dtype,
-        )
+    return {
+        role: (names[role], read_real(store, names[role], wanted).ravel())
         for role in LOGARITHMS
         if role in names
     }
-    return _Exponents(vectors["nu_log"], vectors["theta_log"], vectors.get("gamma_log"))
-
-
-def _gain(
-    exponents: _Exponents, decay: Floats, options: ReadOptions
-) -> tuple[Floats, Floats | None, tuple[ParameterGroup, ...], tuple[str, ...]]:
-    """log γ, d log γ / d nu_log, the group of gamma_log and what was assumed."""
-    if exponents.gamma is not None:
-        values, tensor, dtype = exponents.gamma
-        group = one_to_one(
-            "gamma_log", tensor, values, dtype, np.zeros(decay.size), np.ones(decay.size)
-        )
-        return values, None, (group,), ()
-    normalisation, chosen = options.choose(NORMALISATION)
-    if normalisation == "none":
-        sentence = "the gain γ is 1, since no gamma_log is stored"
-        return np.zeros(decay.size), None, (), () if chosen else (sentence,)
-    # log γ = ½ log(1 - e^{-2 decay}), and d decay / d nu_log = decay
-    smallest = np.exp(-LARGEST_DECAY)
-    lost = np.maximum(-np.expm1(-2 * decay), smallest)
-    return 0.5 * np.log(lost), decay * np.exp(-2 * decay) / lost, (), ()
 
 
 def _read_readout(

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, direct_part, stored_parts
-from memcurse_cli.families.reading import read_real
+from memcurse_cli.families.reading import read_pairs, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
 from memcurse_cli.families.stacked import member_of, split_stack
 from memcurse_cli.families.state_space.discretization import (
     METHODS,
     ZERO_ORDER_HOLD,
+    Part,
     apply_transform,
     discretise,
-    group_through_z,
 )
 from memcurse_cli.families.state_space.s4.names import (
+    LARGEST_REAL_PART,
     STEP_RESCALE,
-    read_pairs,
-    rescale,
     step_factor,
 )
 
@@ -49,8 +47,6 @@ CLIP_EIGENVALUES = Assumption(
     choices=("true", "false"),
     meaning="whether S5 holds Re Λ below -1e-4 at run time (clip_eigs)",
 )
-
-LARGEST_REAL_PART = -1e-4
 
 # BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
 _ROLES = ("Lambda", "Lambda_re", "Lambda_im", "log_step", "B", "BP", "C", "C1", "C2", "P")
@@ -107,50 +103,36 @@ class S5:
         )
         clipped = assumed.choose(CLIP_EIGENVALUES, silent=not split)
 
-        parts = _read_lambda(store, names)
-        (real_name, real), (imag_name, imag) = parts["Lambda_re"], parts["Lambda_im"]
+        (real_tensor, real), (imag_tensor, imag) = _read_lambda(store, names)
         size = real.size
-        free = np.ones(size)
-        bounded = real
-        if clipped == "true":
-            free = (real < LARGEST_REAL_PART).astype(np.float64)
-            bounded = np.minimum(real, LARGEST_REAL_PART)
-        log_step = _read_log_step(store, names["log_step"], size)
-        scaled = rescale(apply_transform(log_step, "exp"), step_factor(assumed))
-        step = scaled.value
-        z = (step * (bounded + 1j * imag)).astype(np.complex128)
+        largest = LARGEST_REAL_PART if clipped == "true" else math.inf
+        free = (real < largest).astype(np.float64)
+        # log Δ is stored with a last axis of one in JAX.
+        column = len(store.tensors[names["log_step"]].shape) == 2
+        shape = (size, 1) if column else (size,)
+        log_step = read_real(store, names["log_step"], shape).ravel()
+        step = apply_transform(log_step, "exp").times(step_factor(assumed))
+        z = step.value * (np.minimum(real, largest) + 1j * imag)
         modes = discretise(z, method)
-
-        readin = _read_readin(store, names, size)
-        readout, bidirectional = _read_readout(store, names, size)
         index = np.arange(size)
-        slopes: tuple[tuple[str, str, Floats, NDArray[Any], float], ...] = (
-            ("Lambda_re", real_name, real, free * step, 0.0),
-            ("Lambda_im", imag_name, imag, 1j * step, 0.0),
-            ("log_step", names["log_step"], log_step, z, 1.0),
+        parts = (
+            Part("Lambda_re", real, index, free * step.value),
+            Part("Lambda_im", imag, index, 1j * step.value),
+            Part("log_step", log_step, index, z, 1.0),
         )
+        held = {**names, "Lambda_re": real_tensor, "Lambda_im": imag_tensor}
+        readin = read_pairs(store, names["B"], (size, None)) if "B" in names else None
+        readout, bidirectional = _read_readout(store, names, size)
         return Recurrence(
             name=match.layer,
             family=self.name,
             tensors=tuple(name for role, name in names.items() if role != "BP"),
             log_eigenvalues=modes.log_eigenvalue,
-            log_gain=modes.log_gain + scaled.log,
+            log_gain=modes.log_gain + step.log,
+            # Nothing but Re Λ changes the sign of Re z.
             parameters=tuple(
-                replace(
-                    group_through_z(
-                        role,
-                        tensor,
-                        values,
-                        store.tensors[tensor].dtype,
-                        modes,
-                        scalar=index,
-                        eigenvalue=index,
-                        z_slope=z_slope.astype(np.complex128),
-                        log_step_slope=log_step_slope,
-                    ),
-                    keeps_stable=role != "Lambda_re",  # nothing else changes the sign of Re z
-                )
-                for role, tensor, values, z_slope, log_step_slope in slopes
+                replace(part.group(store, held, modes), keeps_stable=part.role != "Lambda_re")
+                for part in parts
             ),
             readin=readin,
             readout=readout,
@@ -161,28 +143,16 @@ class S5:
         )
 
 
-def _read_lambda(store: TensorStore, names: Mapping[str, str]) -> dict[str, tuple[str, Floats]]:
+def _read_lambda(
+    store: TensorStore, names: Mapping[str, str]
+) -> tuple[tuple[str, Floats], tuple[str, Floats]]:
     """The real and the imaginary part of Λ, each (P,), with the tensor that holds it."""
     if "Lambda" in names:
         values = read_pairs(store, names["Lambda"], (None,))
-        return {
-            "Lambda_re": (names["Lambda"], values.real),
-            "Lambda_im": (names["Lambda"], values.imag),
-        }
+        return (names["Lambda"], values.real), (names["Lambda"], values.imag)
     real = read_real(store, names["Lambda_re"], (None,))
     imag = read_real(store, names["Lambda_im"], real.shape)
-    return {"Lambda_re": (names["Lambda_re"], real), "Lambda_im": (names["Lambda_im"], imag)}
-
-
-def _read_log_step(store: TensorStore, tensor: str, size: int) -> Floats:
-    """log Δ (P,), stored with a last axis of one in JAX."""
-    column = len(store.tensors[tensor].shape) == 2
-    return read_real(store, tensor, (size, 1) if column else (size,)).ravel()
-
-
-def _read_readin(store: TensorStore, names: Mapping[str, str], size: int) -> Complexes | None:
-    """B (P, inputs), or None where the layer has a factorised one."""
-    return read_pairs(store, names["B"], (size, None)) if "B" in names else None
+    return (names["Lambda_re"], real), (names["Lambda_im"], imag)
 
 
 def _projections(

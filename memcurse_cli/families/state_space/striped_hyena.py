@@ -10,9 +10,14 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, channel_direct_part, stored_parts
-from memcurse_cli.families.reading import LARGEST_DECAY, log_of_eigenvalues, one_to_one, read_real
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    log_of_eigenvalues,
+    one_to_one,
+    read_pairs,
+    read_real,
+)
 from memcurse_cli.families.recurrence import Complexes, ParameterGroup, Recurrence
-from memcurse_cli.families.state_space.s4.names import read_pairs
 
 _PRODUCT = (
     "what the state takes in is a product of two projections of the input, after short filters"

@@ -12,7 +12,7 @@ from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import one_to_many, read_real, sigmoid
-from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.recurrence import Recurrence
 
 STEP = Assumption(
     key="dt",
@@ -79,30 +79,31 @@ class UnICORNN:
                 remedy="give the values it was trained with: --assume dt=, --assume stiffness=",
             )
         logs = 2j * np.arcsin(np.sqrt(turn.astype(np.complex128)) / 2)
-        log_eigenvalues = np.stack([logs, -logs], axis=1).ravel()
+        log_eigenvalues = np.stack([logs, -logs], axis=1)
         eigenvalues = np.exp(log_eigenvalues)
         slope = eigenvalues**2 / (1 - eigenvalues**2)
+        unit = np.arange(weight.size)[:, None]  # each scalar moves both eigenvalues of its unit
         return Recurrence(
             name=match.layer,
             family=self.name,
             tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_eigenvalues,
+            log_eigenvalues=log_eigenvalues.ravel(),
             log_gain=np.zeros(eigenvalues.size, dtype=np.complex128),
-            parameters=(
-                _group(store, match, RECURRENT, weight, slope, squared),
-                _group(store, match, TIME, time, slope, 2 * turn * sigmoid(-time)),
+            parameters=tuple(
+                one_to_many(
+                    role,
+                    match.tensors[role],
+                    values,
+                    store.tensors[match.tensors[role]].dtype,
+                    unit,
+                    slope * inner[:, None],
+                )
+                for role, values, inner in (
+                    (RECURRENT, weight, squared),
+                    (TIME, time, 2 * turn * sigmoid(-time)),
+                )
             ),
             assumptions=(*assumed.sentences, _LINEARISED),
             activation="tanh",
             unitary=bool(np.all((turn > 0) & (turn < 4))),
         )
-
-
-def _group(
-    store: TensorStore, match: Match, role: str, values: Floats, slope: Complexes, inner: Floats
-) -> ParameterGroup:
-    """One scalar per unit, which moves both of its eigenvalues."""
-    unit = np.repeat(np.arange(values.size), 2)
-    tensor = match.tensors[role]
-    dtype = store.tensors[tensor].dtype
-    return one_to_many(role, tensor, values, dtype, unit, slope * inner[unit])

@@ -1,58 +1,347 @@
 """S4 with a diagonal plus low-rank A: Gu, Goel & Ré 2022, arXiv 2111.00396.
 
-The eigenvalues of a diagonal plus low-rank state matrix, and how each parameter moves them.
+An eigenvalue a of A with left and right eigenvectors l, r (``l r = 1``) moves by ``l dA r``.
 
-A state s and its conjugate obey ``s' = w s - P (Qᵀs + Q̄ᵀs̄)``. On ``x = [Re s, Im s]`` that is the
-real matrix ``A = W - 2 p qᵀ`` with ``W = [[Re w, -Im w], [Im w, Re w]]``, ``p = [Re P, Im P]`` and
-``q = [Re Q, -Im Q]``, whose eigenvalues come in exact conjugate pairs and cost a quarter of the
-complex form's. An eigenvalue a with left and right eigenvectors l, r (``l r = 1``) moves by
-``l dA r``.
+In state-spaces/s4 a state s and its conjugate obey ``s' = w s - P (Qᵀs + Q̄ᵀs̄)``. On
+``x = [Re s, Im s]`` that is the real matrix ``A = W - 2 p qᵀ`` with
+``W = [[Re w, -Im w], [Im w, Re w]]``, ``p = [Re P, Im P]`` and ``q = [Re Q, -Im Q]``, whose
+eigenvalues come in exact conjugate pairs and cost a quarter of the complex form's.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.bounds import require_eigenvalues
+from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup, Recurrence
-from memcurse_cli.families.state_space.discretization import (
-    BILINEAR,
-    METHODS,
-    DiscreteModes,
-    discretise,
-    group_through_z,
+from memcurse_cli.families.projections import IMAGINARY, REAL
+from memcurse_cli.families.reading import (
+    read_finite,
+    read_pairs,
+    require_eigenvalues,
+    require_shape,
 )
+from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
+from memcurse_cli.families.state_space.discretization import BILINEAR, METHODS, Part, discretise
 from memcurse_cli.families.state_space.s4.names import (
     FAST_STEP,
     IMAG_TRANSFORM,
+    LARGEST_REAL_PART,
     REAL_TRANSFORM,
+    S4_VERSIONS,
     STEP_RESCALE,
     STEP_TRANSFORM,
-    Step,
     Version,
     as_scalars,
-    is_first_version,
+    find_mapped,
     read_diagonal,
-    read_pair_diagonal,
-    read_pairs,
-    read_rows,
+    read_mapped,
     read_step,
-    shared_diagonal,
+    roles_of,
     system_of_channel,
 )
 from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
 
-LARGEST_CONDITION = 1e12
-"""Of an eigenvalue; past it a derivative has fewer than four digits."""
+DISCRETIZATION = Assumption(
+    key="discretization",
+    default=BILINEAR,
+    choices=METHODS,
+    meaning="from continuous time to steps; S4's kernel is bilinear",
+)
+
+_EIGENVALUES_ONLY = (
+    "sensitivities are those through the eigenvalues: what a parameter does to the eigenvectors of"
+    " A is left out, {}"
+)
+_NO_READOUT = "so that no readout is given and no Hessian"
+_KERNEL_LENGTH = "and the stored C holds the kernel's length, so that there is no Hessian"
+_TRAINABLE = "every tensor of A is trained; version 2 keeps them fixed unless told otherwise"
+
+
+class S4DPLR:
+    """``λ`` of the bilinear form of ``A = diag(w) - P Q*`` over a state and its conjugate.
+
+    Per channel, with ``x = [s, s̄]``: ``Ā = (1 - ΔA/2)⁻¹ (1 + ΔA/2)`` has A's eigenvectors, so that
+    ``λ = (1 + z/2)/(1 - z/2)`` and ``γ = Δ/(1 - z/2)`` with ``z = Δ a`` for each eigenvalue a of A:
+    `SSMKernelDPLR._setup_state` (models/s4/s4.py) in state-spaces/s4. Q is P's conjugate but in
+    version 2, and in version 1, where P is ``B[:, 1:]`` and Q the conjugate of ``C[:, 1:]``
+    (`SSKernelNPLR`, src/models/sequence/ss/kernel.py). The readin is in the basis of the
+    eigenvectors; the stored C is ``C (1 - Ā^L)``, L being the kernel's length.
+    """
+
+    name = "s4_dplr"
+    title = "S4 (diagonal plus low rank)"
+    recognised_by = (
+        "P beside A_real, inv_w_real, log_w_real or w, their imag, inv_dt or log_dt; or w, B and C"
+        " (H, 1 + rank, N/2, 2) beside log_dt"
+    )
+    equation = "λ = eigenvalues of (1 + ΔA/2)/(1 - ΔA/2), A = diag(w) - P Q*, conjugates included"
+    source = "state-spaces/s4, versions 1 to 4; Gu et al. 2022, arXiv 2111.00396"
+    assumptions = (
+        DISCRETIZATION,
+        REAL_TRANSFORM,
+        IMAG_TRANSFORM,
+        STEP_TRANSFORM,
+        FAST_STEP,
+        STEP_RESCALE,
+    )
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every diagonal beside a step size and a P, or a B and a C with more rows than one."""
+        matches = []
+        for module, names in group_by_module(
+            tensors, roles_of(S4_VERSIONS, "P", "Q", "B", "C")
+        ).items():
+            if _version(names) is None:
+                continue
+            if "P" in names:
+                kept = {role: name for role, name in names.items() if role != "C"}
+            elif _is_first_version({role: tensors[name].shape for role, name in names.items()}):
+                kept = {role: names[role] for role in ("log_dt", "w", "B", "C")}
+            else:
+                continue
+            matches.append(Match(module or self.name, kept))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read Δ, w, P, Q and B, and decompose A.
+
+        With one Δ per channel A is decomposed once per system and scaled; otherwise ``diag(Δ) A``
+        is decomposed for every channel.
+
+        Raises:
+            TensorError: NaN or inf, shapes that do not fit together, or an A that has no basis of
+                eigenvectors.
+        """
+        names = dict(match.tensors)
+        first = "P" not in names
+        if first:
+            names |= {"P": names["B"], "Q": names.pop("C")}
+        version = _version(names)
+        assert version is not None
+        assumed = Assumed(options)
+        method = assumed.choose(DISCRETIZATION)
+        diagonal = read_diagonal(store, names, version, assumed)
+        if first:
+            channels = store.tensors[names["log_dt"]].shape[0]
+            diagonal = diagonal.of(system_of_channel(len(diagonal.values), channels, names["w"]))
+        systems, modes = diagonal.values.shape
+        step = read_step(store, names, version, modes, assumed)
+        require_eigenvalues(2 * step.channels * modes, names[version.step])
+        system = system_of_channel(systems, step.channels, names["P"])
+        q: Complexes | None = None
+        if first:
+            p, q = (_read_rows(store, names[role], systems, modes)[1:] for role in ("P", "Q"))
+        else:
+            p = read_pairs(store, names["P"], (None, systems, modes))
+            if "Q" in names:
+                q = read_pairs(store, names["Q"], p.shape)
+
+        # The system of each decomposed matrix, that of each channel, and what scales them.
+        delta, one = step.parameter.value, np.ones((1, 1))
+        if step.tied:
+            source, row, weight, scale = np.arange(systems), system, one, delta
+        else:
+            source, row, weight, scale = system, np.arange(step.channels), delta, one
+        spectrum = decompose(
+            diagonal.values[source],
+            p[:, source % p.shape[1]],
+            None if q is None else (q.conj() if first else q)[:, source],
+            np.broadcast_to(weight, (source.size, weight.shape[1])),
+            options.device,
+            names["P"],
+        )
+        rate = spectrum.values[row]
+        discrete = discretise(scale * rate, method)
+        # (channels, 2 modes, 1): the eigenvalue that an entry for each mode of A moves.
+        mode = np.arange(rate.size).reshape(*rate.shape, 1)
+
+        def low_rank(role: str, stored: Complexes, slope: Complexes) -> Part:
+            """Of P or Q (rank, systems, modes), by (rank, rows, 2 modes, modes, 2) da/dω."""
+            scalar = np.arange(2 * stored.size).reshape(*stored.shape, 2)
+            scalar = scalar[:, system % stored.shape[1]][:, :, None]
+            moved = scale[..., None, None] * slope[:, row]
+            return Part(role, as_scalars(stored), scalar, moved, mode=mode[..., None])
+
+        if step.tied:
+            parts = [step.part(rate)]
+        else:
+            moved = spectrum.along_weight() * step.parameter.slope[:, None]
+            scalar = np.arange(step.stored.size).reshape(step.stored.shape)[:, None]
+            parts = [Part(step.role, step.stored, scalar, moved, mode=mode)]
+        for decomposed, used in zip(
+            diagonal.of(source).parts, diagonal.of(system).parts, strict=True
+        ):
+            moved = spectrum.along_diagonal(decomposed.z_slope)[..., row, :, :]
+            parts.append(
+                replace(
+                    used,
+                    scalar=used.scalar[..., None, :],
+                    z_slope=scale[..., None] * moved,
+                    mode=mode,
+                )
+            )
+        parts.append(low_rank("P", p, spectrum.along_p()))
+        if q is not None:
+            along_q = spectrum.along_q()
+            if first:
+                along_q[..., 1] *= -1  # of the conjugate
+            parts.append(low_rank("Q", q, along_q))
+        readin: Complexes | None = None
+        if "B" in names:
+            if first:
+                drive = _read_rows(store, names["B"], systems, modes)[0]
+                drive = np.broadcast_to(drive, (systems, modes))
+            else:
+                drive = read_pairs(store, names["B"], (1, systems, modes))[0]
+            readin = spectrum.project(drive[source])[row].reshape(-1, 1)
+        log_step = step.parameter.log if step.tied else 0.0
+        trainable = version in S4_VERSIONS[:2] and not first
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(match.tensors.values()),
+            log_eigenvalues=discrete.log_eigenvalue.ravel(),
+            log_gain=(discrete.log_gain + log_step).ravel(),
+            parameters=tuple(part.group(store, names, discrete) for part in parts),
+            readin=readin,
+            channel=np.repeat(np.arange(step.channels), 2 * modes),
+            stable_by_construction=diagonal.stable and step.positive and q is None,
+            assumptions=(
+                *assumed.sentences,
+                *([_TRAINABLE] if trainable else []),
+                _EIGENVALUES_ONLY.format(_NO_READOUT),
+            ),
+        )
+
+
+def _version(names: Mapping[str, str]) -> Version | None:
+    """The first version that a module's tensors make complete."""
+    for version in S4_VERSIONS:
+        if {version.step, version.real, version.imag} <= names.keys():
+            return version
+    return None
+
+
+def _is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether w, B and C are those of version 1, whose B and C hold P and Q.
+
+    C is (H, 1 + rank, N/2, 2), B too, or without the first axis where it is not trained.
+    """
+    if not {"log_dt", "w", "B", "C"} <= shapes.keys():
+        return False
+    w, b, c = shapes["w"], shapes["B"], shapes["C"]
+    return (
+        len(shapes["log_dt"]) == 1
+        and len(c) == 4
+        and c[1] >= 2
+        and c[3] == 2
+        and b in (c, c[1:])
+        and w in ((c[0], *c[2:]), (1, *c[2:]), c[2:])
+    )
+
+
+def _read_rows(store: TensorStore, tensor: str, channels: int, modes: int) -> Complexes:
+    """B or C of version 1 as (1 + rank, channels, modes), with one channel where all share it.
+
+    Raises:
+        TensorError: NaN or inf.
+    """
+    shared = len(store.tensors[tensor].shape) == 3
+    rows = read_pairs(store, tensor, (1 if shared else channels, None, modes))
+    return np.swapaxes(rows, 0, 1)
+
+
+class AnnotatedS4:
+    """``λ = (1 + Δa/2)/(1 - Δa/2)``, a the eigenvalues of ``A = diag(Λ) - P P*``, per channel.
+
+    `S4Layer` (s4/s4.py), mapped over the channels along the second axis, with
+    ``Λ = min(Lambda_re, -1e-4) + i Lambda_im``. All N states are stored, none is a conjugate. The
+    readin is in the basis of the eigenvectors.
+    """
+
+    name = "annotated_s4"
+    title = "S4 of The Annotated S4 (Flax)"
+    recognised_by = "Lambda_re and Lambda_im (N, H), P, B and log_step (1, H)"
+    equation = (
+        "λ = eigenvalues of (1 + ΔA/2)/(1 - ΔA/2), A = diag(Λ) - P P*,"
+        " Λ = min(Lambda_re, -1e-4) + i Lambda_im, Δ = exp(log_step)"
+    )
+    source = "srush/annotated-s4; Gu et al. 2022, arXiv 2111.00396"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every diagonal of two axes with a P, a B and a step size."""
+        return find_mapped(self.name, tensors, "Lambda_re", "Lambda_im", "P", "B")
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read Λ, Δ, P and B, and decompose A.
+
+        Raises:
+            TensorError: NaN or inf, shapes that do not fit together, or an A that has no basis of
+                eigenvectors.
+        """
+        names = match.tensors
+        diagonal, step = read_mapped(store, names, "Lambda_re", "Lambda_im", LARGEST_REAL_PART)
+        channels, modes = diagonal.values.shape
+        for role in ("P", "B"):
+            require_shape(store, names[role], (modes, channels))
+        stored = read_finite(store, names["P"])
+        p = stored.T.astype(np.complex128)
+        matrix = diagonal.values[:, None] * np.eye(modes) - p[..., None] * p[:, None].conj()
+        spectrum = eigendecompose(matrix, options.device)
+        order = np.lexsort((spectrum.values.real, spectrum.values.imag))
+        values = np.take_along_axis(spectrum.values, order, axis=-1)
+        vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
+        left, right = left_eigenvectors(vectors, names["P"]), np.swapaxes(vectors, -1, -2)
+        discrete = discretise(step.parameter.value * values, BILINEAR)
+
+        # da = l dA r, for every eigenvalue and every mode: (channels, modes, modes).
+        share = left * right
+        met = np.einsum("hk,hik->hi", p.conj(), right)[..., None] * left
+        seen = np.einsum("hik,hk->hi", left, p)[..., None] * right
+        real, imag = diagonal.parts
+        slopes = [(real, real.z_slope[:, None] * share), (imag, imag.z_slope[:, None] * share)]
+        scalar = real.scalar
+        if np.iscomplexobj(stored):
+            named = Part("P", stored.real, scalar, scalar, name=f"P[{REAL}]")
+            slopes.append((named, -(met + seen)))
+            named = Part("P", stored.imag, scalar, scalar, name=f"P[{IMAGINARY}]")
+            slopes.append((named, -1j * (met - seen)))
+        else:
+            slopes.append((Part("P", stored, scalar, scalar), -(met + seen)))
+        mode = np.arange(values.size).reshape(*values.shape, 1)
+        parts = [
+            replace(
+                part,
+                scalar=scalar[:, None],
+                z_slope=step.parameter.value[..., None] * slope,
+                mode=mode,
+            )
+            for part, slope in slopes
+        ]
+        readin = read_finite(store, names["B"]).T.astype(np.complex128)
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(names.values()),
+            log_eigenvalues=discrete.log_eigenvalue.ravel(),
+            log_gain=(discrete.log_gain + step.parameter.log).ravel(),
+            parameters=tuple(
+                part.group(store, names, discrete) for part in (*parts, step.part(values))
+            ),
+            readin=np.einsum("hik,hk->hi", left, readin).reshape(-1, 1),
+            channel=np.repeat(np.arange(channels), modes),
+            stable_by_construction=True,
+            assumptions=(_EIGENVALUES_ONLY.format(_KERNEL_LENGTH),),
+        )
 
 
 @dataclass(frozen=True)
@@ -82,10 +371,11 @@ class LowRankSpectrum:
     tied: bool
 
     def along_diagonal(self, slope: Complexes) -> Complexes:
-        """(rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (rows, modes) dw/dω."""
+        """(…, rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (…, rows, modes)."""
+        slope = slope[..., None, :]
         along = self.left_real * self.right_real + self.left_imag * self.right_imag
         across = self.left_imag * self.right_real - self.left_real * self.right_imag
-        return self.weight * (slope.real[:, None] * along + slope.imag[:, None] * across)
+        return self.weight * (slope.real * along + slope.imag * across)
 
     def along_p(self) -> Complexes:
         """(rank, rows, 2 modes, modes, 2) da for Re P and Im P; Q follows where it is tied."""
@@ -164,322 +454,3 @@ def decompose(
         right_q=np.einsum("sim,rsm->rsi", right, q_real),
         tied=q is None,
     )
-
-
-def left_eigenvectors(vectors: Complexes, tensor: str) -> Complexes:
-    """The left eigenvectors, as rows. The norm of one is its eigenvalue's condition number.
-
-    Args:
-        vectors: (..., n, n) the right eigenvectors, as columns of norm 1.
-        tensor: what to name in an error.
-
-    Raises:
-        TensorError: a matrix has no basis of eigenvectors.
-    """
-    try:
-        left = np.linalg.inv(vectors).astype(np.complex128, copy=False)
-    except np.linalg.LinAlgError:
-        left = np.full_like(vectors, np.inf)
-    if not np.abs(left).max() < LARGEST_CONDITION:
-        raise TensorError(
-            "the state matrix cannot be diagonalised: its eigenvectors coincide",
-            where=tensor,
-            remedy="use a checkpoint from another step",
-        )
-    return left
-
-
-DISCRETIZATION = Assumption(
-    key="discretization",
-    default=BILINEAR,
-    choices=METHODS,
-    meaning="from continuous time to steps; S4's kernel is bilinear",
-)
-
-# Version 2 either stores the diagonal as w and unties Q from P, or keeps it stable (hurwitz).
-VERSION_2 = Version("log_dt", "w", "w", +1)
-# Version 1 has the names of the former, without P and Q: they are rows of B and C.
-VERSION_2_STABLE = Version("log_dt", "log_w_real", "w_imag", +1)
-VERSION_3 = Version("log_dt", "inv_w_real", "w_imag", +1, (REAL_TRANSFORM,), relu_offset=0.0)
-VERSION_4 = Version(
-    "inv_dt", "A_real", "A_imag", -1, (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
-)
-_VERSIONS = (VERSION_2, VERSION_2_STABLE, VERSION_3, VERSION_4)
-_ROLES = tuple(
-    dict.fromkeys(
-        (
-            *(role for each in _VERSIONS for role in (each.step, each.real, each.imag)),
-            *("P", "Q", "B", "C"),
-        )
-    )
-)
-
-_EIGENVALUES_ONLY = (
-    "sensitivities are those through the eigenvalues: what a parameter does to the eigenvectors of"
-    " A is left out, so that no readout is given and no Hessian"
-)
-_TRAINABLE = "every tensor of A is trained; version 2 keeps them fixed unless told otherwise"
-
-
-class S4DPLR:
-    """``λ`` of the bilinear form of ``A = diag(w) - P Q*`` over a state and its conjugate.
-
-    Per channel, with ``x = [s, s̄]``: ``Ā = (1 - ΔA/2)⁻¹ (1 + ΔA/2)`` has A's eigenvectors, so that
-    ``λ = (1 + z/2)/(1 - z/2)`` and ``γ = Δ/(1 - z/2)`` with ``z = Δ a`` for each eigenvalue a of A:
-    `SSMKernelDPLR._setup_state` (models/s4/s4.py) in state-spaces/s4. Q is P's conjugate but in
-    version 2, and in version 1, where P is ``B[:, 1:]`` and Q the conjugate of ``C[:, 1:]``
-    (`SSKernelNPLR`, src/models/sequence/ss/kernel.py). The readin is in the basis of the
-    eigenvectors; the stored C is ``C (1 - Ā^L)``, L being the kernel's length.
-    """
-
-    name = "s4_dplr"
-    title = "S4 (diagonal plus low rank)"
-    recognised_by = (
-        "P beside A_real, inv_w_real, log_w_real or w, their imag, inv_dt or log_dt; or w, B and C"
-        " (H, 1 + rank, N/2, 2) beside log_dt"
-    )
-    equation = "λ = eigenvalues of (1 + ΔA/2)/(1 - ΔA/2), A = diag(w) - P Q*, conjugates included"
-    source = "state-spaces/s4, versions 1 to 4; Gu et al. 2022, arXiv 2111.00396"
-    assumptions = (
-        DISCRETIZATION,
-        REAL_TRANSFORM,
-        IMAG_TRANSFORM,
-        STEP_TRANSFORM,
-        FAST_STEP,
-        STEP_RESCALE,
-    )
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every diagonal beside a step size and a P, or a B and a C with more rows than one."""
-        matches = []
-        for module, names in group_by_module(tensors, _ROLES).items():
-            if not _versions(names):
-                continue
-            if "P" in names:
-                kept = {role: name for role, name in names.items() if role != "C"}
-                matches.append(Match(module or self.name, kept))
-            elif is_first_version({role: tensors[name].shape for role, name in names.items()}):
-                first = {role: names[role] for role in ("log_dt", "w", "B", "C")}
-                matches.append(Match(module or self.name, first))
-        return matches
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Δ, w, P, Q and B, and decompose A.
-
-        Raises:
-            TensorError: NaN or inf, shapes that do not fit together, or an A that has no basis of
-                eigenvectors.
-        """
-        names = dict(match.tensors)
-        first = "P" not in names
-        if first:
-            names |= {"P": names["B"], "Q": names.pop("C")}
-        version = _versions(names)[0]
-        assumed = Assumed(options)
-        method = assumed.choose(DISCRETIZATION)
-        if first:
-            channels = store.tensors[names["log_dt"]].shape[0]
-            diagonal = shared_diagonal(read_pair_diagonal(store, names["w"]), channels, names["w"])
-        elif version is VERSION_2:
-            diagonal = read_pair_diagonal(store, names["w"])
-        else:
-            diagonal = read_diagonal(store, names, version, assumed)
-        systems, modes = diagonal.values.shape
-        step = read_step(store, names[version.step], version, modes, assumed)
-        require_eigenvalues(2 * step.channels * modes, names[version.step])
-        system = system_of_channel(systems, step.channels, names["P"])
-        q: Complexes | None
-        if first:
-            p, q = (read_rows(store, names[role], systems, modes)[1:] for role in ("P", "Q"))
-        else:
-            p = read_pairs(store, names["P"], (None, systems, modes))
-            q = read_pairs(store, names["Q"], p.shape) if "Q" in names else None
-
-        layout = _Layout.of(step, system, systems, modes)
-        spectrum = decompose(
-            diagonal.values[layout.source],
-            p[:, layout.source % p.shape[1]],
-            None if q is None else (q.conj() if first else q)[:, layout.source],
-            layout.weight,
-            options.device,
-            names["P"],
-        )
-        discrete = discretise((layout.scale * spectrum.values[layout.row]).ravel(), method)
-        log_step = np.repeat(step.parameter.log, 2 * modes) if step.tied else 0.0
-
-        groups = {
-            version.step: (step.stored, [_along_step(step, spectrum, layout)]),
-            **{
-                role: (
-                    stored,
-                    [
-                        layout.spread(
-                            component.scalar[layout.system][:, None],
-                            spectrum.along_diagonal(component.slope[layout.source]),
-                        )
-                        for component in diagonal.components
-                        if component.role == role
-                    ],
-                )
-                for role, stored in diagonal.stored.items()
-            },
-            "P": (as_scalars(p), [layout.spread_low_rank(p, spectrum.along_p())]),
-        }
-        if q is not None:
-            along_q = spectrum.along_q()
-            if first:
-                along_q[..., 1] *= -1  # of the conjugate
-            groups["Q"] = (as_scalars(q), [layout.spread_low_rank(q, along_q)])
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=discrete.log_eigenvalue,
-            log_gain=discrete.log_gain + log_step,
-            parameters=tuple(
-                _group(store, names, role, stored, discrete, entries)
-                for role, (stored, entries) in groups.items()
-            ),
-            readin=_read_readin(store, names, spectrum, layout, systems, first=first),
-            channel=np.repeat(np.arange(step.channels), 2 * modes),
-            stable_by_construction=diagonal.stable and step.positive and q is None,
-            assumptions=(
-                *assumed.sentences,
-                *([_TRAINABLE] if version in (VERSION_2, VERSION_2_STABLE) and not first else []),
-                _EIGENVALUES_ONLY,
-            ),
-        )
-
-
-@dataclass(frozen=True)
-class _Entries:
-    """Where and how much: index of the scalar, of the eigenvalue, dz/dω and d log Δ/dω."""
-
-    scalar: Integers
-    eigenvalue: Integers
-    z_slope: Complexes
-    log_step_slope: Floats | float = 0.0
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Which matrix is decomposed for which channel.
-
-    With one Δ per channel A is decomposed once per system and scaled; otherwise ``diag(Δ) A`` is
-    decomposed for every channel.
-
-    Attributes:
-        system: (channels,) the row of w, P and B that a channel uses.
-        source: (rows,) the system of each decomposed matrix.
-        row: (channels,) the decomposed matrix of each channel.
-        weight: (rows, 1 or modes) what multiplies A from the left.
-        scale: (channels, 1) what multiplies its eigenvalues.
-        modes: N/2.
-    """
-
-    system: Integers
-    source: Integers
-    row: Integers
-    weight: Floats
-    scale: Floats
-    modes: int
-
-    @classmethod
-    def of(cls, step: Step, system: Integers, systems: int, modes: int) -> _Layout:
-        """The layout that the step sizes ask for."""
-        if step.tied:
-            ones = np.ones((systems, 1))
-            return cls(system, np.arange(systems), system, ones, step.parameter.value, modes)
-        every = np.arange(step.channels)
-        ones = np.ones((step.channels, 1))
-        return cls(system, system, every, step.parameter.value, ones, modes)
-
-    def eigenvalue(self) -> Integers:
-        """(channels, 2 modes, 1) index of every eigenvalue."""
-        shape = (self.system.size, 2 * self.modes, 1)
-        return np.arange(self.system.size * 2 * self.modes).reshape(shape)
-
-    def spread(self, scalar: Integers, slope: Complexes) -> _Entries:
-        """Entries from (channels, 1, modes) scalars and (rows, 2 modes, modes) da/dω."""
-        z_slope = self.scale[..., None] * slope[self.row]
-        return _Entries(
-            np.broadcast_to(scalar, z_slope.shape).ravel(),
-            np.broadcast_to(self.eigenvalue(), z_slope.shape).ravel(),
-            z_slope.ravel(),
-        )
-
-    def spread_low_rank(self, stored: Complexes, slope: Complexes) -> _Entries:
-        """Entries from P (rank, systems, modes) and (rank, rows, 2 modes, modes, 2) da/dω."""
-        z_slope = self.scale[..., None, None] * slope[:, self.row]
-        scalar = np.arange(2 * stored.size).reshape(*stored.shape, 2)
-        scalar = scalar[:, self.system % stored.shape[1]][:, :, None]
-        return _Entries(
-            np.broadcast_to(scalar, z_slope.shape).ravel(),
-            np.broadcast_to(self.eigenvalue()[..., None], z_slope.shape).ravel(),
-            z_slope.ravel(),
-        )
-
-
-def _along_step(step: Step, spectrum: LowRankSpectrum, layout: _Layout) -> _Entries:
-    """One Δ scales all eigenvalues of its channel; one per mode moves each by its share."""
-    parameter = step.parameter
-    if step.tied:
-        eigenvalue = layout.eigenvalue()[..., 0]
-        return _Entries(
-            np.repeat(np.arange(step.channels), 2 * layout.modes),
-            eigenvalue.ravel(),
-            (spectrum.values[layout.row] * parameter.slope).ravel(),
-            np.repeat(parameter.log_slope, 2 * layout.modes),
-        )
-    scalar = np.arange(step.stored.size).reshape(parameter.value.shape)
-    return layout.spread(scalar[:, None], spectrum.along_weight() * parameter.slope[:, None])
-
-
-def _group(
-    store: TensorStore,
-    names: Mapping[str, str],
-    role: str,
-    values: Floats,
-    discrete: DiscreteModes,
-    entries: list[_Entries],
-) -> ParameterGroup:
-    return group_through_z(
-        role,
-        names[role],
-        values,
-        store.tensors[names[role]].dtype,
-        discrete,
-        scalar=np.concatenate([each.scalar for each in entries]),
-        eigenvalue=np.concatenate([each.eigenvalue for each in entries]),
-        z_slope=np.concatenate([each.z_slope for each in entries]),
-        log_step_slope=entries[0].log_step_slope,
-    )
-
-
-def _versions(names: Mapping[str, str]) -> list[Version]:
-    """The versions that a module's tensors make complete."""
-    return [
-        version
-        for version in _VERSIONS
-        if all(role in names for role in (version.step, version.real, version.imag))
-    ]
-
-
-def _read_readin(
-    store: TensorStore,
-    names: Mapping[str, str],
-    spectrum: LowRankSpectrum,
-    layout: _Layout,
-    systems: int,
-    *,
-    first: bool,
-) -> Complexes | None:
-    """B on the eigenvectors, (n, 1)."""
-    if "B" not in names:
-        return None
-    if first:
-        readin = read_rows(store, names["B"], systems, layout.modes)[0]
-        readin = np.broadcast_to(readin, (systems, layout.modes))
-    else:
-        readin = read_pairs(store, names["B"], (1, systems, layout.modes))[0]
-    return spectrum.project(readin[layout.source])[layout.row].reshape(-1, 1)

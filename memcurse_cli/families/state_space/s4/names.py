@@ -1,12 +1,7 @@
-"""What S4D and S4 share: the names of each version, the step size and the diagonal of A.
+"""What every version of S4 and S4D stores: the step size and the diagonal of A.
 
 The tensors were renamed in every version of state-spaces/s4, the sign of ``A_imag`` changed with
 version 4, and the transforms are constructor arguments that no checkpoint stores.
-
-The first release of S4, whose B and C hold the low-rank part of A.
-
-`SSKernelNPLR` (src/models/sequence/ss/kernel.py, November 2021) in state-spaces/s4 stacks P under B
-and Q under C: ``A = diag(w) - Σ_r B_r C̄_r``, r = 1, …, rank, the input being that of row 0.
 """
 
 from __future__ import annotations
@@ -16,17 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.family import Assumption
-from memcurse_cli.families.reading import read_finite, read_real, shown_shape
+from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.reading import read_pairs, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers
 from memcurse_cli.families.state_space.discretization import (
+    BILINEAR,
     RELU_OFFSET,
     TRANSFORMS,
+    ZERO_ORDER_HOLD,
+    Part,
     PositiveParameter,
     apply_transform,
 )
@@ -35,6 +33,9 @@ BOTH_DIRECTIONS = (
     "the second half of C reads a pass backward in time; its outputs count as separate ones, which"
     " is exact for the eigenvalues at white input"
 )
+
+LARGEST_REAL_PART = -1e-4
+"""Where The Annotated S4 and S5 hold Re A."""
 
 # sinh and what is computed from it stay finite.
 _STEEPEST = 300.0
@@ -78,35 +79,48 @@ class Version:
 
     Attributes:
         step: the tensor that gives Δ.
-        real: the tensor that gives -Re A.
+        real: the tensor that gives -Re A; A itself, in pairs, where it is that of ``imag`` too.
         imag: the tensor that gives Im A.
         sign: of ``imag`` in A.
         transforms: those of the assumptions that are arguments of its constructor; the other
             transforms are written into its code.
         relu_offset: what its rectifier adds.
+        kernel: the default of S4D's discretisation.
     """
 
     step: str
     real: str
     imag: str
-    sign: int
+    sign: int = 1
     transforms: tuple[Assumption, ...] = ()
     relu_offset: float = RELU_OFFSET
+    kernel: str = ZERO_ORDER_HOLD
 
 
-@dataclass(frozen=True)
-class Component:
-    """One real number per mode that moves the diagonal of A.
+_EVERY_TRANSFORM = (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
+S4D_MINIMAL = Version("log_dt", "log_A_real", "A_imag")
+S4D_4 = Version("inv_dt", "A_real", "A_imag", -1, _EVERY_TRANSFORM)
+S4D_2_DSS = Version("log_dt", "w", "w", kernel="dss")
+S4D_VERSIONS = (
+    S4D_MINIMAL,
+    Version("log_dt", "log_w_real", "w_imag"),  # 2
+    S4D_2_DSS,
+    Version("log_dt", "inv_A_real", "A_imag", 1, (REAL_TRANSFORM,), kernel=BILINEAR),  # 3
+    S4D_4,
+)
+# Version 1 of S4 has the names of the first, without P and Q: they are rows of B and C.
+S4_VERSIONS = (
+    Version("log_dt", "w", "w"),  # 2, with a Q of its own
+    Version("log_dt", "log_w_real", "w_imag"),  # 2, kept stable (hurwitz)
+    Version("log_dt", "inv_w_real", "w_imag", 1, (REAL_TRANSFORM,), relu_offset=0.0),  # 3
+    S4D_4,
+)
 
-    Attributes:
-        role: the tensor that holds it.
-        scalar: (systems, modes) index into the tensor's scalars.
-        slope: (systems, modes) dA/dω.
-    """
 
-    role: str
-    scalar: Integers
-    slope: Complexes
+def roles_of(versions: tuple[Version, ...], *others: str) -> tuple[str, ...]:
+    """Every name of a step size and of a diagonal, and others."""
+    own = (role for each in versions for role in (each.step, each.real, each.imag))
+    return tuple(dict.fromkeys((*own, *others)))
 
 
 @dataclass(frozen=True)
@@ -115,15 +129,21 @@ class Diagonal:
 
     Attributes:
         values: (systems, modes).
-        components: what moves it.
-        stored: the stored scalars by role, on one axis.
+        parts: what moves it; entries (…, systems, modes) with dA/dω in the place of dz/dω.
         stable: its real part is negative whatever the parameters.
     """
 
     values: Complexes
-    components: tuple[Component, ...]
-    stored: Mapping[str, Floats]
+    parts: tuple[Part, ...]
     stable: bool
+
+    def of(self, system: Integers) -> Diagonal:
+        """That of channels of which each uses one of the rows."""
+        parts = (
+            replace(each, scalar=each.scalar[..., system, :], z_slope=each.z_slope[..., system, :])
+            for each in self.parts
+        )
+        return Diagonal(self.values[system], tuple(parts), self.stable)
 
 
 @dataclass(frozen=True)
@@ -131,78 +151,74 @@ class Step:
     """The step size of every channel and mode.
 
     Attributes:
+        role: the tensor that holds it.
         parameter: Δ, (channels, 1) where a channel's modes share it, else (channels, modes).
-        stored: the stored scalars, on one axis.
+        stored: (channels, 1 or modes) the stored scalars.
         positive: Δ > 0 whatever the parameters.
         rescaled: the factor on Δ that it holds.
     """
 
+    role: str
     parameter: PositiveParameter
     stored: Floats
-    positive: bool
-    rescaled: float
+    positive: bool = True
+    rescaled: float = 1.0
 
     @property
     def channels(self) -> int:
         """The number of channels H."""
-        return len(self.parameter.value)
+        return len(self.stored)
 
     @property
     def tied(self) -> bool:
         """Whether the modes of a channel share their step size."""
-        return self.stored.size == self.channels
+        return self.stored.size == len(self.stored)
+
+    def part(self, rate: Complexes) -> Part:
+        """What Δ moves of the modes with these rates (channels, modes)."""
+        index = np.arange(self.stored.size).reshape(self.stored.shape)
+        slope = rate * self.parameter.slope
+        return Part(self.role, self.stored, index, slope, self.parameter.log_slope)
+
+    def parts(self, diagonal: Diagonal) -> tuple[Part, ...]:
+        """What moves ``z = Δ A`` of the channels: Δ, and what moves their rows of A."""
+        rates = (
+            replace(each, z_slope=self.parameter.value * each.z_slope) for each in diagonal.parts
+        )
+        return (self.part(diagonal.values), *rates)
 
 
 def read_diagonal(
     store: TensorStore, names: Mapping[str, str], version: Version, assumed: Assumed
 ) -> Diagonal:
-    """``A = -f(real) ± i g(imag)``, with the transforms of the version.
+    """``A = -f(real) ± i g(imag)``, with the transforms of the version, or a stored A.
 
     Raises:
         TensorError: NaN or inf, or real and imaginary parts of different shapes.
     """
+    if version.real == version.imag:
+        values = read_pairs(store, names[version.real], (None, None))
+        both = np.stack([np.ones(values.shape), 1j * np.ones(values.shape)])
+        scalar = 2 * np.arange(values.size).reshape(values.shape)
+        part = Part(version.real, as_scalars(values), np.stack([scalar, scalar + 1]), both)
+        return Diagonal(values, (part,), stable=False)
     stored = read_real(store, names[version.real], (None, None))
     transform = assumed.choose(REAL_TRANSFORM, silent=REAL_TRANSFORM not in version.transforms)
     real = apply_transform(stored, transform, relu_offset=version.relu_offset)
     values = -real.value.astype(np.complex128)
     scalar = np.arange(stored.size).reshape(stored.shape)
-    components = [Component(version.real, scalar, -real.slope.astype(np.complex128))]
-    tensors = {version.real: stored.ravel()}
+    parts = [Part(version.real, stored, scalar, -real.slope)]
     if version.imag in names:
         frequency = read_real(store, names[version.imag], stored.shape)
         silent = IMAG_TRANSFORM not in version.transforms
         imag = apply_transform(frequency, assumed.choose(IMAG_TRANSFORM, silent=silent))
         values = values + 1j * version.sign * imag.value
-        imag_slope = (1j * version.sign * imag.slope).astype(np.complex128)
-        components.append(Component(version.imag, scalar, imag_slope))
-        tensors[version.imag] = frequency.ravel()
-    return Diagonal(values, tuple(components), tensors, transform != "none")
-
-
-def read_pair_diagonal(store: TensorStore, tensor: str) -> Diagonal:
-    """w of version 2, stored as pairs: both parts of an entry are scalars of one tensor.
-
-    Raises:
-        TensorError: NaN or inf, or no matrix of pairs.
-    """
-    values = read_pairs(store, tensor, (None, None))
-    scalar = 2 * np.arange(values.size).reshape(values.shape)
-    ones = np.ones(values.shape, dtype=np.complex128)
-    return Diagonal(
-        values,
-        (Component("w", scalar, ones), Component("w", scalar + 1, 1j * ones)),
-        {"w": as_scalars(values)},
-        stable=False,
-    )
-
-
-def as_scalars(values: Complexes) -> Floats:
-    """The real and imaginary parts in the order of a last axis of pairs."""
-    return np.stack([values.real, values.imag], axis=-1).ravel()
+        parts.append(Part(version.imag, frequency, scalar, 1j * version.sign * imag.slope))
+    return Diagonal(values, tuple(parts), transform != "none")
 
 
 def read_step(
-    store: TensorStore, tensor: str, version: Version, modes: int, assumed: Assumed
+    store: TensorStore, names: Mapping[str, str], version: Version, modes: int, assumed: Assumed
 ) -> Step:
     """Δ, one per channel or one per mode.
 
@@ -210,6 +226,7 @@ def read_step(
         TensorError: NaN or inf, or another shape than (H,), (H, 1) or (H, modes).
         UsageError: Δ is to be rescaled by a factor that is not positive.
     """
+    tensor = names[version.step]
     shape = store.tensors[tensor].shape
     untied = len(shape) == 2 and shape[1] == modes
     wanted = (None,) if len(shape) == 1 else (None, modes if untied else 1)
@@ -223,7 +240,7 @@ def read_step(
     step = apply_transform(parameter, transform)
     step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
     factor = step_factor(assumed)
-    return Step(rescale(step, factor), stored.ravel(), transform != "none", factor)
+    return Step(version.step, step.times(factor), stored, transform != "none", factor)
 
 
 def step_factor(assumed: Assumed) -> float:
@@ -243,11 +260,50 @@ def step_factor(assumed: Assumed) -> float:
     return factor
 
 
-def rescale(step: PositiveParameter, factor: float) -> PositiveParameter:
-    """Δ times a factor."""
-    return PositiveParameter(
-        step.value * factor, step.slope * factor, step.log + math.log(factor), step.log_slope
+def find_mapped(family: str, tensors: Mapping[str, TensorSpec], *roles: str) -> list[Match]:
+    """Flax modules with all roles, whose first is (N, H) and whose step size is (1, H)."""
+    matches = []
+    for module, names in group_by_module(tensors, (*roles, "log_step")).items():
+        shape = tensors[names[roles[0]]].shape if len(names) > len(roles) else ()
+        if len(shape) == 2 and tensors[names["log_step"]].shape == (1, shape[1]):
+            matches.append(Match(module or family, names))
+    return matches
+
+
+def read_mapped(
+    store: TensorStore, names: Mapping[str, str], real: str, imag: str, largest: float = math.inf
+) -> tuple[Diagonal, Step]:
+    """A (N, H) and log_step (1, H) of The Annotated S4, which maps its layer over the channels.
+
+    Args:
+        store: the checkpoint.
+        names: the layer's tensors.
+        real: the role of Re A.
+        imag: the role of Im A.
+        largest: where Re A is held below.
+
+    Raises:
+        TensorError: NaN or inf, or shapes that do not fit together.
+    """
+    stored = read_real(store, names[real], (None, None))
+    frequency = read_real(store, names[imag], stored.shape)
+    logarithm = read_real(store, names["log_step"], (1, stored.shape[1])).T
+    scalar = np.arange(stored.size).reshape(stored.shape).T
+    free = (stored < largest).T.astype(np.float64)
+    diagonal = Diagonal(
+        np.ascontiguousarray((np.minimum(stored, largest) + 1j * frequency).T),
+        (
+            Part(real, stored, scalar, free),
+            Part(imag, frequency, scalar, np.full(scalar.shape, 1j)),
+        ),
+        stable=largest < 0,
     )
+    return diagonal, Step("log_step", apply_transform(logarithm, "exp"), logarithm)
+
+
+def as_scalars(values: Complexes) -> Floats:
+    """The real and imaginary parts in the order of a last axis of pairs."""
+    return np.stack([values.real, values.imag], axis=-1).ravel()
 
 
 def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
@@ -265,74 +321,6 @@ def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
     return np.arange(channels) % systems
 
 
-def read_pairs(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Complexes:
-    """A tensor that is stored complex, or real with a last axis of (real, imaginary).
-
-    Args:
-        store: the checkpoint.
-        tensor: its name.
-        shape: its shape as a complex tensor, where None stands for any size. Leading axes of
-            size one may be missing.
-
-    Raises:
-        TensorError: NaN or inf, or another shape.
-    """
-    values = read_finite(store, tensor)
-    if np.iscomplexobj(values):
-        return with_leading_axes(values, tensor, shape).astype(np.complex128)
-    parts = with_leading_axes(values, tensor, (*shape, 2)).astype(np.float64)
-    return parts[..., 0] + 1j * parts[..., 1]
-
-
-def with_leading_axes(
-    values: NDArray[np.generic], tensor: str, shape: tuple[int | None, ...]
-) -> NDArray[np.generic]:
-    """``values`` with the leading axes of size one that are missing from ``shape``.
-
-    Raises:
-        TensorError: it does not fit the shape, where None stands for any size.
-    """
-    padded = values.reshape((1,) * (len(shape) - values.ndim) + values.shape)
-    fits = padded.ndim == len(shape) and all(
-        wanted in (None, size) for wanted, size in zip(shape, padded.shape, strict=True)
-    )
-    if not fits:
-        shown = ", ".join("any" if size is None else str(size) for size in shape)
-        raise TensorError(
-            f"its shape {shown_shape(values.shape)} does not fit, ({shown}) is needed",
-            where=tensor,
-            remedy="check that the layer's tensors belong together",
-        )
-    return padded
-
-
-def read_matrices(
-    store: TensorStore, names: Mapping[str, str], system: Integers, modes: int, paired: bool
-) -> tuple[Complexes, Complexes | None]:
-    """B as (n, 1) and C as (outputs of a channel, n), for the n = channels × modes states.
-
-    The minimal S4D has no B, which is one. Nothing is doubled here.
-
-    Raises:
-        TensorError: NaN or inf, or a shape that does not fit.
-    """
-    systems = int(system.max()) + 1
-    channels = system.size
-
-    def read(tensor: str, shape: tuple[int | None, ...]) -> Complexes:
-        if paired:
-            return read_pairs(store, tensor, shape)
-        return with_leading_axes(read_finite(store, tensor), tensor, shape).astype(np.complex128)
-
-    readin = np.ones((channels * modes, 1), dtype=np.complex128)
-    if "B" in names:
-        readin = read(names["B"], (1, systems, modes))[0, system].reshape(-1, 1)
-    if "C" not in names:
-        return readin, None
-    readout = read(names["C"], (None, channels, modes)).reshape(-1, channels * modes)
-    return readin, readout
-
-
 def reads_both_directions(
     store: TensorStore, direct: str | None, readout: Complexes | None
 ) -> bool:
@@ -341,46 +329,3 @@ def reads_both_directions(
         return False
     shape = store.tensors[direct].shape
     return len(shape) == 2 and len(readout) == 2 * shape[0]
-
-
-def is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether w, B and C are those of version 1, whose B and C hold P and Q.
-
-    C is (H, 1 + rank, N/2, 2), B too, or without the first axis where it is not trained.
-    """
-    if not {"log_dt", "w", "B", "C"} <= shapes.keys():
-        return False
-    w, b, c = shapes["w"], shapes["B"], shapes["C"]
-    return (
-        len(shapes["log_dt"]) == 1
-        and len(c) == 4
-        and c[1] >= 2
-        and c[3] == 2
-        and b in (c, c[1:])
-        and w in ((c[0], *c[2:]), (1, *c[2:]), c[2:])
-    )
-
-
-def shared_diagonal(diagonal: Diagonal, channels: int, tensor: str) -> Diagonal:
-    """The diagonal of every channel, each scalar of which all channels may share.
-
-    Raises:
-        TensorError: the rows of w do not divide the channels.
-    """
-    row = system_of_channel(len(diagonal.values), channels, tensor)
-    components = [
-        replace(each, scalar=each.scalar[row], slope=each.slope[row])
-        for each in diagonal.components
-    ]
-    return replace(diagonal, values=diagonal.values[row], components=tuple(components))
-
-
-def read_rows(store: TensorStore, tensor: str, channels: int, modes: int) -> Complexes:
-    """B or C of version 1 as (1 + rank, channels, modes), with one channel where all share it.
-
-    Raises:
-        TensorError: NaN or inf.
-    """
-    shared = len(store.tensors[tensor].shape) == 3
-    rows = read_pairs(store, tensor, (1 if shared else channels, None, modes))
-    return np.swapaxes(rows, 0, 1)

@@ -1,4 +1,4 @@
-"""S4D, the diagonal S4 of Gu et al. 2022, arXiv 2206.11893."""
+"""S4D, the diagonal S4 of Gu et al. 2022, arXiv 2206.11893, also as The Annotated S4 writes it."""
 
 from __future__ import annotations
 
@@ -10,42 +10,32 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.bounds import require_eigenvalues
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, channel_direct_part, stored_parts
-from memcurse_cli.families.recurrence import (
-    Complexes,
-    Floats,
-    Integers,
-    ParameterGroup,
-    ProjectionGroup,
-    Recurrence,
-)
-from memcurse_cli.families.state_space.discretization import (
-    BILINEAR,
-    METHODS,
-    ZERO_ORDER_HOLD,
-    DiscreteModes,
-    discretise,
-    group_through_z,
-)
+from memcurse_cli.families.reading import read_pairs, require_eigenvalues
+from memcurse_cli.families.recurrence import Floats, Integers, ProjectionGroup, Recurrence
+from memcurse_cli.families.state_space.discretization import METHODS, ZERO_ORDER_HOLD, discretise
 from memcurse_cli.families.state_space.dss import KERNEL_LENGTH, kernel_length, with_softmax
 from memcurse_cli.families.state_space.s4.names import (
     BOTH_DIRECTIONS,
     FAST_STEP,
     IMAG_TRANSFORM,
+    LARGEST_REAL_PART,
     REAL_TRANSFORM,
+    S4D_2_DSS,
+    S4D_4,
+    S4D_MINIMAL,
+    S4D_VERSIONS,
     STEP_RESCALE,
     STEP_TRANSFORM,
-    Diagonal,
-    Step,
     Version,
+    find_mapped,
     read_diagonal,
-    read_matrices,
-    read_pair_diagonal,
+    read_mapped,
     read_step,
     reads_both_directions,
+    roles_of,
     system_of_channel,
 )
 
@@ -61,25 +51,6 @@ BAND_LIMIT = Assumption(
     default="inf",
     choices=(),
     meaning="the frequency Δ |Im A|/π from which S4D leaves a mode out of its output (bandlimit)",
-)
-
-MINIMAL = Version("log_dt", "log_A_real", "A_imag", +1)
-# Version 2 stores the diagonal as w where its kernel is that of DSS.
-VERSION_2 = Version("log_dt", "log_w_real", "w_imag", +1)
-VERSION_2_DSS = Version("log_dt", "w", "w", +1)
-VERSION_3 = Version("log_dt", "inv_A_real", "A_imag", +1, (REAL_TRANSFORM,))
-VERSION_4 = Version(
-    "inv_dt", "A_real", "A_imag", -1, (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
-)
-_VERSIONS = (MINIMAL, VERSION_2, VERSION_2_DSS, VERSION_3, VERSION_4)
-_DEFAULTS = {VERSION_2_DSS: "dss", VERSION_3: BILINEAR}
-_ROLES = tuple(
-    dict.fromkeys(
-        (
-            *(role for each in _VERSIONS for role in (each.step, each.real, each.imag)),
-            *("B", "C", "P"),
-        )
-    )
 )
 
 
@@ -112,11 +83,13 @@ class S4D:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Every diagonal A beside a step size; version 4 may be real, without ``A_imag``."""
-        matches = []
-        for module, names in group_by_module(tensors, _ROLES).items():
-            if _versions(names) and "P" not in names:
-                matches.append(Match(module or self.name, names))
-        return matches
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(
+                tensors, roles_of(S4D_VERSIONS, "B", "C", "P")
+            ).items()
+            if _version(names) and "P" not in names
+        ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read Δ, A, B and C.
@@ -126,52 +99,57 @@ class S4D:
             UsageError: a number that was assumed is out of its range.
         """
         names = match.tensors
-        version = _versions(names)[0]
+        version = _version(names)
+        assert version is not None
         assumed = Assumed(options)
         method = assumed.choose(
-            DISCRETIZATION,
-            default=_DEFAULTS.get(version, ZERO_ORDER_HOLD),
-            silent=version is MINIMAL,
+            DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL
         )
-        if version is VERSION_2_DSS:
-            diagonal = read_pair_diagonal(store, names["w"])
-        else:
-            diagonal = read_diagonal(store, names, version, assumed)
+        diagonal = read_diagonal(store, names, version, assumed)
         systems, modes = diagonal.values.shape
-        step = read_step(store, names[version.step], version, modes, assumed)
+        step = read_step(store, names, version, modes, assumed)
         require_eigenvalues(step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names[version.real])
-        z = (step.parameter.value * diagonal.values[system]).ravel()
+        diagonal = diagonal.of(system)
+        z = step.parameter.value * diagonal.values
         if method == "dss":
             discrete = with_softmax(z, kernel_length(assumed))
         else:
             discrete = discretise(z, method)
-        pairs = version.imag in names
-        readin, readout = read_matrices(store, names, system, modes, pairs)
         # Every kernel but the softmax's is doubled, and the real one's too.
-        doubled = method != "dss"
+        pairs, doubled = version.imag in names, method != "dss"
         factor = 2.0 if doubled and not pairs else 1.0
-        heard = _within_band(z.imag / step.rescaled, assumed)
-        direct = _direct(store, names)
-        both = reads_both_directions(store, direct, readout)
-        log_step = np.broadcast_to(step.parameter.log, (step.channels, modes)).ravel()
+        readin = np.ones((z.size, 1), dtype=np.complex128)
+        if "B" in names:
+            rows = read_pairs(store, names["B"], (1, systems, modes), paired=pairs)
+            readin = rows[0, system].reshape(-1, 1)
+        readout, both = None, False
+        projections: tuple[ProjectionGroup, ...] = ()
+        heard = factor * _within_band(z.imag.ravel() / step.rescaled, assumed)
+        if "C" in names:
+            stored = read_pairs(store, names["C"], (None, step.channels, modes), paired=pairs)
+            readout = stored.reshape(-1, z.size)
+            # D is that of the block around the kernel, which version 3 wraps once more.
+            above = (beside(store, names["C"], "D", above=level) for level in (1, 2))
+            direct = next(filter(None, above), None)
+            both = reads_both_directions(store, direct, readout)
+            if not both:
+                projections = (
+                    *_projections(store, names, pairs, system, readout.shape, heard),
+                    *channel_direct_part(store, direct, len(readout), system.size),
+                )
+            readout = readout * heard
+        stored_roles = (version.step, *(part.role for part in diagonal.parts), "B", "C")
         return Recurrence(
             name=match.layer,
             family=self.name,
-            tensors=tuple(
-                names[role] for role in (version.step, *diagonal.stored, "B", "C") if role in names
-            ),
-            log_eigenvalues=discrete.log_eigenvalue,
-            log_gain=discrete.log_gain + log_step,
-            parameters=(
-                _step_group(store, names, version, step, diagonal.values[system], discrete),
-                *_diagonal_groups(store, names, step, diagonal, system, discrete),
-            ),
+            tensors=tuple(names[role] for role in stored_roles if role in names),
+            log_eigenvalues=discrete.log_eigenvalue.ravel(),
+            log_gain=(discrete.log_gain + step.parameter.log).ravel(),
+            parameters=tuple(part.group(store, names, discrete) for part in step.parts(diagonal)),
             readin=readin,
-            readout=None if readout is None else factor * readout * heard,
-            projections=()
-            if readout is None or both
-            else _projections(store, names, pairs, system, readout.shape, factor * heard, direct),
+            readout=readout,
+            projections=projections,
             channel=np.repeat(np.arange(step.channels), modes),
             conjugate_pairs=doubled and pairs,
             stable_by_construction=diagonal.stable and step.positive,
@@ -179,18 +157,16 @@ class S4D:
         )
 
 
-def _versions(names: Mapping[str, str]) -> list[Version]:
-    """The versions that a module's tensors make complete."""
-    return [
-        version
-        for version in _VERSIONS
-        if version.real in names
-        and version.step in names
-        and (version.imag in names or version is VERSION_4)
+def _version(names: Mapping[str, str]) -> Version | None:
+    """The first version that a module's tensors make complete."""
+    for version in S4D_VERSIONS:
+        whole = version.real in names and version.step in names
         # w alone is the name of many things; beside a B it is that of the first S4, whose low-rank
         # part is in B and C.
-        and (version is not VERSION_2_DSS or ("C" in names and "B" not in names))
-    ]
+        alone = version is not S4D_2_DSS or ("C" in names and "B" not in names)
+        if whole and alone and (version.imag in names or version is S4D_4):
+            return version
+    return None
 
 
 def _within_band(angle: Floats, assumed: Assumed) -> Floats:
@@ -216,13 +192,6 @@ def _within_band(angle: Floats, assumed: Assumed) -> Floats:
     return (np.abs(angle) < limit * np.pi).astype(np.float64)
 
 
-def _direct(store: TensorStore, names: Mapping[str, str]) -> str | None:
-    """D of the block around the kernel; version 3 wraps the kernel once more."""
-    if "C" not in names:
-        return None
-    return beside(store, names["C"], "D", above=1) or beside(store, names["C"], "D", above=2)
-
-
 def _projections(
     store: TensorStore,
     names: Mapping[str, str],
@@ -230,78 +199,66 @@ def _projections(
     system: Integers,
     shape: tuple[int, ...],
     factor: Floats,
-    direct: str | None,
 ) -> tuple[ProjectionGroup, ...]:
-    """B, which the channels of a system share, C, and the D of the block around the kernel.
-
-    Args:
-        store: the checkpoint.
-        names: the layer's tensors.
-        pairs: B and C are stored as real and imaginary parts.
-        system: (channels,) the row of B that each uses.
-        shape: (outputs, n), that of C.
-        factor: (n,) C over what is stored.
-        direct: the tensor of D.
-    """
-    groups: list[ProjectionGroup] = []
+    """B, which the channels of a system share, and C (outputs, n), ``factor`` times the stored."""
+    groups: tuple[ProjectionGroup, ...] = ()
     if "B" in names:
         modes = shape[1] // system.size
         scalar = (system[:, None] * modes + np.arange(modes)).ravel()
-        groups += stored_parts(store, names["B"], "B", (scalar.size, 1), pairs=pairs, scalar=scalar)
-    groups += [
-        replace(group, derivative=group.derivative * factor[group.column])
-        for group in stored_parts(store, names["C"], "C", shape, pairs=pairs)
-    ]
-    return (*groups, *channel_direct_part(store, direct, shape[0], system.size))
-
-
-def _step_group(
-    store: TensorStore,
-    names: Mapping[str, str],
-    version: Version,
-    step: Step,
-    rate: Complexes,
-    discrete: DiscreteModes,
-) -> ParameterGroup:
-    """One step size moves all modes of its channel where they share it."""
-    parameter = step.parameter
-    scalar = np.arange(step.stored.size).reshape(parameter.value.shape)
-    return group_through_z(
-        version.step,
-        names[version.step],
-        step.stored,
-        store.tensors[names[version.step]].dtype,
-        discrete,
-        scalar=np.broadcast_to(scalar, rate.shape).ravel(),
-        eigenvalue=np.arange(rate.size),
-        z_slope=(rate * parameter.slope).ravel(),
-        log_step_slope=np.broadcast_to(parameter.log_slope, rate.shape).ravel(),
+        groups = stored_parts(store, names["B"], "B", (scalar.size, 1), pairs=pairs, scalar=scalar)
+    readout = stored_parts(store, names["C"], "C", shape, pairs=pairs)
+    return (
+        *groups,
+        *(replace(each, derivative=each.derivative * factor[each.column]) for each in readout),
     )
 
 
-def _diagonal_groups(
-    store: TensorStore,
-    names: Mapping[str, str],
-    step: Step,
-    diagonal: Diagonal,
-    system: Integers,
-    discrete: DiscreteModes,
-) -> list[ParameterGroup]:
-    """One entry of A moves a mode of every channel that uses its row."""
-    groups = []
-    for role, stored in diagonal.stored.items():
-        moved_by = [each for each in diagonal.components if each.role == role]
-        slopes = [step.parameter.value * each.slope[system] for each in moved_by]
-        groups.append(
-            group_through_z(
-                role,
-                names[role],
-                stored,
-                store.tensors[names[role]].dtype,
-                discrete,
-                scalar=np.concatenate([each.scalar[system].ravel() for each in moved_by]),
-                eigenvalue=np.tile(np.arange(slopes[0].size), len(moved_by)),
-                z_slope=np.concatenate([slope.ravel() for slope in slopes]),
-            )
+class AnnotatedS4D:
+    """``λ = e^{ΔA}``, ``A = min(A_re, -1e-4) + i A_im``, ``γ = (e^{ΔA} - 1)/A``, ``y = Re[C h]``.
+
+    `S4DLayer` (s4/s4d.py), mapped over the channels along the second axis. Its kernel has no B:
+    B_re and B_im are stored and never used.
+    """
+
+    name = "annotated_s4d"
+    title = "S4D of The Annotated S4 (Flax)"
+    recognised_by = "A_re and A_im (N, H), C (N, H, 2) and log_step (1, H)"
+    equation = "λ = exp(Δ A), A = min(A_re, -1e-4) + i A_im, Δ = exp(log_step)"
+    source = "srush/annotated-s4; Gu et al. 2022, arXiv 2206.11893"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every diagonal of two axes with a step size and a C."""
+        return find_mapped(self.name, tensors, "A_re", "A_im", "C")
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read A, Δ and C.
+
+        Raises:
+            TensorError: NaN or inf, or shapes that do not fit together.
+        """
+        names = match.tensors
+        diagonal, step = read_mapped(store, names, "A_re", "A_im", LARGEST_REAL_PART)
+        channels, modes = diagonal.values.shape
+        discrete = discretise(step.parameter.value * diagonal.values, ZERO_ORDER_HOLD)
+        readout = read_pairs(store, names["C"], (modes, channels)).T.reshape(1, -1)
+        along_step, *along_rates = step.parts(diagonal)
+        scalar = diagonal.parts[0].scalar.ravel()
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(names.values()),
+            log_eigenvalues=discrete.log_eigenvalue.ravel(),
+            log_gain=(discrete.log_gain + step.parameter.log).ravel(),
+            parameters=tuple(
+                part.group(store, names, discrete) for part in (*along_rates, along_step)
+            ),
+            readin=np.ones((scalar.size, 1), dtype=np.complex128),
+            readout=readout,
+            channel=np.repeat(np.arange(channels), modes),
+            stable_by_construction=True,
+            projections=(
+                *stored_parts(store, names["C"], "C", readout.shape, pairs=True, scalar=scalar),
+                *channel_direct_part(store, beside(store, names["C"], "D"), 1, channels),
+            ),
         )
-    return groups
