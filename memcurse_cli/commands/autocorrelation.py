@@ -72,11 +72,9 @@ def autocorrelation(
         source=shown_place(data),
     )
     if as_json:
-        import json
+        from memcurse_cli.schema.json_codec import to_text as json_text
 
-        from memcurse_cli.reports.terminal.autocorrelation import to_json
-
-        emit(json.dumps(to_json(estimate), indent=2, allow_nan=False), output)
+        emit(json_text(estimate.document), output)
         return
     from memcurse_cli.reports.terminal.autocorrelation import to_text
 

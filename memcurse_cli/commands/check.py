@@ -34,9 +34,9 @@ from memcurse_cli.commands.options import (
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.check.check import Check
     from memcurse_cli.diagnosis.check.policy import Policy, RuleSet
     from memcurse_cli.diagnosis.settings import SettingsFile
+    from memcurse_cli.schema.check import Check
     from memcurse_cli.schema.report import Report
 
 FORMATS = ("terminal", "json", "github", "sarif", "junit")
@@ -246,9 +246,9 @@ def _warn(unmatched: Iterable[RuleSet]) -> None:
 def _text(outcome: Check, chosen: str, output: Path | None) -> str:
     """The outcome in one of the formats."""
     if chosen == "json":
-        from memcurse_cli.reports.check_json import to_text as as_json
+        from memcurse_cli.schema.json_codec import to_text as json_text
 
-        return as_json(outcome)
+        return json_text(outcome)
     if chosen == "sarif":
         from memcurse_cli.diagnosis.findings.rules import all_rules
         from memcurse_cli.reports.check.sarif import to_text as as_sarif

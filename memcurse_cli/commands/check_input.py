@@ -70,9 +70,14 @@ def load_reports(text: bytes, where: str) -> list[Report]:
     Raises:
         MemcurseError: the text holds none.
     """
-    from memcurse_cli.reports.json_codec import loads
+    from memcurse_cli.schema.json_codec import from_json, not_a_report
 
-    reports = loads(text, where=where)
+    try:
+        document = parse_json(text)
+    except ValueError as error:
+        raise not_a_report(f"not JSON: {error}", where) from error
+    documents = document if isinstance(document, list) else [document]
+    reports = [from_json(one, where=where) for one in documents]
     if not reports:
         raise UsageError(
             "holds no report", where=where, remedy="write one with memcurse inspect --json"

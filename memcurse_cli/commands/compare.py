@@ -122,7 +122,7 @@ def compare(
         emit(to_html(made), output)
         return
     if chosen == "json":
-        from memcurse_cli.reports.comparison_json import to_text as as_text
+        from memcurse_cli.schema.json_codec import to_text as as_text
 
         emit(as_text(made), output)
         return

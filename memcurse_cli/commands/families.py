@@ -8,6 +8,7 @@ from memcurse_cli.commands.options import JsonOption, OutputOption, emit
 
 if TYPE_CHECKING:
     from memcurse_cli.families.family import Assumption, Family
+    from memcurse_cli.schema.listings import FamilyDocument
 
 
 def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -21,13 +22,10 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.families.registry import FAMILIES
 
     if as_json:
-        import json
+        from memcurse_cli.schema.json_codec import to_text as json_text
+        from memcurse_cli.schema.listings import FamiliesDocument
 
-        document = {
-            "schema": "memcurse.families/1",
-            "families": [_document(family) for family in FAMILIES],
-        }
-        emit(json.dumps(document, indent=2, ensure_ascii=False), output)
+        emit(json_text(FamiliesDocument(tuple(map(_document, FAMILIES)))), output)
         return
     from memcurse_cli.reports.terminal.families import FamilyEntry, to_text
 
@@ -35,23 +33,20 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     emit(to_text(entries, file=output), output)
 
 
-def _document(family: Family) -> dict[str, object]:
-    return {
-        "name": family.name,
-        "title": family.title,
-        "recognised_by": family.recognised_by,
-        "equation": family.equation,
-        "source": family.source,
-        "assumptions": [
-            {
-                "key": assumption.key,
-                "default": assumption.default,
-                "choices": list(assumption.choices),
-                "meaning": assumption.meaning,
-            }
-            for assumption in family.assumptions
-        ],
-    }
+def _document(family: Family) -> FamilyDocument:
+    from memcurse_cli.schema.listings import AssumptionDocument, FamilyDocument
+
+    return FamilyDocument(
+        family.name,
+        family.title,
+        family.recognised_by,
+        family.equation,
+        family.source,
+        tuple(
+            AssumptionDocument(one.key, one.default, one.choices, one.meaning)
+            for one in family.assumptions
+        ),
+    )
 
 
 def _facts(family: Family) -> list[tuple[str, str]]:

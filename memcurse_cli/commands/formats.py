@@ -17,20 +17,11 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.checkpoints.registry import FORMATS
 
     if as_json:
-        import json
+        from memcurse_cli.schema.json_codec import to_text as json_text
+        from memcurse_cli.schema.listings import FormatDocument, FormatsDocument
 
-        document = {
-            "schema": "memcurse.formats/1",
-            "formats": [
-                {
-                    "name": format.name,
-                    "extensions": list(format.extensions),
-                    "recognised_by": format.recognised_by,
-                }
-                for format in FORMATS
-            ],
-        }
-        emit(json.dumps(document, indent=2), output)
+        listed = (FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS)
+        emit(json_text(FormatsDocument(tuple(listed))), output)
         return
     from memcurse_cli.reports.terminal.listing import Listing, to_text
 

@@ -83,11 +83,9 @@ def hessian(
 
         write_file(plot, to_figure(report, figure_format, correlation=correlation))
     if as_json:
-        import json
+        from memcurse_cli.schema.json_codec import to_text as json_text
 
-        from memcurse_cli.reports.terminal.hessian import to_json
-
-        emit(json.dumps(to_json(report), indent=2, allow_nan=False), output)
+        emit(json_text(report), output)
         return
     from memcurse_cli.reports.terminal.hessian import to_text
 

@@ -172,7 +172,7 @@ def inspect(
 
         write_file(plot, spectrum_figure(reports, figure_format))
     if chosen == "json":
-        from memcurse_cli.reports.json_codec import dumps
+        from memcurse_cli.schema.json_codec import dumps
 
         emit(dumps(reports, values=values), output)
         return

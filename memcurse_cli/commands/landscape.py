@@ -115,6 +115,11 @@ def landscape(
         from memcurse_cli.reports.plots.landscape_figure import landscape_figure
 
         write_file(plot, landscape_figure(report, figure_format))
-    from memcurse_cli.reports.terminal.landscape import to_json_text, to_text
+    if as_json:
+        from memcurse_cli.schema.json_codec import to_text as json_text
 
-    emit(to_json_text(report) if as_json else to_text(report, file=output), output)
+        emit(json_text(report), output)
+        return
+    from memcurse_cli.reports.terminal.landscape import to_text
+
+    emit(to_text(report, file=output), output)

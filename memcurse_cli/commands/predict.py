@@ -98,11 +98,9 @@ def predict(
         ring=ring,
     )
     if as_json:
-        import json
+        from memcurse_cli.schema.json_codec import to_text as json_text
 
-        from memcurse_cli.reports.terminal.prediction import to_json
-
-        emit(json.dumps(to_json(prediction), indent=2, allow_nan=False), output)
+        emit(json_text(prediction.document), output)
         return
     from memcurse_cli.reports.terminal.prediction import to_text
 

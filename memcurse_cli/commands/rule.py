@@ -21,15 +21,14 @@ def rule(
 
     Without a code, list every one. Example: memcurse rule MC204
     """
-    from memcurse_cli.diagnosis.findings.rules import SCHEMA, all_rules, find_rules
+    from memcurse_cli.diagnosis.findings.rules import all_rules, find_rules
 
     rules = all_rules() if code is None else find_rules(code)
     if as_json:
-        import json
-        from dataclasses import asdict
+        from memcurse_cli.schema.json_codec import to_text as json_text
+        from memcurse_cli.schema.listings import RulesDocument
 
-        document = {"schema": SCHEMA, "rules": [asdict(one) for one in rules]}
-        emit(json.dumps(document, indent=2), output)
+        emit(json_text(RulesDocument(rules)), output)
         return
     if len(rules) == 1:
         from memcurse_cli.reports.terminal.rule import to_text as explain

@@ -27,7 +27,7 @@ def schema(
     """
     import json
 
-    from memcurse_cli.reports.documents import find_document
-    from memcurse_cli.reports.json_schema import document_schema
+    from memcurse_cli.schema.documents import find_document
+    from memcurse_cli.schema.json_codec import document_schema
 
     emit(json.dumps(document_schema(find_document(name)), indent=2), output)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -152,9 +153,9 @@ def track(
 def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None) -> str:
     """A run in one of the `FORMATS`."""
     if chosen == "json":
-        from memcurse_cli.reports import tracking_json
+        from memcurse_cli.schema.json_codec import to_text as json_text
 
-        return tracking_json.to_text(tracking)
+        return json_text(tracking)
     if chosen == "csv":
         from memcurse_cli.reports import tracking_csv
 
@@ -170,13 +171,14 @@ def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None
 
 def open_cache(directory: Path | None) -> Cache:
     """The cache in a directory, or in the user's own."""
-    from memcurse_cli.reports.tracking_json import snapshot_from_json, snapshot_to_json
+    from memcurse_cli.schema.json_codec import decode, encode
+    from memcurse_cli.schema.track import Snapshot
     from memcurse_cli.tracking.cache import Cache, default_directory
 
     return Cache(
         directory or default_directory(),
-        snapshot_to_json,
-        snapshot_from_json,
+        encode,
+        partial(decode, Snapshot, where="cache"),
         required=directory is not None,
     )
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.prediction import Prediction, PredictionRow
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.schema.prediction import Prediction, PredictionRow
 from memcurse_cli.schema.report import SensitivityCurve, finite
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.moments.moments import moments

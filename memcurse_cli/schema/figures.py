@@ -8,11 +8,36 @@ Order statistics in which an infinite element is counted, never printed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+DETAIL = {"json": "detail"}
+"""Metadata of a field that is filled only where that was asked for; None is left out."""
+COMPONENTS = {"json": "components"}
+"""Metadata of a field of `Components`, which is written as an array of `Component`."""
+NEVER = {"json": "never"}
+"""Metadata of a field that is no part of the document."""
+
+Components = tuple[tuple[float, float] | tuple[float, float, float], ...]
+"""The parts of R(Δ): (weight, ρ), and (weight, ρ, ω) of a cosine."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """One part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ).
+
+    Attributes:
+        weight: w ≥ 0, in units of the input's variance.
+        rho: ρ in [0, 1] per step; 0 is white noise, 1 a constant or an undamped cosine.
+        frequency: ω in radians per step, up to π; absent where it is 0.
+    """
+
+    weight: float
+    rho: float
+    frequency: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,8 +132,8 @@ class EigenvalueSummary:
     time_constant: Quantiles
     angle: Quantiles
     time_constant_histogram: tuple[int, ...] = ()
-    values: tuple[tuple[float, float], ...] | None = None
-    relative_sensitivities: tuple[float | None, ...] | None = None
+    values: tuple[tuple[float, float], ...] | None = field(default=None, metadata=DETAIL)
+    relative_sensitivities: tuple[float | None, ...] | None = field(default=None, metadata=DETAIL)
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,13 @@ exist is None here and null there.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.schema.figures import Quantiles
+from memcurse_cli.schema.figures import NEVER, Components, Quantiles
 from memcurse_cli.schema.report import CheckpointSummary, SkippedLayer
-
-SCHEMA = "memcurse.hessian/1"
 
 Kind = Literal["recurrent", "B", "C", "D"]
 Method = Literal["whole", "partial Cholesky", "Lanczos"]
@@ -245,7 +243,7 @@ class LayerHessianReport:
     spectrum: HessianSpectrum | None = None
     eigenvectors: tuple[TopEigenvector, ...] = ()
     conditioning: Conditioning | None = None
-    picture: HessianPicture | None = field(default=None, compare=False, repr=False)
+    picture: HessianPicture | None = field(default=None, compare=False, repr=False, metadata=NEVER)
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,7 @@ class HessianInput:
         readout: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
     """
 
-    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...]
+    autocorrelation: Components
     horizon: int | None
     horizon_source: str | None
     readout: Literal["last", "every"]
@@ -277,6 +275,8 @@ class HessianReport:
         layers: the recurrent layers, in the checkpoint's order.
         skipped: those that could not be read.
     """
+
+    SCHEMA: ClassVar = "memcurse.hessian/1"
 
     version: str
     checkpoint: CheckpointSummary

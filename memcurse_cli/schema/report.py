@@ -13,11 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from memcurse_cli.schema.dense import DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.figures import (
+    COMPONENTS,
+    DETAIL,
     ORDER,
+    Components,
     EigenvalueSummary,
     HessianSummary,
     ParameterSummary,
@@ -33,8 +36,6 @@ def finite(value: float) -> float | None:
     """A number as a report holds it; None for inf and NaN, which JSON has not."""
     return float(value) if math.isfinite(value) else None
 
-
-SCHEMA = "memcurse.report/1"
 
 Severity = Literal["info", "warning", "error"]
 
@@ -230,7 +231,7 @@ class InputAssumption:
             their bias.
     """
 
-    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...]
+    autocorrelation: Components = field(metadata=COMPONENTS)
     horizon: int | None
     horizon_source: str | None
     learning_rate: float
@@ -271,6 +272,8 @@ class Report:
         optimizer: the state that the checkpoint keeps of its optimizer, or None.
     """
 
+    SCHEMA: ClassVar = "memcurse.report/1"
+
     version: str
     checkpoint: CheckpointSummary
     input: InputAssumption
@@ -278,9 +281,9 @@ class Report:
     verdict: Verdict
     sentence: str
     layers: tuple[LayerReport, ...]
-    skipped: tuple[SkippedLayer, ...] = field(default=())
-    not_recurrent: tuple[NotRecurrent, ...] = field(default=())
-    curves: tuple[SensitivityCurve, ...] = field(default=())
+    skipped: tuple[SkippedLayer, ...] = ()
+    not_recurrent: tuple[NotRecurrent, ...] = ()
+    curves: tuple[SensitivityCurve, ...] = field(default=(), metadata=DETAIL)
     optimizer: OptimizerSummary | None = None
 
     def scalars(self, prefix: str = "memcurse/") -> dict[str, float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.reports.json_codec import dumps, loads
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.optimizer import LearningRates
 
 SIZE = 6
@@ -121,7 +121,7 @@ def test_a_group_that_diverges_bears_no_rate() -> None:
 def test_they_are_there_only_where_asked_for_and_come_back_from_json() -> None:
     assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
     report = memcurse_cli.inspect(lru(), learning_rates=True)
-    assert loads(dumps([report])) == [report]
+    assert from_json(to_json(report)) == report
 
 
 def test_an_angle_bears_the_measured_rate_where_the_output_is_known() -> None:

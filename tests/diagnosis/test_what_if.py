@@ -5,8 +5,8 @@ import pytest
 
 import memcurse_cli
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.json_codec import dumps, loads
 from memcurse_cli.schema.figures import ParameterSummary
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import LayerReport
 
 RANDOM = np.random.default_rng(11)
@@ -129,7 +129,7 @@ def test_a_dense_network_shows_its_diagonal_form() -> None:
 
 def test_the_report_comes_back_from_json() -> None:
     report = memcurse_cli.inspect(cartesian(), rewrite_as=["lru", "s4"], normalize="own")
-    assert loads(dumps([report])) == [report]
+    assert from_json(to_json(report)) == report
     assert [one.step_size for one in only(report).what_if] == [None, 0.01]
 
 

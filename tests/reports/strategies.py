@@ -20,7 +20,9 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     arguments = typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return st.builds(kind, **{name: instances(hint) for name, hint in hints.items()})
+        return st.builds(
+            kind, **{field.name: instances(hints[field.name]) for field in dataclasses.fields(kind)}
+        )
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return st.one_of(
             st.none() if argument is types.NoneType else instances(argument)

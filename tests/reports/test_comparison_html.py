@@ -14,9 +14,10 @@ from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.comparison import Comparison, compare
-from memcurse_cli.reports.comparison_json import to_json
+from memcurse_cli.diagnosis.comparison import compare
 from memcurse_cli.reports.html.comparison import MOVES_PER_LAYER, to_html
+from memcurse_cli.schema.comparison import Comparison
+from memcurse_cli.schema.json_codec import to_json
 
 
 def layers(count: int, size: int, *, shift: float = 0.0, name: str = "layers") -> dict[str, Any]:

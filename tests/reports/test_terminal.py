@@ -174,7 +174,7 @@ def test_text_for_a_file_is_plain_whatever_the_terminal(monkeypatch: pytest.Monk
 
 def test_numbers_and_json_import_no_rich() -> None:
     code = (
-        "import sys, memcurse_cli.reports.json_codec, memcurse_cli.reports.numbers, "
+        "import sys, memcurse_cli.schema.json_codec, memcurse_cli.reports.numbers, "
         "memcurse_cli.reports.console; sys.exit('rich' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,8 +13,6 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.diagnosis.check.check import Check, CheckedReport
-from memcurse_cli.diagnosis.check.policy import Judgement
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
@@ -28,6 +26,7 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.numbers import count, percent
+from memcurse_cli.schema.check import Check, CheckedReport, Judgement
 
 
 def subject(judgement: Judgement) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from memcurse_cli.reports.html.charts import chart_data
 from memcurse_cli.reports.html.page import render
 from memcurse_cli.reports.html.tables import view
-from memcurse_cli.reports.json_codec import to_json
 from memcurse_cli.schema.hessian import HessianPicture
+from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Report
 
 Pictures = Mapping[str, HessianPicture]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from memcurse_cli.reports.html.page import render
@@ -13,8 +13,8 @@ from memcurse_cli.reports.html.tracking_curves import CURVES, layer_chart, run_c
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, effect, number, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
 from memcurse_cli.reports.terminal.tracking import choose
-from memcurse_cli.reports.tracking_json import snapshot_to_json, to_json
 from memcurse_cli.schema.figures import ORDER
+from memcurse_cli.schema.json_codec import encode, to_json
 from memcurse_cli.schema.track import Snapshot, Spread, TrackedLayer, TrackedStep, Tracking
 from memcurse_cli.tracking.changes import modulus_text
 
@@ -106,15 +106,24 @@ def to_html(tracking: Tracking) -> str:
                 "layers": [run_chart(drawn), *(layer_chart(name, drawn) for name in names)],
             }
         ],
-        document=to_json(tracking, layers=whole),
+        document=to_json(tracking if whole else _without_layers(tracking)),
     )
+
+
+def _without_layers(tracking: Tracking) -> Tracking:
+    """The run with nothing but the summary of each snapshot."""
+    steps = (
+        replace(one, snapshot=one.snapshot and replace(one.snapshot, layers=()))
+        for one in tracking.steps
+    )
+    return replace(tracking, steps=tuple(steps))
 
 
 def _layers_bytes(read: Sequence[Snapshot]) -> int:
     """What the JSON of all layers takes, if all checkpoints are like the last."""
     if not read:
         return 0
-    last = json.dumps(snapshot_to_json(read[-1])["layers"], separators=(",", ":"))
+    last = json.dumps(encode(read[-1].layers), separators=(",", ":"))
     return len(read) * len(last)
 
 

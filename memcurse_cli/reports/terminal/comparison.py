@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.diagnosis.comparison import Change, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.reports.console import (
     NAME,
     TITLE,
@@ -22,6 +21,7 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.schema.comparison import Change, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.schema.report import InputAssumption
 
 FIGURES = [

@@ -5,12 +5,10 @@ The tables of a Hessian: its groups, what they share, its steepest directions.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -22,7 +20,6 @@ from memcurse_cli.reports.plots.heat_map import HeatMap, drawn_magnitudes, heat_
 from memcurse_cli.reports.terminal.report import describe_input
 from memcurse_cli.reports.terminal.structure import at_least
 from memcurse_cli.schema.hessian import (
-    SCHEMA,
     HessianReport,
     HessianScores,
     HessianSpectrum,
@@ -162,15 +159,6 @@ def _seats(vector: TopEigenvector) -> str:
 
 def _legend(screen: Screen, meanings: Sequence[str]) -> Iterator[Text]:
     yield from paragraph(screen, Text(screen.clean(" ".join(meanings)), LABEL))
-
-
-def to_json(report: HessianReport) -> dict[str, Any]:
-    """The JSON object ``memcurse.hessian/1``; pictures are left out."""
-    plain = replace(report, layers=tuple(replace(layer, picture=None) for layer in report.layers))
-    fields = dataclasses.asdict(plain)
-    for layer in fields["layers"]:
-        del layer["picture"]
-    return {"schema": SCHEMA, **fields}
 
 
 def to_text(

@@ -8,16 +8,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.beyond_horizon import beyond_horizon
 from memcurse_cli.diagnosis.prediction import (
-    SCHEMA,
     ChronoBiases,
     Prediction,
     PredictionRow,
@@ -35,7 +33,6 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import GAP, Block, lines, pack, paragraph, width
 from memcurse_cli.reports.numbers import (
     DIVERGENT,
-    component_objects,
     count,
     decay_words,
     number,
@@ -213,16 +210,6 @@ MAPS = {
 
 Group = tuple[str, list[PredictionRow]]
 """A heading and the rows of one input and angle."""
-
-
-def to_json(prediction: Prediction) -> dict[str, Any]:
-    """The JSON object ``memcurse.prediction/1``; what diverges is null."""
-    settings = asdict(prediction)
-    rows = settings.pop("rows")
-    if prediction.autocorrelation is not None:
-        settings["autocorrelation"] = component_objects(prediction.autocorrelation)
-    ring = settings.pop("ring")
-    return {"schema": SCHEMA, "settings": settings, "rows": list(rows), "ring": ring}
 
 
 def to_text(
