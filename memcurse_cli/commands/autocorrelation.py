@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memcurse_cli.commands.options import JsonOption, OutputOption, emit
+from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
 
 def autocorrelation(
@@ -72,9 +72,7 @@ def autocorrelation(
         source=shown_place(data),
     )
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text as json_text
-
-        emit(json_text(estimate.document), output)
+        emit_json(estimate.document, output)
         return
     from memcurse_cli.reports.terminal.autocorrelation import to_text
 

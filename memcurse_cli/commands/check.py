@@ -8,42 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memcurse_cli.commands.check_input import given_options, load_baseline, read_reports
 from memcurse_cli.commands.common import discard_output
 from memcurse_cli.commands.defaults import settings_of
 from memcurse_cli.commands.options import (
-    AssumeOption,
-    AutocorrelationOption,
-    CursedLimitOption,
-    DeviceOption,
-    FamilyOption,
-    HorizonOption,
     JsonOption,
-    LayerOption,
-    LearningRateOption,
-    OneRhoOption,
     OutputOption,
-    QuietOption,
-    ReadoutOption,
-    SpectraOption,
-    WatchLimitOption,
     choose_format,
     emit,
-    read_assumptions,
 )
+from memcurse_cli.commands.request import Request, load_baseline, with_request
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.check.policy import Policy, RuleSet
     from memcurse_cli.diagnosis.settings import SettingsFile
     from memcurse_cli.schema.check import Check
-    from memcurse_cli.schema.report import Report
 
 FORMATS = ("terminal", "json", "github", "sarif", "junit")
 LIMITS = "Limits"
 VIOLATION = 1
 
 
+@with_request()
 def check(
     context: typer.Context,
     paths: Annotated[
@@ -133,19 +119,8 @@ def check(
     exit_zero: Annotated[
         bool, typer.Option("--exit-zero", help="End with 0 also where something fails.")
     ] = False,
-    quiet: QuietOption = False,
-    rho: OneRhoOption = None,
-    autocorrelation: AutocorrelationOption = None,
-    horizon: HorizonOption = None,
-    readout: ReadoutOption = None,
-    learning_rate: LearningRateOption = 1e-3,
-    watch_limit: WatchLimitOption = 0.1,
-    cursed_limit: CursedLimitOption = 1.0,
-    family: FamilyOption = None,
-    layer: LayerOption = None,
-    assume: AssumeOption = None,
-    device: DeviceOption = "auto",
-    spectra: SpectraOption = False,
+    *,
+    request: Request,
 ) -> None:
     """Hold checkpoints or reports to limits; exit with 1 where one is broken.
 
@@ -180,32 +155,9 @@ def check(
     if tolerance is None and file is not None:
         tolerance = positive(file, TOLERANCE_KEY)
 
-    def inspect(path: str) -> Report:
-        from memcurse_cli.commands.progress import layer_progress
-        from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
-
-        with layer_progress(path, quiet=quiet) as progress:
-            return inspect_checkpoint(
-                path,
-                rho=rho,
-                autocorrelation=autocorrelation,
-                horizon=horizon,
-                readout=readout,
-                learning_rate=learning_rate,
-                watch_limit=watch_limit,
-                cursed_limit=cursed_limit,
-                family=family,
-                layers=layer or (),
-                assume=read_assumptions(assume),
-                device=device,
-                spectra=spectra,
-                progress=progress,
-            )
-
     earlier = None if baseline is None else load_baseline(baseline)
-    given = given_options(context)
-    reports = [report for path in paths for report in read_reports(path, inspect, given)]
-    if not quiet:
+    reports = [report for path in paths for report in request.reports(path, context)]
+    if not request.quiet:
         _warn(policy.unmatched(reports))
     outcome = hold(
         reports,

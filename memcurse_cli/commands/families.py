@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memcurse_cli.commands.options import JsonOption, OutputOption, emit
+from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
 if TYPE_CHECKING:
     from memcurse_cli.families.family import Assumption, Family
@@ -22,10 +22,9 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.families.registry import FAMILIES
 
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text as json_text
         from memcurse_cli.schema.listings import FamiliesDocument
 
-        emit(json_text(FamiliesDocument(tuple(map(_document, FAMILIES)))), output)
+        emit_json(FamiliesDocument(tuple(map(_document, FAMILIES))), output)
         return
     from memcurse_cli.reports.terminal.families import FamilyEntry, to_text
 

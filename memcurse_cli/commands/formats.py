@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcurse_cli.commands.options import JsonOption, OutputOption, emit
+from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
 
 def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -17,11 +17,10 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.checkpoints.registry import FORMATS
 
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text as json_text
         from memcurse_cli.schema.listings import FormatDocument, FormatsDocument
 
         listed = (FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS)
-        emit(json_text(FormatsDocument(tuple(listed))), output)
+        emit_json(FormatsDocument(tuple(listed)), output)
         return
     from memcurse_cli.reports.terminal.listing import Listing, to_text
 

@@ -15,7 +15,9 @@ from memcurse_cli.commands.options import (
     OneRhoOption,
     OutputOption,
     ReadoutOption,
+    check_figure,
     emit,
+    emit_json,
     write_file,
 )
 
@@ -90,11 +92,7 @@ def landscape(
     """
     from memcurse_cli.diagnosis.landscape import landscape as take_landscape
 
-    figure_format = ""
-    if plot is not None:
-        from memcurse_cli.reports.plots.figures import check_figure
-
-        figure_format = check_figure(plot)
+    figure_format = "" if plot is None else check_figure(plot)
     report = take_landscape(
         modulus=modulus,
         time_constant=time_constant,
@@ -116,9 +114,7 @@ def landscape(
 
         write_file(plot, landscape_figure(report, figure_format))
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text as json_text
-
-        emit(json_text(report), output)
+        emit_json(report, output)
         return
     from memcurse_cli.reports.terminal.landscape import to_text
 

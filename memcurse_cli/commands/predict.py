@@ -14,6 +14,7 @@ from memcurse_cli.commands.options import (
     ReadoutOption,
     RhoOption,
     emit,
+    emit_json,
 )
 
 
@@ -98,9 +99,7 @@ def predict(
         ring=ring,
     )
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text as json_text
-
-        emit(json_text(prediction.document), output)
+        emit_json(prediction.document, output)
         return
     from memcurse_cli.reports.terminal.prediction import to_text
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memcurse_cli.commands.options import JsonOption, OutputOption, emit
+from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
 
 def rule(
@@ -25,10 +25,9 @@ def rule(
 
     rules = all_rules() if code is None else find_rules(code)
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text as json_text
         from memcurse_cli.schema.listings import RulesDocument
 
-        emit(json_text(RulesDocument(rules)), output)
+        emit_json(RulesDocument(rules), output)
         return
     if len(rules) == 1:
         from memcurse_cli.reports.terminal.rule import to_text as explain

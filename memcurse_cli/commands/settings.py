@@ -10,7 +10,7 @@ import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.commands.defaults import EVERYTHING
-from memcurse_cli.commands.options import JsonOption, OutputOption, emit
+from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.settings import SettingsFile
@@ -49,9 +49,7 @@ def settings(
         (*_options(file, context.meta[EVERYTHING]()), *_limits(file)),
     )
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text as json_text
-
-        emit(json_text(document), output)
+        emit_json(document, output)
         return
     from memcurse_cli.commands.common import shown
     from memcurse_cli.reports.terminal.listing import Listing, to_text

@@ -13,24 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memcurse_cli.commands.options import (
-    AssumeOption,
-    AutocorrelationOption,
-    CursedLimitOption,
-    DeviceOption,
-    FamilyOption,
-    HorizonOption,
     JsonOption,
-    LayerOption,
-    LearningRateOption,
-    OneRhoOption,
     OutputOption,
-    QuietOption,
-    ReadoutOption,
-    WatchLimitOption,
     choose_format,
     emit,
-    read_assumptions,
 )
+from memcurse_cli.commands.request import Request, with_request
 from memcurse_cli.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +29,7 @@ if TYPE_CHECKING:
 FORMATS = ("terminal", "json", "csv", "html")
 
 
+@with_request("spectra")
 def track(
     paths: Annotated[
         list[str],
@@ -50,17 +39,7 @@ def track(
             "directories.",
         ),
     ],
-    rho: OneRhoOption = None,
-    autocorrelation: AutocorrelationOption = None,
-    horizon: HorizonOption = None,
-    readout: ReadoutOption = None,
-    learning_rate: LearningRateOption = 1e-3,
-    watch_limit: WatchLimitOption = 0.1,
-    cursed_limit: CursedLimitOption = 1.0,
-    family: FamilyOption = None,
-    layer: LayerOption = None,
-    assume: AssumeOption = None,
-    device: DeviceOption = "auto",
+    request: Request,
     step_pattern: Annotated[
         str | None,
         typer.Option(
@@ -108,7 +87,6 @@ def track(
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Follow a training run: spectrum, sensitivity and verdict, checkpoint by checkpoint.
 
@@ -121,19 +99,7 @@ def track(
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
     _check_watch(watch, until, chosen, output)
-    reading = Reading.of(
-        rho=rho,
-        autocorrelation=autocorrelation,
-        horizon=horizon,
-        readout=readout,
-        learning_rate=learning_rate,
-        watch_limit=watch_limit,
-        cursed_limit=cursed_limit,
-        family=family,
-        layers=tuple(layer or ()),
-        assume=read_assumptions(assume),
-        device=device,
-    )
+    reading = Reading.of(**request.arguments())
     pattern = compile_pattern(step_pattern)
     kept = None if no_cache else open_cache(cache)
 
@@ -143,9 +109,9 @@ def track(
     with open_executor(executor, jobs) as run:
         tracker = Tracker(paths, reading, pattern, run, kept, waiting=watch)
         if watch:
-            _watch(tracker, write, interval, until, output, quiet=quiet)
+            _watch(tracker, write, interval, until, output, quiet=request.quiet)
             return
-        tracking = _update(tracker, quiet=quiet)
+        tracking = _update(tracker, quiet=request.quiet)
     emit(write(tracking), output)
     check_failed(tracking)
 

@@ -240,6 +240,34 @@ class HessianSummary:
     adam_residual_error: float = 0.0
 
 
+@dataclass(frozen=True)
+class HessianPicture:
+    """A block for a heat map, at most some hundreds of cells wide; it is not in the JSON.
+
+    A cell holds one scalar, or the largest of a few neighbours of one group. Of a block that was
+    not formed it has some scalars, evenly taken.
+
+    Attributes:
+        title: what the block is.
+        order: how many scalars it holds.
+        magnitude: (cells, cells) |H_ab|.
+        correlation: (cells, cells) |H_ab| / √(H_aa H_bb).
+        groups: the names of the groups in it.
+        boundaries: (groups + 1,) the first cell of each group, and the end.
+        eigenvalues: the largest ones of the block, or all of them, descending.
+        eigenvectors: (top, cells) |v_a| of the 10 largest.
+    """
+
+    title: str
+    order: int
+    magnitude: NDArray[np.float64]
+    correlation: NDArray[np.float64]
+    groups: tuple[str, ...]
+    boundaries: tuple[int, ...]
+    eigenvalues: NDArray[np.float64]
+    eigenvectors: NDArray[np.float64]
+
+
 ORDER: tuple[Verdict, ...] = ("ok", "watch", "cursed")
 
 

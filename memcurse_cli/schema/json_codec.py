@@ -177,15 +177,14 @@ def _decoder(kind: Any) -> Decoder:
 
 def _object_decoder(kind: Any) -> Decoder:
     hints = typing.get_type_hints(kind)
+    fields = [field for field in dataclasses.fields(kind) if field.metadata != NEVER]
     decoders = {
         field.name: _array_decoder([_component], many=True)
         if field.metadata == COMPONENTS
         else _decoder(hints[field.name])
-        for field in dataclasses.fields(kind)
+        for field in fields
     }
-    required = {
-        field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING
-    }
+    required = {field.name for field in fields if field.default is dataclasses.MISSING}
 
     def decode(value: Any) -> Any:
         if not isinstance(value, Mapping):

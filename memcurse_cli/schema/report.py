@@ -19,9 +19,11 @@ from memcurse_cli.schema.dense import DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.figures import (
     COMPONENTS,
     DETAIL,
+    NEVER,
     ORDER,
     Components,
     EigenvalueSummary,
+    HessianPicture,
     HessianSummary,
     ParameterSummary,
     StateSummary,
@@ -137,6 +139,7 @@ class LayerReport:
         gates: what input-dependent gates do when they move, where that was asked for.
         operating_point: where a GRU or an LSTM works under random inputs, beside its
             ``hidden_spectra``.
+        picture: its Hessian, for a page that draws it.
     """
 
     name: str
@@ -162,6 +165,7 @@ class LayerReport:
     adam: tuple[AdamGroup, ...] = ()
     gates: GateSummary | None = None
     operating_point: GatedOperatingPoint | None = None
+    picture: HessianPicture | None = field(default=None, compare=False, repr=False, metadata=NEVER)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ def test_a_name_stays_text(name: str) -> None:
 
 
 def test_sixty_four_layers_stay_under_three_megabytes() -> None:
-    page = to_html(made(layers(64, 1024), layers(64, 1024, shift=-0.5)))
+    one = made(layers(1, 1024), layers(1, 1024, shift=-0.5))
+    page = to_html(replace(one, layers=one.layers * 64))
     assert len(page.encode()) < 3_000_000
     (charts,) = json.loads(Reader(page).scripts["memcurse-charts"])
     for layer in charts["layers"]:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from reports import build
 from reports.strategies import instances
 
-from memcurse_cli.commands.check_input import load_reports
+from memcurse_cli.commands.request import load_reports
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.json_codec import dumps, from_json, to_json
 from memcurse_cli.schema.report import Report

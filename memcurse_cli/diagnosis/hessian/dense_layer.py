@@ -11,6 +11,7 @@ from memcurse_cli.diagnosis.hessian.layer import (
     EXPLODES,
     LEAST_WEIGHT,
     SEATS,
+    diagnose_hessian,
     seat,
     summarise,
     summarise_spectrum,
@@ -48,6 +49,13 @@ DRAWN_SIDE, FEWEST_DRAWN = 16, 8
 """Rows and columns of A whose entries are drawn: a product with H for each pair."""
 DRAWN_CHEAPLY = 256
 """Units up to which that takes no longer than the figures."""
+
+
+def layer_hessian_report(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
+    """Every figure of a layer's Hessian, dense or not, or the reason why there are none."""
+    if recurrence.dense is None:
+        return diagnose_hessian(recurrence, settings)
+    return diagnose_dense_hessian(recurrence, recurrence.dense, settings)
 
 
 def diagnose_dense_hessian(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from glob import escape
 from typing import Any
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
-from memcurse_cli.diagnosis.hessian.dense_layer import diagnose_dense_hessian
-from memcurse_cli.diagnosis.hessian.layer import diagnose_hessian
+from memcurse_cli.diagnosis.hessian.dense_layer import layer_hessian_report
 from memcurse_cli.diagnosis.inspection import (
     Progress,
     choose_autocorrelation,
@@ -24,14 +22,12 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.bounds import read_layer, require_layers
 from memcurse_cli.families.detect import detect, validate_assumptions
 from memcurse_cli.families.family import Family, Match, ReadOptions
-from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.hessian import (
     HessianInput,
-    HessianPicture,
     HessianReport,
     LayerHessianReport,
 )
-from memcurse_cli.schema.report import Report, SkippedLayer
+from memcurse_cli.schema.report import SkippedLayer
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.linalg.eigendecomposition import validate_device
 from memcurse_cli.theory.linalg.threads import threads_by_order
@@ -122,46 +118,12 @@ def _layers(
         if progress is not None:
             progress(index, len(matches), match.layer)
         try:
-            reports.append(_layer(read_layer(reader, store, match, options), settings))
+            reports.append(
+                layer_hessian_report(read_layer(reader, store, match, options), settings)
+            )
         except TensorError as error:
             errors.append(error)
             skipped.append(SkippedLayer(match.layer, reader.name, str(error)))
     if not reports:
         raise errors[0]
     return reports, skipped
-
-
-def _layer(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
-    if recurrence.dense is None:
-        return diagnose_hessian(recurrence, settings)
-    return diagnose_dense_hessian(recurrence, recurrence.dense, settings)
-
-
-def hessian_pictures(
-    checkpoint: str | os.PathLike[str] | Mapping[str, Any],
-    report: Report,
-    *,
-    rho: float | None = None,
-    autocorrelation: Autocorrelation | str | None = None,
-    readout: str | None = None,
-    assume: Mapping[str, str] | None = None,
-    device: str = "auto",
-) -> dict[str, HessianPicture]:
-    """The Hessians to draw beside a report, by layer; only of layers that it has scores of.
-
-    The checkpoint is read again, for those layers alone; everything else is as `hessian` takes it.
-    """
-    scored = [layer for layer in report.layers if layer.hessian is not None]
-    if not scored:
-        return {}
-    found = hessian(
-        checkpoint,
-        rho=rho,
-        autocorrelation=autocorrelation,
-        horizon=report.input.horizon,
-        readout=readout,
-        layers=[escape(layer.name) for layer in scored],
-        assume=assume,
-        device=device,
-    )
-    return {layer.name: layer.picture for layer in found.layers if layer.picture is not None}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.schema.hessian import HessianPicture
+from memcurse_cli.schema.figures import HessianPicture
 from memcurse_cli.schema.report import LayerReport, Report
 
 POINTS_PER_LAYER = 512
@@ -18,7 +17,7 @@ POINTS_IN_ALL = 20_000
 CELLS = 64
 
 
-def chart_data(report: Report, pictures: Mapping[str, HessianPicture]) -> dict[str, Any]:
+def chart_data(report: Report) -> dict[str, Any]:
     """The numbers of a report's charts, rounded to what a chart can show."""
     share = max(16, min(POINTS_PER_LAYER, POINTS_IN_ALL // max(1, len(report.layers))))
     return {
@@ -40,7 +39,7 @@ def chart_data(report: Report, pictures: Mapping[str, HessianPicture]) -> dict[s
                 "name": layer.name,
                 "count": layer.eigenvalues.count,
                 "points": _points(layer, share),
-                "hessian": _heat_map(pictures[layer.name]) if layer.name in pictures else None,
+                "hessian": None if layer.picture is None else _heat_map(layer.picture),
             }
             for layer in report.layers
         ],

@@ -94,6 +94,7 @@ SHOWN_ELSEWHERE = {
     "assumptions",
     "hessian_reason",
     "eigenvalues",
+    "picture",
 }
 
 
