@@ -27,7 +27,7 @@ def autocorrelation(
     lags: Annotated[
         int | None,
         typer.Option(
-            "--lags", metavar="K", help="The largest lag; half the steps, at most 4096, by default."
+            metavar="K", help="The largest lag; half the steps, at most 4096, by default."
         ),
     ] = None,
     centred: Annotated[
@@ -37,7 +37,6 @@ def autocorrelation(
     padding: Annotated[
         float | None,
         typer.Option(
-            "--padding",
             metavar="VALUE",
             help="Leave out steps at either end of a sequence whose features all have this value; "
             "nan leaves out every NaN.",
@@ -46,7 +45,6 @@ def autocorrelation(
     estimator: Annotated[
         str,
         typer.Option(
-            "--estimator",
             metavar="unbiased|biased",
             help="Divide by the number of products, or by that of samples.",
         ),

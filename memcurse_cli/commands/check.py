@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from memcurse_cli.schema.check import Check
 
 FORMATS = ("terminal", "json", "github", "sarif", "junit")
-LIMITS = "Limits"
 VIOLATION = 1
+
+
+def _limit(metavar: str, meaning: str) -> Any:
+    return typer.Option(metavar=metavar, help=meaning, rich_help_panel="Limits")
 
 
 @with_request()
@@ -38,60 +41,27 @@ def check(
             metavar="PATH", help="Checkpoints, reports of memcurse inspect --json, or - for stdin."
         ),
     ],
-    max_verdict: Annotated[
-        str | None,
-        typer.Option(metavar="ok|watch", help="The worst verdict.", rich_help_panel=LIMITS),
-    ] = None,
+    max_verdict: Annotated[str | None, _limit("ok|watch", "The worst verdict.")] = None,
     max_step_effect: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X", help="Of a parameter group; 0.5 is 50 %.", rich_help_panel=LIMITS
-        ),
+        float | None, _limit("X", "Of a parameter group; 0.5 is 50 %.")
     ] = None,
     max_relative_sensitivity: Annotated[
-        float | None,
-        typer.Option(metavar="κ", help="E|dh/dω|² / E|h|² of a group.", rich_help_panel=LIMITS),
+        float | None, _limit("κ", "E|dh/dω|² / E|h|² of a group.")
     ] = None,
-    max_unstable: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Eigenvalues with |λ| ≥ 1.", rich_help_panel=LIMITS),
-    ] = None,
-    max_time_constant: Annotated[
-        float | None,
-        typer.Option(metavar="STEPS", help="The longest -1/log|λ|.", rich_help_panel=LIMITS),
-    ] = None,
-    min_diagonality: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Of the Hessian, in [1/N, 1].", rich_help_panel=LIMITS),
-    ] = None,
+    max_unstable: Annotated[int | None, _limit("N", "Eigenvalues with |λ| ≥ 1.")] = None,
+    max_time_constant: Annotated[float | None, _limit("STEPS", "The longest -1/log|λ|.")] = None,
+    min_diagonality: Annotated[float | None, _limit("X", "Of the Hessian, in [1/N, 1].")] = None,
     max_adam_residual: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Curvature Adam leaves, in [1, N].", rich_help_panel=LIMITS),
+        float | None, _limit("X", "Curvature Adam leaves, in [1, N].")
     ] = None,
     max_rounding_error: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DTYPE=X",
-            help="Of the state, as bfloat16=0.1; repeatable.",
-            rich_help_panel=LIMITS,
-        ),
+        list[str] | None, _limit("DTYPE=X", "Of the state, as bfloat16=0.1; repeatable.")
     ] = None,
     select: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CODE,…",
-            help="Findings that fail, by code or its beginning.",
-            rich_help_panel=LIMITS,
-        ),
+        list[str] | None, _limit("CODE,…", "Findings that fail, by code or its beginning.")
     ] = None,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CODE,…", help="More findings that fail.", rich_help_panel=LIMITS),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CODE,…", help="Findings that do not.", rich_help_panel=LIMITS),
-    ] = None,
+    forbid: Annotated[list[str] | None, _limit("CODE,…", "More findings that fail.")] = None,
+    ignore: Annotated[list[str] | None, _limit("CODE,…", "Findings that do not.")] = None,
     allow_missing: Annotated[
         bool | None,
         typer.Option(
@@ -111,8 +81,7 @@ def check(
         typer.Option(metavar="X", help="By how much a figure may be worse.", show_default="0.05"),
     ] = None,
     output_format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}."),
+        str | None, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}.")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,

@@ -25,13 +25,11 @@ def hessian(
     ],
     request: Request,
     correlation: Annotated[
-        bool,
-        typer.Option("--correlation", help="Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|."),
+        bool, typer.Option("--correlation", help="Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|.")
     ] = False,
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot",
             metavar="FILE.png|svg|pdf",
             help="Draw heat map, eigenvectors and spectrum of every layer into FILE.",
         ),

@@ -38,7 +38,6 @@ def inspect(
     input_scale: Annotated[
         float | None,
         typer.Option(
-            "--input-scale",
             metavar="S",
             help="The RMS of each component of what the gates see, 1 by default; implies --gates.",
         ),
@@ -55,7 +54,6 @@ def inspect(
     normalize: Annotated[
         str | None,
         typer.Option(
-            "--normalize",
             metavar="own|coupled",
             help="Show them with γ = √(1-|λ|²) too: its own parameter, or computed from λ.",
         ),
@@ -69,7 +67,6 @@ def inspect(
     optimizer: Annotated[
         str | None,
         typer.Option(
-            "--optimizer",
             metavar="FILE",
             help="Read Adam's state from here, where the checkpoint does not hold it.",
         ),
@@ -89,7 +86,6 @@ def inspect(
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot",
             metavar="FILE",
             help="Draw spectrum and sensitivities into a .svg, .png or .pdf too.",
         ),

@@ -24,17 +24,14 @@ from memcurse_cli.commands.options import (
 
 def landscape(
     modulus: Annotated[
-        float | None,
-        typer.Option("--modulus", metavar="|λ|", help="The target's modulus; 0.99 by default."),
+        float | None, typer.Option(metavar="|λ|", help="The target's modulus; 0.99 by default.")
     ] = None,
     time_constant: Annotated[
         float | None,
-        typer.Option(
-            "--time-constant", metavar="τ", help="Its time constant -1/log|λ| in steps instead."
-        ),
+        typer.Option(metavar="τ", help="Its time constant -1/log|λ| in steps instead."),
     ] = None,
     angle: Annotated[
-        float, typer.Option("--angle", metavar="θ", help="Its angle in radians, in [0, π].")
+        float, typer.Option(metavar="θ", help="Its angle in radians, in [0, π].")
     ] = 0.0,
     start: Annotated[
         float | None,
@@ -53,7 +50,6 @@ def landscape(
     parametrization: Annotated[
         list[str] | None,
         typer.Option(
-            "--parametrization",
             metavar="NAME",
             help="real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default.",
         ),
@@ -61,27 +57,20 @@ def landscape(
     normalization: Annotated[
         str | None,
         typer.Option(
-            "--normalization",
             metavar="none|own|coupled",
             help="γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default "
             "what is usual for each parametrisation.",
         ),
     ] = None,
-    step_size: Annotated[
-        float, typer.Option("--step-size", metavar="Δ", help="The step size of s4.")
-    ] = 0.01,
+    step_size: Annotated[float, typer.Option(metavar="Δ", help="The step size of s4.")] = 0.01,
     learning_rate: LearningRateOption = 1e-3,
     level: Annotated[
         float,
-        typer.Option(
-            "--level", metavar="SHARE", help="The loss at which a basin ends; 1 is that of silence."
-        ),
+        typer.Option(metavar="SHARE", help="The loss at which a basin ends; 1 is that of silence."),
     ] = 0.1,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            "--plot", metavar="FILE", help="Draw the losses into a .svg, .png or .pdf too."
-        ),
+        typer.Option(metavar="FILE", help="Draw the losses into a .svg, .png or .pdf too."),
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,

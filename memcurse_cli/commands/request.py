@@ -50,31 +50,28 @@ class Request:
     horizon: HorizonOption = None
     readout: ReadoutOption = None
     learning_rate: LearningRateOption = 1e-3
-    watch_limit: Annotated[
-        float, typer.Option("--watch-limit", metavar="X", help="Step effect to watch from.")
-    ] = 0.1
-    cursed_limit: Annotated[
-        float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
-    ] = 1.0
+    watch_limit: Annotated[float, typer.Option(metavar="X", help="Step effect to watch from.")] = (
+        0.1
+    )
+    cursed_limit: Annotated[float, typer.Option(metavar="X", help="Step effect called cursed.")] = (
+        1.0
+    )
     family: Annotated[
-        str | None,
-        typer.Option("--family", metavar="NAME", help="Read as this family only."),
+        str | None, typer.Option(metavar="NAME", help="Read as this family only.")
     ] = None
     layer: Annotated[
         list[str] | None,
-        typer.Option("--layer", metavar="GLOB", help="Only layers whose name matches; repeatable."),
+        typer.Option(metavar="GLOB", help="Only layers whose name matches; repeatable."),
     ] = None
     assume: Annotated[
         list[str] | None,
         typer.Option(
-            "--assume",
             metavar="KEY=VALUE",
             help="What the checkpoint does not store, as discretization=bilinear; repeatable.",
         ),
     ] = None
     device: Annotated[
-        str,
-        typer.Option("--device", metavar="auto|cpu|cuda[:i]", help="For eigendecompositions."),
+        str, typer.Option(metavar="auto|cpu|cuda[:i]", help="For eigendecompositions.")
     ] = "auto"
     spectra: Annotated[
         bool,

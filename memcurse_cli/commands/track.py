@@ -43,7 +43,6 @@ def track(
     step_pattern: Annotated[
         str | None,
         typer.Option(
-            "--step-pattern",
             metavar="REGEX",
             help="Where a path says its step, as 'update(\\d+)'; it overrides what files hold.",
         ),
@@ -55,14 +54,11 @@ def track(
         ),
     ] = None,
     executor: Annotated[
-        str | None,
-        typer.Option("--executor", metavar="dask://HOST:PORT", help="Read on a Dask cluster."),
+        str | None, typer.Option(metavar="dask://HOST:PORT", help="Read on a Dask cluster.")
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(
-            "--cache", metavar="DIR", help="Keep what was read here, not in the user's cache."
-        ),
+        typer.Option(metavar="DIR", help="Keep what was read here, not in the user's cache."),
     ] = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Read all anew, and keep nothing.")
@@ -71,19 +67,16 @@ def track(
         bool, typer.Option("--watch", help="Follow a run in progress until Ctrl-C or --until.")
     ] = False,
     interval: Annotated[
-        float,
-        typer.Option("--interval", metavar="SECONDS", min=0.05, help="Between looks, to --watch."),
+        float, typer.Option(metavar="SECONDS", min=0.05, help="Between looks, to --watch.")
     ] = 10.0,
     until: Annotated[
-        int | None,
-        typer.Option("--until", metavar="STEP", help="Stop to --watch once this step is read."),
+        int | None, typer.Option(metavar="STEP", help="Stop to --watch once this step is read.")
     ] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="A row for every checkpoint, however many.")
     ] = False,
     output_format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="|".join(FORMATS), help="What to print."),
+        str | None, typer.Option("--format", metavar="|".join(FORMATS), help="What to print.")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
