@@ -122,7 +122,7 @@ def inspect(
 
         emit(dumps(reports, values=values), output)
     elif drawn:
-        from memcurse_cli.reports.html.document import to_html
+        from memcurse_cli.reports.html.report import to_html
 
         emit(to_html(reports), output)
     else:

@@ -21,7 +21,7 @@ from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.registry import FAMILIES
 from memcurse_cli.reports.console import text_for_file
-from memcurse_cli.reports.html.document import to_html
+from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.terminal.report import render
 from memcurse_cli.schema.json_codec import dumps
 

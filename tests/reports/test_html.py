@@ -17,8 +17,7 @@ from reports.strategies import instances
 
 from memcurse_cli import inspect
 from memcurse_cli.reports.console import visible
-from memcurse_cli.reports.html.charts import POINTS_PER_LAYER
-from memcurse_cli.reports.html.document import to_html
+from memcurse_cli.reports.html.report import POINTS_PER_LAYER, to_html
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.figures import HessianPicture
 from memcurse_cli.schema.json_codec import from_json, to_json

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.reports.html.page import render
-from memcurse_cli.reports.html.tables import Cell
+from memcurse_cli.reports.html.report import Cell
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent
 from memcurse_cli.reports.terminal.comparison import (
     ASSUMED,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.autocorrelation import AutocorrelationEstimate
-from memcurse_cli.reports.console import LABEL, TITLE, Screen, text_for, text_for_file
+from memcurse_cli.reports.console import LABEL, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import Block, lines, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
 from memcurse_cli.reports.plots.line_plot import Axis, Curve, Point, plot
@@ -30,10 +29,7 @@ def to_text(
     estimate: AutocorrelationEstimate, *, file: Path | None = None, width: int | None = None
 ) -> str:
     """The estimate as text for standard output, or for a file: without colour, 80 cells wide."""
-    page = Page(estimate)
-    if file is None:
-        return text_for(page, sys.stdout, width=width)
-    return text_for_file(page) if width is None else text_for_file(page, width=width)
+    return text_of(Page(estimate), file, width=width)
 
 
 @dataclass(frozen=True)

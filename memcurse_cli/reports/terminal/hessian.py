@@ -5,7 +5,6 @@ The tables of a Hessian: its groups, what they share, its steepest directions.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen, text_for, text_for_file
+from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, number, number_or_absent, percent, size
 from memcurse_cli.reports.plots.heat_map import HeatMap, drawn_magnitudes, heat_map
@@ -176,10 +175,7 @@ def to_text(
         file: where the text will be written, or None for standard output.
         width: cells per line, instead of the terminal's.
     """
-    page = Page(report, correlation)
-    if file is None:
-        return text_for(page, sys.stdout, width=width)
-    return text_for_file(page) if width is None else text_for_file(page, width=width)
+    return text_of(Page(report, correlation), file, width=width)
 
 
 @dataclass(frozen=True)

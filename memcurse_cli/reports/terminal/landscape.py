@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,7 @@ from memcurse_cli.reports.console import (
     NAME,
     VERDICT_STYLES,
     Screen,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
@@ -66,8 +64,7 @@ CROSSED, NEAR = 1.0, 10.0
 
 def to_text(report: LandscapeReport, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
-    page = Page(report)
-    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+    return text_of(Page(report), file)
 
 
 def title(view: LandscapeView) -> str:

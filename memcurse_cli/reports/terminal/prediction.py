@@ -6,7 +6,6 @@ A prediction in words: what the longest memory costs, and numbers as they are sa
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,7 @@ from memcurse_cli.reports.console import (
     NAME,
     TITLE,
     Screen,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import GAP, Block, lines, pack, paragraph, width
 from memcurse_cli.reports.numbers import (
@@ -227,10 +225,7 @@ def to_text(
         file: where the text will be written, or None for standard output.
         width: cells per line, instead of the terminal's.
     """
-    page = Page(prediction, with_plot)
-    if file is None:
-        return text_for(page, sys.stdout, width=width)
-    return text_for_file(page) if width is None else text_for_file(page, width=width)
+    return text_of(Page(prediction, with_plot), file, width=width)
 
 
 @dataclass(frozen=True)
