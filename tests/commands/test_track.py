@@ -304,17 +304,6 @@ def test_the_progress_of_a_file_shows_its_name_and_obeys_none_of_it(
         assert capsys.readouterr().err.endswith(r"a\x1b]0;b\x07.pt: layer 1 of 2")
 
 
-def test_a_cluster_is_an_option(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="the extra dask")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    ) as cluster:
-        address = cluster.scheduler_address.replace("tcp://", "dask://")
-        assert tracked(RUN, "--no-cache", "--executor", address) == tracked(RUN, *HERE)
-        refused = memcurse("track", RUN, "--executor", address, "--jobs", "2")
-        assert_refused(refused, "--jobs")
-
-
 def test_settings_give_way_to_the_command_line(tmp_path: Path) -> None:
     settings = tmp_path / "memcurse.toml"
     settings.write_text(f'lr = 0.01\njobs = 2\n[track]\ncache = "{tmp_path / "kept"}"\n')

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from reports.build import report
 from reports.strategies import instances
 
@@ -45,6 +45,7 @@ def test_every_identifier_of_the_source_is_a_document() -> None:
 
 
 @given(instances(Report))
+@settings(max_examples=30)
 def test_every_report_is_what_the_schema_says(made: Report) -> None:
     VALIDATOR.validate(json.loads(json.dumps(to_json(made))))
 

@@ -62,7 +62,7 @@ def check(text: str, width: int) -> None:
 
 
 @given(instances(Report), st.integers(40, 200), st.booleans())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_any_report_fits_any_width(report: Report, width: int, all_layers: bool) -> None:
     check(page(report, width=width, all_layers=all_layers), width)
 
