@@ -1,8 +1,6 @@
-"""The part of the schema that every layer has: eigenvalues, the state, parameters, Hessians.
+"""What the documents are built of: order statistics, eigenvalues, parameters, Hessians.
 
-The part of the schema that all the others are built of: order statistics.
-
-Order statistics in which an infinite element is counted, never printed.
+An infinite element is counted and sorted above every finite one, never printed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """The schema `memcurse.report/1`: everything that a report says, before it is drawn.
 
 Every class turns into the JSON object of the same fields. A number that does not exist is None
-here and null there; inf and nan never stand in a report.
-
-Numbers of a report, of which those that diverge have none.
-
-The figures of a report as a flat dictionary, which every experiment logger takes.
+here and null there; inf and nan never stand in a report. `scalars` flattens a report for a logger.
 """
 
 from __future__ import annotations
