@@ -26,12 +26,14 @@ COMMANDS = {
     "train": "Train a small network on the linear teacher-student task and save it.",
 }
 
+HOMES = dict.fromkeys(("families", "formats", "rule", "schema"), "listings")
+"""The modules of the commands that have none of their own name."""
+
 
 def load(name: str) -> Callable[..., Any]:
-    """The function of a command: module and function bear the command's name."""
-    function: Callable[..., Any] = getattr(
-        importlib.import_module(f"memcurse_cli.commands.{name}"), name
-    )
+    """The function of a command, which bears its name."""
+    home = importlib.import_module(f"memcurse_cli.commands.{HOMES.get(name, name)}")
+    function: Callable[..., Any] = getattr(home, name)
     return function
 
 

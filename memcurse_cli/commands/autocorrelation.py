@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memcurse_cli.commands.options import JsonOption, OutputOption, emit
+from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
 
 def autocorrelation(
@@ -27,7 +27,7 @@ def autocorrelation(
     lags: Annotated[
         int | None,
         typer.Option(
-            "--lags", metavar="K", help="The largest lag; half the steps, at most 4096, by default."
+            metavar="K", help="The largest lag; half the steps, at most 4096, by default."
         ),
     ] = None,
     centred: Annotated[
@@ -37,7 +37,6 @@ def autocorrelation(
     padding: Annotated[
         float | None,
         typer.Option(
-            "--padding",
             metavar="VALUE",
             help="Leave out steps at either end of a sequence whose features all have this value; "
             "nan leaves out every NaN.",
@@ -46,7 +45,6 @@ def autocorrelation(
     estimator: Annotated[
         str,
         typer.Option(
-            "--estimator",
             metavar="unbiased|biased",
             help="Divide by the number of products, or by that of samples.",
         ),
@@ -72,11 +70,7 @@ def autocorrelation(
         source=shown_place(data),
     )
     if as_json:
-        import json
-
-        from memcurse_cli.reports.terminal.autocorrelation import to_json
-
-        emit(json.dumps(to_json(estimate), indent=2, allow_nan=False), output)
+        emit_json(estimate.document, output)
         return
     from memcurse_cli.reports.terminal.autocorrelation import to_text
 

@@ -4,46 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memcurse_cli.commands.check_input import given_options, load_baseline, read_reports
 from memcurse_cli.commands.common import discard_output
 from memcurse_cli.commands.defaults import settings_of
 from memcurse_cli.commands.options import (
-    AssumeOption,
-    AutocorrelationOption,
-    CursedLimitOption,
-    DeviceOption,
-    FamilyOption,
-    HorizonOption,
     JsonOption,
-    LayerOption,
-    LearningRateOption,
-    OneRhoOption,
     OutputOption,
-    QuietOption,
-    ReadoutOption,
-    SpectraOption,
-    WatchLimitOption,
     choose_format,
     emit,
-    read_assumptions,
 )
+from memcurse_cli.commands.request import Request, load_baseline, with_request
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.check.check import Check
     from memcurse_cli.diagnosis.check.policy import Policy, RuleSet
     from memcurse_cli.diagnosis.settings import SettingsFile
-    from memcurse_cli.schema.report import Report
+    from memcurse_cli.schema.check import Check
 
 FORMATS = ("terminal", "json", "github", "sarif", "junit")
-LIMITS = "Limits"
 VIOLATION = 1
 
 
+def _limit(metavar: str, meaning: str) -> Any:
+    return typer.Option(metavar=metavar, help=meaning, rich_help_panel="Limits")
+
+
+@with_request()
 def check(
     context: typer.Context,
     paths: Annotated[
@@ -52,60 +41,27 @@ def check(
             metavar="PATH", help="Checkpoints, reports of memcurse inspect --json, or - for stdin."
         ),
     ],
-    max_verdict: Annotated[
-        str | None,
-        typer.Option(metavar="ok|watch", help="The worst verdict.", rich_help_panel=LIMITS),
-    ] = None,
+    max_verdict: Annotated[str | None, _limit("ok|watch", "The worst verdict.")] = None,
     max_step_effect: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X", help="Of a parameter group; 0.5 is 50 %.", rich_help_panel=LIMITS
-        ),
+        float | None, _limit("X", "Of a parameter group; 0.5 is 50 %.")
     ] = None,
     max_relative_sensitivity: Annotated[
-        float | None,
-        typer.Option(metavar="κ", help="E|dh/dω|² / E|h|² of a group.", rich_help_panel=LIMITS),
+        float | None, _limit("κ", "E|dh/dω|² / E|h|² of a group.")
     ] = None,
-    max_unstable: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Eigenvalues with |λ| ≥ 1.", rich_help_panel=LIMITS),
-    ] = None,
-    max_time_constant: Annotated[
-        float | None,
-        typer.Option(metavar="STEPS", help="The longest -1/log|λ|.", rich_help_panel=LIMITS),
-    ] = None,
-    min_diagonality: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Of the Hessian, in [1/N, 1].", rich_help_panel=LIMITS),
-    ] = None,
+    max_unstable: Annotated[int | None, _limit("N", "Eigenvalues with |λ| ≥ 1.")] = None,
+    max_time_constant: Annotated[float | None, _limit("STEPS", "The longest -1/log|λ|.")] = None,
+    min_diagonality: Annotated[float | None, _limit("X", "Of the Hessian, in [1/N, 1].")] = None,
     max_adam_residual: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Curvature Adam leaves, in [1, N].", rich_help_panel=LIMITS),
+        float | None, _limit("X", "Curvature Adam leaves, in [1, N].")
     ] = None,
     max_rounding_error: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DTYPE=X",
-            help="Of the state, as bfloat16=0.1; repeatable.",
-            rich_help_panel=LIMITS,
-        ),
+        list[str] | None, _limit("DTYPE=X", "Of the state, as bfloat16=0.1; repeatable.")
     ] = None,
     select: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CODE,…",
-            help="Findings that fail, by code or its beginning.",
-            rich_help_panel=LIMITS,
-        ),
+        list[str] | None, _limit("CODE,…", "Findings that fail, by code or its beginning.")
     ] = None,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CODE,…", help="More findings that fail.", rich_help_panel=LIMITS),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CODE,…", help="Findings that do not.", rich_help_panel=LIMITS),
-    ] = None,
+    forbid: Annotated[list[str] | None, _limit("CODE,…", "More findings that fail.")] = None,
+    ignore: Annotated[list[str] | None, _limit("CODE,…", "Findings that do not.")] = None,
     allow_missing: Annotated[
         bool | None,
         typer.Option(
@@ -125,27 +81,15 @@ def check(
         typer.Option(metavar="X", help="By how much a figure may be worse.", show_default="0.05"),
     ] = None,
     output_format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}."),
+        str | None, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}.")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
     exit_zero: Annotated[
         bool, typer.Option("--exit-zero", help="End with 0 also where something fails.")
     ] = False,
-    quiet: QuietOption = False,
-    rho: OneRhoOption = None,
-    autocorrelation: AutocorrelationOption = None,
-    horizon: HorizonOption = None,
-    readout: ReadoutOption = None,
-    learning_rate: LearningRateOption = 1e-3,
-    watch_limit: WatchLimitOption = 0.1,
-    cursed_limit: CursedLimitOption = 1.0,
-    family: FamilyOption = None,
-    layer: LayerOption = None,
-    assume: AssumeOption = None,
-    device: DeviceOption = "auto",
-    spectra: SpectraOption = False,
+    *,
+    request: Request,
 ) -> None:
     """Hold checkpoints or reports to limits; exit with 1 where one is broken.
 
@@ -180,32 +124,9 @@ def check(
     if tolerance is None and file is not None:
         tolerance = positive(file, TOLERANCE_KEY)
 
-    def inspect(path: str) -> Report:
-        from memcurse_cli.commands.progress import layer_progress
-        from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
-
-        with layer_progress(path, quiet=quiet) as progress:
-            return inspect_checkpoint(
-                path,
-                rho=rho,
-                autocorrelation=autocorrelation,
-                horizon=horizon,
-                readout=readout,
-                learning_rate=learning_rate,
-                watch_limit=watch_limit,
-                cursed_limit=cursed_limit,
-                family=family,
-                layers=layer or (),
-                assume=read_assumptions(assume),
-                device=device,
-                spectra=spectra,
-                progress=progress,
-            )
-
     earlier = None if baseline is None else load_baseline(baseline)
-    given = given_options(context)
-    reports = [report for path in paths for report in read_reports(path, inspect, given)]
-    if not quiet:
+    reports = [report for path in paths for report in request.reports(path, context)]
+    if not request.quiet:
         _warn(policy.unmatched(reports))
     outcome = hold(
         reports,
@@ -246,9 +167,9 @@ def _warn(unmatched: Iterable[RuleSet]) -> None:
 def _text(outcome: Check, chosen: str, output: Path | None) -> str:
     """The outcome in one of the formats."""
     if chosen == "json":
-        from memcurse_cli.reports.check_json import to_text as as_json
+        from memcurse_cli.schema.json_codec import to_text as json_text
 
-        return as_json(outcome)
+        return json_text(outcome)
     if chosen == "sarif":
         from memcurse_cli.diagnosis.findings.rules import all_rules
         from memcurse_cli.reports.check.sarif import to_text as as_sarif

@@ -59,7 +59,6 @@ def _declaration(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config",
             metavar="FILE",
             help="Settings, instead of the nearest memcurse.toml or pyproject.toml.",
             envvar="MEMCURSE_CONFIG",
@@ -79,8 +78,7 @@ def _declaration(
         ),
     ] = False,
     debug: Annotated[
-        bool,
-        typer.Option("--debug", help="Show the traceback of an error.", expose_value=False),
+        bool, typer.Option("--debug", help="Show the traceback of an error.", expose_value=False)
     ] = False,
 ) -> None:
     """Declare the options of every command; Typer makes its own objects of them."""

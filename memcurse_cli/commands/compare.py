@@ -6,26 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memcurse_cli.commands.check_input import STDIN, given_options, read_reports
 from memcurse_cli.commands.options import (
-    AssumeOption,
-    AutocorrelationOption,
-    CursedLimitOption,
-    DeviceOption,
-    FamilyOption,
-    HorizonOption,
     JsonOption,
-    LayerOption,
-    LearningRateOption,
-    OneRhoOption,
     OutputOption,
-    QuietOption,
-    ReadoutOption,
-    WatchLimitOption,
     choose_format,
     emit,
-    read_assumptions,
+    emit_json,
 )
+from memcurse_cli.commands.request import STDIN, Request, with_request
 from memcurse_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,23 +22,14 @@ if TYPE_CHECKING:
 FORMATS = ("terminal", "json", "html")
 
 
+@with_request("spectra")
 def compare(
     context: typer.Context,
     before: Annotated[
         str, typer.Argument(metavar="A", help="A checkpoint, a report's JSON, or - for stdin.")
     ],
     after: Annotated[str, typer.Argument(metavar="B", help="The same, to compare with.")],
-    rho: OneRhoOption = None,
-    autocorrelation: AutocorrelationOption = None,
-    horizon: HorizonOption = None,
-    readout: ReadoutOption = None,
-    learning_rate: LearningRateOption = 1e-3,
-    watch_limit: WatchLimitOption = 0.1,
-    cursed_limit: CursedLimitOption = 1.0,
-    family: FamilyOption = None,
-    layer: LayerOption = None,
-    assume: AssumeOption = None,
-    device: DeviceOption = "auto",
+    request: Request,
     values: Annotated[
         bool, typer.Option("--values", help="Put every pair of eigenvalues into the JSON.")
     ] = False,
@@ -64,7 +43,6 @@ def compare(
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Compare two checkpoints layer by layer: what moved towards the unit circle.
 
@@ -79,33 +57,9 @@ def compare(
             where=STDIN,
             remedy="write the other to a file: memcurse inspect … --json --values --output FILE",
         )
-    assumptions = read_assumptions(assume)
-    given = given_options(context)
-
-    def inspect(path: str) -> Report:
-        from memcurse_cli.commands.progress import layer_progress
-        from memcurse_cli.diagnosis.inspection import inspect as inspect_checkpoint
-
-        with layer_progress(path, quiet=quiet) as progress:
-            return inspect_checkpoint(
-                path,
-                rho=rho,
-                autocorrelation=autocorrelation,
-                horizon=horizon,
-                readout=readout,
-                learning_rate=learning_rate,
-                watch_limit=watch_limit,
-                cursed_limit=cursed_limit,
-                family=family,
-                layers=layer or (),
-                assume=assumptions,
-                device=device,
-                values=True,
-                progress=progress,
-            )
 
     def read(path: str) -> Report:
-        reports = read_reports(path, inspect, given)
+        reports = request.reports(path, context, values=True)
         if len(reports) != 1:
             raise UsageError(
                 f"holds {len(reports)} reports",
@@ -120,12 +74,9 @@ def compare(
         from memcurse_cli.reports.html.comparison import to_html
 
         emit(to_html(made), output)
-        return
-    if chosen == "json":
-        from memcurse_cli.reports.comparison_json import to_text as as_text
+    elif chosen == "json":
+        emit_json(made, output)
+    else:
+        from memcurse_cli.reports.terminal.comparison import to_text
 
-        emit(as_text(made), output)
-        return
-    from memcurse_cli.reports.terminal.comparison import to_text
-
-    emit(to_text(made, file=output), output)
+        emit(to_text(made, file=output), output)

@@ -8,50 +8,34 @@ from typing import Annotated
 import typer
 
 from memcurse_cli.commands.options import (
-    AssumeOption,
-    AutocorrelationOption,
-    DeviceOption,
-    FamilyOption,
-    HorizonOption,
     JsonOption,
-    LayerOption,
-    OneRhoOption,
     OutputOption,
-    QuietOption,
-    ReadoutOption,
+    check_figure,
     emit,
-    read_assumptions,
+    emit_json,
     write_file,
 )
+from memcurse_cli.commands.request import Request, with_request
 
 
+@with_request("learning_rate", "watch_limit", "cursed_limit", "spectra")
 def hessian(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="A checkpoint: a file, directory or URL.")
     ],
-    rho: OneRhoOption = None,
-    autocorrelation: AutocorrelationOption = None,
-    horizon: HorizonOption = None,
-    readout: ReadoutOption = None,
-    family: FamilyOption = None,
-    layer: LayerOption = None,
-    assume: AssumeOption = None,
-    device: DeviceOption = "auto",
+    request: Request,
     correlation: Annotated[
-        bool,
-        typer.Option("--correlation", help="Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|."),
+        bool, typer.Option("--correlation", help="Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|.")
     ] = False,
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot",
             metavar="FILE.png|svg|pdf",
             help="Draw heat map, eigenvectors and spectrum of every layer into FILE.",
         ),
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """The curvature of the loss: which parameters couple, and what Adam can mend.
 
@@ -60,34 +44,15 @@ def hessian(
     from memcurse_cli.commands.progress import layer_progress
     from memcurse_cli.diagnosis.hessian.inspection import hessian as inspect_hessian
 
-    figure_format = None
+    figure_format = "" if plot is None else check_figure(plot)
+    with layer_progress(path, quiet=request.quiet) as progress:
+        report = inspect_hessian(path, **request.arguments(), progress=progress)
     if plot is not None:
-        from memcurse_cli.reports.plots.figures import check_figure
-
-        figure_format = check_figure(plot)
-    with layer_progress(path, quiet=quiet) as progress:
-        report = inspect_hessian(
-            path,
-            rho=rho,
-            autocorrelation=autocorrelation,
-            horizon=horizon,
-            readout=readout,
-            family=family,
-            layers=layer or (),
-            assume=read_assumptions(assume),
-            device=device,
-            progress=progress,
-        )
-    if plot is not None and figure_format is not None:
         from memcurse_cli.reports.plots.hessian_figure import to_figure
 
         write_file(plot, to_figure(report, figure_format, correlation=correlation))
     if as_json:
-        import json
-
-        from memcurse_cli.reports.terminal.hessian import to_json
-
-        emit(json.dumps(to_json(report), indent=2, allow_nan=False), output)
+        emit_json(report, output)
         return
     from memcurse_cli.reports.terminal.hessian import to_text
 

@@ -15,24 +15,23 @@ from memcurse_cli.commands.options import (
     OneRhoOption,
     OutputOption,
     ReadoutOption,
+    check_figure,
     emit,
+    emit_json,
     write_file,
 )
 
 
 def landscape(
     modulus: Annotated[
-        float | None,
-        typer.Option("--modulus", metavar="|λ|", help="The target's modulus; 0.99 by default."),
+        float | None, typer.Option(metavar="|λ|", help="The target's modulus; 0.99 by default.")
     ] = None,
     time_constant: Annotated[
         float | None,
-        typer.Option(
-            "--time-constant", metavar="τ", help="Its time constant -1/log|λ| in steps instead."
-        ),
+        typer.Option(metavar="τ", help="Its time constant -1/log|λ| in steps instead."),
     ] = None,
     angle: Annotated[
-        float, typer.Option("--angle", metavar="θ", help="Its angle in radians, in [0, π].")
+        float, typer.Option(metavar="θ", help="Its angle in radians, in [0, π].")
     ] = 0.0,
     start: Annotated[
         float | None,
@@ -51,7 +50,6 @@ def landscape(
     parametrization: Annotated[
         list[str] | None,
         typer.Option(
-            "--parametrization",
             metavar="NAME",
             help="real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default.",
         ),
@@ -59,27 +57,20 @@ def landscape(
     normalization: Annotated[
         str | None,
         typer.Option(
-            "--normalization",
             metavar="none|own|coupled",
             help="γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default "
             "what is usual for each parametrisation.",
         ),
     ] = None,
-    step_size: Annotated[
-        float, typer.Option("--step-size", metavar="Δ", help="The step size of s4.")
-    ] = 0.01,
+    step_size: Annotated[float, typer.Option(metavar="Δ", help="The step size of s4.")] = 0.01,
     learning_rate: LearningRateOption = 1e-3,
     level: Annotated[
         float,
-        typer.Option(
-            "--level", metavar="SHARE", help="The loss at which a basin ends; 1 is that of silence."
-        ),
+        typer.Option(metavar="SHARE", help="The loss at which a basin ends; 1 is that of silence."),
     ] = 0.1,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            "--plot", metavar="FILE", help="Draw the losses into a .svg, .png or .pdf too."
-        ),
+        typer.Option(metavar="FILE", help="Draw the losses into a .svg, .png or .pdf too."),
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
@@ -90,11 +81,7 @@ def landscape(
     """
     from memcurse_cli.diagnosis.landscape import landscape as take_landscape
 
-    figure_format = ""
-    if plot is not None:
-        from memcurse_cli.reports.plots.figures import check_figure
-
-        figure_format = check_figure(plot)
+    figure_format = "" if plot is None else check_figure(plot)
     report = take_landscape(
         modulus=modulus,
         time_constant=time_constant,
@@ -115,6 +102,9 @@ def landscape(
         from memcurse_cli.reports.plots.landscape_figure import landscape_figure
 
         write_file(plot, landscape_figure(report, figure_format))
-    from memcurse_cli.reports.terminal.landscape import to_json_text, to_text
+    if as_json:
+        emit_json(report, output)
+        return
+    from memcurse_cli.reports.terminal.landscape import to_text
 
-    emit(to_json_text(report) if as_json else to_text(report, file=output), output)
+    emit(to_text(report, file=output), output)

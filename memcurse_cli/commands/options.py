@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,54 +59,8 @@ OneRhoOption = Annotated[
         help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.",
     ),
 ]
-FamilyOption = Annotated[
-    str | None,
-    typer.Option("--family", metavar="NAME", help="Read as this family only."),
-]
-LayerOption = Annotated[
-    list[str] | None,
-    typer.Option("--layer", metavar="GLOB", help="Only layers whose name matches; repeatable."),
-]
-AssumeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--assume",
-        metavar="KEY=VALUE",
-        help="What the checkpoint does not store, as discretization=bilinear; repeatable.",
-    ),
-]
-DeviceOption = Annotated[
-    str,
-    typer.Option("--device", metavar="auto|cpu|cuda[:i]", help="For eigendecompositions."),
-]
 LearningRateOption = Annotated[
     float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
-]
-WatchLimitOption = Annotated[
-    float, typer.Option("--watch-limit", metavar="X", help="Step effect to watch from.")
-]
-CursedLimitOption = Annotated[
-    float, typer.Option("--cursed-limit", metavar="X", help="Step effect called cursed.")
-]
-SpectraOption = Annotated[
-    bool,
-    typer.Option(
-        "--spectra",
-        help="Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs work "
-        "under random inputs.",
-    ),
-]
-GatesOption = Annotated[
-    bool,
-    typer.Option("--gates", help="Read the weights of input-dependent gates: how far they move λ."),
-]
-InputScaleOption = Annotated[
-    float | None,
-    typer.Option(
-        "--input-scale",
-        metavar="S",
-        help="The RMS of each component of what the gates see, 1 by default; implies --gates.",
-    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[
@@ -118,26 +72,6 @@ OutputOption = Annotated[
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")
 ]
-
-
-def read_assumptions(given: list[str] | None) -> dict[str, str]:
-    """The values of ``--assume``, by key.
-
-    Raises:
-        UsageError: one that is not KEY=VALUE.
-    """
-    return dict(map(_assumption, given or []))
-
-
-def _assumption(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not (key and separator and value):
-        raise UsageError(
-            f"{text!r} is not KEY=VALUE",
-            where="--assume",
-            remedy="for example --assume discretization=bilinear; see memcurse families",
-        )
-    return key.strip(), value.strip()
 
 
 def choose_format(given: str | None, known: Sequence[str], *, as_json: bool) -> str:
@@ -155,6 +89,24 @@ def choose_format(given: str | None, known: Sequence[str], *, as_json: bool) -> 
             f"--json and --format {given} contradict", where="--json", remedy="give one of them"
         )
     return "json" if as_json else given or known[0]
+
+
+def emit_json(document: Any, output: Path | None) -> None:
+    """Print or write the JSON of a document, as `emit` does."""
+    from memcurse_cli.schema.json_codec import to_text
+
+    emit(to_text(document), output)
+
+
+def check_figure(path: Path) -> str:
+    """The format of a figure, by its file's name, before any work is done for it.
+
+    Raises:
+        UsageError: no format of that name is written, or matplotlib is not installed.
+    """
+    from memcurse_cli.reports.plots.figures import check_figure
+
+    return check_figure(path)
 
 
 def emit(text: str, output: Path | None) -> None:

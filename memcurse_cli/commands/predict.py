@@ -14,6 +14,7 @@ from memcurse_cli.commands.options import (
     ReadoutOption,
     RhoOption,
     emit,
+    emit_json,
 )
 
 
@@ -23,7 +24,6 @@ def predict(
     modulus: Annotated[
         list[float] | None,
         typer.Option(
-            "--modulus",
             metavar="|λ|",
             help="An eigenvalue's modulus; repeatable. From 0 to 1 - 1e-6 by default.",
         ),
@@ -31,21 +31,17 @@ def predict(
     time_constant: Annotated[
         list[float] | None,
         typer.Option(
-            "--time-constant",
             metavar="τ",
             help="Its time constant -1/log|λ| in steps instead, exact up to 1e15; repeatable.",
         ),
     ] = None,
     angle: Annotated[
         list[float] | None,
-        typer.Option(
-            "--angle", metavar="θ", help="Its angle in radians; repeatable; 0 by default."
-        ),
+        typer.Option(metavar="θ", help="Its angle in radians; repeatable; 0 by default."),
     ] = None,
     parametrization: Annotated[
         str,
         typer.Option(
-            "--parametrization",
             metavar="NAME",
             help="How λ depends on its parameters: real-imaginary, polar, lru, optimal, s4 or "
             "sigmoid-gate.",
@@ -54,18 +50,14 @@ def predict(
     normalization: Annotated[
         str,
         typer.Option(
-            "--normalization",
             metavar="NAME",
             help="The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4).",
         ),
     ] = "none",
-    step_size: Annotated[
-        float, typer.Option("--step-size", metavar="Δ", help="The step size of s4.")
-    ] = 0.01,
+    step_size: Annotated[float, typer.Option(metavar="Δ", help="The step size of s4.")] = 0.01,
     ring: Annotated[
         str | None,
         typer.Option(
-            "--ring",
             metavar="MIN:MAX",
             help="Average over |λ| from MIN to MAX, uniform by area, as an LRU is initialised.",
         ),
@@ -98,11 +90,7 @@ def predict(
         ring=ring,
     )
     if as_json:
-        import json
-
-        from memcurse_cli.reports.terminal.prediction import to_json
-
-        emit(json.dumps(to_json(prediction), indent=2, allow_nan=False), output)
+        emit_json(prediction.document, output)
         return
     from memcurse_cli.reports.terminal.prediction import to_text
 

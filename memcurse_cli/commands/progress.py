@@ -11,60 +11,28 @@ from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.reports.console import visible
 
 PATIENCE = 1.0  # seconds before anything is shown
+WIDTH = 79  # of the line, which no terminal wraps
+BAR = 30  # cells of a full progress bar
 
 
 @contextmanager
-def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """A callback that keeps one line on standard error up to date while layers are read."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    started = time.monotonic()
-    shown = False
-
-    def show(done: int, total: int, layer: str) -> None:
-        nonlocal shown
-        if time.monotonic() - started < PATIENCE:
-            return
-        shown = True
-        line = visible(f"{shown_place(path)}: layer {done + 1} of {total}")
-        sys.stderr.write(f"\r\x1b[2K{line[:79]}")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        if shown:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
-
-
-BAR = 30
-"""Cells of a full progress bar."""
-
-
-@contextmanager
-def file_progress(noun: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A callback that keeps a bar on standard error up to date while files are read.
+def progress_line(*, quiet: bool, patience: float | None = None) -> Iterator[Callable[[str], None]]:
+    """What keeps one line on standard error up to date, and takes it away at the end.
 
     Args:
-        noun: what is counted, in the plural.
         quiet: show nothing.
+        patience: seconds before anything is shown; `PATIENCE` by default.
     """
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
+    wait = PATIENCE if patience is None else patience
     started = time.monotonic()
-    shown = False
+    silent, shown = quiet or not sys.stderr.isatty(), False
 
-    def show(done: int, total: int) -> None:
+    def show(line: str) -> None:
         nonlocal shown
-        if time.monotonic() - started < PATIENCE:
+        if silent or time.monotonic() - started < wait:
             return
         shown = True
-        full = BAR * done // max(total, 1)
-        line = f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} {noun}"
-        sys.stderr.write(f"\r\x1b[2K{line[:79]}")
+        sys.stderr.write(f"\r\x1b[2K{line[:WIDTH]}")
         sys.stderr.flush()
 
     try:
@@ -73,3 +41,24 @@ def file_progress(noun: str, *, quiet: bool) -> Iterator[Callable[[int, int], No
         if shown:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
+
+
+@contextmanager
+def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """What is called with (layers done, layers in all, name of the next)."""
+    with progress_line(quiet=quiet) as show:
+        yield lambda done, total, layer: show(
+            visible(f"{shown_place(path)}: layer {done + 1} of {total}")
+        )
+
+
+@contextmanager
+def file_progress(noun: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """What is called with (done, in all) of what ``noun`` names in the plural, and draws a bar."""
+
+    def bar(done: int, total: int) -> str:
+        full = BAR * done // max(total, 1)
+        return f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} {noun}"
+
+    with progress_line(quiet=quiet) as show:
+        yield lambda done, total: show(bar(done, total))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +10,11 @@ import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.commands.defaults import EVERYTHING
-from memcurse_cli.commands.options import JsonOption, OutputOption, emit
+from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.settings import SettingsFile
-    from memcurse_cli.reports.documents import SettingDocument
+    from memcurse_cli.schema.listings import SettingDocument
 
 DEFAULT = "default"
 
@@ -42,7 +41,7 @@ def settings(
     Example: memcurse settings
     """
     from memcurse_cli.diagnosis.settings import find_settings, read_settings
-    from memcurse_cli.reports.documents import SettingsDocument, find_document
+    from memcurse_cli.schema.listings import SettingsDocument
 
     file = find_settings() if config is None else read_settings(config)
     document = SettingsDocument(
@@ -50,10 +49,7 @@ def settings(
         (*_options(file, context.meta[EVERYTHING]()), *_limits(file)),
     )
     if as_json:
-        import json
-
-        fields = {"schema": find_document("settings").identifier, **asdict(document)}
-        emit(json.dumps(fields, indent=2, allow_nan=False), output)
+        emit_json(document, output)
         return
     from memcurse_cli.commands.common import shown
     from memcurse_cli.reports.terminal.listing import Listing, to_text
@@ -68,7 +64,7 @@ def _options(
     """Every option but the limits: one row for all commands in which it is the same."""
     from memcurse_cli.commands.defaults import OWN_TABLE, PER_COMMAND, Setting, in_force
     from memcurse_cli.diagnosis.check.policy import KEYS
-    from memcurse_cli.reports.documents import SettingDocument
+    from memcurse_cli.schema.listings import SettingDocument
 
     rows: dict[tuple[str, str, str], tuple[Setting, list[str]]] = {}
     for command in everything:
@@ -92,7 +88,7 @@ def _options(
 def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
     """What the table of `memcurse check` and its overrides say, key by key."""
     from memcurse_cli.diagnosis.check.policy import CHECK, OVERRIDES, rule_sets, table
-    from memcurse_cli.reports.documents import SettingDocument
+    from memcurse_cli.schema.listings import SettingDocument
 
     if file is None:
         return

@@ -6,30 +6,19 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memcurse_cli.commands.options import (
-    AssumeOption,
-    AutocorrelationOption,
-    CursedLimitOption,
-    DeviceOption,
-    FamilyOption,
-    HorizonOption,
     JsonOption,
-    LayerOption,
-    LearningRateOption,
-    OneRhoOption,
     OutputOption,
-    QuietOption,
-    ReadoutOption,
-    WatchLimitOption,
     choose_format,
     emit,
-    read_assumptions,
 )
+from memcurse_cli.commands.request import Request, with_request
 from memcurse_cli.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +29,7 @@ if TYPE_CHECKING:
 FORMATS = ("terminal", "json", "csv", "html")
 
 
+@with_request("spectra")
 def track(
     paths: Annotated[
         list[str],
@@ -49,21 +39,10 @@ def track(
             "directories.",
         ),
     ],
-    rho: OneRhoOption = None,
-    autocorrelation: AutocorrelationOption = None,
-    horizon: HorizonOption = None,
-    readout: ReadoutOption = None,
-    learning_rate: LearningRateOption = 1e-3,
-    watch_limit: WatchLimitOption = 0.1,
-    cursed_limit: CursedLimitOption = 1.0,
-    family: FamilyOption = None,
-    layer: LayerOption = None,
-    assume: AssumeOption = None,
-    device: DeviceOption = "auto",
+    request: Request,
     step_pattern: Annotated[
         str | None,
         typer.Option(
-            "--step-pattern",
             metavar="REGEX",
             help="Where a path says its step, as 'update(\\d+)'; it overrides what files hold.",
         ),
@@ -75,14 +54,11 @@ def track(
         ),
     ] = None,
     executor: Annotated[
-        str | None,
-        typer.Option("--executor", metavar="dask://HOST:PORT", help="Read on a Dask cluster."),
+        str | None, typer.Option(metavar="dask://HOST:PORT", help="Read on a Dask cluster.")
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(
-            "--cache", metavar="DIR", help="Keep what was read here, not in the user's cache."
-        ),
+        typer.Option(metavar="DIR", help="Keep what was read here, not in the user's cache."),
     ] = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Read all anew, and keep nothing.")
@@ -91,23 +67,19 @@ def track(
         bool, typer.Option("--watch", help="Follow a run in progress until Ctrl-C or --until.")
     ] = False,
     interval: Annotated[
-        float,
-        typer.Option("--interval", metavar="SECONDS", min=0.05, help="Between looks, to --watch."),
+        float, typer.Option(metavar="SECONDS", min=0.05, help="Between looks, to --watch.")
     ] = 10.0,
     until: Annotated[
-        int | None,
-        typer.Option("--until", metavar="STEP", help="Stop to --watch once this step is read."),
+        int | None, typer.Option(metavar="STEP", help="Stop to --watch once this step is read.")
     ] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="A row for every checkpoint, however many.")
     ] = False,
     output_format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="|".join(FORMATS), help="What to print."),
+        str | None, typer.Option("--format", metavar="|".join(FORMATS), help="What to print.")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Follow a training run: spectrum, sensitivity and verdict, checkpoint by checkpoint.
 
@@ -120,19 +92,7 @@ def track(
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
     _check_watch(watch, until, chosen, output)
-    reading = Reading.of(
-        rho=rho,
-        autocorrelation=autocorrelation,
-        horizon=horizon,
-        readout=readout,
-        learning_rate=learning_rate,
-        watch_limit=watch_limit,
-        cursed_limit=cursed_limit,
-        family=family,
-        layers=tuple(layer or ()),
-        assume=read_assumptions(assume),
-        device=device,
-    )
+    reading = Reading.of(**request.arguments())
     pattern = compile_pattern(step_pattern)
     kept = None if no_cache else open_cache(cache)
 
@@ -142,9 +102,9 @@ def track(
     with open_executor(executor, jobs) as run:
         tracker = Tracker(paths, reading, pattern, run, kept, waiting=watch)
         if watch:
-            _watch(tracker, write, interval, until, output, quiet=quiet)
+            _watch(tracker, write, interval, until, output, quiet=request.quiet)
             return
-        tracking = _update(tracker, quiet=quiet)
+        tracking = _update(tracker, quiet=request.quiet)
     emit(write(tracking), output)
     check_failed(tracking)
 
@@ -152,9 +112,9 @@ def track(
 def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None) -> str:
     """A run in one of the `FORMATS`."""
     if chosen == "json":
-        from memcurse_cli.reports import tracking_json
+        from memcurse_cli.schema.json_codec import to_text as json_text
 
-        return tracking_json.to_text(tracking)
+        return json_text(tracking)
     if chosen == "csv":
         from memcurse_cli.reports import tracking_csv
 
@@ -170,13 +130,14 @@ def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None
 
 def open_cache(directory: Path | None) -> Cache:
     """The cache in a directory, or in the user's own."""
-    from memcurse_cli.reports.tracking_json import snapshot_from_json, snapshot_to_json
+    from memcurse_cli.schema.json_codec import decode, encode
+    from memcurse_cli.schema.track import Snapshot
     from memcurse_cli.tracking.cache import Cache, default_directory
 
     return Cache(
         directory or default_directory(),
-        snapshot_to_json,
-        snapshot_from_json,
+        encode,
+        partial(decode, Snapshot, where="cache"),
         required=directory is not None,
     )
 

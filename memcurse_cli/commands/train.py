@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.commands.options import QuietOption, write_whole
+from memcurse_cli.commands.progress import progress_line
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
 from memcurse_cli.reports.console import line_for
@@ -28,8 +28,7 @@ STEP = "{step}"
 def train(
     network: Annotated[NetworkName, typer.Argument(help="The student.", show_default=False)],
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="The safetensors file to write."),
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The safetensors file to write.")
     ],
     units: Annotated[int, typer.Option(min=1, help="Hidden units of the student.")] = 64,
     teacher_units: Annotated[int, typer.Option(min=1, help="Hidden units of the teacher.")] = 10,
@@ -46,12 +45,10 @@ def train(
     ] = None,
     horizon: Annotated[int, typer.Option(min=1, help="Steps of a sequence.")] = 300,
     steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Optimizer steps.", show_default="as the samples"),
+        int | None, typer.Option(min=1, help="Optimizer steps.", show_default="as the samples")
     ] = None,
     batch: Annotated[
-        int | None,
-        typer.Option(min=1, help="Sequences per step.", show_default="as the samples"),
+        int | None, typer.Option(min=1, help="Sequences per step.", show_default="as the samples")
     ] = None,
     learning_rate: Annotated[
         float | None,
@@ -117,7 +114,11 @@ def train(
         at_step = output.with_name(output.name.replace(STEP, str(step)))
         _write(at_step, _serialise(parameters, {**settings.metadata(), "step": str(step)}))
 
-    with _progress(settings, quiet=quiet) as report:
+    with progress_line(quiet=quiet, patience=0) as show:
+
+        def report(done: int, loss: float) -> None:
+            show(f"{settings.network}: step {done} of {settings.steps}, loss {loss:.3g}")
+
         if save_every is not None:
             result = train_student(settings, report, keep, save_every)
         else:
@@ -133,27 +134,6 @@ def train(
         f"(a student that says nothing: {teacher_power(settings):.4g})"
     )
     typer.echo(line_for(said, sys.stdout))
-
-
-@contextmanager
-def _progress(
-    settings: TrainingSettings, *, quiet: bool
-) -> Iterator[Callable[[int, float], None] | None]:
-    """A callback that keeps one line on standard error up to date, on a terminal only."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-
-    def show(done: int, loss: float) -> None:
-        line = f"{settings.network}: step {done} of {settings.steps}, loss {loss:.3g}"
-        sys.stderr.write(f"\r\x1b[2K{line[:79]}")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[2K")
-        sys.stderr.flush()
 
 
 def _check_writable(output: Path) -> None:

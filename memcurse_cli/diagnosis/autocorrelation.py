@@ -19,6 +19,14 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.autocorrelation import (
+    AutocorrelationDocument,
+    EmpiricalDocument,
+    Estimator,
+    FitQuality,
+    SampleData,
+    StateCheck,
+)
 from memcurse_cli.theory.autocorrelation.empirical import (
     EmpiricalAutocorrelation,
     empirical_autocorrelation,
@@ -29,35 +37,12 @@ from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation, Compone
 from memcurse_cli.theory.moments.empirical import empirical_moments
 from memcurse_cli.theory.moments.moments import moments
 
-SCHEMA = "memcurse.autocorrelation/1"
-
-Estimator = Literal["unbiased", "biased"]
-
 DEFAULT_LAGS = 4096
 MOST_LAGS = 100_000
 TIME_CONSTANTS = (1.0, 10.0, 100.0, 1000.0)
 """Of the states that the mixture is tried on, in steps."""
 FORGOTTEN = 10.0
 """Time constants after which what is left of an input, e^-10, no longer counts."""
-
-
-@dataclass(frozen=True)
-class StateCheck:
-    """What a state makes of the estimate itself, and what it makes of the mixture.
-
-    Attributes:
-        time_constant: τ = -1/log λ of a real λ, in steps.
-        second_moment: E h² from R̂, lag by lag.
-        fitted_second_moment: E h² from the mixture.
-        sensitivity: E (dh/dλ)² from R̂.
-        fitted_sensitivity: E (dh/dλ)² from the mixture.
-    """
-
-    time_constant: float
-    second_moment: float
-    fitted_second_moment: float
-    sensitivity: float
-    fitted_sensitivity: float
 
 
 @dataclass(frozen=True)
@@ -113,6 +98,26 @@ class AutocorrelationEstimate:
     def oscillates(self) -> bool:
         """Whether there is a cosine in the mixture."""
         return any(part.frequency > 0 for part in self.autocorrelation.parts)
+
+    @property
+    def document(self) -> AutocorrelationDocument:
+        """The estimate as JSON has it."""
+        return AutocorrelationDocument(
+            SampleData(self.source, self.sequences, self.steps, self.features, self.masked),
+            self.estimator,
+            self.centred,
+            self.centring_bias,
+            self.components,
+            FitQuality(self.relative_rms, self.relative_max, self.worst_lag),
+            self.states,
+            EmpiricalDocument(
+                tuple(range(len(self.values))),
+                self.values,
+                self.fitted,
+                self.standard_errors,
+                self.standard_error_method,
+            ),
+        )
 
 
 def estimate_autocorrelation(
@@ -238,8 +243,8 @@ def _from_file(path: str) -> Autocorrelation:
     except ValueError as error:
         raise wrong("not the JSON of an autocorrelation") from error
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
-        raise wrong(f"its schema is {str(schema)[:40]!r}, not {SCHEMA!r}")
+    if schema != AutocorrelationDocument.SCHEMA:
+        raise wrong(f"its schema is {str(schema)[:40]!r}, not {AutocorrelationDocument.SCHEMA!r}")
     try:
         parts = [
             (part["weight"], part["rho"], part.get("frequency", 0.0))

@@ -74,6 +74,7 @@ def inspect(
     normalize: str | None = None,
     learning_rates: bool = False,
     optimizer: str | os.PathLike[str] | None = None,
+    pictures: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Report on every recurrent layer of a checkpoint.
@@ -107,6 +108,7 @@ def inspect(
         learning_rates: derive learning rates of the recurrent groups, relative to
             ``learning_rate`` for the rest of the network.
         optimizer: the path of the optimizer's state, where it is not in the checkpoint itself.
+        pictures: keep a picture of each layer's Hessian in the report, where it has scores of it.
         progress: called with (layers done, layers in all, name of the next).
 
     Raises:
@@ -145,7 +147,9 @@ def inspect(
         if optimizer is not None:
             require_state(state, source.path)
         summary = None if state is None else summarise_optimizer(state, source.path)
-        report = _inspect(store, settings, options, family, layers, progress, state, source)
+        report = _inspect(
+            store, settings, options, family, layers, progress, state, source, pictures=pictures
+        )
         return replace(report, optimizer=summary)
 
 
@@ -158,6 +162,8 @@ def _inspect(
     progress: Progress | None,
     state: AdamState | None,
     source: LazyStore,
+    *,
+    pictures: bool,
 ) -> Report:
     settings = with_stored_horizon(settings, store.metadata)
     settings.check_readout_has_horizon()
@@ -178,6 +184,11 @@ def _inspect(
                 taken = report.hessian is not None
                 steps = summarise_adam(recurrence, state, store, source, settings, curvature=taken)
                 report = replace(report, adam=steps)
+            if pictures and report.hessian is not None:
+                from memcurse_cli.diagnosis.hessian.layer import diagnose_hessian
+
+                drawn = diagnose_hessian(recurrence, settings).picture
+                report = replace(report, picture=drawn)
             reports.append(report)
         except TensorError as error:
             errors.append(error)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.schema.comparison import MatchedBy, Method
 from memcurse_cli.schema.report import LayerReport
 
-MatchedBy = Literal["name", "prefix", "sizes", "alone"]
-Method = Literal["assignment", "modulus"]
 Complexes = NDArray[np.complex128]
 Indices = NDArray[np.intp]
 

@@ -13,7 +13,7 @@ the memories of a prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,9 +22,15 @@ import numpy as np
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.prediction import (
+    ParameterPrediction,
+    Prediction,
+    PredictionRow,
+    RingPrediction,
+)
 from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+from memcurse_cli.theory.moments.moments import Moments, moments
 from memcurse_cli.theory.moments.ring import ring_moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
@@ -56,85 +62,6 @@ Ring = tuple[float, float]
 
 ROUND_GAINS = ("none", "lru", "coupled")
 """Normalisations whose γ does not depend on the angle of λ."""
-
-
-@dataclass(frozen=True)
-class RingPrediction:
-    """Averages over λ drawn uniformly by area from a ring; a number that is null is divergent.
-
-    Attributes:
-        inner_modulus: the least |λ|.
-        outer_modulus: the largest.
-        second_moment: E|h|².
-        sensitivity: E|dh/dλ|² at a given gain γ.
-    """
-
-    inner_modulus: float
-    outer_modulus: float
-    second_moment: float | None
-    sensitivity: float | None
-
-
-@dataclass(frozen=True)
-class ParameterPrediction:
-    """One parameter of one eigenvalue; a number that is None is divergent.
-
-    Attributes:
-        sensitivity: E|dh/dω|².
-        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
-    """
-
-    sensitivity: float | None
-    relative_sensitivity: float | None
-
-
-@dataclass(frozen=True)
-class PredictionRow:
-    """One eigenvalue under one input; a number that is None is divergent.
-
-    Attributes:
-        rho: ρ of the input; None where the input is a mixture.
-        modulus: |λ|.
-        time_constant: -1/log|λ| in steps; None where |λ| ≥ 1.
-        angle: arg λ in radians.
-        second_moment: E|h|².
-        sensitivity: E|dh/dλ|² at a given gain γ.
-        parameters: the parameters of λ and γ by name.
-    """
-
-    rho: float | None
-    modulus: float
-    time_constant: float | None
-    angle: float
-    second_moment: float | None
-    sensitivity: float | None
-    parameters: Mapping[str, ParameterPrediction]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the theory says of some eigenvalues, and what was assumed.
-
-    Attributes:
-        parametrization: how λ depends on its parameters.
-        normalization: how the gain γ does.
-        step_size: Δ; None where the parametrisation has none.
-        horizon: T in steps, or None for an infinite sequence.
-        readout: ``last`` or ``every`` step of it; None is the last.
-        autocorrelation: (weight, ρ) or (weight, ρ, ω) of each part of the input's where it is not
-            a single ρ^|Δ|, else None.
-        rows: one per input, angle and eigenvalue.
-        ring: the averages over a ring; None where none was asked for.
-    """
-
-    parametrization: str
-    normalization: str
-    step_size: float | None
-    horizon: int | None
-    readout: Readout | None
-    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...] | None
-    rows: tuple[PredictionRow, ...]
-    ring: RingPrediction | None = None
 
 
 class _Magnitude(NamedTuple):

@@ -11,6 +11,7 @@ import re
 import sys
 import unicodedata
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -268,3 +269,16 @@ def text_for_file(renderable: RenderableType, *, width: int = FILE_WIDTH) -> str
     )
     console.print(renderable)
     return inert(stream.getvalue(), None)
+
+
+def text_of(renderable: RenderableType, file: Path | None, *, width: int | None = None) -> str:
+    """What standard output would show, or the text for a file: without colour, 80 cells wide.
+
+    Args:
+        renderable: the page.
+        file: where the text will be written, or None for standard output.
+        width: cells per line, instead of the terminal's or the file's.
+    """
+    if file is None:
+        return text_for(renderable, sys.stdout, width=width)
+    return text_for_file(renderable, width=FILE_WIDTH if width is None else width)

@@ -121,7 +121,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RenderedTable:
     """A drawn grid.
 
     Attributes:
@@ -141,7 +141,7 @@ Row = Sequence[Cell] | str
 """The cells of a row, or a line that heads the rows below it."""
 
 
-def draw(screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> Drawn:
+def draw(screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> RenderedTable:
     """Lay rows out under their columns; the cells' text is cleaned here.
 
     The first column is a gutter of 9 cells. What does not fit is tried in this order: gaps of two
@@ -185,7 +185,7 @@ class _Grid:
         cells = sum(self.least(index) if shrink else self.natural[index] for index in kept[1:])
         return GUTTER + cells + gap * (len(kept) - 2)
 
-    def drawn(self, kept: Sequence[int], gap: int) -> Drawn:
+    def drawn(self, kept: Sequence[int], gap: int) -> RenderedTable:
         widths = {index: self.least(index) for index in kept}
         spare = self.screen.width - self.width(kept, gap, shrink=True)
         for index in kept[1:]:  # what room there is goes back to the names, the first one first
@@ -202,7 +202,7 @@ class _Grid:
                 lines.append(Text(self.heading(row), LABEL, no_wrap=True))
             else:
                 lines.append(self.line(row, kept, widths, gap))
-        return Drawn(
+        return RenderedTable(
             lines=tuple(lines),
             meanings=tuple(self.columns[index].meaning for index in kept),
             left_out=tuple(

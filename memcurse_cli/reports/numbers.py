@@ -5,7 +5,7 @@ The parts of R(Δ) = Σ w ρ^|Δ| cos(ωΔ): as JSON objects, and in words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
@@ -102,14 +102,6 @@ def _scaled(value: float, shift: int, digits: int) -> str:
 def _place(exponent: int, digits: int) -> Decimal:
     """The unit of the last digit that is shown: never left of the ones."""
     return Decimal(1).scaleb(min(exponent - digits + 1, 0))
-
-
-NAMES = ("weight", "rho", "frequency")
-
-
-def component_objects(components: Iterable[tuple[float, ...]]) -> list[dict[str, float]]:
-    """``{"weight", "rho"}`` of each part that only decays, and its frequency of a cosine."""
-    return [dict(zip(NAMES, component, strict=False)) for component in components]
 
 
 def decay_words(rho: float, frequency: float = 0.0) -> str:

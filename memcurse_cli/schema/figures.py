@@ -1,18 +1,41 @@
-"""The part of the schema that every layer has: eigenvalues, the state, parameters, Hessians.
+"""What the documents are built of: order statistics, eigenvalues, parameters, Hessians.
 
-The part of the schema that all the others are built of: order statistics.
-
-Order statistics in which an infinite element is counted, never printed.
+An infinite element is counted and sorted above every finite one, never printed.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+DETAIL = {"json": "detail"}
+"""Metadata of a field that is filled only where that was asked for; None is left out."""
+COMPONENTS = {"json": "components"}
+"""Metadata of a field of `Components`, which is written as an array of `Component`."""
+NEVER = {"json": "never"}
+"""Metadata of a field that is no part of the document."""
+
+Components = tuple[tuple[float, float] | tuple[float, float, float], ...]
+"""The parts of R(Δ): (weight, ρ), and (weight, ρ, ω) of a cosine."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """One part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ).
+
+    Attributes:
+        weight: w ≥ 0, in units of the input's variance.
+        rho: ρ in [0, 1] per step; 0 is white noise, 1 a constant or an undamped cosine.
+        frequency: ω in radians per step, up to π; absent where it is 0.
+    """
+
+    weight: float
+    rho: float
+    frequency: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,8 +130,8 @@ class EigenvalueSummary:
     time_constant: Quantiles
     angle: Quantiles
     time_constant_histogram: tuple[int, ...] = ()
-    values: tuple[tuple[float, float], ...] | None = None
-    relative_sensitivities: tuple[float | None, ...] | None = None
+    values: tuple[tuple[float, float], ...] | None = field(default=None, metadata=DETAIL)
+    relative_sensitivities: tuple[float | None, ...] | None = field(default=None, metadata=DETAIL)
 
 
 @dataclass(frozen=True)
@@ -213,6 +236,34 @@ class HessianSummary:
     diagonality_error: float = 0.0
     sharpness_error: float = 0.0
     adam_residual_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class HessianPicture:
+    """A block for a heat map, at most some hundreds of cells wide; it is not in the JSON.
+
+    A cell holds one scalar, or the largest of a few neighbours of one group. Of a block that was
+    not formed it has some scalars, evenly taken.
+
+    Attributes:
+        title: what the block is.
+        order: how many scalars it holds.
+        magnitude: (cells, cells) |H_ab|.
+        correlation: (cells, cells) |H_ab| / √(H_aa H_bb).
+        groups: the names of the groups in it.
+        boundaries: (groups + 1,) the first cell of each group, and the end.
+        eigenvalues: the largest ones of the block, or all of them, descending.
+        eigenvectors: (top, cells) |v_a| of the 10 largest.
+    """
+
+    title: str
+    order: int
+    magnitude: NDArray[np.float64]
+    correlation: NDArray[np.float64]
+    groups: tuple[str, ...]
+    boundaries: tuple[int, ...]
+    eigenvalues: NDArray[np.float64]
+    eigenvectors: NDArray[np.float64]
 
 
 ORDER: tuple[Verdict, ...] = ("ok", "watch", "cursed")

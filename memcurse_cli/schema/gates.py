@@ -1,7 +1,4 @@
-"""The part of the schema about input-dependent gates that move.
-
-The part of the schema about where a GRU or an LSTM works under random inputs.
-"""
+"""What the report says of gates: how far the input moves them, where GRUs and LSTMs work."""
 
 from __future__ import annotations
 

@@ -7,15 +7,10 @@ exist is None here and null there.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from memcurse_cli.schema.figures import Quantiles
+from memcurse_cli.schema.figures import NEVER, Components, HessianPicture, Quantiles
 from memcurse_cli.schema.report import CheckpointSummary, SkippedLayer
-
-SCHEMA = "memcurse.hessian/1"
 
 Kind = Literal["recurrent", "B", "C", "D"]
 Method = Literal["whole", "partial Cholesky", "Lanczos"]
@@ -177,34 +172,6 @@ class Conditioning:
 
 
 @dataclass(frozen=True)
-class HessianPicture:
-    """A block for a heat map, at most some hundreds of cells wide; it is not in the JSON.
-
-    A cell holds one scalar, or the largest of a few neighbours of one group. Of a block that was
-    not formed it has some scalars, evenly taken.
-
-    Attributes:
-        title: what the block is.
-        order: how many scalars it holds.
-        magnitude: (cells, cells) |H_ab|.
-        correlation: (cells, cells) |H_ab| / √(H_aa H_bb).
-        groups: the names of the groups in it.
-        boundaries: (groups + 1,) the first cell of each group, and the end.
-        eigenvalues: the largest ones of the block, or all of them, descending.
-        eigenvectors: (top, cells) |v_a| of the 10 largest.
-    """
-
-    title: str
-    order: int
-    magnitude: NDArray[np.float64]
-    correlation: NDArray[np.float64]
-    groups: tuple[str, ...]
-    boundaries: tuple[int, ...]
-    eigenvalues: NDArray[np.float64]
-    eigenvectors: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
 class LayerHessianReport:
     """The Hessian of one layer, or why it has none.
 
@@ -245,7 +212,7 @@ class LayerHessianReport:
     spectrum: HessianSpectrum | None = None
     eigenvectors: tuple[TopEigenvector, ...] = ()
     conditioning: Conditioning | None = None
-    picture: HessianPicture | None = field(default=None, compare=False, repr=False)
+    picture: HessianPicture | None = field(default=None, compare=False, repr=False, metadata=NEVER)
 
 
 @dataclass(frozen=True)
@@ -260,7 +227,7 @@ class HessianInput:
         readout: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
     """
 
-    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...]
+    autocorrelation: Components
     horizon: int | None
     horizon_source: str | None
     readout: Literal["last", "every"]
@@ -277,6 +244,8 @@ class HessianReport:
         layers: the recurrent layers, in the checkpoint's order.
         skipped: those that could not be read.
     """
+
+    SCHEMA: ClassVar = "memcurse.hessian/1"
 
     version: str
     checkpoint: CheckpointSummary

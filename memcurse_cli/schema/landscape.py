@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from memcurse_cli.schema.report import InputAssumption
-
-SCHEMA = "memcurse.landscape/1"
 
 Gain = Literal["none", "own", "coupled"]
 
@@ -86,6 +84,8 @@ class LandscapeReport:
         start_modulus: |λ| where training starts; null without a start.
         start_angle: its angle in radians; null without a start.
     """
+
+    SCHEMA: ClassVar = "memcurse.landscape/1"
 
     modulus: float
     time_constant: float | None

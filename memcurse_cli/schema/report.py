@@ -1,11 +1,7 @@
 """The schema `memcurse.report/1`: everything that a report says, before it is drawn.
 
 Every class turns into the JSON object of the same fields. A number that does not exist is None
-here and null there; inf and nan never stand in a report.
-
-Numbers of a report, of which those that diverge have none.
-
-The figures of a report as a flat dictionary, which every experiment logger takes.
+here and null there; inf and nan never stand in a report. `scalars` flattens a report for a logger.
 """
 
 from __future__ import annotations
@@ -13,12 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from memcurse_cli.schema.dense import DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.figures import (
+    COMPONENTS,
+    DETAIL,
+    NEVER,
     ORDER,
+    Components,
     EigenvalueSummary,
+    HessianPicture,
     HessianSummary,
     ParameterSummary,
     StateSummary,
@@ -33,8 +34,6 @@ def finite(value: float) -> float | None:
     """A number as a report holds it; None for inf and NaN, which JSON has not."""
     return float(value) if math.isfinite(value) else None
 
-
-SCHEMA = "memcurse.report/1"
 
 Severity = Literal["info", "warning", "error"]
 
@@ -136,6 +135,7 @@ class LayerReport:
         gates: what input-dependent gates do when they move, where that was asked for.
         operating_point: where a GRU or an LSTM works under random inputs, beside its
             ``hidden_spectra``.
+        picture: its Hessian, for a page that draws it.
     """
 
     name: str
@@ -161,6 +161,7 @@ class LayerReport:
     adam: tuple[AdamGroup, ...] = ()
     gates: GateSummary | None = None
     operating_point: GatedOperatingPoint | None = None
+    picture: HessianPicture | None = field(default=None, compare=False, repr=False, metadata=NEVER)
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ class InputAssumption:
             their bias.
     """
 
-    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...]
+    autocorrelation: Components = field(metadata=COMPONENTS)
     horizon: int | None
     horizon_source: str | None
     learning_rate: float
@@ -271,6 +272,8 @@ class Report:
         optimizer: the state that the checkpoint keeps of its optimizer, or None.
     """
 
+    SCHEMA: ClassVar = "memcurse.report/1"
+
     version: str
     checkpoint: CheckpointSummary
     input: InputAssumption
@@ -278,9 +281,9 @@ class Report:
     verdict: Verdict
     sentence: str
     layers: tuple[LayerReport, ...]
-    skipped: tuple[SkippedLayer, ...] = field(default=())
-    not_recurrent: tuple[NotRecurrent, ...] = field(default=())
-    curves: tuple[SensitivityCurve, ...] = field(default=())
+    skipped: tuple[SkippedLayer, ...] = ()
+    not_recurrent: tuple[NotRecurrent, ...] = ()
+    curves: tuple[SensitivityCurve, ...] = field(default=(), metadata=DETAIL)
     optimizer: OptimizerSummary | None = None
 
     def scalars(self, prefix: str = "memcurse/") -> dict[str, float]:

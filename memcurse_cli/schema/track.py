@@ -6,12 +6,10 @@ Every figure is that of the report which `memcurse inspect` gives of the same ch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from memcurse_cli.schema.figures import Direction, HessianSummary, Quantiles, Verdict
 from memcurse_cli.schema.report import InputAssumption, SkippedLayer, UsableRate
-
-SCHEMA = "memcurse.track/1"
 
 StepSource = Literal["pattern", "metadata", "trainer state", "directory", "name"]
 
@@ -187,6 +185,8 @@ class Tracking:
         failed: how many could not be read.
         notes: what should be known of how steps were told and figures taken.
     """
+
+    SCHEMA: ClassVar = "memcurse.track/1"
 
     version: str
     steps: tuple[TrackedStep, ...]

@@ -11,7 +11,7 @@ from end_to_end.command import SAMPLES, assert_refused, memcurse
 
 from memcurse_cli.checkpoints.untrusted import json_header
 from memcurse_cli.checkpoints.untrusted.json_header import MAX_CONTAINERS, MAX_JSON_BYTES
-from memcurse_cli.commands import check_input
+from memcurse_cli.commands import request
 
 LRU = SAMPLES / "lru.safetensors"
 DENSE = SAMPLES / "dense_linear_rnn.safetensors"
@@ -160,7 +160,7 @@ def test_json_has_the_bounds_of_a_tensors_header(
     os.write(opened, reports["lru"].encode())
     assert_refused(memcurse("check", LRU, "--baseline", tmp_path / "pipe"), "nor a directory")
     os.close(opened)
-    for module in (check_input, json_header):
+    for module in (request, json_header):
         monkeypatch.setattr(module, "MAX_JSON_BYTES", 1000)
     outcome = memcurse("check", "-", stdin=reports["lru"])
     assert_refused(outcome, "standard input", "more than 1000 bytes")

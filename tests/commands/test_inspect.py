@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from end_to_end.command import SAMPLES
+from reports.page_reader import Reader
 
 from memcurse_cli.__main__ import run
-from memcurse_cli.diagnosis.hessian import inspection as hessian_inspection
+from memcurse_cli.diagnosis import inspection
 
-GRU = str(SAMPLES / "gru.safetensors")
+GRU, LRU = (str(SAMPLES / f"{name}.safetensors") for name in ("gru", "lru"))
 
 
 def layer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
@@ -38,23 +38,21 @@ def test_spectra_are_in_the_json_only_where_asked_for(capsys: pytest.CaptureFixt
     assert asked["hidden_spectra_reason"] is None
 
 
-def test_a_page_is_of_one_version_of_its_checkpoint(
+def test_a_page_takes_its_hessians_while_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "lru.safetensors"
-    path.write_bytes((SAMPLES / "lru.safetensors").read_bytes())
-    os.utime(path, ns=(0, 0))
-    draw = hessian_inspection.hessian_pictures
+    opened = []
+    open_once = inspection.open_checkpoint
 
-    def later(*arguments: Any, **options: Any) -> Any:
-        path.write_bytes(path.read_bytes())
-        return draw(*arguments, **options)
+    def counted(path: Any) -> Any:
+        opened.append(path)
+        return open_once(path)
 
-    monkeypatch.setattr(hessian_inspection, "hessian_pictures", later)
-    assert run(["inspect", str(path), "--format", "html"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "lru.safetensors: the file changed while it was read" in captured.err
+    monkeypatch.setattr(inspection, "open_checkpoint", counted)
+    assert run(["inspect", LRU, "--format", "html"]) == 0
+    assert opened == [LRU]
+    (charts,) = json.loads(Reader(capsys.readouterr().out).scripts["memcurse-charts"])
+    assert [layer["hessian"] is not None for layer in charts["layers"]] == [True]
 
 
 def test_the_page_has_a_table_of_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from end_to_end.command import MEMCURSE, SAMPLES, assert_refused, memcurse, proc
 from tracking.build import write, write_run
 
 from memcurse_cli.__main__ import run
-from memcurse_cli.reports.json_codec import decode
+from memcurse_cli.schema.json_codec import decode
 from memcurse_cli.schema.track import Tracking
 
 RUN = SAMPLES / "run"
@@ -302,17 +302,6 @@ def test_the_progress_of_a_file_shows_its_name_and_obeys_none_of_it(
         assert show is not None
         show(0, 2, "layer")
         assert capsys.readouterr().err.endswith(r"a\x1b]0;b\x07.pt: layer 1 of 2")
-
-
-def test_a_cluster_is_an_option(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="the extra dask")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    ) as cluster:
-        address = cluster.scheduler_address.replace("tcp://", "dask://")
-        assert tracked(RUN, "--no-cache", "--executor", address) == tracked(RUN, *HERE)
-        refused = memcurse("track", RUN, "--executor", address, "--jobs", "2")
-        assert_refused(refused, "--jobs")
 
 
 def test_settings_give_way_to_the_command_line(tmp_path: Path) -> None:

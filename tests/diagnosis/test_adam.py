@@ -13,8 +13,8 @@ import torch
 import memcurse_cli
 from memcurse_cli.diagnosis.adam import align
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.reports.json_codec import dumps, loads
 from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.optimizer import AdamGroup
 
 
@@ -175,7 +175,7 @@ def test_the_quantiles_are_those_of_the_optimiser_itself(noisy_run: Path) -> Non
         assert [steps.min, steps.p50, steps.max] == pytest.approx(
             np.quantile(1e-9 / (np.sqrt(corrected) + 1e-8), [0, 0.5, 1]).tolist(), rel=1e-12
         )
-    assert loads(dumps([memcurse_cli.inspect(noisy_run)])) == [memcurse_cli.inspect(noisy_run)]
+    assert from_json(to_json(memcurse_cli.inspect(noisy_run))) == memcurse_cli.inspect(noisy_run)
 
 
 def test_what_was_read_of_the_state_is_counted(noisy_run: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation, rea
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.reports.terminal.autocorrelation import to_json
+from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
@@ -85,7 +85,7 @@ def test_its_json_is_an_autocorrelation_for_the_other_commands(tmp_path: Path) -
     np.save(tmp_path / "data.npy", gaussian(PAPER, (16, 200, 2), 4))
     estimate = estimate_autocorrelation(read_series(tmp_path / "data.npy"))
     path = tmp_path / "input.json"
-    path.write_text(json.dumps(to_json(estimate)))
+    path.write_text(json.dumps(to_json(estimate.document)))
     assert read_autocorrelation(str(path)) == estimate.autocorrelation
     lru = SAMPLES / "lru.safetensors"
     by_file = inspect(lru, autocorrelation=str(path))

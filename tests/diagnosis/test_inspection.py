@@ -16,7 +16,7 @@ from memcurse_cli import Autocorrelation, MemcurseError, inspect
 from memcurse_cli.diagnosis.inspection import with_stored_horizon
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError, UsageError
-from memcurse_cli.reports.json_codec import from_json, to_json
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import LayerReport, Report
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.reports.json_codec import dumps, loads
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.optimizer import LearningRates
 
 SIZE = 6
@@ -34,7 +34,7 @@ def rates(tensors: dict[str, np.ndarray], **options: float) -> LearningRates:
 
 def test_a_group_bears_the_step_that_reaches_the_limit() -> None:
     report = memcurse_cli.inspect(lru(), learning_rates=True, learning_rate=3e-3, watch_limit=0.2)
-    assert loads(dumps([report])) == [report]
+    assert from_json(to_json(report)) == report
     assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
     found = report.layers[0].learning_rates
     assert found is not None

@@ -17,8 +17,8 @@ from memcurse_cli.diagnosis.hessian.inspection import hessian as hessian_of
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.json_codec import dumps, loads
-from memcurse_cli.reports.terminal.autocorrelation import to_json, to_text
+from memcurse_cli.reports.terminal.autocorrelation import to_text
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
@@ -80,14 +80,14 @@ def test_the_input_of_the_paper_is_two_parts_without_a_cosine() -> None:
 def test_its_json_goes_into_every_command(tmp_path: Path) -> None:
     estimate = estimate_autocorrelation(tone(32, 300, 0.2))
     path = tmp_path / "tone.json"
-    path.write_text(json.dumps(to_json(estimate)))
+    path.write_text(json.dumps(to_json(estimate.document)))
     source = read_autocorrelation(path)
     assert source == estimate.autocorrelation
     assert source == read_autocorrelation(",".join(":".join(map(repr, c)) for c in source))
 
     report = inspect(SAMPLES / "lru.safetensors", autocorrelation=str(path))
     assert report.input.autocorrelation == estimate.components
-    assert loads(dumps([report]), where="report") == [report]
+    assert from_json(to_json(report)) == report
     white = inspect(SAMPLES / "lru.safetensors")
     assert report.layers[0].parameters != white.layers[0].parameters
     hessian = hessian_of(SAMPLES / "lru.safetensors", autocorrelation=str(path))
@@ -116,7 +116,7 @@ def test_the_page_shows_frequency_and_period() -> None:
 
 
 def test_a_document_with_a_wrong_frequency_is_refused(tmp_path: Path) -> None:
-    document = to_json(estimate_autocorrelation(tone(4, 300, 0.2)))
+    document = to_json(estimate_autocorrelation(tone(4, 300, 0.2)).document)
     path = tmp_path / "tone.json"
     for wrong, message in ((4.0, "frequency 4"), ("0.2", "not weights and rhos")):
         document["components"][-1]["frequency"] = wrong

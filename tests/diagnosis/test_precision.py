@@ -5,7 +5,7 @@ import pytest
 
 import memcurse_cli
 from memcurse_cli.diagnosis.wording import percent
-from memcurse_cli.reports.json_codec import from_json, to_json
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import Finding, LayerReport
 
 EIGHT = ("int8", "float8_e4m3fn", "float8_e5m2")

@@ -11,8 +11,8 @@ import pytest
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.json_codec import from_json, to_json
 from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import LayerReport, Report
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"

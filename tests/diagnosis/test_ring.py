@@ -9,7 +9,8 @@ import pytest
 
 from memcurse_cli import predict
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.terminal.prediction import to_json, to_text
+from memcurse_cli.reports.terminal.prediction import to_text
+from memcurse_cli.schema.json_codec import to_json
 
 
 def test_the_radii_are_the_moduli_where_no_others_are_given() -> None:
@@ -19,7 +20,7 @@ def test_the_radii_are_the_moduli_where_no_others_are_given() -> None:
     assert [row.modulus for row in predict(ring=(0.9, 0.999), modulus=0.5).rows] == [0.5]
     page = to_text(found, file=Path("page.txt"))
     assert "E|h|² is 24.2 on average and E|dh/dλ|² 1.33e6" in " ".join(page.split())
-    assert to_json(found)["ring"]["second_moment"] == pytest.approx(
+    assert to_json(found.document)["ring"]["second_moment"] == pytest.approx(
         np.log(0.19 / (1 - 0.999**2)) / (0.999**2 - 0.81)
     )
 
@@ -34,7 +35,7 @@ def test_a_mixture_counts_with_its_variance() -> None:
 
 def test_no_ring_no_average() -> None:
     assert predict(modulus=0.5).ring is None
-    assert to_json(predict(modulus=0.5))["ring"] is None
+    assert to_json(predict(modulus=0.5).document)["ring"] is None
 
 
 @pytest.mark.parametrize(

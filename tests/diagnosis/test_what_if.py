@@ -5,8 +5,8 @@ import pytest
 
 import memcurse_cli
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.json_codec import dumps, loads
 from memcurse_cli.schema.figures import ParameterSummary
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import LayerReport
 
 RANDOM = np.random.default_rng(11)
@@ -67,7 +67,7 @@ def test_a_what_if_is_the_report_on_the_rewritten_checkpoint(options: dict[str, 
     report = memcurse_cli.inspect(
         tensors, rewrite_as=["lru", "s4", "real-imaginary"], normalize="own", **options
     )
-    assert loads(dumps([report])) == [report]
+    assert from_json(to_json(report)) == report
     assert [one.step_size for one in only(report).what_if] == [None, 0.01, None]
     found = only(report).what_if[0]
     expected = only(memcurse_cli.inspect(as_lru(tensors), **options))

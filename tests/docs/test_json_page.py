@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memcurse_cli.reports.documents import DOCUMENTS, Document
-from memcurse_cli.reports.json_schema import document_schema
+from memcurse_cli.schema.documents import DOCUMENTS, Document
+from memcurse_cli.schema.json_codec import document_schema
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
 HEAD = """\

@@ -85,12 +85,11 @@ def test_another_encoding_is_no_error(arguments: tuple[str | Path, ...], here: H
         assert result.stdout.endswith("\n")
 
 
-@pytest.mark.parametrize("width", ["40", "60"])
-def test_a_narrow_terminal_is_kept_to(width: str, here: Here) -> None:
+def test_a_narrow_terminal_is_kept_to(here: Here) -> None:
     for arguments in PAGES:
-        result = here(*arguments, environment={"COLUMNS": width})
+        result = here(*arguments, environment={"COLUMNS": "40"})
         assert result.returncode == 0
-        assert max(map(len, result.stdout.splitlines())) <= int(width), arguments
+        assert max(map(len, result.stdout.splitlines())) <= 40, arguments
 
 
 def test_no_color_wins_over_a_forced_one(here: Here) -> None:
@@ -98,8 +97,8 @@ def test_no_color_wins_over_a_forced_one(here: Here) -> None:
     for arguments in PAGES:
         assert ESCAPE.search(here(*arguments, environment=forced).stdout), arguments
         plain = here(*arguments, environment={**forced, "NO_COLOR": "1"})
+        assert (plain.returncode, plain.stderr) == (0, ""), arguments
         assert not ESCAPE.search(plain.stdout), arguments
-        assert seen(plain) == seen(here(*arguments))
 
 
 @each_call

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from end_to_end.command import SAMPLES, memcurse
 
-from memcurse_cli.reports.documents import DOCUMENTS, find_document
-from memcurse_cli.reports.json_schema import document_schema
+from memcurse_cli.schema.documents import DOCUMENTS, find_document
+from memcurse_cli.schema.json_codec import document_schema
 
 LRU, COMPLEX, DENSE, GRU = (
     SAMPLES / f"{name}.safetensors"

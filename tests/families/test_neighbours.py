@@ -23,9 +23,9 @@ from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.registry import all_families, families_marked
 from memcurse_cli.reports.console import text_for_file
-from memcurse_cli.reports.html.document import to_html
-from memcurse_cli.reports.json_codec import dumps
+from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.terminal.report import render
+from memcurse_cli.schema.json_codec import dumps
 
 ROOT = Path(__file__).parents[2]
 CORPORA = (

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
+from memcurse_cli.schema.figures import NEVER
+
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, 2**63)
 NAMES = st.text(max_size=30) | st.sampled_from(["layers.0.rnn", "layers.1.rnn", "nu_log"])
@@ -20,7 +22,8 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     arguments = typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return st.builds(kind, **{name: instances(hint) for name, hint in hints.items()})
+        written = (field for field in dataclasses.fields(kind) if field.metadata != NEVER)
+        return st.builds(kind, **{field.name: instances(hints[field.name]) for field in written})
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return st.one_of(
             st.none() if argument is types.NoneType else instances(argument)

@@ -13,12 +13,13 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from reports.build import layer, parameter, report
 from reports.streams import Stream
 
-from memcurse_cli.diagnosis.check.check import Check, check
+from memcurse_cli.diagnosis.check.check import check
 from memcurse_cli.diagnosis.check.policy import Limit, Policy, RuleSet
 from memcurse_cli.diagnosis.findings.rules import all_rules
-from memcurse_cli.reports import check_json
 from memcurse_cli.reports.check import github, junit, sarif
 from memcurse_cli.reports.check import terminal as check_terminal
+from memcurse_cli.schema import json_codec
+from memcurse_cli.schema.check import Check
 from memcurse_cli.schema.report import Finding, Report, SkippedLayer
 
 SCHEMA = Path(__file__).parent / "schemas" / "sarif-2.1.0.json"
@@ -174,7 +175,7 @@ def test_the_terminal_page_names_every_failure_and_the_outcome(outcome: Check) -
 
 
 def test_json_holds_every_judgement(outcome: Check) -> None:
-    document = json.loads(check_json.to_text(outcome))
+    document = json.loads(json_codec.to_text(outcome))
     assert document["schema"] == "memcurse.check/1"
     assert document["passed"] is outcome.passed
     for written, one in zip(document["reports"], outcome.reports, strict=True):

@@ -9,8 +9,9 @@ from reports.streams import Stream
 
 from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.reports.console import text_for
-from memcurse_cli.reports.terminal.hessian import Page, to_json, to_text
+from memcurse_cli.reports.terminal.hessian import Page, to_text
 from memcurse_cli.schema.hessian import HessianReport, LayerHessianReport
+from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import SkippedLayer
 
 SAMPLE = Path(__file__).parents[2] / "sample_checkpoints" / "lru.safetensors"

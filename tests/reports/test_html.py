@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,10 @@ from reports.strategies import instances
 
 from memcurse_cli import inspect
 from memcurse_cli.reports.console import visible
-from memcurse_cli.reports.html.charts import POINTS_PER_LAYER
-from memcurse_cli.reports.html.document import to_html
-from memcurse_cli.reports.json_codec import from_json, to_json
+from memcurse_cli.reports.html.report import POINTS_PER_LAYER, to_html
 from memcurse_cli.reports.terminal.report import to_text
-from memcurse_cli.schema.hessian import HessianPicture
+from memcurse_cli.schema.figures import HessianPicture
+from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import Report
 
 
@@ -103,9 +103,12 @@ def test_a_large_layer_is_sampled_from_end_to_end_and_says_so() -> None:
 
 
 def test_sixty_four_layers_stay_under_three_megabytes() -> None:
-    report = inspect(layers_of(64, 1024), values=True)
-    pictures = {layer.name: picture(480) for layer in report.layers}
-    assert len(to_html([report], [pictures]).encode()) < 3_000_000
+    one = inspect(layers_of(1, 1024), values=True)
+    report = replace(one, layers=one.layers * 64)
+    drawn = replace(
+        report, layers=tuple(replace(one, picture=picture(480)) for one in report.layers)
+    )
+    assert len(to_html([drawn]).encode()) < 3_000_000
 
 
 def picture(cells: int) -> HessianPicture:
@@ -127,9 +130,8 @@ def test_a_heat_map_keeps_the_largest_correlation_of_what_it_merges() -> None:
     report = inspect(layers_of(1, 3), values=True)
     correlation = np.zeros((480, 480))
     correlation[479, 3] = 1.0
-    drawn = picture(480)
-    drawn = HessianPicture(**{**vars(drawn), "correlation": correlation})
-    page = Reader(to_html([report], [{report.layers[0].name: drawn}]))
+    layer = replace(report.layers[0], picture=replace(picture(480), correlation=correlation))
+    page = Reader(to_html([replace(report, layers=(layer,))]))
     heat = json.loads(page.scripts["memcurse-charts"])[0]["layers"][0]["hessian"]
     shades = np.frombuffer(base64.b64decode(heat["shades"]), np.uint8)
     shades = shades.reshape(heat["cells"], heat["cells"])

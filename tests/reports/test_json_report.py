@@ -11,9 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from reports import build
 from reports.strategies import instances
 
+from memcurse_cli.commands.request import load_reports
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.reports.json_codec import dumps, from_json, loads, to_json
+from memcurse_cli.schema.json_codec import dumps, from_json, to_json
 from memcurse_cli.schema.report import Report
+
+
+def loads(text: str | bytes) -> list[Report]:
+    return load_reports(text if isinstance(text, bytes) else text.encode(), "report.json")
 
 
 def document() -> dict:
@@ -153,7 +158,7 @@ def test_a_missing_field_is_named() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[1, 2", "[" * 100_000, b"\xff\xfe\x00", "1" * 5000])
 def test_what_is_not_json_is_one_line(text: str | bytes) -> None:
     with pytest.raises(MemcurseError, match="not JSON") as caught:
-        loads(text, where="report.json")
+        loads(text)
     assert "\n" not in str(caught.value)
 
 

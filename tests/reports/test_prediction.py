@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memcurse_cli.diagnosis.prediction import Prediction, predict
+from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.numbers import number
-from memcurse_cli.reports.terminal.prediction import Page, to_json, to_text
+from memcurse_cli.reports.terminal.prediction import Page, to_text
+from memcurse_cli.schema.json_codec import to_json
+from memcurse_cli.schema.prediction import Prediction
 from memcurse_cli.theory.parametrization import NORMALIZATIONS, PARAMETRIZATIONS
 
 FILE = Path("prediction.txt")
@@ -154,7 +156,7 @@ def test_a_plot_needs_two_points(arguments: dict[str, object]) -> None:
 
 
 def test_json_keeps_the_settings_beside_the_rows() -> None:
-    found = to_json(predict(rho=0.5, modulus=0.5, horizon=7))
+    found = to_json(predict(rho=0.5, modulus=0.5, horizon=7).document)
     assert list(found) == ["schema", "settings", "rows", "ring"]
     assert found["settings"] == {
         "parametrization": "real-imaginary",

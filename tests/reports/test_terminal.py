@@ -62,7 +62,7 @@ def check(text: str, width: int) -> None:
 
 
 @given(instances(Report), st.integers(40, 200), st.booleans())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_any_report_fits_any_width(report: Report, width: int, all_layers: bool) -> None:
     check(page(report, width=width, all_layers=all_layers), width)
 
@@ -174,7 +174,7 @@ def test_text_for_a_file_is_plain_whatever_the_terminal(monkeypatch: pytest.Monk
 
 def test_numbers_and_json_import_no_rich() -> None:
     code = (
-        "import sys, memcurse_cli.reports.json_codec, memcurse_cli.reports.numbers, "
+        "import sys, memcurse_cli.schema.json_codec, memcurse_cli.reports.numbers, "
         "memcurse_cli.reports.console; sys.exit('rich' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

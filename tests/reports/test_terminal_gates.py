@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from memcurse_cli import inspect
-from memcurse_cli.reports.html.document import to_html
+from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.terminal.report import to_text
 
 

@@ -21,7 +21,7 @@ from memcurse_cli.reports.html.tracking import (
     common_folder,
     to_html,
 )
-from memcurse_cli.reports.tracking_json import to_json
+from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import SkippedLayer
 from memcurse_cli.schema.track import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker

@@ -5,76 +5,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from memcurse_cli.diagnosis.check.judging import judge
 from memcurse_cli.diagnosis.check.limits import BY_NAME
-from memcurse_cli.diagnosis.check.policy import Judgement, Policy
+from memcurse_cli.diagnosis.check.policy import Policy
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.figures import Verdict
+from memcurse_cli.schema.check import Check, CheckedReport, Judgement
 from memcurse_cli.schema.report import InputAssumption, Report, Severity
 from memcurse_cli.version import VERSION
 
-SCHEMA = "memcurse.check/1"
 TOLERANCE = 0.05
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
-
-
-@dataclass(frozen=True)
-class CheckedReport:
-    """One checkpoint's report, judged.
-
-    Attributes:
-        path: the checkpoint.
-        verdict: the report's verdict.
-        layers: how many layers were judged.
-        judgements: every figure and finding that the policy says something about.
-    """
-
-    path: str
-    verdict: Verdict
-    layers: int
-    judgements: tuple[Judgement, ...]
-
-    @property
-    def failures(self) -> tuple[Judgement, ...]:
-        """What fails, in the order of the layers."""
-        return tuple(judgement for judgement in self.judgements if judgement.fails)
-
-    @property
-    def known(self) -> tuple[Judgement, ...]:
-        """What would fail, were it not in the baseline."""
-        return tuple(judgement for judgement in self.judgements if judgement.known)
-
-    @property
-    def missing(self) -> tuple[Judgement, ...]:
-        """What is not computed and allowed to be."""
-        return tuple(
-            judgement
-            for judgement in self.judgements
-            if judgement.outcome == "not computed" and not judgement.fails and not judgement.known
-        )
-
-
-@dataclass(frozen=True)
-class Check:
-    """The outcome of `memcurse check`.
-
-    Attributes:
-        version: of memcurse.
-        passed: whether nothing fails.
-        default_policy: whether nothing was limited, so that cursed layers and findings of
-            severity error fail.
-        tolerance: by how much, relatively, a figure may be worse than in the baseline; None
-            without a baseline.
-        reports: one per checkpoint.
-    """
-
-    version: str
-    passed: bool
-    default_policy: bool
-    tolerance: float | None
-    reports: tuple[CheckedReport, ...]
 
 
 def check(

@@ -19,12 +19,12 @@ from memcurse_cli.diagnosis.check.limits import (
 from memcurse_cli.diagnosis.check.policy import (
     FINDINGS,
     READABLE,
-    Judgement,
     Limit,
     Policy,
     RuleSet,
 )
 from memcurse_cli.diagnosis.wording import rounded_down
+from memcurse_cli.schema.check import Judgement
 from memcurse_cli.schema.report import Finding, LayerReport, Report, SkippedLayer
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Literal, cast
+from typing import Any
 
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
 from memcurse_cli.diagnosis.check.limits import (
@@ -31,10 +31,7 @@ from memcurse_cli.diagnosis.check.limits import (
 )
 from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.figures import Verdict
-from memcurse_cli.schema.report import Report, Severity
-
-Outcome = Literal["within", "beyond", "found", "not computed"]
+from memcurse_cli.schema.report import Report
 
 FINDINGS = "findings"
 READABLE = "readable"
@@ -144,64 +141,6 @@ class Policy:
         for rules in self.rule_sets:
             if rules.scoped and not any(rules.applies(*one) for one in present):
                 yield rules
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """One figure or finding of one layer, held to the policy.
-
-    Attributes:
-        layer: the layer's name.
-        family: its family.
-        rule: the limit's name; a finding's code; ``findings`` where no finding fails, and
-            ``readable`` for a layer that could not be read.
-        subject: the parameter group; empty for the layer.
-        tensor: that group's tensor.
-        outcome: ``within`` or ``beyond`` a limit, ``found`` for a finding, ``not computed`` where
-            the report lacks the figure.
-        fails: whether it fails the check.
-        figure: the figure; None where it diverges or is missing. Of a finding the one that it
-            grows with, if any.
-        diverges: whether the figure is infinite.
-        bound: the limit.
-        severity: of the finding; error for a limit, warning where something is not computed.
-        message: what is wrong, in words.
-        advice: what to do about it; may be empty.
-        origin: who set the limit: an option, or a file and line; empty under the default policy.
-        known: whether it failed in the baseline already, and is not worse.
-        baseline: the figure in the baseline.
-    """
-
-    layer: str
-    family: str
-    rule: str
-    outcome: Outcome
-    fails: bool
-    subject: str = ""
-    tensor: str = ""
-    figure: float | str | None = None
-    diverges: bool = False
-    bound: float | str | None = None
-    severity: Severity = "error"
-    message: str = ""
-    advice: str = ""
-    origin: str = ""
-    known: bool = False
-    baseline: float | str | None = None
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What it is about, whatever its figure."""
-        return self.layer, self.rule, self.subject
-
-    @property
-    def value(self) -> float | None:
-        """The figure as a number that compares; None where there is none."""
-        if self.diverges:
-            return math.inf
-        if isinstance(self.figure, str):
-            return float(VERDICTS.index(cast(Verdict, self.figure)))
-        return self.figure
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

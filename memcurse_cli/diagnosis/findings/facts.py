@@ -14,6 +14,7 @@ from memcurse_cli.schema.figures import (
     StateSummary,
 )
 from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.schema.listings import RuleDocument
 from memcurse_cli.schema.report import Finding, Severity, UsableRate
 
 
@@ -40,26 +41,8 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A stable code and where its theory stands.
-
-    Attributes:
-        code: as in the report; never reused for something else.
-        title: a few words.
-        source: the equations that it rests on.
-        what: what was found, in a sentence or two.
-        why: why it matters to training.
-        equation: the figure that decides, as a formula.
-        change: what to do about it.
-    """
-
-    code: str
-    title: str
-    source: str
-    what: str
-    why: str
-    equation: str
-    change: str
+class Rule(RuleDocument):
+    """A stable code and where its theory stands."""
 
     def finding(self, severity: Severity, message: str, advice: str = "") -> Finding:
         """A finding of this rule."""

@@ -11,8 +11,6 @@ from memcurse_cli.diagnosis import findings
 from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.errors import UsageError
 
-SCHEMA = "memcurse.rules/1"
-
 
 @cache
 def all_rules() -> tuple[Rule, ...]:

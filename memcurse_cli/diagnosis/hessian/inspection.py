@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from glob import escape
 from typing import Any
 
 from memcurse_cli.checkpoints.memory import MemoryStore
@@ -25,11 +24,10 @@ from memcurse_cli.families.detect import detect, validate_assumptions
 from memcurse_cli.families.family import Family, Match, ReadOptions
 from memcurse_cli.schema.hessian import (
     HessianInput,
-    HessianPicture,
     HessianReport,
     LayerHessianReport,
 )
-from memcurse_cli.schema.report import Report, SkippedLayer
+from memcurse_cli.schema.report import SkippedLayer
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.linalg.eigendecomposition import validate_device
 from memcurse_cli.theory.linalg.threads import threads_by_order
@@ -127,33 +125,3 @@ def _layers(
     if not reports:
         raise errors[0]
     return reports, skipped
-
-
-def hessian_pictures(
-    checkpoint: str | os.PathLike[str] | Mapping[str, Any],
-    report: Report,
-    *,
-    rho: float | None = None,
-    autocorrelation: Autocorrelation | str | None = None,
-    readout: str | None = None,
-    assume: Mapping[str, str] | None = None,
-    device: str = "auto",
-) -> dict[str, HessianPicture]:
-    """The Hessians to draw beside a report, by layer; only of layers that it has scores of.
-
-    The checkpoint is read again, for those layers alone; everything else is as `hessian` takes it.
-    """
-    scored = [layer for layer in report.layers if layer.hessian is not None]
-    if not scored:
-        return {}
-    found = hessian(
-        checkpoint,
-        rho=rho,
-        autocorrelation=autocorrelation,
-        horizon=report.input.horizon,
-        readout=readout,
-        layers=[escape(layer.name) for layer in scored],
-        assume=assume,
-        device=device,
-    )
-    return {layer.name: layer.picture for layer in found.layers if layer.picture is not None}

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from memcurse_cli.diagnosis.check.check import Check
-from memcurse_cli.diagnosis.check.policy import Judgement
 from memcurse_cli.reports.check.terminal import sentence, subject, summary
 from memcurse_cli.reports.console import to_ascii, visible
+from memcurse_cli.schema.check import Check, Judgement
 
 
 def to_text(check: Check, *, file: Path | None = None) -> str:

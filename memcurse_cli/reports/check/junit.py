@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from memcurse_cli.diagnosis.check.check import Check, CheckedReport
-from memcurse_cli.diagnosis.check.policy import Judgement
 from memcurse_cli.reports.check.terminal import sentence
 from memcurse_cli.reports.console import visible
+from memcurse_cli.schema.check import Check, CheckedReport, Judgement
 
 NOT_COMPUTED = "not computed"
 

@@ -9,12 +9,12 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from memcurse_cli.diagnosis.check.check import Check
 from memcurse_cli.diagnosis.check.limits import BY_NAME
-from memcurse_cli.diagnosis.check.policy import READABLE, Judgement
+from memcurse_cli.diagnosis.check.policy import READABLE
 from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.reports.check.terminal import sentence, subject
 from memcurse_cli.reports.console import visible
+from memcurse_cli.schema.check import Check, Judgement
 
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -5,7 +5,6 @@ What the renderings of a check share: one failure's name, place and sentence.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.diagnosis.check.check import Check, CheckedReport
-from memcurse_cli.diagnosis.check.policy import Judgement
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
@@ -23,11 +20,11 @@ from memcurse_cli.reports.console import (
     VERDICT_STYLES,
     Screen,
     capitalised,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.numbers import count, percent
+from memcurse_cli.schema.check import Check, CheckedReport, Judgement
 
 
 def subject(judgement: Judgement) -> str:
@@ -70,8 +67,7 @@ NAME_WIDTH = 48
 
 def to_text(check: Check, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
-    page = Page(check)
-    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+    return text_of(Page(check), file)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.diagnosis.comparison import Change, Comparison, LayerComparison, SpectrumMove
-from memcurse_cli.reports.comparison_json import to_json
 from memcurse_cli.reports.html.page import render
-from memcurse_cli.reports.html.tables import Cell
+from memcurse_cli.reports.html.report import Cell
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent
 from memcurse_cli.reports.terminal.comparison import (
     ASSUMED,
@@ -21,7 +19,9 @@ from memcurse_cli.reports.terminal.comparison import (
     figures,
     spectrum_words,
 )
+from memcurse_cli.schema.comparison import Change, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.schema.figures import ORDER
+from memcurse_cli.schema.json_codec import to_json
 
 MOVES_PER_LAYER = 512
 MOVES_IN_ALL = 20_000

@@ -13,9 +13,9 @@ from memcurse_cli.reports.terminal.gates import (
     MEAN_FIELD_COLUMNS,
     gate_row,
     gates_assume,
-    lacking,
     mean_field_assumes,
     mean_field_rows,
+    missing_part,
 )
 from memcurse_cli.reports.terminal.learning_rates import (
     ADAM_COLUMNS,
@@ -114,7 +114,7 @@ def _gates(report: Report, layer: LayerReport) -> Table:
     gates = layer.gates
     if gates is None or gates.spread is None:
         return GATE_COLUMNS, [], ()
-    lacks = [] if gates.reason is None else [f"The layer is {lacking(gates)}: {gates.reason}."]
+    lacks = [] if gates.reason is None else [f"The layer is {missing_part(gates)}: {gates.reason}."]
     return GATE_COLUMNS, [gate_row("", gates)], [gates_assume([(layer, gates)]), *lacks]
 
 

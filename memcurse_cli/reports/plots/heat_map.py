@@ -1,9 +1,8 @@
 """A matrix of magnitudes on a logarithmic scale, two rows to a line where there is colour.
 
 Each half of a cell has a colour of its own: the upper half block is drawn in one on a ground of
-the other. Without colour a cell is one of ten ASCII shades.
-
-What the terminal's and the file's heat map of a Hessian have in common.
+the other. Without colour a cell is one of ten ASCII shades. Its
+scale is that of a Hessian's heat map in a file, too.
 """
 
 from __future__ import annotations

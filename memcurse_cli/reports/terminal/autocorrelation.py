@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.diagnosis.autocorrelation import SCHEMA, AutocorrelationEstimate
-from memcurse_cli.reports.console import LABEL, TITLE, Screen, text_for, text_for_file
+from memcurse_cli.diagnosis.autocorrelation import AutocorrelationEstimate
+from memcurse_cli.reports.console import LABEL, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import Block, lines, paragraph
-from memcurse_cli.reports.numbers import ABSENT, component_objects, count, number, percent
+from memcurse_cli.reports.numbers import ABSENT, count, number, percent
 from memcurse_cli.reports.plots.line_plot import Axis, Curve, Point, plot
 
 LEAST_SHOWN = 1e-3
@@ -27,38 +25,11 @@ AXIS = Axis(
 )
 
 
-def to_json(estimate: AutocorrelationEstimate) -> dict[str, Any]:
-    """The JSON object ``memcurse.autocorrelation/1``."""
-    fields = asdict(estimate)
-    return {
-        "schema": SCHEMA,
-        "data": {
-            name: fields[name] for name in ("source", "sequences", "steps", "features", "masked")
-        },
-        "estimator": estimate.estimator,
-        "centred": estimate.centred,
-        "centring_bias": estimate.centring_bias,
-        "components": component_objects(estimate.components),
-        "fit": {name: fields[name] for name in ("relative_rms", "relative_max", "worst_lag")},
-        "states": fields["states"],
-        "empirical": {
-            "lags": list(range(len(estimate.values))),
-            "values": list(estimate.values),
-            "fitted": list(estimate.fitted),
-            "standard_errors": list(estimate.standard_errors),
-            "standard_error_method": estimate.standard_error_method,
-        },
-    }
-
-
 def to_text(
     estimate: AutocorrelationEstimate, *, file: Path | None = None, width: int | None = None
 ) -> str:
     """The estimate as text for standard output, or for a file: without colour, 80 cells wide."""
-    page = Page(estimate)
-    if file is None:
-        return text_for(page, sys.stdout, width=width)
-    return text_for_file(page) if width is None else text_for_file(page, width=width)
+    return text_of(Page(estimate), file, width=width)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,18 +9,17 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.diagnosis.comparison import Change, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.reports.console import (
     NAME,
     TITLE,
     VERDICT_STYLES,
     Screen,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.schema.comparison import Change, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.schema.report import InputAssumption
 
 FIGURES = [
@@ -49,8 +47,7 @@ HOW = {
 
 def to_text(comparison: Comparison, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
-    page = Page(comparison)
-    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+    return text_of(Page(comparison), file)
 
 
 @dataclass(frozen=True)

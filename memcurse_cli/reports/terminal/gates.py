@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, NAME, Screen
-from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
+from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, setting
 from memcurse_cli.reports.terminal.layers import Names, fitting, legend
 from memcurse_cli.schema.figures import Quantiles
@@ -47,7 +47,7 @@ def mean_field_lines(
         column for column in MEAN_FIELD_COLUMNS if known or column.heading != SINGULAR_VALUES
     ]
 
-    def table(names: Names) -> Drawn:
+    def table(names: Names) -> RenderedTable:
         rows = [
             [
                 cell
@@ -165,7 +165,7 @@ def gate_lines(
         shown = sorted(taken, key=lambda pair: -_spread(pair[1]))[:SHOWN]
     if shown:
 
-        def table(names: Names) -> Drawn:
+        def table(names: Names) -> RenderedTable:
             rows = [gate_row(names[layer.name], gates) for layer, gates in shown]
             return draw(screen, GATE_COLUMNS, rows)
 
@@ -178,7 +178,7 @@ def gate_lines(
     missing: dict[tuple[str, str], list[str]] = {}
     for layer, gates in asked:
         if gates.reason is not None:
-            missing.setdefault((lacking(gates), gates.reason), []).append(layer.name)
+            missing.setdefault((missing_part(gates), gates.reason), []).append(layer.name)
     for (lacks, reason), of in missing.items():
         whose = of[0] if len(of) == 1 else count(len(of), "layer")
         yield from paragraph(screen, screen.sentence(f"{whose} {lacks}: {reason}.", LABEL))
@@ -219,7 +219,7 @@ def gate_row(name: str, gates: GateSummary) -> list[Cell]:
     ]
 
 
-def lacking(gates: GateSummary) -> str:
+def missing_part(gates: GateSummary) -> str:
     """What a layer that gives a reason is without."""
     if gates.spread is None:
         return "left out"

@@ -5,24 +5,20 @@ The tables of a Hessian: its groups, what they share, its steepest directions.
 
 from __future__ import annotations
 
-import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen, text_for, text_for_file
+from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, number, number_or_absent, percent, size
 from memcurse_cli.reports.plots.heat_map import HeatMap, drawn_magnitudes, heat_map
 from memcurse_cli.reports.terminal.report import describe_input
 from memcurse_cli.reports.terminal.structure import at_least
 from memcurse_cli.schema.hessian import (
-    SCHEMA,
     HessianReport,
     HessianScores,
     HessianSpectrum,
@@ -164,15 +160,6 @@ def _legend(screen: Screen, meanings: Sequence[str]) -> Iterator[Text]:
     yield from paragraph(screen, Text(screen.clean(" ".join(meanings)), LABEL))
 
 
-def to_json(report: HessianReport) -> dict[str, Any]:
-    """The JSON object ``memcurse.hessian/1``; pictures are left out."""
-    plain = replace(report, layers=tuple(replace(layer, picture=None) for layer in report.layers))
-    fields = dataclasses.asdict(plain)
-    for layer in fields["layers"]:
-        del layer["picture"]
-    return {"schema": SCHEMA, **fields}
-
-
 def to_text(
     report: HessianReport,
     *,
@@ -188,10 +175,7 @@ def to_text(
         file: where the text will be written, or None for standard output.
         width: cells per line, instead of the terminal's.
     """
-    page = Page(report, correlation)
-    if file is None:
-        return text_for(page, sys.stdout, width=width)
-    return text_for_file(page) if width is None else text_for_file(page, width=width)
+    return text_of(Page(report, correlation), file, width=width)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -18,16 +15,14 @@ from memcurse_cli.reports.console import (
     NAME,
     VERDICT_STYLES,
     Screen,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
-from memcurse_cli.reports.json_codec import encode
 from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
 from memcurse_cli.reports.plots.line_plot import Axis, Curve, plot
 from memcurse_cli.reports.terminal.layers import legend
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.landscape import SCHEMA, LandscapeParameter, LandscapeReport, LandscapeView
+from memcurse_cli.schema.landscape import LandscapeParameter, LandscapeReport, LandscapeView
 
 GAINS = {"none": "", "own": ", γ own", "coupled": ", γ coupled"}
 LEAST_LOSS = 1e-6
@@ -67,20 +62,9 @@ CROSSED, NEAR = 1.0, 10.0
 """Steps of Adam across the basin from which on a parameter is called cursed, and to be watched."""
 
 
-def to_json(report: LandscapeReport) -> dict[str, Any]:
-    """The object of a landscape: ``schema`` first, then the fields in their own order."""
-    return {"schema": SCHEMA, **encode(report)}
-
-
-def to_json_text(report: LandscapeReport) -> str:
-    """That object as text."""
-    return json.dumps(to_json(report), indent=2, allow_nan=False)
-
-
 def to_text(report: LandscapeReport, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
-    page = Page(report)
-    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+    return text_of(Page(report), file)
 
 
 def title(view: LandscapeView) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.console import ALARM, LABEL, NAME, SPECTRUM, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, Drawn, Row, draw, paragraph
+from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, effect, largest
 from memcurse_cli.reports.plots.spectrum_line import AXES, Resolution, added, spectrum
 from memcurse_cli.reports.ranking import Alike, alike, layer_rank, together
@@ -29,7 +29,7 @@ def layer_lines(
         for family, members in by_family(layers).items()
     }
 
-    def table(names: Names, resolution: Resolution) -> Drawn:
+    def table(names: Names, resolution: Resolution) -> RenderedTable:
         rows: list[Row] = []
         for family, groups in families.items():
             rows.append(_family_line(screen, family, groups))
@@ -54,8 +54,8 @@ def by_family(layers: Sequence[LayerReport]) -> dict[str, list[LayerReport]]:
 
 
 def fitting(
-    layers: Sequence[LayerReport], tables: Sequence[Callable[[Names], Drawn]]
-) -> tuple[Drawn, Names]:
+    layers: Sequence[LayerReport], tables: Sequence[Callable[[Names], RenderedTable]]
+) -> tuple[RenderedTable, Names]:
     """The first of some tables, widest first, that loses nothing: with full names, then short."""
     full = {layer.name: layer.name for layer in layers}
     short = short_names(list(full))
@@ -93,7 +93,7 @@ def _common(parts: Sequence[Sequence[str]]) -> int:
     return shortest - 1
 
 
-def legend(screen: Screen, drawn: Drawn, names: Names, *, note: str = "") -> Iterator[Text]:
+def legend(screen: Screen, drawn: RenderedTable, names: Names, *, note: str = "") -> Iterator[Text]:
     """What the columns mean, how names were shortened, and what there was no room for."""
     sentences = [*drawn.meanings, note]
     cut = [(short, full) for full, short in names.items() if short != full]

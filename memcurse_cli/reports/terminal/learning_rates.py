@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, NAME, Screen
-from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
+from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw, paragraph
 from memcurse_cli.reports.numbers import (
     ABSENT,
     count,
@@ -44,7 +44,7 @@ def learning_rate_lines(
     if not derived:
         return
 
-    def table(names: Names) -> Drawn:
+    def table(names: Names) -> RenderedTable:
         rows = [rate_row(one, names) for one in shown]
         rest = [REST, ABSENT, ABSENT, setting(assumed.learning_rate), "1.0"]
         return draw(screen, RATE_COLUMNS, [*rows, [Cell(""), *map(Cell, rest)]])
@@ -86,7 +86,7 @@ def adam_lines(
     shown = described if all_layers else described[:SHOWN]
     if shown:
 
-        def table(names: Names) -> Drawn:
+        def table(names: Names) -> RenderedTable:
             rows = [adam_row(one, names) for one in shown]
             columns = list(ADAM_COLUMNS)
             if len(layers) == 1:

@@ -1,4 +1,4 @@
-"""A plain table of texts, for the commands that list what memcurse knows."""
+"""What the commands print that list what memcurse knows: a plain table, or a block for each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from memcurse_cli.reports.console import LABEL, NAME, Screen, text_for, text_for
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
+
+    from memcurse_cli.schema.listings import FamilyDocument
 
 
 class Listing:
@@ -38,7 +40,42 @@ class Listing:
         yield table
 
 
-def to_text(listing: Listing, *, file: Path | None = None) -> str:
+class FamilyList:
+    """The families, one block each, since six texts do not fit beside each other.
+
+    Args:
+        families: in the order in which they are looked for.
+    """
+
+    def __init__(self, families: Sequence[FamilyDocument]) -> None:
+        self._families = families
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        screen = Screen.of(options)
+        for index, family in enumerate(self._families):
+            if index:
+                yield Text()
+            yield Text.assemble((screen.clean(family.name), NAME), "  ", screen.clean(family.title))
+            table = Table.grid(padding=(0, 2, 0, 0))
+            table.add_column(style=LABEL, no_wrap=True)
+            table.add_column(overflow="fold")  # no word is cut, however many choices it lists
+            table.add_row("recognised by", Text(screen.clean(family.recognised_by)))
+            table.add_row("equation", Text(screen.clean(family.equation)))
+            table.add_row("source", Text(screen.clean(family.source)))
+            for one in family.assumptions:
+                values = "|".join(one.choices) or "NUMBER"
+                said = f"{one.key}={values} ({one.default}): {one.meaning}"
+                table.add_row("--assume", Text(screen.clean(said)))
+            yield Padding(table, (0, 0, 0, 2))
+
+
+def to_text(page: Listing | FamilyList, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
-    text = text_for(listing, None) if file is None else text_for_file(listing)
+    text = text_for(page, None) if file is None else text_for_file(page)
     return "\n".join(line.rstrip() for line in text.splitlines())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
+from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw
 from memcurse_cli.reports.numbers import ABSENT, count, effect, largest, number_or_absent, percent
 from memcurse_cli.reports.ranking import together
 from memcurse_cli.reports.terminal.layers import Names, fitting, legend
@@ -44,7 +44,7 @@ def parameter_lines(
     if not shown:
         return
 
-    def table(names: Names) -> Drawn:
+    def table(names: Names) -> RenderedTable:
         rows = [_row(entry, names) for entry in shown]
         columns = _columns({layer.dense is not None for _, layer, _ in shown})
         if screen.width < EIGHT_BITS_FROM:

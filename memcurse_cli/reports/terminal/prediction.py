@@ -6,17 +6,14 @@ A prediction in words: what the longest memory costs, and numbers as they are sa
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.prediction import (
-    SCHEMA,
     ChronoBiases,
     Prediction,
     PredictionRow,
@@ -29,13 +26,11 @@ from memcurse_cli.reports.console import (
     NAME,
     TITLE,
     Screen,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import GAP, Block, lines, pack, paragraph, width
 from memcurse_cli.reports.numbers import (
     DIVERGENT,
-    component_objects,
     count,
     decay_words,
     number,
@@ -215,16 +210,6 @@ Group = tuple[str, list[PredictionRow]]
 """A heading and the rows of one input and angle."""
 
 
-def to_json(prediction: Prediction) -> dict[str, Any]:
-    """The JSON object ``memcurse.prediction/1``; what diverges is null."""
-    settings = asdict(prediction)
-    rows = settings.pop("rows")
-    if prediction.autocorrelation is not None:
-        settings["autocorrelation"] = component_objects(prediction.autocorrelation)
-    ring = settings.pop("ring")
-    return {"schema": SCHEMA, "settings": settings, "rows": list(rows), "ring": ring}
-
-
 def to_text(
     prediction: Prediction,
     *,
@@ -240,10 +225,7 @@ def to_text(
         file: where the text will be written, or None for standard output.
         width: cells per line, instead of the terminal's.
     """
-    page = Page(prediction, with_plot)
-    if file is None:
-        return text_for(page, sys.stdout, width=width)
-    return text_for_file(page) if width is None else text_for_file(page, width=width)
+    return text_of(Page(prediction, with_plot), file, width=width)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ last, where the eye rests when the command is done.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,7 @@ from memcurse_cli.reports.console import (
     VERDICT_STYLES,
     Screen,
     capitalised,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.numbers import count, decay_words, percent, setting, size
@@ -64,10 +62,7 @@ def to_text(
         file: where the text will be written, or None for standard output.
         width: cells per line, instead of the terminal's.
     """
-    page = render(report, all_layers=all_layers)
-    if file is None:
-        return text_for(page, sys.stdout, width=width)
-    return text_for_file(page) if width is None else text_for_file(page, width=width)
+    return text_of(render(report, all_layers=all_layers), file, width=width)
 
 
 def render(report: Report, *, all_layers: bool = False) -> Page:

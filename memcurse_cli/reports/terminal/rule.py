@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +9,13 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.findings.facts import Rule
-from memcurse_cli.reports.console import CODE, LABEL, TITLE, Screen, text_for, text_for_file
+from memcurse_cli.reports.console import CODE, LABEL, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import paragraph
 
 
 def to_text(rule: Rule, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
-    page = Page(rule)
-    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+    return text_of(Page(rule), file)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.console import NAME, Screen
-from memcurse_cli.reports.grid import Cell, Column, Drawn, draw
+from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, number_or_absent, percent
 from memcurse_cli.reports.ranking import hidden_rank
 from memcurse_cli.reports.terminal.layers import Names, fitting, legend
@@ -38,7 +38,7 @@ def structure_lines(
         hidden = len(taken) - SHOWN
         taken = sorted(taken, key=lambda pair: -_worst_condition(pair[1]))[:SHOWN]
 
-    def table(names: Names) -> Drawn:
+    def table(names: Names) -> RenderedTable:
         rows = [structure_row(names[layer.name], structure) for layer, structure in taken]
         return draw(screen, STRUCTURE_COLUMNS, rows)
 
@@ -120,7 +120,7 @@ def hessian_lines(
         hidden = len(scored) - SHOWN
         scored = sorted(scored, key=lambda pair: -pair[1].adam_residual)[:SHOWN]
 
-    def table(names: Names) -> Drawn:
+    def table(names: Names) -> RenderedTable:
         rows = [hessian_row(names[layer.name], hessian) for layer, hessian in scored]
         return draw(screen, HESSIAN_COLUMNS, rows)
 
@@ -142,7 +142,7 @@ def dense_lines(
         hidden = len(scored) - SHOWN
         scored = sorted(scored, key=lambda pair: -pair[1].henrici_departure)[:SHOWN]
 
-    def table(names: Names) -> Drawn:
+    def table(names: Names) -> RenderedTable:
         rows = [dense_row(names[layer.name], dense) for layer, dense in scored]
         return draw(screen, DENSE_COLUMNS, rows)
 
@@ -164,7 +164,7 @@ def hidden_lines(
         hidden = len(taken) - HIDDEN_SHOWN
         taken = sorted(taken, key=hidden_rank, reverse=True)[:HIDDEN_SHOWN]
 
-    def table(names: Names) -> Drawn:
+    def table(names: Names) -> RenderedTable:
         rows = [
             hidden_row(names[layer.name] if index == 0 else "", spectrum)
             for layer in taken

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -15,8 +14,7 @@ from memcurse_cli.reports.console import (
     TITLE,
     VERDICT_STYLES,
     Screen,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import (
@@ -44,8 +42,7 @@ COLUMNS = [
 
 def summary_text(reports: Sequence[Report], *, file: Path | None = None) -> str:
     """The table as text for standard output, or for a file."""
-    page = Summary(tuple(reports))
-    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+    return text_of(Summary(tuple(reports)), file)
 
 
 @dataclass(frozen=True)

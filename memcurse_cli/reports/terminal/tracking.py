@@ -21,8 +21,7 @@ from memcurse_cli.reports.console import (
     capitalised,
     console_for,
     line_for,
-    text_for,
-    text_for_file,
+    text_of,
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
@@ -61,8 +60,7 @@ def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None
         every: a row for every checkpoint, however many there are.
         file: where it goes, or None.
     """
-    page = Page(tracking, every)
-    return text_for(page, sys.stdout) if file is None else text_for_file(page)
+    return text_of(Page(tracking, every), file)
 
 
 def step_line(step: TrackedStep) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, Drawn, draw, paragraph
+from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw, paragraph
 from memcurse_cli.reports.numbers import (
     ABSENT,
     count,
@@ -38,7 +38,7 @@ def what_if_lines(
     if not shown:
         return
 
-    def table(names: Names) -> Drawn:
+    def table(names: Names) -> RenderedTable:
         rows = [row for layer in shown for row in what_if_rows(names[layer.name], layer)]
         columns = list(WHAT_IF_COLUMNS)
         if len(layers) == 1:

@@ -1,0 +1,263 @@
+"""What inspect, check, compare, track and hessian are asked in common, and what they are given.
+
+The options that say how a checkpoint is read are the fields of `Request`; `with_request` gives
+them to a command. Where one may be given reports in place of checkpoints, `Request.reports` tells
+the two apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memcurse_cli.checkpoints.remote import is_url
+from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
+from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
+from memcurse_cli.commands.options import (
+    AutocorrelationOption,
+    HorizonOption,
+    LearningRateOption,
+    OneRhoOption,
+    QuietOption,
+    ReadoutOption,
+)
+from memcurse_cli.errors import CheckpointError, UsageError
+
+if TYPE_CHECKING:
+    from memcurse_cli.schema.report import Report
+
+STDIN = "-"
+BLANK = b" \t\r\n\xef\xbb\xbf"
+PEEK = 4096
+
+
+@dataclass(frozen=True)
+class Request:
+    """How checkpoints are read: the options that commands share, each with its default."""
+
+    rho: OneRhoOption = None
+    autocorrelation: AutocorrelationOption = None
+    horizon: HorizonOption = None
+    readout: ReadoutOption = None
+    learning_rate: LearningRateOption = 1e-3
+    watch_limit: Annotated[float, typer.Option(metavar="X", help="Step effect to watch from.")] = (
+        0.1
+    )
+    cursed_limit: Annotated[float, typer.Option(metavar="X", help="Step effect called cursed.")] = (
+        1.0
+    )
+    family: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read as this family only.")
+    ] = None
+    layer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Only layers whose name matches; repeatable."),
+    ] = None
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="What the checkpoint does not store, as discretization=bilinear; repeatable.",
+        ),
+    ] = None
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda[:i]", help="For eigendecompositions.")
+    ] = "auto"
+    spectra: Annotated[
+        bool,
+        typer.Option(
+            "--spectra",
+            help="Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
+            "work under random inputs.",
+        ),
+    ] = False
+    quiet: QuietOption = False
+    left_out: tuple[str, ...] = ()  # the fields above that the command has no option for
+
+    def arguments(self) -> dict[str, Any]:
+        """The options as `memcurse_cli.inspect` and its like take them.
+
+        Raises:
+            UsageError: an assumption that is not KEY=VALUE.
+        """
+        given = {name: getattr(self, name) for name in OPTIONS if name not in self.left_out}
+        del given["layer"], given["quiet"]
+        assumed = dict(map(_assumption, self.assume or ()))
+        return {**given, "layers": tuple(self.layer or ()), "assume": assumed}
+
+    def inspect(self, path: str, **further: Any) -> Report:
+        """The report on a checkpoint; ``further`` are arguments of `memcurse_cli.inspect`."""
+        from memcurse_cli.commands.progress import layer_progress
+        from memcurse_cli.diagnosis.inspection import inspect
+
+        with layer_progress(path, quiet=self.quiet) as progress:
+            return inspect(path, **self.arguments(), progress=progress, **further)
+
+    def reports(self, path: str, context: typer.Context, *, values: bool = False) -> list[Report]:
+        """The reports that a JSON file or standard input holds, or that of a checkpoint.
+
+        Args:
+            path: a checkpoint, the JSON of memcurse inspect, or ``-`` for that JSON on standard
+                input.
+            context: of the command, which knows what stands on the command line.
+            values: keep every eigenvalue of a checkpoint.
+
+        Raises:
+            UsageError: an option of reading beside a report, which has been taken already.
+            MemcurseError: what cannot be read.
+        """
+        text = _stdin() if path == STDIN else _report_text(path)
+        if text is None:
+            return [self.inspect(path, values=values)]
+        where = "standard input" if path == STDIN else shown_place(path)
+        for parameter in context.command.params:
+            source = context.get_parameter_source(parameter.name or "")
+            typed = source is not None and source.name == "COMMANDLINE"
+            if typed and parameter.name in OPTIONS and parameter.name != "quiet":
+                raise UsageError(
+                    f"{where} is a report, whose figures are taken already",
+                    where=parameter.opts[0],
+                    remedy="give the option to memcurse inspect, or name the checkpoint itself",
+                )
+        return load_reports(text, where)
+
+
+OPTIONS = tuple(field.name for field in dataclasses.fields(Request) if field.name != "left_out")
+
+
+def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `Request` in place of its parameter ``request``.
+
+    Args:
+        left_out: fields of `Request` that it has no option for.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = typing.get_type_hints(command, include_extras=True)
+        shared = typing.get_type_hints(Request, include_extras=True)
+        parameters: dict[str, inspect.Parameter] = {}
+        for name, parameter in inspect.signature(command).parameters.items():
+            if name == "request":
+                for one in OPTIONS:
+                    if one not in left_out:
+                        parameters[one] = inspect.Parameter(
+                            one,
+                            inspect.Parameter.KEYWORD_ONLY,
+                            default=getattr(Request, one),
+                            annotation=shared[one],
+                        )
+            else:
+                parameters[name] = parameter.replace(
+                    kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]
+                )
+
+        @functools.wraps(command)
+        def asked(**given: Any) -> None:
+            named = {one: given.pop(one) for one in OPTIONS if one not in left_out}
+            command(request=Request(**named, left_out=left_out), **given)
+
+        vars(asked)["__signature__"] = inspect.Signature(list(parameters.values()))
+        asked.__annotations__ = {name: one.annotation for name, one in parameters.items()}
+        return asked
+
+    return decorate
+
+
+def _assumption(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not (key and separator and value):
+        raise UsageError(
+            f"{text!r} is not KEY=VALUE",
+            where="--assume",
+            remedy="for example --assume discretization=bilinear; see memcurse families",
+        )
+    return key.strip(), value.strip()
+
+
+def load_reports(text: bytes, where: str) -> list[Report]:
+    """The reports of a JSON text, at least one.
+
+    Raises:
+        UsageError: a schema of another major version, or of something else, or no report at all.
+        MemcurseError: not JSON, or a field is not what the schema says.
+    """
+    from memcurse_cli.schema.json_codec import from_json, not_a_report
+
+    try:
+        document = parse_json(text)
+    except ValueError as error:
+        raise not_a_report(f"not JSON: {error}", where) from error
+    reports = [
+        from_json(one, where=where)
+        for one in (document if isinstance(document, list) else [document])
+    ]
+    if not reports:
+        raise UsageError(
+            "holds no report", where=where, remedy="write one with memcurse inspect --json"
+        )
+    return reports
+
+
+def load_baseline(path: Path) -> list[Report]:
+    """The reports of ``--baseline``.
+
+    Raises:
+        MemcurseError: it cannot be read or holds none.
+    """
+    return load_reports(read_bounded(path, MAX_JSON_BYTES), shown_place(path))
+
+
+def _stdin() -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(
+            "standard input is a terminal",
+            where=STDIN,
+            remedy="pipe a report in: memcurse inspect model.safetensors --json | memcurse check -",
+        )
+    text = sys.stdin.buffer.read(MAX_JSON_BYTES + 1)
+    if not text.strip(BLANK):
+        raise UsageError(
+            "nothing was piped in",
+            where="standard input",
+            remedy="pipe the JSON of memcurse inspect --json; did that command fail?",
+        )
+    if text.lstrip(BLANK)[:1] not in (b"{", b"["):
+        raise UsageError(
+            "not JSON",
+            where="standard input",
+            remedy="pipe the output of memcurse inspect --json; a checkpoint is given by its path",
+        )
+    return text
+
+
+def _report_text(path: str) -> bytes | None:
+    """The text of a file whose content is a report's; None for whatever else it is."""
+    if is_url(path):
+        return None
+    try:
+        file = LocalFile(path)
+    except CheckpointError:  # a folder, or nothing at all: inspecting it will say what is wrong
+        return None
+    try:
+        head = file.read(0, min(PEEK, file.size))
+        if head.lstrip(BLANK)[:1] not in (b"{", b"["):
+            return None
+        text = bytes(file.read(0, min(file.size, MAX_JSON_BYTES + 1)))
+        document = parse_json(text)
+    except ValueError:  # of a damaged report, the bytes are for the error that says what is wrong
+        return text if path.endswith(".json") else None
+    finally:
+        file.close()
+    first = document[0] if isinstance(document, list) and document else document
+    is_report = isinstance(first, dict) and str(first.get("schema", "")).startswith("memcurse.")
+    return text if is_report or isinstance(document, list) else None

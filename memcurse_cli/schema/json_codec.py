@@ -1,0 +1,368 @@
+"""Every document as JSON and back, and its JSON Schema, all three read off the dataclasses.
+
+A field's type says how JSON holds it, its line under ``Attributes:`` what it means, and its
+metadata (`figures.DETAIL`, `figures.COMPONENTS`, `figures.NEVER`) what is out of the ordinary. A
+number that does not exist is null; NaN and Infinity are never written and never accepted. The text
+is ASCII, so that any name survives any terminal and pipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, NoReturn, TypeVar
+
+from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.schema.documents import Document
+from memcurse_cli.schema.figures import COMPONENTS, DETAIL, NEVER, Component
+from memcurse_cli.schema.report import Report
+
+Part = TypeVar("Part")
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+COMPONENT = tuple(field.name for field in dataclasses.fields(Component))
+
+
+def to_json(document: Any, *, values: bool = True) -> dict[str, Any]:
+    """The JSON object of a document: ``schema`` first, then the fields in their own order.
+
+    Args:
+        document: an instance of one of the classes of `documents.DOCUMENTS`.
+        values: whether to write the eigenvalues that it holds, and what comes with them.
+    """
+    return {"schema": document.SCHEMA, **encode(document, values=values)}
+
+
+def to_text(document: Any) -> str:
+    """The JSON text of a document.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
+    return json.dumps(to_json(document), indent=2, allow_nan=False)
+
+
+def dumps(reports: Sequence[Report], *, values: bool = True) -> str:
+    """The text of one report's object, or of an array of several.
+
+    Args:
+        reports: what to write.
+        values: whether to write the eigenvalues and curves that the reports hold.
+    """
+    documents = [to_json(report, values=values) for report in reports]
+    return json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False)
+
+
+def encode(value: Any, *, values: bool = True) -> Any:
+    """The fields of a document, or of a part of one, as JSON holds them; `to_json`'s arguments."""
+    if dataclasses.is_dataclass(value):
+        found = {}
+        for field in dataclasses.fields(value):
+            held = getattr(value, field.name)
+            if field.metadata == DETAIL and not values:
+                held = field.default
+            if field.metadata == NEVER or (field.metadata == DETAIL and held is None):
+                continue
+            if field.metadata == COMPONENTS and held is not None:
+                held = [dict(zip(COMPONENT, part, strict=False)) for part in held]
+            found[field.name] = encode(held, values=values)
+        return found
+    if isinstance(value, tuple | list):
+        return [encode(element, values=values) for element in value]
+    if isinstance(value, Mapping):
+        return {key: encode(element, values=values) for key, element in value.items()}
+    return value
+
+
+def from_json(document: object, *, where: str = "report") -> Report:
+    """The report that a JSON object holds; fields that a later version added are passed over.
+
+    Args:
+        document: what `json.loads` gave.
+        where: what errors name as the place.
+
+    Raises:
+        UsageError: a schema of another major version, or of something else.
+        MemcurseError: a field is missing or is not what the schema says.
+    """
+    if not isinstance(document, dict):
+        raise not_a_report("not a JSON object", where)
+    schema = document.get("schema")
+    if not isinstance(schema, str) or schema.partition(".report/")[0] != "memcurse":
+        raise UsageError(
+            "not a memcurse report", where=where, remedy="write one with memcurse inspect --json"
+        )
+    if schema.partition("/")[2].split(".")[0] != Report.SCHEMA.partition("/")[2]:
+        raise UsageError(
+            f"the schema is {schema[:40]!r}, this version reads {Report.SCHEMA}",
+            where=where,
+            remedy="write the report again with this version of memcurse",
+        )
+    return decode(Report, document, where=where)
+
+
+def decode(kind: type[Part], document: object, *, where: str) -> Part:
+    """What `encode` wrote of a dataclass that has the field types of a report.
+
+    Args:
+        kind: the dataclass.
+        document: what `json.loads` gave.
+        where: what errors name as the place.
+
+    Raises:
+        MemcurseError: a field is missing or is not what its type says.
+    """
+    of_any: Any = kind
+    try:
+        decoded: Part = _decoder(of_any)(document)
+    except _WrongError as error:
+        raise not_a_report(str(error), where) from None
+    return decoded
+
+
+def not_a_report(what: str, where: str) -> MemcurseError:
+    """The error of a text that is not a report's JSON."""
+    return MemcurseError(
+        what, where=where, remedy="give the JSON that memcurse inspect --json wrote"
+    )
+
+
+class _WrongError(Exception):
+    """A value is not what its type says; the path to it grows on the way out."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.path = what, ""
+
+    def __str__(self) -> str:
+        return f"{self.path.removeprefix('.')} {self.what}" if self.path else self.what
+
+
+Decoder = Callable[[Any], Any]
+
+
+def _inside(step: str, decoder: Decoder, value: Any) -> Any:
+    """A part of a value; an error about it names the step that leads to it."""
+    try:
+        return decoder(value)
+    except _WrongError as error:
+        error.path = step + error.path
+        raise
+
+
+@cache
+def _decoder(kind: Any) -> Decoder:
+    """What reads a value of this type, and refuses every other."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _object_decoder(kind)
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = [_decoder(one) for one in arguments if one is not types.NoneType]
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        return _array_decoder(list(map(_decoder, arguments)), many=arguments[-1] is Ellipsis)
+    if origin is Literal:
+        return lambda value: (
+            value if value in arguments else _refuse(f"is not one of {', '.join(arguments)}")
+        )
+    return {float: _number, int: _integer, bool: _boolean, str: _string, ...: _refuse}[kind]
+
+
+def _object_decoder(kind: Any) -> Decoder:
+    hints = typing.get_type_hints(kind)
+    fields = [field for field in dataclasses.fields(kind) if field.metadata != NEVER]
+    decoders = {
+        field.name: _array_decoder([_component], many=True)
+        if field.metadata == COMPONENTS
+        else _decoder(hints[field.name])
+        for field in fields
+    }
+    required = {field.name for field in fields if field.default is dataclasses.MISSING}
+
+    def decode(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            _refuse("is not an object")
+        for name in decoders:
+            if name in required and name not in value:
+                _inside(f".{name}", _refuse, "is missing")
+        return kind(
+            **{
+                name: _inside(f".{name}", decoder, value[name])
+                for name, decoder in decoders.items()
+                if name in value
+            }
+        )
+
+    return decode
+
+
+def _array_decoder(inner: Sequence[Decoder], *, many: bool) -> Decoder:
+    """An array of one decoder per element, or of the first one for every element."""
+
+    def decode(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            _refuse("is not an array" if many else f"is not an array of {len(inner)}")
+        if not many and len(value) != len(inner):
+            _refuse(f"is not an array of {len(inner)}")
+        return tuple(
+            _inside(f"[{index}]", inner[0] if many else inner[index], element)
+            for index, element in enumerate(value)
+        )
+
+    return decode
+
+
+def _component(value: Any) -> tuple[float, ...]:
+    """One ``{"weight", "rho"}`` of an autocorrelation, and its frequency where it has one."""
+    if not isinstance(value, Mapping) or not {"weight", "rho"} <= value.keys():
+        _refuse('is not an object with "weight" and "rho"')
+    return tuple(_inside(f".{name}", _number, value[name]) for name in COMPONENT if name in value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse("is not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    return number if math.isfinite(number) else _refuse("is not a finite number")
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        _refuse("is not an integer")
+    _number(value)  # within the range that figures have
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    return value if isinstance(value, bool) else _refuse("is not true or false")
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else _refuse("is not a string")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise _WrongError(what)
+
+
+PLAIN = {
+    float: {"type": "number"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    types.NoneType: {"type": "null"},
+}
+
+
+def document_schema(document: Document, *, closed: bool = False) -> Schema:
+    """The schema of a document, in JSON Schema draft 2020-12.
+
+    Args:
+        document: which.
+        closed: refuse fields that the schema does not name. By default they are allowed, since a
+            later version of memcurse may add some within the same version of the schema.
+    """
+    definitions: dict[str, Schema] = {}
+    described = _object_schema(document.load(), definitions, closed=closed)
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:memcurse:{document.name}:{document.identifier.rpartition('/')[2]}",
+        "title": document.identifier,
+        **described,
+        "description": document.summary,
+        "properties": {
+            "schema": {
+                "const": document.identifier,
+                "description": "What the document is, and the version of its fields.",
+            },
+            **described["properties"],
+        },
+        "required": ["schema", *described["required"]],
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _object_schema(kind: Any, definitions: dict[str, Schema], *, closed: bool) -> Schema:
+    hints, descriptions = typing.get_type_hints(kind), describe_fields(kind)
+    properties: dict[str, Schema] = {}
+    required = []
+    for field in dataclasses.fields(kind):
+        if field.metadata == NEVER:
+            continue
+        hint: Any = hints[field.name]
+        if field.metadata == COMPONENTS:
+            optional = types.NoneType in typing.get_args(hint)
+            hint = tuple[Component, ...] | None if optional else tuple[Component, ...]
+        properties[field.name] = _schema(hint, definitions, closed=closed)
+        if field.name in descriptions:
+            properties[field.name]["description"] = descriptions[field.name]
+        if field.default is dataclasses.MISSING:
+            required.append(field.name)
+    schema: Schema = {
+        "type": "object",
+        "description": summarise(kind),
+        "properties": properties,
+        "required": required,
+    }
+    if closed:
+        schema["unevaluatedProperties"] = False
+    return schema
+
+
+def _schema(hint: Any, definitions: dict[str, Schema], *, closed: bool) -> Schema:
+    def schema_of(inner: Any) -> Schema:
+        return _schema(inner, definitions, closed=closed)
+
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in PLAIN:
+        return dict(PLAIN[hint])
+    if dataclasses.is_dataclass(hint):
+        name = typing.cast(type, hint).__name__
+        if name not in definitions:
+            definitions[name] = {}  # a class may hold itself
+            definitions[name] = _object_schema(hint, definitions, closed=closed)
+        return {"$ref": f"#/$defs/{name}"}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": list(map(schema_of, arguments))}
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return {"type": "array", "items": schema_of(arguments[0])}
+    if origin is tuple:
+        elements = list(map(schema_of, arguments))
+        return {
+            "type": "array",
+            "prefixItems": elements,
+            "items": False,
+            "minItems": len(elements),
+        }
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": schema_of(arguments[1])}
+    raise TypeError(f"{hint!r} has no JSON Schema")
+
+
+def summarise(kind: Any) -> str:
+    """The first paragraph of a class's docstring, on one line."""
+    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
+
+
+def describe_fields(kind: Any) -> dict[str, str]:
+    """What the section ``Attributes:`` of a class's docstring says of each field, in JSON's words.
+
+    None is null there, and `` ` `` the one kind of quotation mark.
+    """
+    section = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2]
+    section = re.split(r"^(?=\S)", section, maxsplit=1, flags=re.MULTILINE)[0]
+    section = re.sub(r"\bNone\b", "null", section.replace("``", "`"))
+    entries = re.finditer(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE)
+    return {entry[1]: " ".join(entry[2].split()) for entry in entries}
