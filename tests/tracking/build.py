@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pytest
 import safetensors.numpy
+
+from memcurse_cli.tracking.work import Outcome
 
 MODULI = (0.5, 0.8, 0.9, 0.95, 0.99)
 
@@ -32,3 +36,23 @@ def write_run(folder: Path, moduli: tuple[float, ...] = MODULI) -> list[Path]:
         write(folder / f"step_{100 * index}.safetensors", modulus)
         for index, modulus in enumerate(moduli)
     ]
+
+
+def assert_alike(found: Mapping[str, Outcome], wanted: Mapping[str, Outcome]) -> None:
+    """The same but for what another number of threads rounds otherwise."""
+    assert set(found) == set(wanted)
+    for path, outcome in wanted.items():
+        pairs = zip(_leaves(asdict(found[path])), _leaves(asdict(outcome)), strict=True)
+        for one, other in pairs:
+            close = pytest.approx(other, rel=1e-9) if isinstance(other, float) else other
+            assert one == close
+
+
+def _leaves(node: object) -> Iterator[object]:
+    if isinstance(node, dict):
+        node = list(node.items())
+    if not isinstance(node, list | tuple):
+        yield node
+        return
+    for part in node:
+        yield from _leaves(part)
