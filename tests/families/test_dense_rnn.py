@@ -12,6 +12,7 @@ from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
 
+from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
 from memcurse_cli.families import bounds
@@ -218,5 +219,7 @@ def test_a_linear_system_is_read_where_its_family_is_named() -> None:
         assert_allclose(recurrence.readout, arrays["C"])
         assert (recurrence.readin is None) == (each is store)
         assert recurrence.assumptions == ()
+    (layer,) = inspect(arrays, family="linear_system").layers
+    assert layer.family == "linear_system"
     with pytest.raises(NoRecurrenceError):
         detect(MemoryStore(arrays | {"dt": np.ones(1)}).tensors, "linear_system")
