@@ -15,8 +15,7 @@ from memcurse_cli.checkpoints.directory import (
 )
 from memcurse_cli.checkpoints.numpy.npy import array_names
 from memcurse_cli.checkpoints.registry import FORMATS
-from memcurse_cli.checkpoints.remote import is_url
-from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, unreadable
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.tracking.steps import ORBAX_ITEM, SHARD, step_in_directory, step_in_name

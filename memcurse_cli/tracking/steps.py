@@ -12,10 +12,9 @@ from pathlib import Path
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer.adam import number
-from memcurse_cli.checkpoints.remote import is_url
 from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
 from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
-from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.checkpoints.untrusted.names import is_url, printable, shown_place
 from memcurse_cli.checkpoints.untrusted.source import read_bounded
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.track import StepSource

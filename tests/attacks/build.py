@@ -408,7 +408,7 @@ def npz_name_that_stands_twice(directory: Path) -> Path:
     return directory / "a.npz"
 
 
-@attack("lists no data.pkl")
+@attack("not a format that memcurse reads")
 def archive_whose_directory_hides_a_member(directory: Path) -> Path:
     path = rewritten_zip(directory / "a.pt", lambda name, content: content)
     content = bytearray(path.read_bytes())

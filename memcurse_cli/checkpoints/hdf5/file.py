@@ -31,7 +31,7 @@ from memcurse_cli.checkpoints.hdf5.header import (
     text_attribute,
 )
 from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import Path
+from memcurse_cli.checkpoints.select import Path
 from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_TENSORS
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.untrusted.source import Directory, File

@@ -14,20 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import (
-    ELEMENT_TYPES,
-    decode,
-    element_bytes,
-    element_count,
-)
+from memcurse_cli.checkpoints.elements import ELEMENT_TYPES, decode, element_bytes, element_count
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.torch.pickle_machine import ByteRange, Bytes, InlineBytes
 from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_NODES, collect, name_jax
-from memcurse_cli.checkpoints.untrusted.cursor import Cursor
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, Cursor, InlineBytes
 from memcurse_cli.checkpoints.untrusted.source import File
-from memcurse_cli.errors import CheckpointError
 
 MAX_DIMENSIONS = 64
 # A longer text is no name of a parameter, and is passed over unread.
@@ -36,45 +29,31 @@ CHUNKED = "__msgpack_chunked_array__"
 ARRAY, SCALAR = 1, 3
 
 
-class FlaxMsgpack:
-    """One file of flax.serialization.to_bytes, or of Flax's old save_checkpoint."""
+def recognises(head: bytes, file: File) -> bool:
+    """A map that is not empty, and the key that follows."""
+    reader = _Reader(InlineBytes(head))
+    try:
+        return reader.map_size(reader.code()) > 0 and bool(reader.text(reader.code()))
+    except ValueError:
+        return False
 
-    name = "Flax msgpack"
-    extensions = (".msgpack",)
-    recognised_by = "a msgpack map whose first key is text"
 
-    def recognises(self, head: bytes, file: File) -> bool:
-        """A map that is not empty, and the key that follows."""
-        reader = _Reader(InlineBytes(head))
-        try:
-            return reader.map_size(reader.code()) > 0 and bool(reader.text(reader.code()))
-        except ValueError:
-            return False
-
-    def open(self, file: File) -> LazyStore:
-        """Read the maps and the descriptions of the arrays."""
-        reader = _Reader(file)
-        try:
-            root = reader.value(0)
-            if reader.left:
-                raise ValueError(f"{reader.left} bytes follow its end")
-            found = collect(root, _leaf)
-            tensors, notes = name_jax(found)
-        except ValueError as error:
-            raise CheckpointError(
-                f"a corrupt Flax msgpack file: {error}",
-                where=file.path,
-                remedy="copy or download it again",
-            ) from error
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size,
-            tensors=tensors,
-            notes=notes,
-            resources=[file],
-            contents=found,
-        )
+def open_file(file: File) -> LazyStore:
+    """Read the maps and the descriptions of the arrays."""
+    reader = _Reader(file)
+    root = reader.value(0)
+    if reader.left:
+        raise ValueError(f"{reader.left} bytes follow its end")
+    found = collect(root, lambda node: node if isinstance(node, LazyTensor) else None)
+    tensors, notes = name_jax(found)
+    return LazyStore(
+        path=file.path,
+        bytes=file.size,
+        tensors=tensors,
+        notes=notes,
+        resources=[file],
+        contents=found,
+    )
 
 
 class _Reader:
@@ -249,7 +228,3 @@ def _indexed(entries: object) -> list[object]:
     if not isinstance(entries, dict) or any(str(i) not in entries for i in range(len(entries))):
         raise ValueError("it has a malformed array of chunks")
     return [entries[str(index)] for index in range(len(entries))]
-
-
-def _leaf(node: object) -> LazyTensor | None:
-    return node if isinstance(node, LazyTensor) else None
