@@ -2,7 +2,7 @@
 
 libhdf5 opens other files by itself, loads plug-ins by name, and a damaged file can make it loop
 for ever, where no caller can interrupt it. What Keras and h5py write needs only a small part of the
-format (`hdf5_header`, `hdf5_dataset`), which is read here by range and with every step bounded.
+format, which is read here by range and with every step bounded.
 """
 
 from __future__ import annotations

@@ -8,6 +8,11 @@ import zipfile
 import zlib
 from typing import NoReturn
 
+from memcurse_cli.checkpoints.untrusted.compression import (
+    LARGE_BLOCK,
+    MAX_DEFLATE_RATIO,
+    MAX_LARGE_RATIO,
+)
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.ranges import Bytes
 from memcurse_cli.checkpoints.untrusted.source import File
@@ -16,11 +21,6 @@ from memcurse_cli.errors import CheckpointError
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 MAX_MEMBERS = 1_000_000
-# Deflate cannot do better than 1032 to 1. Trained weights reach 10 to 1, so that a large member
-# which claims much more is made to exhaust memory.
-MAX_DEFLATE_RATIO = 1032
-MAX_LARGE_RATIO = 100
-LARGE_MEMBER = 1 << 28
 _CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _BROKEN = (
@@ -144,7 +144,7 @@ class Archive:
             position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
             if position > self._file.size:
                 self._refuse(name, "reaches beyond the end of the file")
-            large = member.file_size > LARGE_MEMBER
+            large = member.file_size > LARGE_BLOCK
             ratio = 1 if stored else MAX_LARGE_RATIO if large else MAX_DEFLATE_RATIO
             if member.file_size > member.compress_size * ratio:
                 self._refuse(
