@@ -7,7 +7,7 @@ The layout and the limits are those of the format's own description
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 from memcurse_cli.checkpoints.elements import FLOAT4, element_bytes, element_count
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor, elements_at
@@ -16,10 +16,10 @@ from memcurse_cli.checkpoints.select import select_flat
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import naturals
 from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
-MAX_DIMENSIONS = 64
 ELEMENT_NAMES = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -107,11 +107,12 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
             where=file.path,
             remedy=f"known are {', '.join(ELEMENT_NAMES)}",
         )
-    if not _naturals(shape) or len(shape) > MAX_DIMENSIONS:
+    sizes, place = naturals(shape), naturals(offsets)
+    if sizes is None:
         raise ValueError(f"{label} has no valid shape")
-    if not _naturals(offsets) or len(offsets) != 2:
+    if place is None or len(place) != 2:
         raise ValueError(f"{label} has no valid data_offsets")
-    begin, end = offsets
+    begin, end = place
     dtype = ELEMENT_NAMES.get(code, code)
     if not begin <= end <= room:
         raise CheckpointError(
@@ -120,17 +121,13 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
             remedy="the file is truncated or corrupt: copy or download it again",
         )
     bits = BITS_OF_UNREAD.get(code) or (4 if dtype == FLOAT4 else 8 * element_bytes(dtype))
-    needed, rest = divmod(element_count(tuple(shape)) * bits, 8)
+    needed, rest = divmod(element_count(sizes) * bits, 8)
     if rest or needed != end - begin:
         raise ValueError(
             f"{label} of {code} {printable(str(shape), 80)} needs {printable(str(needed), 40)} "
             f"bytes and has {end - begin}"
         )
-    return TensorSpec(tuple(shape), dtype, needed), begin, end
-
-
-def _naturals(values: object) -> TypeGuard[list[int]]:
-    return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
+    return TensorSpec(sizes, dtype, needed), begin, end
 
 
 def _check_layout(ranges: list[tuple[int, int, str]], room: int) -> None:

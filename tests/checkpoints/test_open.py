@@ -266,6 +266,20 @@ def test_no_framework_is_imported_to_read_a_file(tmp_path: Path, kind: str) -> N
     assert done.stdout.strip() == "[]"
 
 
+def test_a_report_imports_the_reader_of_its_own_format_alone(tmp_path: Path) -> None:
+    save_file({"nu_log": np.zeros(4), "theta_log": np.zeros(4)}, tmp_path / "a.safetensors")
+    code = (
+        "import sys; from memcurse_cli import inspect\n"
+        f"inspect({str(tmp_path / 'a.safetensors')!r})\n"
+        "print([name.split('.')[2] for name in sys.modules if name.count('.') > 1"
+        " and name.startswith('memcurse_cli.checkpoints.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "safetensors" in done.stdout
+    others = {"torch", "hdf5", "onnx", "jax", "tensorflow", "numpy", "gguf", "remote", "directory"}
+    assert not {f"'{name}'" for name in others} & set(done.stdout.strip("[]\n").split(", "))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -19,10 +19,15 @@ from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_NODES, collect, name_jax
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, Cursor, InlineBytes
+from memcurse_cli.checkpoints.untrusted.ranges import (
+    ByteRange,
+    Bytes,
+    Cursor,
+    InlineBytes,
+    naturals,
+)
 from memcurse_cli.checkpoints.untrusted.source import File
 
-MAX_DIMENSIONS = 64
 # A longer text is no name of a parameter, and is passed over unread.
 MAX_TEXT = 4096
 CHUNKED = "__msgpack_chunked_array__"
@@ -188,21 +193,20 @@ class _Array(LazyTensor):
 
 
 def _array(shape: object, dtype: object, content: object) -> object:
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        raise ValueError("it has an array without a shape")
-    if not all(type(n) is int and 0 <= n < 2**63 for n in shape):
+    sizes = naturals(shape)
+    if sizes is None:
         raise ValueError("it has an array whose shape is not of natural numbers")
     if not isinstance(dtype, str) or not isinstance(content, ByteRange):
         raise ValueError("it has an array without a type or without elements")
     if dtype not in ELEMENT_TYPES:  # text, dates, four-bit integers
         return None
-    needed = element_count(tuple(shape)) * element_bytes(dtype)
+    needed = element_count(sizes) * element_bytes(dtype)
     if needed != content.size:
         raise ValueError(
             f"an array of {dtype} {printable(str(shape), 80)} needs "
             f"{printable(str(needed), 40)} bytes and has {content.size}"
         )
-    spec = TensorSpec(tuple(shape), dtype, needed)
+    spec = TensorSpec(sizes, dtype, needed)
     return _Array(spec, _Elements([content], spec))
 
 
@@ -210,14 +214,14 @@ def _joined(entries: dict[str, object]) -> _Array:
     """The array that Flax has cut into chunks of its flattened elements."""
     shape, chunks = _indexed(entries.get("shape")), _indexed(entries.get("chunks"))
     parts = [chunk for chunk in chunks if isinstance(chunk, _Array)]
-    if not parts or len(parts) < len(chunks) or len(shape) > MAX_DIMENSIONS:
+    if not parts or len(parts) < len(chunks):
         raise ValueError("it has a malformed array of chunks")
     dtype = parts[0].spec.dtype
     if any(part.spec.dtype != dtype or len(part.spec.shape) != 1 for part in parts):
         raise ValueError("it has an array whose chunks do not fit together")
-    sizes = tuple(n for n in shape if type(n) is int and n >= 0)
+    sizes = naturals(shape)
     held = sum(part.spec.bytes for part in parts)
-    if len(sizes) < len(shape) or element_count(sizes) * element_bytes(dtype) != held:
+    if sizes is None or element_count(sizes) * element_bytes(dtype) != held:
         raise ValueError("it has an array whose chunks do not fill its shape")
     spec = TensorSpec(sizes, dtype, held)
     return _Array(spec, _Elements([run for part in parts for run in part.load.runs], spec))

@@ -20,7 +20,7 @@ from memcurse_cli.checkpoints.elements import ELEMENT_TYPES, decode, element_byt
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.compression import check_ratio, decompress_zstd, inflate
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, naturals
 from memcurse_cli.errors import CheckpointError
 
 MAX_DIMENSIONS = 32
@@ -283,11 +283,10 @@ def _separator(separator: object) -> str:
 
 
 def _shape(values: object) -> Shape:
-    if not isinstance(values, list) or len(values) > MAX_DIMENSIONS:
+    sizes = naturals(values)
+    if sizes is None or len(sizes) > MAX_DIMENSIONS:
         raise ValueError("it has no valid shape")
-    if not all(type(n) is int and 0 <= n < 2**62 for n in values):
-        raise ValueError("it has no valid shape")
-    return tuple(values)
+    return sizes
 
 
 def _chunk_shape(values: object) -> Shape:

@@ -18,14 +18,13 @@ from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor, elements_at
 from memcurse_cli.checkpoints.select import select_flat
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import Bytes
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes, naturals
 from memcurse_cli.checkpoints.untrusted.source import DataFile, File, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
 MAX_FILES = 10_000
-MAX_DIMENSIONS = 64
 # NumPy's own limit on the header's text is 10 000 characters.
 MAX_HEADER_BYTES = 16_384
 NOTES_SHOWN = 5
@@ -102,7 +101,7 @@ def _array(content: Bytes) -> tuple[LazyTensor | None, str]:
     """One array, or None where it holds something else than numbers; and what to say of it."""
     start = bytes(content.read(0, min(content.size, MAX_HEADER_BYTES)))
     shape, fortran, dtype, offset = _header(start)
-    if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
+    if naturals(shape) is None:
         raise ValueError("has no valid shape")
     element, note = dtype.name, ""
     if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
@@ -130,7 +129,7 @@ def shape_and_length(content: bytes) -> tuple[tuple[int, ...], int]:
         ValueError: with the fault as a clause; there is no valid header.
     """
     shape, _, dtype, offset = _header(content)
-    if dtype.hasobject or any(type(size) is not int or size < 0 for size in shape):
+    if dtype.hasobject or naturals(shape) is None:
         raise ValueError("is an array of Python objects, or has no valid shape")
     return shape, offset + element_count(shape) * dtype.itemsize
 

@@ -23,7 +23,7 @@ from memcurse_cli.checkpoints.torch.pickled_tensors import torch_type
 from memcurse_cli.checkpoints.torch.pickled_tree import machine, no_persistent
 from memcurse_cli.checkpoints.tree import MAX_TENSORS, name_torch
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, naturals
 from memcurse_cli.checkpoints.untrusted.source import (
     DataFile,
     File,
@@ -36,7 +36,6 @@ from memcurse_cli.errors import CheckpointError
 MODULE = "torch.distributed.checkpoint.metadata"
 TENSOR = Global(MODULE, "TensorStorageMetadata")
 MAX_METADATA_BYTES = 1 << 28
-MAX_DIMENSIONS = 64
 
 Shape = tuple[int, ...]
 
@@ -193,8 +192,7 @@ def _dtype(properties: object) -> str:
 
 
 def _shape(values: object) -> Shape:
-    if not isinstance(values, tuple | list) or len(values) > MAX_DIMENSIONS:
-        raise ValueError("it has a tensor without a shape")
-    if not all(type(n) is int and 0 <= n < 2**62 for n in values):
+    sizes = naturals(values)
+    if sizes is None:
         raise ValueError("it has a shape or offset that is not of natural numbers")
-    return tuple(values)
+    return sizes

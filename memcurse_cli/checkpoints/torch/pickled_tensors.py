@@ -33,10 +33,8 @@ from memcurse_cli.checkpoints.torch.pickle_machine import (
 )
 from memcurse_cli.checkpoints.torch.quantised import dequantised
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, InlineBytes
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, InlineBytes, naturals
 from memcurse_cli.errors import CheckpointError
-
-MAX_DIMENSIONS = 64
 
 
 def _dictionary(*arguments: object) -> object:
@@ -134,8 +132,8 @@ def _array(content: object, dtype: ElementType, shape: object, order: str) -> La
         content = InlineBytes(content)
     if not isinstance(content, ByteRange | InlineBytes):
         raise PickleError("it has an array without bytes")
-    sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    if len(sizes) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**62 for n in sizes):
+    sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,))
+    if sizes is None:
         raise PickleError("it has an array whose shape is not made of natural numbers")
     needed = element_count(sizes) * element_bytes(dtype.name)
     if needed != content.size:
@@ -360,7 +358,7 @@ def view(
     if not isinstance(storage, Storage):
         raise PickleError("it has a tensor without a storage")
     sizes, steps = _naturals(shape), _naturals(stride)
-    if len(sizes) != len(steps) or len(sizes) > MAX_DIMENSIONS:
+    if len(sizes) != len(steps):
         raise PickleError("it has a tensor whose shape and stride do not fit together")
     (start,) = _naturals((offset,))
     bits = flags if isinstance(flags, dict) else {}
@@ -373,11 +371,10 @@ def view(
 
 
 def _naturals(values: object) -> tuple[int, ...]:
-    if isinstance(values, list):
-        values = tuple(values)
-    if not isinstance(values, tuple) or not all(type(v) is int and 0 <= v < 2**62 for v in values):
+    sizes = naturals(values)
+    if sizes is None:
         raise PickleError("it has a tensor whose shape, stride or offset is not a natural number")
-    return values
+    return sizes
 
 
 def _tensor_v2(*arguments: object) -> LazyTensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+MAX_DIMENSIONS = 64  # as in NumPy and PyTorch
 _CHUNK = 1 << 12
 
 
@@ -26,6 +27,18 @@ def require_range(offset: int, length: int, size: int) -> None:
     """
     if offset < 0 or length < 0 or offset + length > size:
         raise ValueError(f"it needs {length} bytes from byte {offset} of {size}")
+
+
+def naturals(values: object) -> tuple[int, ...] | None:
+    """The sizes that a file claims of a shape, a stride or a place.
+
+    Returns:
+        At most `MAX_DIMENSIONS` natural numbers that an index of 64 bits can hold; None where the
+        file gives anything else.
+    """
+    if not isinstance(values, list | tuple) or len(values) > MAX_DIMENSIONS:
+        return None
+    return tuple(values) if all(type(n) is int and 0 <= n < 2**62 for n in values) else None
 
 
 class ByteRange:
