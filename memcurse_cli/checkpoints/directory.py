@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from memcurse_cli.checkpoints.format import CheckpointFormat
-from memcurse_cli.checkpoints.tensorflow.folder import latest, saved_model
-from memcurse_cli.checkpoints.torch.deepspeed import OPTIMIZER_SUFFIX, deepspeed_files
+from memcurse_cli.checkpoints.registry import Format
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import Directory, LocalDirectory
 from memcurse_cli.errors import CheckpointError
@@ -36,8 +34,24 @@ TRAINER_FILES = (
 )
 INDEX_SUFFIXES = (".index.json", ".weights.json")
 
+# TensorFlow: the index of a checkpoint, and the file that names the latest of several.
+TENSORFLOW_INDEX, TENSORFLOW_STATE = ".index", "checkpoint"
+SAVED_MODEL, SAVED_VARIABLES = "saved_model.pb", "variables/variables.index"
+_TENSORFLOW_LATEST = re.compile(r'^model_checkpoint_path:\s*"([^"\\]*)"', re.MULTILINE)
+# DeepSpeed: a folder for each step, the file that names the latest, and in each folder a file for
+# each rank, of whole weights (ZeRO stages 0 to 2), pieces of them (stage 3) or single layers.
+DEEPSPEED_OPTIMIZER = "_optim_states.pt"
+DEEPSPEED_LATEST = "latest"
+_WEIGHTS = re.compile(r"mp_rank_\d+_model_states\.pt")
+_PARTITIONED = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states\.pt")
+_LAYER = re.compile(r"layer_\d+-model_\d+-model_states\.pt")
+_STEP = re.compile(r"global_step\d+")
+MERGE = "run the zero_to_fp32.py that DeepSpeed left beside the folder, and name what it writes"
+# Bounds what is read of a file that names the latest checkpoint.
+MAX_STATE_BYTES = 1 << 20
 
-def choose_file(directory: Directory, formats: Sequence[CheckpointFormat]) -> str:
+
+def choose_file(directory: Directory, formats: Sequence[Format]) -> str:
     """The name of the one checkpoint in the directory.
 
     That is a file with a conventional name, else DeepSpeed's, else the only index of shards, else
@@ -77,22 +91,22 @@ def _step(folder: str) -> int:
     return int(folder.rpartition("-")[2])
 
 
-def candidates(directory: Directory, formats: Sequence[CheckpointFormat]) -> list[str]:
+def candidates(directory: Directory, formats: Sequence[Format]) -> list[str]:
     """The files that `choose_file` finds equally good."""
     names = [name for name in directory.files() if not name.startswith(TRAINER_FILES)]
     for name in CONVENTIONAL_NAMES:
         if name in names or (name.startswith(".") and name in directory.names):
             return [name]
-    split = deepspeed_files(directory) or saved_model(directory)
+    split = _deepspeed(directory) or _saved_model(directory)
     if split:
         return split
-    names = [name for name in names if not name.endswith(OPTIMIZER_SUFFIX)]
+    names = [name for name in names if not name.endswith(DEEPSPEED_OPTIMIZER)]
     extensions = tuple(extension for format in formats for extension in format.extensions)
     found = [name for name in names if name.endswith(INDEX_SUFFIXES)] or [
         name for name in names if name.lower().endswith(extensions)
     ]
     if len(found) > 1:
-        found = latest(directory, found)
+        found = _latest_of_tensorflow(directory, found)
     return found or _steps(directory)
 
 
@@ -115,3 +129,98 @@ def holds(directory: Directory, name: str) -> bool:
         return directory.locate(name).is_file()
     except CheckpointError:
         return False
+
+
+def _deepspeed(directory: Directory) -> list[str]:
+    """The file of weights in a folder of one step or of several; none where it is neither.
+
+    Of several steps it is the one that the file ``latest`` names, else all are equally good.
+
+    Raises:
+        CheckpointError: the weights are split over several files.
+    """
+    found = _of_deepspeed_step(directory)
+    if found or not isinstance(directory, LocalDirectory):
+        return found
+    steps = [name for name in directory.names if _STEP.fullmatch(name)]
+    latest = ""
+    if DEEPSPEED_LATEST in directory.names:
+        latest = _text(directory, DEEPSPEED_LATEST).strip()
+    inside: list[str] = []
+    for step in [latest] if latest in directory.names and latest else steps:
+        if directory.locate(step).is_dir():
+            inside += [f"{step}/{name}" for name in _of_deepspeed_step(directory.inside(step))]
+    return inside
+
+
+def _of_deepspeed_step(directory: Directory) -> list[str]:
+    names = list(directory.files())
+    found = [name for name in names if _WEIGHTS.fullmatch(name)]
+    if len(found) > 1:
+        raise CheckpointError(
+            f"its matrices are split over {len(found)} ranks (tensor parallel)",
+            where=directory.path,
+            remedy=f"merge them with the framework that trained it, or name one, such as "
+            f"{found[0]}, to read its part alone",
+        )
+    partitioned = [name for name in names if _PARTITIONED.fullmatch(name)]
+    if partitioned and not found:
+        raise CheckpointError(
+            f"DeepSpeed (ZeRO stage 3) keeps its parameters in pieces, in {len(partitioned)} files",
+            where=directory.path,
+            remedy=MERGE,
+        )
+    layers = [name for name in names if _LAYER.fullmatch(name)]
+    if found and layers:
+        raise CheckpointError(
+            f"its layers lie in {len(layers)} files of their own (pipeline parallel)",
+            where=directory.path,
+            remedy=f"name the one of a recurrent layer, such as {layers[0]}",
+        )
+    return found
+
+
+def _saved_model(directory: Directory) -> list[str]:
+    """The index of a SavedModel's variables, where the folder is one."""
+    if SAVED_MODEL not in directory.names:
+        return []
+    if not isinstance(directory, LocalDirectory):
+        return [SAVED_VARIABLES] if "variables" in directory.names else []
+    try:
+        return [SAVED_VARIABLES] if directory.locate(SAVED_VARIABLES).is_file() else []
+    except CheckpointError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return []
+        raise
+
+
+def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
+    """Of several indexes the one that the file ``checkpoint`` names; all where it names none.
+
+    The path in it may be that of another machine: its last part counts.
+    """
+    if TENSORFLOW_STATE not in directory.names or not all(
+        name.endswith(TENSORFLOW_INDEX) for name in found
+    ):
+        return found
+    named = _TENSORFLOW_LATEST.search(_text(directory, TENSORFLOW_STATE))
+    index = f"{named[1].rpartition('/')[2]}{TENSORFLOW_INDEX}" if named else ""
+    return [index] if index in found else found
+
+
+def chosen_note(directory: Directory, name: str) -> tuple[str, ...]:
+    """What to say of a checkpoint that was taken out of several of a training folder."""
+    others = [
+        other for other in directory.names if other.endswith(TENSORFLOW_INDEX) and other != name
+    ]
+    if not name.endswith(TENSORFLOW_INDEX) or "/" in name or not others:
+        return ()
+    return (f"of {len(others) + 1} checkpoints {name} was read, which the file checkpoint names",)
+
+
+def _text(directory: Directory, name: str) -> str:
+    file = directory.open(name)
+    try:
+        return bytes(file.read(0, min(file.size, MAX_STATE_BYTES))).decode("utf-8", "replace")
+    finally:
+        file.close()

@@ -77,9 +77,15 @@ def to_double(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def decode(
-    content: bytes | bytearray, name: str, shape: tuple[int, ...], big_endian: bool = False
+    content: bytes | bytearray,
+    name: str,
+    shape: tuple[int, ...],
+    big_endian: bool = False,
+    fortran: bool = False,
 ) -> NDArray[Any]:
     """Elements in C order, little-endian unless said otherwise, as float64 or complex128."""
+    if fortran:
+        return decode(content, name, shape[::-1], big_endian).T
     if name == FLOAT4:
         packed = np.frombuffer(content, np.uint8)
         return np.array(FLOAT4_VALUES)[np.stack((packed & 15, packed >> 4), -1)].reshape(shape)

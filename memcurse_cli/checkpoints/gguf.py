@@ -1,14 +1,12 @@
 """GGUF, the files of llama.cpp: typed metadata, descriptions of the tensors, then their elements.
 
 The layout is that of ggml/docs/gguf.md, versions 2 and 3. Dimensions are stored innermost first;
-elements begin at a multiple of ``general.alignment``. Quantised tensors are read dequantised, and
-a note says so.
+elements begin at a multiple of ``general.alignment``.
 
-The quantised types of GGUF: blocks of small integers that share scales.
-
-The layouts are those of ggml's structs (ggml/src/ggml-common.h); a value is
-``scale · integer + offset``, in double precision. A block of the K types has 256 values in groups
-of 16 or 32, whose own scales are integers times the block's.
+Quantised tensors are blocks of small integers that share scales, laid out as ggml's structs
+(ggml/src/ggml-common.h); they are read as ``scale · integer + offset``, in double precision, and a
+note says so. A block of the K types has 256 values in groups of 16 or 32, whose own scales are
+integers times the block's.
 """
 
 from __future__ import annotations
@@ -17,20 +15,19 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import decode, element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import select_flat
+from memcurse_cli.checkpoints.elements import element_bytes, element_count
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor, elements_at
+from memcurse_cli.checkpoints.select import select_flat
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.tree import MAX_TENSORS
-from memcurse_cli.checkpoints.untrusted.cursor import Cursor
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Cursor
 from memcurse_cli.checkpoints.untrusted.source import File
-from memcurse_cli.errors import CheckpointError
 
 Blocks = NDArray[np.uint8]
 Values = NDArray[np.float64]
@@ -173,7 +170,6 @@ BLOCK_TYPES = {
 }
 
 
-MAGIC = b"GGUF"
 MAX_ENTRIES = 65_536
 MAX_TEXT = 4096
 MAX_VALUES = 1 << 22
@@ -199,43 +195,24 @@ _BOOLEAN, _TEXT, _ARRAY = 7, 8, 9
 _SIZES = _INTEGERS | {6: 4, 7: 1, 12: 8}
 
 
-class Gguf:
-    """One GGUF file."""
-
-    name = "GGUF"
-    extensions = (".gguf",)
-    recognised_by = "its first four letters, GGUF"
-
-    def recognises(self, head: bytes, file: File) -> bool:
-        """The four letters."""
-        return head.startswith(MAGIC)
-
-    def open(self, file: File) -> LazyStore:
-        """Read the metadata and the descriptions of the tensors."""
-        try:
-            header = _Header(file)
-            tensors = header.tensors()
-        except ValueError as error:
-            _refuse(file, str(error))
-        quantised = Counter(
-            tensor.load.block.name for tensor in tensors.values() if tensor.load.block is not None
-        )
-        selected, notes = select_flat(tensors)
-        if header.left_out:
-            notes.insert(
-                0, f"of types that are not dequantised: {_listed(header.left_out)}: left out"
-            )
-        if quantised:
-            notes.insert(0, f"quantised: {_listed(quantised)}; values are those after dequantising")
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size,
-            tensors=selected,
-            metadata=header.metadata,
-            notes=notes,
-            resources=[file],
-        )
+def open_file(file: File) -> LazyStore:
+    """Read the metadata and the descriptions of the tensors."""
+    header = _Header(file)
+    selected, notes = select_flat(header.tensors())
+    if header.left_out:
+        listed = _listed(header.left_out)
+        notes.insert(0, f"of types that are not dequantised: {listed}: left out")
+    if header.quantised:
+        listed = _listed(header.quantised)
+        notes.insert(0, f"quantised: {listed}; values are those after dequantising")
+    return LazyStore(
+        path=file.path,
+        bytes=file.size,
+        tensors=selected,
+        metadata=header.metadata,
+        notes=notes,
+        resources=[file],
+    )
 
 
 def _listed(types: Counter[str]) -> str:
@@ -245,25 +222,9 @@ def _listed(types: Counter[str]) -> str:
     )
 
 
-class _Elements:
-    """Reads one tensor."""
-
-    def __init__(
-        self, file: File, offset: int, spec: TensorSpec, block: BlockType | None, big: bool
-    ) -> None:
-        self._file, self._offset, self._spec = file, offset, spec
-        self.block, self._big = block, big
-
-    def __call__(self) -> NDArray[Any]:
-        content = self._file.read(self._offset, self._spec.bytes)
-        if self.block is None:
-            return decode(content, self._spec.dtype, self._spec.shape, self._big)
-        blocks = np.frombuffer(content, np.uint8).reshape(-1, self.block.bytes)
-        return self.block.decode(blocks).reshape(self._spec.shape)
-
-
-class _Tensor(LazyTensor):
-    load: _Elements
+def _dequantised(content: ByteRange, block: BlockType, shape: tuple[int, ...]) -> Values:
+    blocks = np.frombuffer(content.read(0, content.size), np.uint8)
+    return block.decode(blocks.reshape(-1, block.bytes)).reshape(shape)
 
 
 class _Header:
@@ -285,16 +246,17 @@ class _Header:
             raise ValueError(f"it claims {self._count} tensors, more than {MAX_TENSORS}")
         self.metadata: dict[str, str] = {}
         self.left_out: Counter[str] = Counter()
+        self.quantised: Counter[str] = Counter()
         self._values = 0
         for _ in range(entries):
             self._entry()
 
-    def tensors(self) -> dict[str, _Tensor]:
+    def tensors(self) -> dict[str, LazyTensor]:
         """The tensors by name, in the file's order."""
         described = [self._described() for _ in range(self._count)]
         alignment = int(self.metadata.get(ALIGNMENT, "32"))
         start = -(-self._cursor.position // alignment) * alignment
-        tensors: dict[str, _Tensor] = {}
+        tensors: dict[str, LazyTensor] = {}
         ranges = []
         for name, shape, kind, offset in described:
             label = f"tensor {printable(name, 60)}"
@@ -318,8 +280,12 @@ class _Header:
                     f"{printable(str(start + offset + size), 40)} of {self._file.size}"
                 )
             spec = TensorSpec(shape, dtype, size)
-            elements = _Elements(self._file, start + offset, spec, block, self._big)
-            tensors[name] = _Tensor(spec, elements)
+            if block is None:
+                tensors[name] = elements_at(self._file, start + offset, spec, big_endian=self._big)
+            else:
+                self.quantised[block.name] += 1
+                content = ByteRange(self._file, start + offset, size)
+                tensors[name] = LazyTensor(spec, partial(_dequantised, content, block, shape))
             ranges.append((offset, offset + size, name))
         position = 0
         for begin, end, name in sorted(ranges):
@@ -390,11 +356,3 @@ class _Header:
             raise ValueError(f"tensor {printable(name, 60)} has {dimensions} dimensions")
         shape = tuple(self._cursor.number(8) for _ in range(dimensions))[::-1]
         return name, shape, self._cursor.number(4), self._cursor.number(8)
-
-
-def _refuse(file: File, fault: str) -> NoReturn:
-    raise CheckpointError(
-        f"this GGUF file cannot be read: {fault}",
-        where=file.path,
-        remedy="copy or download it again, or convert it to F32 or Q8_0",
-    )

@@ -11,11 +11,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.rewrites.adapters import unwrapped
-from memcurse_cli.checkpoints.rewrites.aliases import aliases_of
-from memcurse_cli.checkpoints.rewrites.reparametrized import reparametrized
+from memcurse_cli.checkpoints.elements import decode
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes
 from memcurse_cli.errors import CheckpointError
 
 OUTPUT = ":0"
@@ -35,6 +34,18 @@ class LazyTensor:
     spec: TensorSpec
     load: Callable[[], NDArray[Any]]
     identity: Hashable | None = None
+
+
+def elements_at(
+    source: Bytes, offset: int, spec: TensorSpec, *, big_endian: bool = False, fortran: bool = False
+) -> LazyTensor:
+    """A tensor whose elements stand one after another from a byte on."""
+    return LazyTensor(
+        spec,
+        lambda: decode(
+            source.read(offset, spec.bytes), spec.dtype, spec.shape, big_endian, fortran
+        ),
+    )
 
 
 class Closable(Protocol):
@@ -75,6 +86,8 @@ class LazyStore:
         transfer: what has been fetched, where the checkpoint is remote.
         contents: all that the file holds, optimiser state included: containers with `LazyTensor`
             as leaves, or a mapping from paths to them. None where that is the tensors alone.
+        listed_names: for names that the format's metadata list without storing them, the name that
+            they say is stored.
 
     Raises:
         CheckpointError: a name is too long, two names are the same when they are printed, or a
@@ -85,62 +98,78 @@ class LazyStore:
         self,
         *,
         path: str,
-        format: str,
         bytes: int,
         tensors: Mapping[str, LazyTensor],
+        format: str = "",
         metadata: Mapping[str, str] | None = None,
         notes: Iterable[str] = (),
         resources: Iterable[Closable] = (),
         contents: object = None,
+        listed_names: Mapping[str, str] | None = None,
     ) -> None:
         self.path = path
-        self.contents = contents
         self.format = format
         self.bytes = bytes
+        self.contents = contents
         self.transfer: Transfer | None = None
-        self._bytes_read: dict[Hashable, int] = {}
+        self.config: Mapping[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
         self.metadata = {
             printable(key): printable(value, MAX_METADATA_LENGTH, keep="\n\t")
             for key, value in (metadata or {}).items()
         }
-        self.config: Mapping[str, Any] = {}
+        self.listed_names = dict(listed_names or {})
         self._resources = tuple(resources)
-        self._entries: dict[str, LazyTensor] = {}
-        for name, tensor in tensors.items():
-            shown = printable(name, MAX_NAME_LENGTH)
-            # The output of TensorFlow's variable: rnn/lstm_cell/kernel:0.
-            if shown.endswith(OUTPUT) and name.removesuffix(OUTPUT) not in tensors:
-                shown = shown.removesuffix(OUTPUT)
-            if len(name) > MAX_NAME_LENGTH or shown in self._entries:
-                fault = "stands twice in the file"
-                if len(name) > MAX_NAME_LENGTH:
-                    fault = f"has {len(name)} characters, more than {MAX_NAME_LENGTH}"
-                raise CheckpointError(
-                    f"the tensor name {printable(name, 60)} {fault}",
-                    where=path,
-                    remedy="the file is corrupt or hostile: use another copy",
-                )
-            # NumPy counts the elements of an empty array as if no dimension were zero; those of
-            # any other are bounded by the bytes that are stored.
-            shape = tensor.spec.shape
-            if 0 in shape and math.prod(size for size in shape if size) > MAX_ELEMENTS:
-                raise CheckpointError(
-                    f"the tensor {printable(name, 60)} has a shape that no array can have",
-                    where=path,
-                    remedy="the file is corrupt or hostile: use another copy",
-                )
-            self._entries[shown] = tensor
-        again = aliases_of(self._entries)
+        self._bytes_read: dict[Hashable, int] = {}
+        self.replace_entries(tensors, notes)
         self.stored: Mapping[str, TensorSpec] = {
-            name: tensor.spec for name, tensor in self._entries.items() if name not in again
+            name: spec for name, spec in self.tensors.items() if name not in self.aliases
         }
-        self._entries, adapted = unwrapped(self._entries)
-        self._entries, made = reparametrized(self._entries)
+
+    def replace_entries(self, entries: Mapping[str, LazyTensor], notes: Iterable[str] = ()) -> None:
+        """Take other entries for what is stored, as a rewrite makes them, and add notes.
+
+        Raises:
+            CheckpointError: as the store itself.
+        """
+        self._entries = self._named(entries)
         self.tensors: Mapping[str, TensorSpec] = {
             name: tensor.spec for name, tensor in self._entries.items()
         }
-        self.aliases: Mapping[str, str] = aliases_of(self._entries)
-        self.notes = tuple(printable(note, 500) for note in (*notes, *adapted, *made))
+        self.aliases = aliases_of(self._entries)
+        self.notes += tuple(printable(note, 500) for note in notes)
+
+    def _named(self, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+        """The tensors by names that can be printed, where each has one that no other has."""
+        entries: dict[str, LazyTensor] = {}
+        for name, tensor in tensors.items():
+            shown = printable(name, MAX_NAME_LENGTH)
+            what, fault = "the tensor name", ""
+            # The output of TensorFlow's variable: rnn/lstm_cell/kernel:0.
+            if shown.endswith(OUTPUT) and name.removesuffix(OUTPUT) not in tensors:
+                shown = shown.removesuffix(OUTPUT)
+            # NumPy counts the elements of an empty array as if no dimension were zero; those of
+            # any other are bounded by the bytes that are stored.
+            shape = tensor.spec.shape
+            if len(name) > MAX_NAME_LENGTH:
+                fault = f"has {len(name)} characters, more than {MAX_NAME_LENGTH}"
+            elif shown in entries:
+                fault = "stands twice in the file"
+            elif 0 in shape and math.prod(size for size in shape if size) > MAX_ELEMENTS:
+                what, fault = "the tensor", "has a shape that no array can have"
+            if fault:
+                raise CheckpointError(
+                    f"{what} {printable(name, 60)} {fault}",
+                    where=self.path,
+                    remedy="the file is corrupt or hostile: use another copy",
+                )
+            entries[shown] = tensor
+        return entries
+
+    @property
+    def entries(self) -> Mapping[str, LazyTensor]:
+        """The entries themselves, for a rewrite and for a store that is made of others."""
+        return self._entries
 
     @property
     def bytes_read(self) -> int:
@@ -184,10 +213,6 @@ class LazyStore:
         self._bytes_read[key] = tensor.spec.bytes
         return array
 
-    def entry(self, name: str) -> LazyTensor:
-        """The entry itself, for a store that is made of others."""
-        return self._entries[name]
-
     def close(self) -> None:
         """Release the file."""
         for resource in self._resources:
@@ -203,3 +228,19 @@ class LazyStore:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def aliases_of(entries: Mapping[str, LazyTensor]) -> dict[str, str]:
+    """For every further name of a stored tensor the first one, which holds it.
+
+    Args:
+        entries: by name, in the order of the file.
+    """
+    first: dict[Hashable, str] = {}
+    found = {}
+    for name, entry in entries.items():
+        if entry.identity is not None:
+            holder = first.setdefault(entry.identity, name)
+            if holder != name:
+                found[name] = holder
+    return found

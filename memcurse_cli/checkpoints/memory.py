@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.elements import element_count, to_double
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
+from memcurse_cli.checkpoints.rewrites import REWRITES
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -60,6 +61,8 @@ class MemoryStore(LazyStore):
             notes=notes,
             contents=arrays,
         )
+        for rewrite in REWRITES:
+            rewrite(self)
 
 
 def _opened(node: object) -> object:
@@ -112,10 +115,5 @@ def _memory(node: Any) -> Hashable | None:
         place = node.data_ptr()
         layout = node.shape, node.stride(), node.dtype, node.device
         return (place, *layout, node.is_conj(), node.is_neg()) if place else None
-    except (
-        AttributeError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ):
+    except (AttributeError, RuntimeError, TypeError, ValueError):
         return None

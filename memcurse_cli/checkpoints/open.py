@@ -6,23 +6,15 @@ import os
 import stat
 from urllib.parse import urlsplit
 
-from memcurse_cli.checkpoints.directory import candidates, choose_file
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.model_config import read_model_config
-from memcurse_cli.checkpoints.numpy.npy import array_names, open_arrays
-from memcurse_cli.checkpoints.registry import FORMATS
-from memcurse_cli.checkpoints.remote import RemoteDirectory, is_url, open_remote
-from memcurse_cli.checkpoints.tensorflow.folder import INDEX_SUFFIX, chosen_note
-from memcurse_cli.checkpoints.unknown import unknown_file
-from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
-from memcurse_cli.checkpoints.untrusted.source import (
-    HEAD_BYTES,
-    File,
-    LocalDirectory,
-    LocalFile,
-    unreadable,
-)
+from memcurse_cli.checkpoints.registry import FORMATS, open_known
+from memcurse_cli.checkpoints.rewrites import REWRITES
+from memcurse_cli.checkpoints.untrusted.names import is_url, printable, shown_place
+from memcurse_cli.checkpoints.untrusted.source import File, LocalDirectory, LocalFile, unreadable
 from memcurse_cli.errors import CheckpointError
+
+INDEX_SUFFIX = ".index"  # of TensorFlow, which calls a checkpoint by what its files have in common
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
@@ -40,36 +32,42 @@ def open_checkpoint(path: str | os.PathLike[str]) -> LazyStore:
         CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
     """
     if is_url(path):
-        return _open_url(path)
-    shown = shown_place(path, 200)
+        return _open_url(os.fspath(path))
     try:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
     except (OSError, ValueError) as error:
-        # TensorFlow calls a checkpoint by what its files' names have in common.
         index = f"{os.fspath(path)}{INDEX_SUFFIX}"
         if isinstance(error, FileNotFoundError) and os.path.isfile(index):
             return open_file(LocalFile(index))
-        raise unreadable(shown, error) from error
-    if not is_directory:
-        return open_file(LocalFile(path))
+        raise unreadable(shown_place(path, 200), error) from error
+    return _open_directory(path) if is_directory else open_file(LocalFile(path))
+
+
+def _open_directory(path: str | os.PathLike[str]) -> LazyStore:
+    from memcurse_cli.checkpoints.directory import candidates, choose_file, chosen_note
+    from memcurse_cli.checkpoints.numpy.npy import array_names, open_arrays
+
     directory = LocalDirectory(path)
     if array_names(directory) and not candidates(directory, FORMATS):
-        return _with_weights(open_arrays(directory))
+        return _finished(open_arrays(directory))
     name = choose_file(directory, FORMATS)
     store = open_file(directory.open(name))
-    store.path = shown
+    store.path = directory.path
     store.notes += chosen_note(directory, name)
     return store
 
 
-def _open_url(url: str | os.PathLike[str]) -> LazyStore:
+def _open_url(url: str) -> LazyStore:
+    from memcurse_cli.checkpoints.directory import choose_file
+    from memcurse_cli.checkpoints.remote import RemoteDirectory, open_remote
+
     try:
-        found = open_remote(os.fspath(url))
+        found = open_remote(url)
     except CheckpointError as error:
-        if not isinstance(error.__cause__, FileNotFoundError) or urlsplit(str(url)).query:
+        if not isinstance(error.__cause__, FileNotFoundError) or urlsplit(url).query:
             raise
         try:
-            found = open_remote(f"{os.fspath(url)}{INDEX_SUFFIX}")
+            found = open_remote(f"{url}{INDEX_SUFFIX}")
         except CheckpointError:
             raise error from error.__cause__
     if isinstance(found, RemoteDirectory):
@@ -79,17 +77,6 @@ def _open_url(url: str | os.PathLike[str]) -> LazyStore:
         store = open_file(found)
     store.transfer = found.transfer
     return store
-
-
-def _with_weights(store: LazyStore) -> LazyStore:
-    if store.tensors:
-        return store
-    why = f" ({'; '.join(store.notes)})" if store.notes else ""
-    raise CheckpointError(
-        f"the file holds no weights{why}",
-        where=store.path,
-        remedy="name the file that the model itself was saved to",
-    )
 
 
 def open_file(file: File, *, weights: bool = True) -> LazyStore:
@@ -103,16 +90,15 @@ def open_file(file: File, *, weights: bool = True) -> LazyStore:
         CheckpointError: no format recognises it, or it is damaged or hostile.
     """
     try:
-        head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
-        for format in FORMATS:
-            if format.recognises(head, file):
-                store = format.open(file)
-                if weights:
-                    _with_weights(store)
-                store.config, notes = read_model_config(file)
-                store.notes += tuple(map(printable, notes))
-                return store
-        raise unknown_file(head, file, FORMATS)
+        store = open_known(file)
+        if store is None:
+            from memcurse_cli.checkpoints.unknown import unknown_file
+
+            raise unknown_file(file, FORMATS)
+        store.config, notes = read_model_config(file)
+        store = _finished(store, weights=weights)
+        store.notes += tuple(map(printable, notes))
+        return store
     except BaseException as error:
         file.close()
         if isinstance(error, MemoryError):
@@ -122,3 +108,17 @@ def open_file(file: File, *, weights: bool = True) -> LazyStore:
                 remedy="the file is probably corrupt: copy or download it again",
             ) from error
         raise
+
+
+def _finished(store: LazyStore, *, weights: bool = True) -> LazyStore:
+    """The store after every rewrite, which must hold a weight where ``weights`` says so."""
+    if weights and not store.tensors:
+        why = f" ({'; '.join(store.notes)})" if store.notes else ""
+        raise CheckpointError(
+            f"the file holds no weights{why}",
+            where=store.path,
+            remedy="name the file that the model itself was saved to",
+        )
+    for rewrite in REWRITES:
+        store = rewrite(store)
+    return store

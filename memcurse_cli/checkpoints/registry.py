@@ -1,43 +1,295 @@
-"""The formats that are read, in the order in which they are asked. A new format is one line."""
+"""The formats that are read, in the order in which they are asked.
+
+A format is told by data: its first or last bytes, the names in its archive, a text that its JSON
+holds. Only the reader of the format that fits is imported. A new format is one file with
+``open_file(file)`` and one entry here.
+"""
 
 from __future__ import annotations
 
-from memcurse_cli.checkpoints.format import CheckpointFormat
-from memcurse_cli.checkpoints.gguf import Gguf
-from memcurse_cli.checkpoints.hdf5.keras import KerasArchive, KerasHdf5, KerasShards
-from memcurse_cli.checkpoints.jax.equinox import EquinoxLeaves
-from memcurse_cli.checkpoints.jax.flax_msgpack import FlaxMsgpack
-from memcurse_cli.checkpoints.jax.orbax import Orbax
-from memcurse_cli.checkpoints.numpy.npy import NpyFiles
-from memcurse_cli.checkpoints.numpy.npz import Npz
-from memcurse_cli.checkpoints.onnx.model import Onnx
-from memcurse_cli.checkpoints.safetensors import Safetensors
-from memcurse_cli.checkpoints.shards import Shards
-from memcurse_cli.checkpoints.tensorflow.bundle import TensorBundle
-from memcurse_cli.checkpoints.torch.distributed import Distributed
-from memcurse_cli.checkpoints.torch.legacy import PyTorchLegacy
-from memcurse_cli.checkpoints.torch.plain_pickle import PlainPickle
-from memcurse_cli.checkpoints.torch.stable_baselines import StableBaselines
-from memcurse_cli.checkpoints.torch.zip import PyTorch
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-FORMATS: tuple[CheckpointFormat, ...] = (
-    Safetensors(),
-    PyTorch(),
-    PyTorchLegacy(),
-    StableBaselines(),
-    Distributed(),
-    PlainPickle(),
-    Npz(),
-    # Its first array alone would be NumPy's.
-    EquinoxLeaves(),
-    NpyFiles(),
-    KerasArchive(),
-    KerasHdf5(),
-    Onnx(),
-    Gguf(),
-    FlaxMsgpack(),
-    Orbax(),
-    KerasShards(),
-    TensorBundle(),
-    Shards([Safetensors(), PyTorch(), PyTorchLegacy()]),
+from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from memcurse_cli.checkpoints.untrusted.archive import Archive
+
+HEAD_BYTES = 4096
+COPY = "copy or download it again"
+INDEX = "download the index and its shards again"
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    Attributes:
+        name: what reports and `memcurse formats` call it.
+        reader: the module of `memcurse_cli.checkpoints` whose ``open_file(file)`` reads the
+            headers, or ``open_archive(file, archive)`` where ``member`` is given; the store that it
+            returns owns the file. What is wrong with the file is a ValueError, with the fault as a
+            clause, or a CheckpointError.
+        recognised_by: what in the content tells the format, in words.
+        extensions: the usual ones; they choose among a directory's files, never how one is read.
+        begins: a pattern of the first bytes.
+        ends: the last bytes.
+        member: a pattern of the name of one of the members of a zip archive.
+        holds: what stands in the file as a whole, where that is of the size of an index.
+        asks: whether the reader's own ``recognises(head, file)`` decides where all of these fit.
+        fault: the first part of the sentence on a file that cannot be read.
+        remedy: what to do about it.
+    """
+
+    name: str
+    reader: str
+    recognised_by: str
+    extensions: tuple[str, ...] = ()
+    begins: bytes = b""
+    ends: bytes = b""
+    member: str = ""
+    holds: tuple[bytes, ...] = ()
+    asks: bool = False
+    fault: str = ""
+    remedy: str = COPY
+
+    def recognises(self, head: bytes, file: File, archive: Archive | None) -> bool:
+        """Whether the file has this format, judged by its first bytes and, if need be, more."""
+        if not re.match(self.begins, head, re.DOTALL):
+            return False
+        if self.member:
+            names = archive.names if archive else ()
+            return any(re.fullmatch(self.member, name) for name in names)
+        if self.ends:
+            size = len(self.ends)
+            return file.size >= size and file.read(file.size - size, size) == self.ends
+        if self.holds:
+            if file.size > MAX_JSON_BYTES:
+                return False
+            content = file.read(0, file.size)
+            return all(text in content for text in self.holds)
+        return not self.asks or bool(self._module().recognises(head, file))
+
+    def open(self, file: File, archive: Archive | None) -> LazyStore:
+        """Read the headers; the store owns the file from then on.
+
+        Raises:
+            CheckpointError: the file is damaged or hostile.
+        """
+        try:
+            store: LazyStore = (
+                self._module().open_archive(file, archive)
+                if self.member
+                else self._module().open_file(file)
+            )
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self.fault}{': ' if self.fault else ''}{printable(str(error), 500)}",
+                where=file.path,
+                remedy=self.remedy,
+            ) from error
+        store.format = self.name
+        return store
+
+    def _module(self) -> ModuleType:
+        return import_module(f"memcurse_cli.checkpoints.{self.reader}")
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        "safetensors",
+        "safetensors",
+        "eight bytes of header length, then a JSON object that describes the tensors",
+        (".safetensors",),
+        begins=rb"(?![ -~]{8}).{8}\{",  # eight letters are not taken for a length
+        fault="a corrupt safetensors file",
+    ),
+    Format(
+        "PyTorch",
+        "torch.zip",
+        "a zip archive with a data.pkl beside its storages; TorchScript too",
+        (".pt", ".pth", ".bin", ".ckpt", ".tar", ".jit"),
+        member=r".*/data\.pkl",
+        fault="this PyTorch file cannot be read",
+        remedy=f"{COPY}, or export its weights with `torch.save(model.state_dict(), 'weights.pt')`",
+    ),
+    Format(
+        "PyTorch legacy",
+        "torch.legacy",
+        "a pickle of PyTorch's magic number, then the pickles and the storages",
+        (".pt", ".pth", ".bin", ".ckpt", ".tar"),
+        # The integer 0x1950a86a20f9469cfc6c (torch/serialization.py, MAGIC_NUMBER).
+        begins=rb"\x80.\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e",
+        fault="this legacy PyTorch file cannot be read",
+        remedy=f"{COPY}, or save it anew with `torch.save`",
+    ),
+    Format(
+        "Stable-Baselines3",
+        "torch.stable_baselines",
+        "a zip archive with a policy.pth",
+        # Any archive ends in .zip: one in a folder of weights is not among the candidates.
+        member=r"policy\.pth",
+    ),
+    Format(
+        "NeMo",
+        "torch.nemo",
+        "a tar archive, compressed by gzip or not; it must hold a model_weights.ckpt",
+        (".nemo",),
+        begins=rb"\x1f\x8b|.{257}ustar",
+        fault="this tar archive cannot be read",
+        remedy=f"{COPY}, or unpack it and name the file of weights",
+    ),
+    Format(
+        "PyTorch distributed",
+        "torch.distributed",
+        "a directory with .metadata, a pickle of torch.distributed.checkpoint",
+        begins=rb"\x80.{0,25}torch\.distributed\.checkpoint\.metadata",
+        fault="this distributed checkpoint cannot be read",
+        remedy="copy the whole folder again",
+    ),
+    Format(
+        "GGUF",
+        "gguf",
+        "its first four letters, GGUF",
+        (".gguf",),
+        begins=b"GGUF",
+        fault="this GGUF file cannot be read",
+        remedy=f"{COPY}, or convert it to F32 or Q8_0",
+    ),
+    Format(
+        "pickle",
+        "torch.plain_pickle",
+        "a pickle's protocol mark (2 to 5) or its first instructions (0 and 1); run as data, "
+        "never as code",
+        (".pkl", ".pickle", ".pdparams"),
+        # The mark, or any instruction of protocols 0 and 1 that puts something on the stack.
+        begins=rb"\x80[\x02-\x05]|[(\])}IJKLMNFGSTUVXc]",
+        asks=True,
+        fault="this pickle cannot be read",
+        remedy="save the weights as safetensors or .npz",
+    ),
+    Format(
+        "NumPy .npz",
+        "numpy.npz",
+        "a zip archive whose members are .npy arrays",
+        (".npz",),
+        member=r".*\.npy",
+    ),
+    Format(
+        "Keras archive",
+        "hdf5.keras",
+        "a zip archive with a model.weights.h5 beside its config.json",
+        (".keras",),
+        member=r"model\.weights\.h5",
+        fault="this HDF5 file cannot be read",
+        remedy="the file is corrupt or hostile: use another copy",
+    ),
+    Format(
+        "Keras HDF5",
+        "hdf5.keras",
+        "the signature of HDF5",
+        (".h5", ".hdf5"),
+        begins=rb"\x89HDF\r\n\x1a\n",
+        fault="this HDF5 file cannot be read",
+        remedy="the file is corrupt or hostile: use another copy",
+    ),
+    Format(
+        "ONNX",
+        "onnx.model",
+        "a protocol buffer that begins with an IR version and has a graph",
+        (".onnx",),
+        begins=rb"\x08",
+        asks=True,
+        fault="this ONNX file cannot be read",
+        remedy=f"{COPY}, with the files of its external data beside it",
+    ),
+    Format(
+        "Flax msgpack",
+        "jax.flax",
+        "a msgpack map whose first key is text",
+        (".msgpack",),
+        begins=rb"[\x81-\x8f\xde\xdf]",
+        asks=True,
+        fault="a corrupt Flax msgpack file",
+    ),
+    Format(
+        "Orbax",
+        "jax.orbax",
+        "a directory with _METADATA (or _CHECKPOINT_METADATA, or manifest.ocdbt)",
+        begins=rb'\x0c\xdb\x3a\x2a|\s*\{.*"(?:tree_metadata|item_handlers)"',
+        fault="a corrupt Orbax checkpoint",
+    ),
+    Format(
+        "Keras shards",
+        "hdf5.keras_shards",
+        "a JSON index whose weight_map names .weights.h5 files",
+        (".weights.json",),
+        begins=rb"\s*\{",
+        holds=(b'"weight_map"', b'.weights.h5"'),
+        remedy=INDEX,
+    ),
+    Format(
+        "TensorFlow checkpoint",
+        "tensorflow.bundle",
+        "the end of a sorted table whose first entry is a bundle's header",
+        (".index",),
+        ends=0xDB4775248B80FB57.to_bytes(8, "little"),
+        fault="a corrupt TensorFlow checkpoint",
+    ),
+    Format(
+        "Hugging Face shards",
+        "shards",
+        "a JSON index whose weight_map names the shard of each tensor",
+        (".index.json",),
+        begins=rb"\s*\{",
+        holds=(b'"weight_map"',),
+        remedy=INDEX,
+    ),
+    Format(
+        "Equinox leaves",
+        "jax.equinox",
+        "several .npy arrays one after another, a line of JSON before them or not",
+        (".eqx",),
+        begins=rb"\x93NUMPY|\{",
+        asks=True,
+        fault="corrupt Equinox leaves",
+    ),
+    # After Equinox's, of which its first array alone would be NumPy's. A directory of arrays is one
+    # checkpoint, so that the suffix does not choose one of them.
+    Format(
+        "NumPy .npy",
+        "numpy.npy",
+        "a .npy header; a directory of such files is read as one checkpoint",
+        begins=rb"\x93NUMPY",
+    ),
 )
+
+
+def open_known(file: File, names: Collection[str] = ()) -> LazyStore | None:
+    """The store of a file, in the first format that recognises it; None where none does.
+
+    Args:
+        file: the file, which the store owns then.
+        names: the only formats that it may have; all by default.
+
+    Raises:
+        CheckpointError: the file is damaged or hostile.
+    """
+    head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
+    archive = None
+    if head.startswith(b"PK"):
+        from memcurse_cli.checkpoints.untrusted.archive import open_archive
+
+        archive = open_archive(head, file)
+    for format in FORMATS:
+        if (not names or format.name in names) and format.recognises(head, file, archive):
+            return format.open(file, archive)
+    return None

@@ -3,14 +3,15 @@
 A URL is opened only where the user has given one: no local file can name one. What a remote
 checkpoint names itself (shards, external data, its config.json) is looked for in its own folder.
 
-Files on a web server, through fsspec's HTTP session: every answer is checked and bounded.
-
-Files in object stores (S3, Google Cloud Storage, the Hugging Face Hub), through fsspec.
+Web servers are asked within fsspec's HTTP session, object stores through fsspec's file systems.
+fsspec's own HTTP files are not used: they read whatever a server sends, however much that is, and
+compare neither the range nor the version of an answer with what was asked for.
 """
 
 from __future__ import annotations
 
-import re
+import queue
+import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -25,26 +26,191 @@ from memcurse_cli.checkpoints.untrusted.source import (
     changed,
     is_inside,
     opened_as,
+    require_within,
 )
 from memcurse_cli.errors import CheckpointError
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-
-HEAD = 1 << 16
+# A round trip takes as long as some hundred kilobytes, and a layer's small tensors lie together:
+# small reads are of whole pages, of which the last are kept. A large read is neither.
+PAGE = 1 << 17
+MAX_PAGES = (64 << 20) // PAGE
+LARGE_READ = 1 << 20
+HEAD = PAGE
 # A server that serves no ranges can only be asked for all of a file.
 MAX_WHOLE = 64 << 20
+MAX_REDIRECTS = 10
 CONNECT_SECONDS = 15.0
 # Without a byte for so long, the server is taken to have stopped; a whole answer may take this and
 # what its length takes at the slowest rate, in bytes a second.
 READ_SECONDS = 30.0
 SLOWEST = 1 << 14
-MAX_REDIRECTS = 10
-INSTALL = "run `pip install 'memcurse-cli[remote]'`"
+# The package that each scheme needs beside fsspec.
+PACKAGES = {
+    "https": "aiohttp",
+    "http": "aiohttp",
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "hf": "huggingface_hub",
+}
+# What object stores call the mark of an object's version.
+TAGS = ("ETag", "etag", "generation", "blob_id")
 _PIECE = 1 << 20
 
 Answer = TypeVar("Answer")
+
+
+class Source(Protocol):
+    """A remote file whose size is known.
+
+    Attributes:
+        size: its length in bytes.
+        head: the first bytes, as far as opening it has brought them.
+    """
+
+    size: int
+    head: bytes
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """The bytes from ``start`` up to ``stop``.
+
+        Raises:
+            CheckpointError: the server does not give them.
+        """
+
+
+class Place(Protocol):
+    """A scheme's way to open what is at a URL."""
+
+    def open(self, url: str) -> Source:
+        """The file at a URL.
+
+        Raises:
+            CheckpointError: it cannot be opened; caused by a FileNotFoundError where it is missing.
+        """
+
+    def beside(self, url: str, name: str) -> str:
+        """The URL of ``name``, a relative path with ``/``, in the folder of ``url``."""
+
+    def names(self, url: str) -> list[str] | None:
+        """What is in the folder at ``url``, or None where that is a file or cannot be told."""
+
+
+def open_remote(url: str) -> RemoteFile | RemoteDirectory:
+    """What is at a URL.
+
+    Raises:
+        CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
+    """
+    transfer = Transfer()
+    try:
+        scheme = urlsplit(url).scheme.lower()
+    except ValueError:  # whose text quotes the URL
+        raise CheckpointError(
+            "this is not a URL", where=shown_place(url), remedy="check its spelling"
+        ) from None
+    if scheme not in PACKAGES:
+        raise CheckpointError(
+            f"{printable(scheme, 40)}:// is not a kind of path that memcurse reads",
+            where=shown_place(url),
+            remedy=f"give a path on this machine, or {', '.join(f'{s}://' for s in PACKAGES)}",
+        )
+    is_web = scheme in ("http", "https")
+    place = HttpPlace(transfer) if is_web else ObjectPlace(url, transfer)
+    names = place.names(url)
+    if names is None:
+        return RemoteFile(url, place, transfer)
+    return RemoteDirectory(f"{url.rstrip('/')}/", place, transfer, names)
+
+
+class RemoteFile:
+    """A file at a URL, read by ranges."""
+
+    def __init__(self, url: str, place: Place, transfer: Transfer) -> None:
+        self.path = shown_place(url)
+        self.transfer = transfer
+        self._url, self._place = url, place
+        self._source = place.open(url)
+        self.size = self._source.size
+        self._pages: dict[int, bytes] = {}
+        if len(self._source.head) in (PAGE, self.size):
+            self._pages[0] = self._source.head[:PAGE]
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        require_within(self, offset, length)
+        stop = offset + length
+        if stop <= len(self._source.head):
+            return self._source.head[offset:stop]
+        if length >= LARGE_READ:
+            return self._fetch(offset, stop)
+        first, last = offset // PAGE, -(-stop // PAGE)
+        missing = [page for page in range(first, last) if page not in self._pages]
+        if missing:
+            start = missing[0] * PAGE
+            content = self._fetch(start, min(self.size, (missing[-1] + 1) * PAGE))
+            for at in range(0, len(content), PAGE):
+                self._pages[(start + at) // PAGE] = content[at : at + PAGE]
+        content = b"".join(self._pages[page] for page in range(first, last))
+        while len(self._pages) > MAX_PAGES:  # the oldest first
+            del self._pages[next(iter(self._pages))]
+        return content[offset - first * PAGE : stop - first * PAGE]
+
+    def directory(self) -> Directory:
+        """The folder that it lies in."""
+        return RemoteDirectory(self._url, self._place, self.transfer)
+
+    def close(self) -> None:
+        """Forget what was kept."""
+        self._pages.clear()
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        content = self._source.fetch(start, stop)
+        if len(content) != stop - start:
+            raise CheckpointError(
+                f"the server sent {len(content)} of the {stop - start} bytes from byte {start}",
+                where=self.path,
+                remedy="try again, or download the file first",
+            )
+        return content
+
+
+class RemoteDirectory:
+    """The folder at a URL, whose files are opened by name, and none outside it.
+
+    Args:
+        url: of a file in it, or its own with a ``/`` at the end.
+        place: the scheme's way to open URLs.
+        transfer: counts what is fetched.
+        names: what is in it, where that is known.
+    """
+
+    def __init__(
+        self, url: str, place: Place, transfer: Transfer, names: list[str] | None = None
+    ) -> None:
+        self.path = shown_place(url).rpartition("/")[0]
+        self.names = sorted(names or [])
+        self._url, self._place, self.transfer = url, place, transfer
+
+    def open(self, name: str) -> File:
+        """The file ``name``, a relative path with ``/``.
+
+        Raises:
+            CheckpointError: the name leads outside, or it cannot be opened.
+        """
+        if not is_inside(name):
+            raise CheckpointError(
+                "this name leads outside the checkpoint's folder, and is not opened",
+                where=printable(f"{self.path}/{name}"),
+                remedy="shards must lie beside their index",
+            )
+        return RemoteFile(self._place.beside(self._url, name), self._place, self.transfer)
+
+    def files(self) -> list[str]:
+        """The names in it, hidden ones left out."""
+        return [name for name in self.names if not name.startswith(".")]
 
 
 class HttpPlace:
@@ -60,7 +226,8 @@ class HttpPlace:
             from fsspec.implementations.http import HTTPFileSystem
         except ImportError as error:
             raise CheckpointError(
-                "reading https:// needs the packages fsspec and aiohttp", remedy=INSTALL
+                "reading https:// needs the packages fsspec and aiohttp",
+                remedy="run `pip install 'memcurse-cli[remote]'`",
             ) from error
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
@@ -213,30 +380,18 @@ class HttpFile:
 
     def _version_of(self, response: ClientResponse, start: int) -> tuple[int, str, str]:
         """The size of the file, and what the server marks this version of it with."""
-        partial = response.status == 206
-        size = self._total(response, start) if partial else self._length(response)
-        tag, time = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
-        return size, tag, time
-
-    def _total(self, response: ClientResponse, start: int) -> int:
-        """The size of the file, from ``Content-Range: bytes 0-99/1234``."""
-        unit, _, place = response.headers.get("Content-Range", "").partition(" ")
-        span, _, total = place.partition("/")
-        first = span.partition("-")[0]
-        if unit != "bytes" or first != str(start) or not _is_size(total):
-            raise self._refused(
-                "the server does not say which range it sends", "download the file first"
-            )
-        return int(total)
-
-    def _length(self, response: ClientResponse) -> int:
-        length = response.headers.get("Content-Length", "")
-        if not _is_size(length):
-            raise self._refused(
-                "the server serves no ranges and does not say how long the file is",
-                "download the file first",
-            )
-        return int(length)
+        header = response.headers.get
+        size = header("Content-Length", "")
+        fault = "the server serves no ranges and does not say how long the file is"
+        if response.status == 206:  # Content-Range: bytes 0-99/1234
+            unit, _, place = header("Content-Range", "").partition(" ")
+            span, _, size = place.partition("/")
+            fault = "the server does not say which range it sends"
+            if unit != "bytes" or span.partition("-")[0] != str(start):
+                size = ""
+        if not (size.isascii() and size.isdigit() and len(size) < 20):
+            raise self._refused(fault, "download the file first")
+        return int(size), header("ETag", ""), header("Last-Modified", "")
 
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         import aiohttp
@@ -266,16 +421,6 @@ class HttpFile:
         return CheckpointError(what, where=shown_place(self._url), remedy=remedy)
 
 
-def _is_size(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20
-
-
-# The package that each scheme needs beside fsspec.
-PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
-# What the stores' packages call the mark of an object's version.
-TAGS = ("ETag", "etag", "generation", "blob_id")
-
-
 class ObjectPlace:
     """Opens files of one object store, with the credentials that its package finds by itself.
 
@@ -285,20 +430,19 @@ class ObjectPlace:
 
     def __init__(self, url: str, transfer: Transfer) -> None:
         scheme = url.partition(":")[0].lower()
-        package = PACKAGES[scheme]
-        self._where, self._transfer = shown_place(url), transfer
+        self._transfer = transfer
         try:
             import fsspec
 
             self._system: Any = fsspec.filesystem(scheme)
         except (ImportError, ValueError) as error:
             raise CheckpointError(
-                f"reading {scheme}:// needs the packages fsspec and {package}",
-                where=self._where,
-                remedy=f"run `pip install 'memcurse-cli[remote]' {package}`",
+                f"reading {scheme}:// needs the packages fsspec and {PACKAGES[scheme]}",
+                where=shown_place(url),
+                remedy=f"run `pip install 'memcurse-cli[remote]' {PACKAGES[scheme]}`",
             ) from error
         except Exception as error:  # each store's package has exceptions of its own
-            raise unreadable_object(self._where, error) from error
+            raise _unreadable(url, error) from error
 
     def open(self, url: str) -> ObjectFile:
         """The object at a URL."""
@@ -310,16 +454,13 @@ class ObjectPlace:
 
     def names(self, url: str) -> list[str] | None:
         """What is under a prefix."""
-        try:
-            if not self._system.isdir(url):
-                return None
-            listed = self._system.ls(url, detail=False)
-        except Exception as error:  # as above
-            raise unreadable_object(self._where, error) from error
+        if not _asked(url, 0, lambda: self._system.isdir(url)):
+            return None
+        listed = _asked(url, 0, lambda: self._system.ls(url, detail=False))
         if len(listed) > MAX_DIRECTORY_ENTRIES:
             raise CheckpointError(
                 f"the folder has more than {MAX_DIRECTORY_ENTRIES} entries",
-                where=self._where,
+                where=shown_place(url),
                 remedy="name the checkpoint's file",
             )
         return [str(name).rstrip("/").rpartition("/")[2] for name in listed]
@@ -341,12 +482,18 @@ class ObjectFile:
         self.size = int(version[0])
         opened_as(url, shown_place(url), version, self._now)
 
+    def fetch(self, start: int, stop: int) -> bytes:
+        """The bytes from ``start`` up to ``stop``."""
+        content = _asked(
+            self._url,
+            stop - start,
+            lambda: self._system.cat_file(self._url, start=start, end=stop),
+        )
+        return self._transfer.count(bytes(content))
+
     def _version(self) -> tuple[Any, ...]:
-        try:
-            described = self._system.info(self._url)
-            return described["size"], *map(described.get, TAGS)
-        except Exception as error:  # each store's package has exceptions of its own
-            raise unreadable_object(shown_place(self._url), error) from error
+        described = _asked(self._url, 0, lambda: self._system.info(self._url))
+        return described["size"], *map(described.get, TAGS)
 
     def _now(self) -> Version | None:
         self._system.invalidate_cache()
@@ -357,243 +504,40 @@ class ObjectFile:
                 return None
             raise
 
-    def fetch(self, start: int, stop: int) -> bytes:
-        """The bytes from ``start`` up to ``stop``."""
+
+def _asked(url: str, size: int, question: Callable[[], Any]) -> Any:
+    """The answer of an object store's package, of ``size`` bytes, within the time that it may take.
+
+    Some of the packages know no deadline, so that they are asked in a thread, which is left behind
+    when its time is over.
+    """
+    answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+
+    def ask() -> None:
         try:
-            content = bytes(self._cat(start, stop))
-        except Exception as error:  # as above
-            raise unreadable_object(shown_place(self._url), error) from error
-        return self._transfer.count(content)
+            answers.put((question(), None))
+        except Exception as error:  # each store's package has exceptions of its own
+            answers.put((None, error))
 
-    def _cat(self, start: int, stop: int) -> Any:
-        if not getattr(self._system, "async_impl", False):
-            return self._system.cat_file(self._url, start=start, end=stop)
-        from fsspec.asyn import sync
-
-        cat, seconds = self._system._cat_file, READ_SECONDS + (stop - start) / SLOWEST
-        return sync(self._system.loop, cat, self._url, start=start, end=stop, timeout=seconds)
-
-
-def unreadable_object(where: str, error: Exception) -> CheckpointError:
-    """The one line for what a store's package says; caused by the same exception."""
-    if isinstance(error, FileNotFoundError):
-        return CheckpointError("no such file", where=where, remedy="check the URL")
-    if isinstance(error, PermissionError):
-        return CheckpointError(
-            "the store refuses access", where=where, remedy="log in to it, or check the URL"
-        )
-    if isinstance(error, TimeoutError):
-        return CheckpointError(
-            "the store does not answer or sends too slowly", where=where, remedy="try again later"
-        )
-    said = printable(shown_text(str(error).strip().partition("\n")[0]), 120)
-    return CheckpointError(
-        f"the store does not give it ({type(error).__name__}{': ' if said else ''}{said})",
-        where=where,
-        remedy="check the URL, the connection and the credentials",
-    )
-
-
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-PAGE = 1 << 15
-# A round trip takes as long as some hundred kilobytes: a small read brings this many pages before
-# and after it as well, since a layer's small tensors lie together and are read in any order. A
-# large read is neither extended nor kept.
-READ_AROUND = 3
-LARGE_READ = 1 << 20
-MAX_PAGES = (64 << 20) // PAGE
-
-
-class Source(Protocol):
-    """A remote file whose size is known.
-
-    Attributes:
-        size: its length in bytes.
-        head: the first bytes, as far as opening it has brought them.
-    """
-
-    size: int
-    head: bytes
-
-    def fetch(self, start: int, stop: int) -> bytes:
-        """The bytes from ``start`` up to ``stop``.
-
-        Raises:
-            CheckpointError: the server does not give them.
-        """
-
-
-class Place(Protocol):
-    """A scheme's way to open what is at a URL."""
-
-    def open(self, url: str) -> Source:
-        """The file at a URL.
-
-        Raises:
-            CheckpointError: it cannot be opened; caused by a FileNotFoundError where it is missing.
-        """
-
-    def beside(self, url: str, name: str) -> str:
-        """The URL of ``name``, a relative path with ``/``, in the folder of ``url``."""
-
-    def names(self, url: str) -> list[str] | None:
-        """What is in the folder at ``url``, or None where that is a file or cannot be told."""
-
-
-class RemoteFile:
-    """A file at a URL, read by ranges.
-
-    Small reads are kept as pages, of which the last `MAX_PAGES` are remembered.
-    """
-
-    def __init__(self, url: str, place: Place, transfer: Transfer) -> None:
-        self.path = shown_place(url)
-        self.transfer = transfer
-        self._url, self._place = url, place
-        self._source = place.open(url)
-        self.size = self._source.size
-        self._pages: dict[int, bytes] = {}
-        self._keep(0, self._source.head)
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        stop = offset + length
-        if offset < 0 or length < 0 or stop > self.size:
-            raise CheckpointError(
-                f"the file ends at byte {self.size}, before the {length} bytes from byte {offset}",
-                where=self.path,
-                remedy="it is truncated: upload it again",
-            )
-        if stop <= len(self._source.head):
-            return self._source.head[offset:stop]
-        if length >= LARGE_READ:
-            return self._fetch(offset, stop)
-        first, last = offset // PAGE, -(-stop // PAGE)
-        missing = [page for page in range(first, last) if page not in self._pages]
-        if missing:
-            self._fetch_pages(missing[0], missing[-1] + 1)
-        content = b"".join(self._pages[page] for page in range(first, last))
-        while len(self._pages) > MAX_PAGES:  # the oldest first
-            del self._pages[next(iter(self._pages))]
-        return content[offset - first * PAGE : stop - first * PAGE]
-
-    def directory(self) -> Directory:
-        """The folder that it lies in."""
-        return RemoteDirectory(self._url, self._place, self.transfer)
-
-    def close(self) -> None:
-        """Forget what was kept."""
-        self._pages.clear()
-
-    def _fetch_pages(self, first: int, last: int) -> None:
-        """Fetch these pages, and those around them that are not there."""
-        pages = range(max(0, first - READ_AROUND), min(last + READ_AROUND, -(-self.size // PAGE)))
-        while pages[0] < first and pages[0] in self._pages:
-            pages = pages[1:]
-        while pages[-1] >= last and pages[-1] in self._pages:
-            pages = pages[:-1]
-        start = pages[0] * PAGE
-        self._keep(start, self._fetch(start, min(self.size, (pages[-1] + 1) * PAGE)))
-
-    def _keep(self, start: int, content: bytes) -> None:
-        for at in range(0, len(content), PAGE):
-            page = content[at : at + PAGE]
-            if len(page) == PAGE or start + at + len(page) == self.size:
-                self._pages.pop((start + at) // PAGE, None)
-                self._pages[(start + at) // PAGE] = page
-
-    def _fetch(self, start: int, stop: int) -> bytes:
-        content = self._source.fetch(start, stop)
-        if len(content) != stop - start:
-            raise CheckpointError(
-                f"the server sent {len(content)} of the {stop - start} bytes from byte {start}",
-                where=self.path,
-                remedy="try again, or download the file first",
-            )
-        return content
-
-
-class RemoteDirectory:
-    """The folder at a URL, whose files are opened by name, and none outside it.
-
-    Args:
-        url: of a file in it, or its own with a ``/`` at the end.
-        place: the scheme's way to open URLs.
-        transfer: counts what is fetched.
-        names: what is in it, where that is known.
-    """
-
-    def __init__(
-        self, url: str, place: Place, transfer: Transfer, names: list[str] | None = None
-    ) -> None:
-        self.path = shown_place(url).rpartition("/")[0]
-        self.names = sorted(names or [])
-        self._url, self._place, self.transfer = url, place, transfer
-
-    def open(self, name: str) -> File:
-        """The file ``name``, a relative path with ``/``.
-
-        Raises:
-            CheckpointError: the name leads outside, or it cannot be opened.
-        """
-        if not is_inside(name):
-            raise CheckpointError(
-                "this name leads outside the checkpoint's folder, and is not opened",
-                where=printable(f"{self.path}/{name}"),
-                remedy="shards must lie beside their index",
-            )
-        return RemoteFile(self._place.beside(self._url, name), self._place, self.transfer)
-
-    def files(self) -> list[str]:
-        """The names in it, hidden ones left out."""
-        return [name for name in self.names if not name.startswith(".")]
-
-
-def is_url(path: object) -> bool:
-    """Whether a path is ``scheme://…``, of any scheme."""
-    return isinstance(path, str) and _URL.match(path) is not None
-
-
-def open_remote(url: str) -> RemoteFile | RemoteDirectory:
-    """What is at a URL.
-
-    Raises:
-        CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
-    """
-    transfer = Transfer()
+    threading.Thread(target=ask, daemon=True).start()
     try:
-        scheme = urlsplit(url).scheme.lower()
-    except ValueError:  # whose text quotes the URL
-        raise CheckpointError(
-            "this is not a URL", where=shown_place(url), remedy="check its spelling"
-        ) from None
-    if scheme not in PLACES:
-        raise CheckpointError(
-            f"{printable(scheme, 40)}:// is not a kind of path that memcurse reads",
-            where=shown_place(url),
-            remedy=f"give a path on this machine, or {', '.join(f'{s}://' for s in PLACES)}",
-        )
-    place = PLACES[scheme](url, transfer)
-    names = place.names(url)
-    if names is None:
-        return RemoteFile(url, place, transfer)
-    return RemoteDirectory(f"{url.rstrip('/')}/", place, transfer, names)
+        answer, error = answers.get(timeout=READ_SECONDS + size / SLOWEST)
+    except queue.Empty:
+        answer, error = None, TimeoutError()
+    if error is not None:
+        raise _unreadable(url, error) from error
+    return answer
 
 
-def _http(url: str, transfer: Transfer) -> Place:
-
-    return HttpPlace(transfer)
-
-
-def _objects(url: str, transfer: Transfer) -> Place:
-
-    return ObjectPlace(url, transfer)
-
-
-PLACES: dict[str, Callable[[str, Transfer], Place]] = {
-    "https": _http,
-    "http": _http,
-    "s3": _objects,
-    "gs": _objects,
-    "hf": _objects,
-}
+def _unreadable(url: str, error: Exception) -> CheckpointError:
+    """The one line for what a store's package says; caused by the same exception."""
+    what, remedy = "no such file", "check the URL"
+    if isinstance(error, PermissionError):
+        what, remedy = "the store refuses access", "log in to it, or check the URL"
+    elif isinstance(error, TimeoutError):
+        what, remedy = "the store does not answer or sends too slowly", "try again later"
+    elif not isinstance(error, FileNotFoundError):
+        said = printable(shown_text(str(error).strip().partition("\n")[0]), 120)
+        what = f"the store does not give it ({type(error).__name__}{': ' if said else ''}{said})"
+        remedy = "check the URL, the connection and the credentials"
+    return CheckpointError(what, where=shown_place(url), remedy=remedy)

@@ -7,22 +7,19 @@ The layout and the limits are those of the format's own description
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeGuard
+from typing import Any
 
-from numpy.typing import NDArray
-
-from memcurse_cli.checkpoints.elements import FLOAT4, decode, element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import select_flat
-from memcurse_cli.checkpoints.rewrites.aliases import with_left_out
-from memcurse_cli.checkpoints.rewrites.quantised import with_scales
+from memcurse_cli.checkpoints.elements import FLOAT4, element_bytes, element_count
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor, elements_at
+from memcurse_cli.checkpoints.rewrites.scales import with_scales
+from memcurse_cli.checkpoints.select import select_flat
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import naturals
 from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
-MAX_DIMENSIONS = 64
 ELEMENT_NAMES = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -49,68 +46,44 @@ ELEMENT_NAMES = {
 BITS_OF_UNREAD = {"F6_E2M3": 6, "F6_E3M2": 6}
 
 
-class Safetensors:
-    """One safetensors file."""
-
-    name = "safetensors"
-    extensions = (".safetensors",)
-    recognised_by = "eight bytes of header length, then a JSON object that describes the tensors"
-
-    def recognises(self, head: bytes, file: File) -> bool:
-        """A length followed by ``{``, where eight letters are not taken for a length."""
-        return head[8:9] == b"{" and not (head[:8].isascii() and head[:8].decode().isprintable())
-
-    def open(self, file: File) -> LazyStore:
-        """Read and check the header."""
-        header, start = _header(file)
-        metadata = header.pop("__metadata__", {})
-        if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-            _refuse(file, "its __metadata__ is not an object of strings")
-        tensors: dict[str, LazyTensor] = {}
-        unread: list[str] = []
-        ranges = []
-        for name, entry in header.items():
-            spec, begin, end = _entry(file, name, entry, file.size - start)
-            ranges.append((begin, end, name))
-            if spec.dtype in BITS_OF_UNREAD:
-                unread.append(name)
-            else:
-                tensors[name] = LazyTensor(spec, _Reader(file, start + begin, spec))
-        _check_layout(file, ranges, file.size - start)
-        scaled, of_scales = with_scales(tensors)
-        try:
-            named, of_names = with_left_out(scaled, metadata)
-        except ValueError as error:
-            _refuse(file, str(error))
-        selected, notes = select_flat(named)
-        if unread:
-            shown = printable(unread[0], 80)
-            count = "1 tensor" if len(unread) == 1 else f"{len(unread)} tensors"
-            notes.append(f"{count} of 6-bit numbers (such as {shown}): left out")
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size,
-            tensors=selected,
-            metadata=metadata,
-            notes=[*of_scales, *of_names, *notes],
-            resources=[file],
-        )
-
-
-class _Reader:
-    def __init__(self, file: File, offset: int, spec: TensorSpec) -> None:
-        self._file, self._offset, self._spec = file, offset, spec
-
-    def __call__(self) -> NDArray[Any]:
-        content = self._file.read(self._offset, self._spec.bytes)
-        return decode(content, self._spec.dtype, self._spec.shape)
+def open_file(file: File) -> LazyStore:
+    """Read and check the header."""
+    header, start = _header(file)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise ValueError("its __metadata__ is not an object of strings")
+    tensors: dict[str, LazyTensor] = {}
+    unread: list[str] = []
+    ranges = []
+    for name, entry in header.items():
+        spec, begin, end = _entry(file, name, entry, file.size - start)
+        ranges.append((begin, end, name))
+        if spec.dtype in BITS_OF_UNREAD:
+            unread.append(name)
+        else:
+            tensors[name] = elements_at(file, start + begin, spec)
+    _check_layout(ranges, file.size - start)
+    scaled, of_scales = with_scales(tensors)
+    selected, notes = select_flat(scaled)
+    if unread:
+        shown = printable(unread[0], 80)
+        count = "1 tensor" if len(unread) == 1 else f"{len(unread)} tensors"
+        notes.append(f"{count} of 6-bit numbers (such as {shown}): left out")
+    return LazyStore(
+        path=file.path,
+        bytes=file.size,
+        tensors=selected,
+        metadata=metadata,
+        notes=[*of_scales, *notes],
+        resources=[file],
+        listed_names=metadata,
+    )
 
 
 def _header(file: File) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(file.read(0, 8), "little")
     if length > MAX_JSON_BYTES:
-        _refuse(file, f"its header claims {length} bytes, more than {MAX_JSON_BYTES}")
+        raise ValueError(f"its header claims {length} bytes, more than {MAX_JSON_BYTES}")
     if 8 + length > file.size:
         raise CheckpointError(
             f"its header claims {length} bytes and the file has {file.size}",
@@ -120,13 +93,13 @@ def _header(file: File) -> tuple[dict[str, Any], int]:
     try:
         return parse_object(bytes(file.read(8, length))), 8 + length
     except ValueError as error:
-        _refuse(file, f"its header is damaged: {error}")
+        raise ValueError(f"its header is damaged: {error}") from error
 
 
 def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec, int, int]:
     label = f"tensor {printable(name, 60)}"
     if not isinstance(entry, dict):
-        _refuse(file, f"{label} has no description")
+        raise ValueError(f"{label} has no description")
     code, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(code, str) or not (code in ELEMENT_NAMES or code in BITS_OF_UNREAD):
         raise CheckpointError(
@@ -134,11 +107,12 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
             where=file.path,
             remedy=f"known are {', '.join(ELEMENT_NAMES)}",
         )
-    if not _naturals(shape) or len(shape) > MAX_DIMENSIONS:
-        _refuse(file, f"{label} has no valid shape")
-    if not _naturals(offsets) or len(offsets) != 2:
-        _refuse(file, f"{label} has no valid data_offsets")
-    begin, end = offsets
+    sizes, place = naturals(shape), naturals(offsets)
+    if sizes is None:
+        raise ValueError(f"{label} has no valid shape")
+    if place is None or len(place) != 2:
+        raise ValueError(f"{label} has no valid data_offsets")
+    begin, end = place
     dtype = ELEMENT_NAMES.get(code, code)
     if not begin <= end <= room:
         raise CheckpointError(
@@ -147,34 +121,21 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
             remedy="the file is truncated or corrupt: copy or download it again",
         )
     bits = BITS_OF_UNREAD.get(code) or (4 if dtype == FLOAT4 else 8 * element_bytes(dtype))
-    needed, rest = divmod(element_count(tuple(shape)) * bits, 8)
+    needed, rest = divmod(element_count(sizes) * bits, 8)
     if rest or needed != end - begin:
-        _refuse(
-            file,
+        raise ValueError(
             f"{label} of {code} {printable(str(shape), 80)} needs {printable(str(needed), 40)} "
-            f"bytes and has {end - begin}",
+            f"bytes and has {end - begin}"
         )
-    return TensorSpec(tuple(shape), dtype, needed), begin, end
+    return TensorSpec(sizes, dtype, needed), begin, end
 
 
-def _naturals(values: object) -> TypeGuard[list[int]]:
-    return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
-
-
-def _check_layout(file: File, ranges: list[tuple[int, int, str]], room: int) -> None:
+def _check_layout(ranges: list[tuple[int, int, str]], room: int) -> None:
     position = 0
     for begin, end, name in sorted(ranges):
         if begin != position:
             fault = "overlaps another tensor" if begin < position else "leaves a gap before it"
-            _refuse(file, f"tensor {printable(name, 60)} {fault}")
+            raise ValueError(f"tensor {printable(name, 60)} {fault}")
         position = end
     if position != room:
-        _refuse(file, f"its tensors end at byte {position} of {room}")
-
-
-def _refuse(file: File, fault: str) -> NoReturn:
-    raise CheckpointError(
-        f"a corrupt safetensors file: {fault}",
-        where=file.path,
-        remedy="copy or download it again",
-    )
+        raise ValueError(f"its tensors end at byte {position} of {room}")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any
 
-from memcurse_cli.checkpoints.format import CheckpointFormat
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import select_flat
-from memcurse_cli.checkpoints.rewrites.aliases import NOT_HERE, with_left_out
-from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
+from memcurse_cli.checkpoints.registry import open_known
+from memcurse_cli.checkpoints.select import select_flat
+from memcurse_cli.checkpoints.untrusted.json_header import parse_object
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import HEAD_BYTES, File
+from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
 MAX_SHARDS = 10_000
+SHARD_FORMATS = ("safetensors", "PyTorch", "PyTorch legacy")
 
 
 def sibling_shards(path: str) -> str:
@@ -26,124 +26,100 @@ def sibling_shards(path: str) -> str:
     return f"it is one of {numbered[1]} shards: give their directory"
 
 
-class Shards:
-    """The index of a sharded checkpoint, and the shards beside it.
+def read_index(
+    file: File, *, several: bool = False
+) -> tuple[dict[str, Any], list[str], Mapping[str, list[str]]]:
+    """The index, the names of its shards, and those that hold what each key stands for.
 
     Args:
-        formats: the formats that a shard may have.
+        file: the index.
+        several: whether a key may stand for what lies in several shards.
+
+    Raises:
+        ValueError: with the fault as a clause.
     """
+    try:
+        index = parse_object(bytes(file.read(0, file.size)))
+    except ValueError as error:
+        raise ValueError(f"the index is damaged: {error}") from error
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError("the index's weight_map is not an object that names shards")
+    held = {
+        key: names if several and isinstance(names, list) else [names]
+        for key, names in weight_map.items()
+    }
+    if not all(isinstance(name, str) for names in held.values() for name in names):
+        raise ValueError("the index's weight_map names something that is not a file")
+    shards = sorted({name for names in held.values() for name in names})
+    if len(shards) > MAX_SHARDS:
+        raise ValueError(f"the index names more than {MAX_SHARDS} shards")
+    return index, shards, held
 
-    name = "Hugging Face shards"
-    extensions = (".index.json",)
-    recognised_by = "a JSON index whose weight_map names the shard of each tensor"
 
-    def __init__(self, formats: Sequence[CheckpointFormat]) -> None:
-        self._formats = formats
+def open_file(file: File) -> LazyStore:
+    """Read the index and the headers of its shards."""
+    index, names, held = read_index(file)
+    stores: dict[str, LazyStore] = {}
+    try:
+        for name in names:
+            stores[name] = _open_shard(file, name)
+        tensors = _tensors(held, stores)
+    except BaseException:
+        for store in stores.values():
+            store.close()
+        raise
+    file.close()
+    said = index.get("metadata")
+    listed = {key: name for store in stores.values() for key, name in store.listed_names.items()}
+    if isinstance(said, dict):
+        listed |= {name: holder for name, holder in said.items() if isinstance(holder, str)}
+    first = stores[names[0]]
+    return LazyStore(
+        path=file.path,
+        bytes=file.size + sum(store.bytes for store in stores.values()),
+        tensors=tensors,
+        metadata=first.metadata,
+        notes=[
+            f"{len(names)} shards of {first.format}",
+            *dict.fromkeys(note for store in stores.values() for note in store.notes),
+        ],
+        resources=stores.values(),
+        listed_names=listed,
+    )
 
-    def recognises(self, head: bytes, file: File) -> bool:
-        """A JSON object with a ``weight_map``."""
-        return (
-            head.lstrip().startswith(b"{")
-            and file.size <= MAX_JSON_BYTES
-            and b'"weight_map"' in file.read(0, file.size)
-        )
 
-    def open(self, file: File) -> LazyStore:
-        """Read the index and the headers of its shards."""
-        try:
-            index = parse_object(bytes(file.read(0, file.size)))
-        except ValueError as error:
-            _refuse(file, f"the index is damaged: {error}")
-        weight_map = index.get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
-            _refuse(file, "the index's weight_map is not an object that names shards")
-        if not all(isinstance(shard, str) for shard in weight_map.values()):
-            _refuse(file, "the index's weight_map names something that is not a file")
-        names = sorted(set(weight_map.values()))
-        if len(names) > MAX_SHARDS:
-            _refuse(file, f"the index names more than {MAX_SHARDS} shards")
-        stores: dict[str, LazyStore] = {}
-        try:
-            for name in names:
-                stores[name] = self._open_shard(file, name)
-            tensors, more = _shared(file, index, _mapped(file, weight_map, stores), stores)
-        except BaseException:
-            for store in stores.values():
-                store.close()
-            raise
-        file.close()
-        first = next(iter(stores.values()))
-        # What one shard lacks, another may have.
-        said = (note for store in stores.values() for note in store.notes if NOT_HERE not in note)
-        notes = dict.fromkeys([*said, *more])
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size + sum(store.bytes for store in stores.values()),
-            tensors=tensors,
-            metadata=first.metadata,
-            notes=[f"{len(names)} shards of {first.format}", *notes],
-            resources=stores.values(),
-        )
-
-    def _open_shard(self, index: File, name: str) -> LazyStore:
-        shard = index.directory().open(name)
-        try:
-            head = bytes(shard.read(0, min(HEAD_BYTES, shard.size)))
-            for format in self._formats:
-                if format.recognises(head, shard):
-                    return format.open(shard)
-            readable = " or ".join(format.name for format in self._formats)
+def _open_shard(index: File, name: str) -> LazyStore:
+    shard = index.directory().open(name)
+    try:
+        store = open_known(shard, SHARD_FORMATS)
+        if store is None:
             raise CheckpointError(
-                f"this shard is not a {readable} file",
+                f"this shard is not a {' or '.join(SHARD_FORMATS)} file",
                 where=shard.path,
                 remedy="copy or download it again",
             )
-        except BaseException:
-            shard.close()
-            raise
+        return store
+    except BaseException:
+        shard.close()
+        raise
 
 
-def _mapped(
-    file: File, weight_map: dict[str, str], stores: dict[str, LazyStore]
+def _tensors(
+    held: Mapping[str, list[str]], stores: Mapping[str, LazyStore]
 ) -> dict[str, LazyTensor]:
+    """The tensors of the index in its order."""
     tensors = {}
-    for name, shard in weight_map.items():
+    for name, (shard, *_) in held.items():
         shown = printable(name, MAX_NAME_LENGTH)
-        if shown in stores[shard].tensors:
-            tensors[shown] = stores[shard].entry(shown)
+        if shown in stores[shard].entries:
+            tensors[shown] = stores[shard].entries[shown]
     # What a shard's own reader left out as training state is not missing.
-    expected, _ = select_flat(weight_map)
+    expected, _ = select_flat(held)
     missing = [name for name in expected if printable(name, MAX_NAME_LENGTH) not in tensors]
     if missing:
-        _refuse(
-            file,
-            f"tensor {printable(missing[0], 60)} is not in {printable(weight_map[missing[0]], 60)}"
-            f" (and {len(missing) - 1} more)",
+        raise ValueError(
+            f"tensor {printable(missing[0], 60)} is not in {printable(held[missing[0]][0], 60)}"
+            f" (and {len(missing) - 1} more)"
         )
     return tensors
-
-
-def _shared(
-    file: File,
-    index: dict[str, Any],
-    tensors: dict[str, LazyTensor],
-    stores: dict[str, LazyStore],
-) -> tuple[dict[str, LazyTensor], list[str]]:
-    """The tensors, those too that are stored under another name in whatever shard, and notes."""
-    said = index.get("metadata")
-    said = said if isinstance(said, dict) else {}
-    names = {key: value for store in stores.values() for key, value in store.metadata.items()}
-    names |= {
-        printable(name, MAX_NAME_LENGTH): printable(holder, MAX_NAME_LENGTH)
-        for name, holder in said.items()
-        if isinstance(holder, str)
-    }
-    try:
-        return with_left_out(tensors, names)
-    except ValueError as error:
-        _refuse(file, str(error))
-
-
-def _refuse(file: File, fault: str) -> NoReturn:
-    raise CheckpointError(fault, where=file.path, remedy="download the index and its shards again")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import Path, select
+from memcurse_cli.checkpoints.select import Path, select
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH
 
 Leaf = TypeVar("Leaf")

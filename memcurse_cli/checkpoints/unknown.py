@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from memcurse_cli.checkpoints.format import CheckpointFormat
+from memcurse_cli.checkpoints.registry import HEAD_BYTES, Format
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
@@ -13,8 +13,9 @@ from memcurse_cli.errors import CheckpointError
 GIT_LFS = b"version https://git-lfs.github.com/spec/"
 
 
-def unknown_file(head: bytes, file: File, formats: Sequence[CheckpointFormat]) -> CheckpointError:
+def unknown_file(file: File, formats: Sequence[Format]) -> CheckpointError:
     """The error that says what the file is instead, and what to do."""
+    head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
     if not head:
         return CheckpointError(
             "the file is empty", where=file.path, remedy="copy or download it again"

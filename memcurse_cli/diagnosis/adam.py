@@ -170,7 +170,7 @@ def _recurrent(
     try:
         moment = source.load(slot.second_moment, group.tensor)
         # The weight was read, and counted, with its layer.
-        aligned = align(found.values, store.entry(group.tensor).load(), moment)
+        aligned = align(found.values, store.entries[group.tensor].load(), moment)
     except CheckpointError as error:
         return replace(group, reason=f"its state cannot be read: {error.what}")
     if aligned is None:

@@ -25,10 +25,9 @@ from memcurse_cli.checkpoints.numpy.npy import array_names
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer.adam import number
 from memcurse_cli.checkpoints.registry import FORMATS
-from memcurse_cli.checkpoints.remote import is_url
 from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
 from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
-from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.checkpoints.untrusted.names import is_url, printable, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, read_bounded, unreadable
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.track import StepSource

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from memcurse_cli.checkpoints.remote import is_url
-from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.track import TrackedStep, Tracking

@@ -18,7 +18,9 @@ def with_metadata(directory: Path, metadata: object) -> Path:
         size = 4 * int(np.prod(shape))
         header[name] = entry(shape, end, end + size)
         end += size
-    return safetensors(directory / "model.safetensors", header, bytes(end))
+    path = directory / "model.safetensors"
+    path.write_bytes(safetensors(header, bytes(end)))
+    return path
 
 
 @attack("not an object of strings")

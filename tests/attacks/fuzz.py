@@ -8,7 +8,6 @@ ends in anything but a CheckpointError of one printable line is written to the c
 
 from __future__ import annotations
 
-import importlib
 import sys
 import tempfile
 from pathlib import Path
@@ -19,18 +18,19 @@ with atheris.instrument_imports(include=["memcurse_cli.checkpoints"]):
     from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 
-# The test modules whose function valid makes a small file, of each of their KINDS if there are any.
-SEEDS = ("fuzzing", "hdf5_latest", "keras", "onnx", "onnx_functions", "gguf", "flax_msgpack")
+FILES = Path(__file__).parents[1] / "checkpoints" / "files"
 
 
 def fill(corpus: Path) -> None:
-    """Write the valid files."""
+    """Write the valid files: those of the fuzzing tests, and those that libraries have written."""
+    from checkpoints.test_fuzzing import KINDS, valid
+
     corpus.mkdir(parents=True, exist_ok=True)
-    for name in SEEDS:
-        module = importlib.import_module(f"checkpoints.test_{name}")
-        kinds = [(kind,) for kind in getattr(module, "KINDS", ())] or [()]
-        for kind in kinds:
-            (corpus / "-".join((name, *kind)).replace(" ", "-")).write_bytes(module.valid(*kind))
+    for kind in KINDS:
+        (corpus / kind.replace(" ", "-")).write_bytes(valid(kind))
+    for path in FILES.iterdir():
+        if path.is_file():
+            (corpus / path.name).write_bytes(path.read_bytes())
 
 
 def survive(path: Path) -> None:

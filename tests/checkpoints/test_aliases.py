@@ -6,25 +6,21 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from huggingface_hub import save_torch_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from memcurse_cli.checkpoints.hdf5 import file as hdf5
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer.state import adam_state
-from memcurse_cli.checkpoints.rewrites.aliases import aliases_of, with_left_out
+from memcurse_cli.checkpoints.rewrites.aliases import restore_names
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import CheckpointError
 
 PARAMETERS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 
@@ -71,20 +67,7 @@ def saved_model(model: nn.Module, path: Path) -> Path:
     return path / "model.safetensors"
 
 
-def hub(model: nn.Module, path: Path) -> Path:
-    (path / "whole").mkdir()
-    save_torch_model(model, path / "whole")
-    return path / "whole"
-
-
-def hub_shards(model: nn.Module, path: Path) -> Path:
-    (path / "shards").mkdir()
-    save_torch_model(model, path / "shards", max_shard_size=300)
-    assert len(list((path / "shards").glob("*.safetensors"))) > 2
-    return path / "shards"
-
-
-WRITERS = (state_dict, legacy, module, plain_pickle, saved_model, hub, hub_shards)
+WRITERS = (state_dict, legacy, module, plain_pickle, saved_model)
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -185,36 +168,6 @@ def test_an_optimiser_has_a_shared_weight_once(tmp_path: Path) -> None:
             np.testing.assert_array_equal(state.slots[name].second_moment.load(), moment)
 
 
-def test_a_dataset_under_two_names_of_hdf5_is_read_under_both(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["a/kernel"], file["a/bias"] = np.eye(3), np.arange(3.0)
-        file["b/kernel"] = 2 * np.eye(3)
-        file["b/bias"] = file["a/bias"]
-        file["c"] = file["b"]
-        file["b/within"] = file["b"]
-    with open_checkpoint(tmp_path / "a.h5") as store:
-        # A group is read under one of its names.
-        whole = next(name for name in ("b", "c") if f"{name}/kernel" in store.tensors)
-        assert set(store.tensors) == {"a/kernel", "a/bias", f"{whole}/kernel", f"{whole}/bias"}
-        assert dict(store.aliases) == {f"{whole}/bias": "a/bias"}
-        for name in ("a/bias", f"{whole}/bias"):
-            np.testing.assert_array_equal(store.read(name), np.arange(3.0))
-        assert store.bytes_read == 24
-
-
-def test_as_many_names_of_one_dataset_as_there_may_be_tensors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["a"] = np.eye(3)
-        for index in range(20):
-            file[f"b{index}"] = file["a"]
-    assert len(open_checkpoint(tmp_path / "a.h5").aliases) == 20
-    monkeypatch.setattr(hdf5, "MAX_TENSORS", 20)
-    with pytest.raises(CheckpointError, match="more than 20 objects"):
-        open_checkpoint(tmp_path / "a.h5")
-
-
 def lazy(value: float) -> LazyTensor:
     return LazyTensor(TensorSpec((1,), "float32", 4), lambda: np.array([value]))
 
@@ -227,11 +180,12 @@ def test_metadata_add_names_of_stored_tensors_and_nothing_else(
     stored: list[str], metadata: dict[str, str]
 ) -> None:
     entries = {name: lazy(float(index)) for index, name in enumerate(stored)}
-    made, _ = with_left_out(entries, metadata)
+    store = LazyStore(path="x", bytes=4, tensors=entries, listed_names=metadata)
+    made = restore_names(store).entries
     expected = {
         name: holder for name, holder in metadata.items() if name not in stored and holder in stored
     }
-    assert aliases_of(made) == expected
+    assert store.aliases == expected
     assert list(made) == [*stored, *sorted(expected)]
     for name, entry in made.items():
         assert entry.load()[0] == stored.index(expected.get(name, name))

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from safetensors.numpy import save_file
@@ -124,14 +123,9 @@ def test_a_folder_in_the_place_of_a_file_that_a_checkpoint_names_is_refused(tmp_
     (tmp_path / "shard.safetensors").mkdir()
     index = tmp_path / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"a": "shard.safetensors"}}')
-    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], []))
-    tensor = model.graph.initializer.add(name="a", dims=[1], data_type=1, data_location=1)
-    tensor.external_data.add(key="location", value="shard.safetensors")
-    onnx.save(model, tmp_path / "a.onnx")
     opened = len(os.listdir("/dev/fd"))
-    for path in (index, tmp_path / "a.onnx"):
-        with pytest.raises(CheckpointError, match=r"shard\.safetensors: this is a folder"):
-            open_checkpoint(path)
+    with pytest.raises(CheckpointError, match=r"shard\.safetensors: this is a folder"):
+        open_checkpoint(index)
     assert len(os.listdir("/dev/fd")) == opened
 
 
@@ -270,6 +264,20 @@ def test_no_framework_is_imported_to_read_a_file(tmp_path: Path, kind: str) -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_report_imports_the_reader_of_its_own_format_alone(tmp_path: Path) -> None:
+    save_file({"nu_log": np.zeros(4), "theta_log": np.zeros(4)}, tmp_path / "a.safetensors")
+    code = (
+        "import sys; from memcurse_cli import inspect\n"
+        f"inspect({str(tmp_path / 'a.safetensors')!r})\n"
+        "print([name.split('.')[2] for name in sys.modules if name.count('.') > 1"
+        " and name.startswith('memcurse_cli.checkpoints.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "safetensors" in done.stdout
+    others = {"torch", "hdf5", "onnx", "jax", "tensorflow", "numpy", "gguf", "remote", "directory"}
+    assert not {f"'{name}'" for name in others} & set(done.stdout.strip("[]\n").split(", "))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from torch.ao.quantization import quantize_dynamic
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore, lazy
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.rewrites.quantised import dequantised
 from memcurse_cli.checkpoints.torch.pickle_machine import Global
+from memcurse_cli.checkpoints.torch.quantised import dequantised
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions

@@ -21,12 +21,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints import remote
-from memcurse_cli.checkpoints import remote as remote_http
-from memcurse_cli.checkpoints import remote as remote_objects
 from memcurse_cli.checkpoints.lazy import Transfer
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.remote import PAGE, READ_AROUND, RemoteFile, is_url
-from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.remote import PAGE, RemoteFile
+from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError
@@ -75,9 +73,8 @@ def test_a_report_fetches_little_more_than_it_needs(web: Web) -> None:
     assert local.checkpoint.bytes_read < 0.011 * local.checkpoint.bytes
     # Another byte comes with the answer that the file has not changed.
     assert report.checkpoint.bytes_read + 1 == web.sent < 0.045 * local.checkpoint.bytes
-    # No more than a range around each layer, in whole pages, and one around the header.
-    around = (2 * READ_AROUND + 2) * PAGE
-    assert web.sent < local.checkpoint.bytes_read + (LAYERS + 1) * around
+    # No more than the pages that each layer's tensors touch, and the header's.
+    assert web.sent < local.checkpoint.bytes_read + (LAYERS + 1) * 2 * PAGE
     # The header, the config.json that is not there, and one or two ranges of each layer.
     assert len(web.asked) <= 1.5 * LAYERS + 2
 
@@ -194,9 +191,9 @@ def test_redirections_are_followed_and_remembered(web: Web) -> None:
 def test_each_fault_of_a_server_has_its_line(
     web: Web, fault: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_http, "CONNECT_SECONDS", 0.3)
-    monkeypatch.setattr(remote_http, "READ_SECONDS", 0.3)
-    monkeypatch.setattr(remote_http, "SLOWEST", 1 << 30)
+    monkeypatch.setattr(remote, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(remote, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(remote, "SLOWEST", 1 << 30)
     save_file({"w": np.ones((300, 300))}, web.root / "a.safetensors")
     web.fault = fault
     url = web.url("a.safetensors")
@@ -244,7 +241,7 @@ def test_a_server_without_ranges_is_read_whole_up_to_a_limit(
     with open_checkpoint(web.url("a.safetensors")) as store:
         assert store.read("w").sum() == 90_000
         assert store.bytes_read == store.bytes == web.sent
-    monkeypatch.setattr(remote_http, "MAX_WHOLE", 1000)
+    monkeypatch.setattr(remote, "MAX_WHOLE", 1000)
     with pytest.raises(CheckpointError, match="are more than the 1000 that are fetched whole"):
         open_checkpoint(web.url("a.safetensors"))
 
@@ -359,7 +356,7 @@ def test_an_object_store_that_sends_too_slowly_is_told(monkeypatch: pytest.Monke
             await asyncio.sleep(5)
             return bytes(1000)
 
-    monkeypatch.setattr(remote_objects, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(remote, "READ_SECONDS", 0.1)
     monkeypatch.setattr(fsspec, "filesystem", lambda scheme: Slow(skip_instance_cache=True))
     with pytest.raises(CheckpointError, match=r"s3://bucket/a: .* too slowly; try again later"):
         open_checkpoint("s3://bucket/a")
@@ -382,11 +379,6 @@ def test_a_missing_package_is_named(
     with pytest.raises(CheckpointError) as caught:
         open_checkpoint(url)
     assert expected in str(caught.value)
-
-
-def test_every_object_store_has_its_package() -> None:
-    objects = {scheme for scheme, place in remote.PLACES.items() if place is remote._objects}
-    assert objects == set(remote_objects.PACKAGES)
 
 
 def test_fsspec_is_imported_for_a_url_only(tmp_path: Path) -> None:
@@ -470,4 +462,4 @@ def test_reading_on_costs_one_request_for_each_stretch() -> None:
     for offset in range(0, len(content), 64):
         file.read(offset, 64)
     assert transfer.size == len(content)
-    assert transfer.requests <= 40 / (1 + READ_AROUND) + 2
+    assert transfer.requests <= 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memcurse_cli.checkpoints.optimizer.training_state import select, select_flat
+from memcurse_cli.checkpoints.select import select, select_flat
 
 WEIGHTS = ("cell.weight_hh_l0", "cell.bias_hh_l0", "out.weight")
 

@@ -13,7 +13,7 @@ from checkpoints import readers
 
 from memcurse_cli.checkpoints.jax.ocdbt import Ocdbt
 from memcurse_cli.checkpoints.jax.zarr import ZarrArray
-from memcurse_cli.checkpoints.torch.pickle_machine import Bytes, InlineBytes
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes, InlineBytes
 from memcurse_cli.checkpoints.untrusted.source import LocalDirectory
 from memcurse_cli.errors import CheckpointError
 

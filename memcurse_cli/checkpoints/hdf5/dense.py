@@ -2,8 +2,6 @@
 
 A version 2 B-tree lists records; each names an object in a fractal heap, whose blocks double in
 size from row to row (HDF5 File Format Specification 3.0, III.A.2 and III.G).
-
-The fields of HDF5's structures: little-endian integers in fixed places.
 """
 
 from __future__ import annotations
@@ -15,6 +13,13 @@ from typing import Any
 from memcurse_cli.checkpoints.untrusted.source import File
 
 UNDEFINED = 2**64 - 1
+MAX_RECORDS = 1_000_000
+MAX_DEPTH = 32
+MAX_OBJECT_BYTES = 1 << 24
+LINK_NAMES, ATTRIBUTE_NAMES, CHUNKS, FILTERED_CHUNKS = 5, 8, 10, 11
+# A signature, a version and a type at the start, and a checksum at the end of each node.
+_NODE_OVERHEAD = 10
+_MANAGED, _TINY = 0, 2
 
 
 def unpack(layout: str, content: bytes | bytearray, offset: int = 0) -> tuple[Any, ...]:
@@ -27,15 +32,6 @@ def unpack(layout: str, content: bytes | bytearray, offset: int = 0) -> tuple[An
         return struct.unpack_from(f"<{layout}", content, offset)
     except struct.error as error:
         raise ValueError("one of its fields ends too early") from error
-
-
-MAX_RECORDS = 1_000_000
-MAX_DEPTH = 32
-MAX_OBJECT_BYTES = 1 << 24
-LINK_NAMES, ATTRIBUTE_NAMES, CHUNKS, FILTERED_CHUNKS = 5, 8, 10, 11
-# A signature, a version and a type at the start, and a checksum at the end of each node.
-_NODE_OVERHEAD = 10
-_MANAGED, _TINY = 0, 2
 
 
 def tree_records(file: File, address: int, kind: int) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 libhdf5 opens other files by itself, loads plug-ins by name, and a damaged file can make it loop
 for ever, where no caller can interrupt it. What Keras and h5py write needs only a small part of the
-format (`hdf5_header`, `hdf5_dataset`), which is read here by range and with every step bounded.
+format, which is read here by range and with every step bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from memcurse_cli.checkpoints.hdf5.header import (
     text_attribute,
 )
 from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import Path
+from memcurse_cli.checkpoints.select import Path
 from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_TENSORS
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.untrusted.source import Directory, File

@@ -10,77 +10,59 @@ from __future__ import annotations
 from math import prod
 
 from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.numpy.npy import MAGIC, MAX_HEADER_BYTES, arrays_of, header_and_length
-from memcurse_cli.checkpoints.torch.pickle_machine import ByteRange
+from memcurse_cli.checkpoints.numpy.npy import MAGIC, MAX_HEADER_BYTES, arrays_of, shape_and_length
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange
 from memcurse_cli.checkpoints.untrusted.source import File
-from memcurse_cli.errors import CheckpointError
 
 MAX_SETTINGS_BYTES = 1 << 16
 MAX_LEAVES = 100_000
 Shape = tuple[int, ...]
 
 
-class EquinoxLeaves:
-    """One file of leaves."""
+def recognises(head: bytes, file: File) -> bool:
+    """A second array where the first one ends, or a first one after a line of JSON."""
+    start = _start(head, file)
+    if start != 0:
+        return start is not None
+    try:
+        _, length = shape_and_length(_range(file, 0))
+    except ValueError:
+        return False
+    if length + len(MAGIC) > file.size:
+        return False
+    return bytes(file.read(length, len(MAGIC))) == MAGIC
 
-    name = "Equinox leaves"
-    extensions = (".eqx",)
-    recognised_by = "several .npy arrays one after another, a line of JSON before them or not"
 
-    def recognises(self, head: bytes, file: File) -> bool:
-        """A second array where the first one ends, or a first one after a line of JSON."""
-        start = _start(head, file)
-        if start != 0:
-            return start is not None
+def open_file(file: File) -> LazyStore:
+    """Read every header."""
+    shapes: list[Shape] = []
+    places: list[tuple[int, int]] = []
+    offset = _start(bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES))), file) or 0
+    while offset < file.size:
+        if len(shapes) == MAX_LEAVES:
+            raise ValueError(f"it has more than {MAX_LEAVES} leaves")
         try:
-            _, length = header_and_length(_range(file, 0))
-        except ValueError:
-            return False
-        if length + len(MAGIC) > file.size:
-            return False
-        return bytes(file.read(length, len(MAGIC))) == MAGIC
-
-    def open(self, file: File) -> LazyStore:
-        """Read every header."""
-        shapes: list[Shape] = []
-        places: list[tuple[int, int]] = []
-        offset = _start(bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES))), file) or 0
-        while offset < file.size:
-            if len(shapes) == MAX_LEAVES:
-                raise self._damaged(file, f"it has more than {MAX_LEAVES} leaves")
-            try:
-                shape, length = header_and_length(_range(file, offset))
-            except ValueError as error:
-                raise self._damaged(file, f"leaf {len(shapes)} {error}") from error
-            if offset + length > file.size:
-                raise self._damaged(file, f"leaf {len(shapes)} reaches beyond the end of the file")
-            shapes.append(shape)
-            places.append((offset, length))
-            offset += length
-        names = leaf_names(shapes)
-        content = {
-            name: ByteRange(file, start, length)
-            for name, (start, length) in zip(names, places, strict=True)
-        }
-        tensors, notes = arrays_of(content, file.path)
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size,
-            tensors=tensors,
-            notes=[
-                "the file has no names: leaves are numbered, and cells are known by their shapes",
-                *notes,
-            ],
-            resources=[file],
-        )
-
-    def _damaged(self, file: File, fault: str) -> CheckpointError:
-        return CheckpointError(
-            f"corrupt Equinox leaves: {fault}",
-            where=file.path,
-            remedy="copy or download it again",
-        )
+            shape, length = shape_and_length(_range(file, offset))
+        except ValueError as error:
+            raise ValueError(f"leaf {len(shapes)} {error}") from error
+        if offset + length > file.size:
+            raise ValueError(f"leaf {len(shapes)} reaches beyond the end of the file")
+        shapes.append(shape)
+        places.append((offset, length))
+        offset += length
+    content = {
+        name: ByteRange(file, start, length)
+        for name, (start, length) in zip(leaf_names(shapes), places, strict=True)
+    }
+    tensors, notes = arrays_of(content, file.path)
+    unnamed = "the file has no names: leaves are numbered, and cells are known by their shapes"
+    return LazyStore(
+        path=file.path,
+        bytes=file.size,
+        tensors=tensors,
+        notes=[unnamed, *notes],
+        resources=[file],
+    )
 
 
 def leaf_names(shapes: list[Shape]) -> list[str]:

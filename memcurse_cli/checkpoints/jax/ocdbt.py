@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memcurse_cli.checkpoints.torch.pickle_machine import ByteRange, Bytes, InlineBytes
 from memcurse_cli.checkpoints.untrusted.compression import decompress_zstd
-from memcurse_cli.checkpoints.untrusted.cursor import Cursor
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, Cursor, InlineBytes
 from memcurse_cli.checkpoints.untrusted.source import DataFile, LocalDirectory
 
 MANIFEST = "manifest.ocdbt"
@@ -143,7 +142,7 @@ class Ocdbt:
         return self.files.setdefault(path, DataFile(self._directory, path))
 
 
-def _body(content: bytes, magic: bytes, limit: int) -> Cursor:
+def _body(content: bytes | bytearray, magic: bytes, limit: int) -> Cursor:
     """What stands between a node's header and its checksum, decompressed."""
     header = Cursor(InlineBytes(content))
     if header.take(4) != magic:
@@ -153,7 +152,7 @@ def _body(content: bytes, magic: bytes, limit: int) -> Cursor:
         raise ValueError(f"a node or the manifest claims {length} bytes and has {len(content)}")
     if version or compression > 1:
         raise ValueError("a node or the manifest is of an unknown version or compression")
-    body = content[header.position : -_CHECKSUM_BYTES]
+    body = bytes(content[header.position : -_CHECKSUM_BYTES])
     return Cursor(InlineBytes(decompress_zstd(body, limit) if compression else body))
 
 

@@ -13,17 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path as FilePath
-from typing import Any, NoReturn
+from typing import Any
 
 from memcurse_cli.checkpoints.directory import holds
 from memcurse_cli.checkpoints.jax.ocdbt import MANIFEST, MANIFEST_MAGIC, Ocdbt
 from memcurse_cli.checkpoints.jax.zarr import VERSION_2, VERSION_3, ZarrArray
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import OPTIMIZER_CONTAINERS, Path
-from memcurse_cli.checkpoints.torch.pickle_machine import Bytes
+from memcurse_cli.checkpoints.select import OPTIMIZER_CONTAINERS, Path
 from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_TENSORS, name_jax
 from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes
 from memcurse_cli.checkpoints.untrusted.source import DataFile, File, LocalDirectory, directory_here
 from memcurse_cli.errors import CheckpointError
 
@@ -36,54 +36,37 @@ NO_ARRAYS = ("None", "Dict", "List", "Tuple", "NamedTuple", "string", "")
 Find = Callable[[str], Bytes | None]
 
 
-class Orbax:
-    """A directory that Orbax wrote, or the directory of one step of its CheckpointManager."""
+def open_file(file: File) -> LazyStore:
+    """Read the metadata and the descriptions of the arrays."""
+    directory, metadata = _located(file)
+    find = _store(directory)
+    paths = _paths(metadata) if metadata else _paths_of_keys(find)
+    found = _without_value(_arrays(paths, find))
+    tensors, notes = name_jax(found)
+    file.close()
+    return LazyStore(
+        path=file.path,
+        bytes=_size_on_disk(directory),
+        tensors=tensors,
+        notes=notes,
+        contents=found,
+    )
 
-    name = "Orbax"
-    extensions = ()
-    recognised_by = "a directory with _METADATA (or _CHECKPOINT_METADATA, or manifest.ocdbt)"
 
-    def recognises(self, head: bytes, file: File) -> bool:
-        """The metadata's first key, or the manifest's mark."""
-        text = head.lstrip()
-        return head.startswith(MANIFEST_MAGIC) or (
-            text.startswith(b"{") and (b'"tree_metadata"' in text or b'"item_handlers"' in text)
-        )
-
-    def open(self, file: File) -> LazyStore:
-        """Read the metadata and the descriptions of the arrays."""
-        try:
-            directory, metadata = self._located(file)
-            find = _store(directory)
-            paths = _paths(metadata) if metadata else _paths_of_keys(find)
-            found = _without_value(_arrays(paths, find))
-            tensors, notes = name_jax(found)
-        except ValueError as error:
-            _refuse(file, f"a corrupt Orbax checkpoint: {error}")
-        file.close()
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=_size_on_disk(directory),
-            tensors=tensors,
-            notes=notes,
-            contents=found,
-        )
-
-    def _located(self, file: File) -> tuple[LocalDirectory, dict[str, Any]]:
-        """The directory of the arrays and what describes them, starting at any of its files."""
-        directory = directory_here(file)
-        if bytes(file.read(0, 4)) == MANIFEST_MAGIC:
-            return directory, _tree(directory, TREE) if TREE in directory.names else {}
-        described = _json(file)
-        if "tree_metadata" in described:
-            return directory, described
-        if TREE in directory.names:
-            return directory, _tree(directory, TREE)
-        item = _item(file, directory)
-        inside = directory.open(f"{item}/{TREE}")
-        inside.close()
-        return inside.directory(), _tree(directory, f"{item}/{TREE}")
+def _located(file: File) -> tuple[LocalDirectory, dict[str, Any]]:
+    """The directory of the arrays and what describes them, starting at any of its files."""
+    directory = directory_here(file)
+    if bytes(file.read(0, 4)) == MANIFEST_MAGIC:
+        return directory, _tree(directory, TREE) if TREE in directory.names else {}
+    described = _json(file)
+    if "tree_metadata" in described:
+        return directory, described
+    if TREE in directory.names:
+        return directory, _tree(directory, TREE)
+    item = _item(file, directory)
+    inside = directory.open(f"{item}/{TREE}")
+    inside.close()
+    return inside.directory(), _tree(directory, f"{item}/{TREE}")
 
 
 def _item(file: File, directory: LocalDirectory) -> str:
@@ -91,10 +74,18 @@ def _item(file: File, directory: LocalDirectory) -> str:
     items = [name for name in directory.names if holds(directory, f"{name}/{TREE}")]
     weights = [name for name in items if name not in OPTIMIZER_CONTAINERS]
     if not items:
-        _refuse(file, "an Orbax checkpoint's metadata without its arrays", "copy the whole folder")
+        raise CheckpointError(
+            "an Orbax checkpoint's metadata without its arrays",
+            where=file.path,
+            remedy="copy the whole folder",
+        )
     if len(weights) != 1:
         listed = ", ".join(printable(name, 60) for name in items[:4])
-        _refuse(file, f"the step holds several items: {listed}", "name the folder of one of them")
+        raise CheckpointError(
+            f"the step holds several items: {listed}",
+            where=file.path,
+            remedy="name the folder of one of them",
+        )
     return weights[0]
 
 
@@ -208,7 +199,3 @@ def _size_on_disk(directory: LocalDirectory) -> int:
     root = directory.locate(directory.names[0]).parent
     files = (FilePath(at, name) for at, _, names in os.walk(root) for name in names)
     return sum(path.lstat().st_size for path in islice(files, MAX_FILES))
-
-
-def _refuse(file: File, fault: str, remedy: str = "copy or download it again") -> NoReturn:
-    raise CheckpointError(fault, where=file.path, remedy=remedy)

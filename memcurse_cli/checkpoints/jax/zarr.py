@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.elements import ELEMENT_TYPES, decode, element_bytes, element_count
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.torch.pickle_machine import ByteRange, Bytes
 from memcurse_cli.checkpoints.untrusted.compression import check_ratio, decompress_zstd, inflate
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, naturals
 from memcurse_cli.errors import CheckpointError
 
 MAX_DIMENSIONS = 32
@@ -60,8 +60,7 @@ class _Encoding:
             content = DECOMPRESSORS[self.compression](content, size)
         if len(content) != size:
             raise ValueError(f"a chunk has {len(content)} bytes and needs {size}")
-        array = decode(content, self.dtype, shape[::-1] if self.fortran else shape, self.big_endian)
-        return array.T if self.fortran else array
+        return decode(content, self.dtype, shape, self.big_endian, self.fortran)
 
 
 @dataclass(frozen=True)
@@ -284,11 +283,10 @@ def _separator(separator: object) -> str:
 
 
 def _shape(values: object) -> Shape:
-    if not isinstance(values, list) or len(values) > MAX_DIMENSIONS:
+    sizes = naturals(values)
+    if sizes is None or len(sizes) > MAX_DIMENSIONS:
         raise ValueError("it has no valid shape")
-    if not all(type(n) is int and 0 <= n < 2**62 for n in values):
-        raise ValueError("it has no valid shape")
-    return tuple(values)
+    return sizes
 
 
 def _chunk_shape(values: object) -> Shape:

@@ -1,12 +1,9 @@
-"""ONNX's graphs: nodes, the tensors that they name, and the graphs within nodes.
+"""ONNX's graphs: nodes, the tensors that they name, the graphs within nodes, and functions.
 
-The layout is that of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
-
-ONNX's model-local functions: a node that calls one stands for a graph of its own.
-
-A function sees nothing of the graph that calls it but the inputs and attributes that it is given
-(https://github.com/onnx/onnx/blob/main/onnx/onnx.proto, message FunctionProto). Each call is read
-anew, and only where it leads to a recurrent node or to a weight of one.
+The layout is that of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. A node that calls one
+of the model's own functions stands for a graph of its own, which sees nothing of the graph that
+calls it but the inputs and attributes that it is given. Each call is read anew, and only where it
+leads to a recurrent node or to a weight of one.
 """
 
 from __future__ import annotations
@@ -30,6 +27,10 @@ MAX_REUSED = 256
 _PRODUCTS = ("MatMul", "Gemm")
 _MOVES = ("Transpose", "Identity", "Cast")
 _MOST_MOVES = 4
+
+RECURRENT = {("", operator, "") for operator in ("RNN", "GRU", "LSTM")}
+# The fields of a FunctionProto.
+_NAME, _INPUT, _OUTPUT, _NODE, _DOMAIN, _DEFAULT, _OVERLOAD = 1, 4, 5, 7, 10, 11, 13
 
 # The domain, name and overload of an operator or function; operators' domain is "".
 Key = tuple[str, str, str]
@@ -289,10 +290,6 @@ class GraphReader:
                 outer = outer.parent
             return name, outer.attributes[reference] if outer else None, graphs
         return name, attribute, graphs
-
-
-RECURRENT = {("", operator, "") for operator in ("RNN", "GRU", "LSTM")}
-_NAME, _INPUT, _OUTPUT, _NODE, _DOMAIN, _DEFAULT, _OVERLOAD = 1, 4, 5, 7, 10, 11, 13
 
 
 @dataclass

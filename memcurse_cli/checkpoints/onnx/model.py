@@ -2,7 +2,7 @@
 
 The file is read without the onnx package, by range, so that a model of any size opens at once.
 Nothing is run; the few nodes that only move a weight's elements about are followed
-(`onnx_folding`).
+(`folding`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -21,7 +21,7 @@ from memcurse_cli.checkpoints.onnx.folding import Folder, Value
 from memcurse_cli.checkpoints.onnx.graph import Functions, Graph, GraphReader, Node
 from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Field, Messages
 from memcurse_cli.checkpoints.onnx.tensors import ExternalFiles, Tensor
-from memcurse_cli.checkpoints.optimizer.training_state import select_flat
+from memcurse_cli.checkpoints.select import select_flat
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import File
@@ -42,51 +42,39 @@ _UNBOUNDED = 1 << 62
 _FIELDS_BEFORE_THE_GRAPH = 100
 
 
-class Onnx:
-    """One ONNX model, with the files beside it that hold its tensors."""
-
-    name = "ONNX"
-    extensions = (".onnx",)
-    recognised_by = "a protocol buffer that begins with an IR version and has a graph"
-
-    def recognises(self, head: bytes, file: File) -> bool:
-        """The fields of a ModelProto up to its graph, whose own length may be wrong."""
-        if not head.startswith(b"\x08"):
-            return False
-        try:
-            # The end is not that of the file, so that a graph which is cut off is one still.
-            for field in islice(Messages(file).fields(0, _UNBOUNDED), _FIELDS_BEFORE_THE_GRAPH):
-                if field.number == _GRAPH:
-                    return field.wire == LENGTH
-                if _FIELDS.get(field.number) != field.wire:
-                    return False
-                if field.number == _IR_VERSION and not 0 < field.value < _LATEST_IR_VERSION:
-                    return False
-        except (ValueError, CheckpointError):
-            return False
+def recognises(head: bytes, file: File) -> bool:
+    """The fields of a ModelProto up to its graph, whose own length may be wrong."""
+    try:
+        # The end is not that of the file, so that a graph which is cut off is one still.
+        for field in islice(Messages(file).fields(0, _UNBOUNDED), _FIELDS_BEFORE_THE_GRAPH):
+            if field.number == _GRAPH:
+                return field.wire == LENGTH
+            if _FIELDS.get(field.number) != field.wire:
+                return False
+            if field.number == _IR_VERSION and not 0 < field.value < _LATEST_IR_VERSION:
+                return False
+    except (ValueError, CheckpointError):
         return False
+    return False
 
-    def open(self, file: File) -> LazyStore:
-        """Read the graph, and fold what its recurrent nodes take."""
-        external = ExternalFiles(file)
-        try:
-            model = _Model(file, external)
-        except ValueError as error:
-            external.close()
-            _refuse(file, str(error))
-        except BaseException:
-            external.close()
-            raise
-        tensors, notes = select_flat(model.tensors)
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size + external.bytes,
-            tensors=tensors,
-            metadata=model.metadata,
-            notes=[*model.notes, *notes],
-            resources=[file, external],
-        )
+
+def open_file(file: File) -> LazyStore:
+    """Read the graph, and fold what its recurrent nodes take."""
+    external = ExternalFiles(file)
+    try:
+        model = _Model(file, external)
+    except BaseException:
+        external.close()
+        raise
+    tensors, notes = select_flat(model.tensors)
+    return LazyStore(
+        path=file.path,
+        bytes=file.size + external.bytes,
+        tensors=tensors,
+        metadata=model.metadata,
+        notes=[*model.notes, *notes],
+        resources=[file, external],
+    )
 
 
 class _Model:
@@ -242,11 +230,3 @@ def _attributes(node: Node) -> str:
     if len(text) > MAX_ATTRIBUTES:
         raise ValueError(f"the attributes of {printable(node.label, 80)} are too long")
     return text
-
-
-def _refuse(file: File, fault: str) -> NoReturn:
-    raise CheckpointError(
-        f"this ONNX file cannot be read: {printable(fault)}",
-        where=file.path,
-        remedy="copy or download it again, with the files of its external data beside it",
-    )

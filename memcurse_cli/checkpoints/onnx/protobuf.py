@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 MAX_FIELDS = 2_000_000
@@ -48,9 +48,9 @@ class Field:
 
 
 class Messages:
-    """The messages in a file."""
+    """The messages in a file, or in any other bytes."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: Bytes) -> None:
         self._file = file
         self._page: bytes | bytearray = b""
         self._start = self._count = 0

@@ -18,7 +18,7 @@ from memcurse_cli.checkpoints.optimizer.adam import (
     match_numbers,
     number,
 )
-from memcurse_cli.checkpoints.optimizer.training_state import Path
+from memcurse_cli.checkpoints.select import Path
 from memcurse_cli.checkpoints.untrusted.names import printable
 
 LIBRARY = "Keras"
@@ -32,17 +32,19 @@ VELOCITY = re.compile(r"(.*)_(?:velocity|v)")
 NUMBER = re.compile(r"_?\d+$")
 
 
-def keras_state(file: Hdf5File, weights: LazyStore) -> AdamState | None:
-    """Adam's state in an HDF5 file of Keras; None where it holds no optimiser."""
-    datasets = file.datasets
-    names = {id(weights.entry(name)): name for name in weights.tensors.keys() - weights.aliases}
+def state_in(contents: object, weights: LazyStore) -> AdamState | None:
+    """Adam's state in an HDF5 file of Keras; None where it holds no optimiser, or is another."""
+    if not isinstance(contents, Hdf5File):
+        return None
+    datasets = contents.datasets
+    names = {id(weights.entries[name]): name for name in weights.tensors.keys() - weights.aliases}
     # The first path of a weight that stands under several.
     paths = {
         path: names.pop(id(tensor)) for path, tensor in datasets.items() if id(tensor) in names
     }
     listed = {path: tensor for path, tensor in datasets.items() if path[:2] == VARIABLES}
     if listed:
-        return _listed(listed, file.groups.get(VARIABLES, ""), paths, weights)
+        return _listed(listed, contents.groups.get(VARIABLES, ""), paths, weights)
     named = {path: tensor for path, tensor in datasets.items() if path[0] == NAMED}
     return _named(named, paths, weights) if named else None
 

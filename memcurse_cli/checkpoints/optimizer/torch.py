@@ -23,7 +23,7 @@ from memcurse_cli.checkpoints.tree import MAX_TENSORS
 from memcurse_cli.checkpoints.untrusted.names import printable
 
 LIBRARY = "torch.optim"
-ORDERED_FORMATS = ("PyTorch", "PyTorch legacy", "pickle", "memory")
+ORDERED_FORMATS = ("PyTorch", "PyTorch legacy", "NeMo", "pickle", "memory")
 SECOND_MOMENTS = ("max_exp_avg_sq", "exp_avg_sq")
 """AMSGrad divides by the first of them."""
 
@@ -31,7 +31,7 @@ MAX_DEPTH = 4
 MAX_CHILDREN = 256
 
 
-def torch_state(contents: object, weights: LazyStore) -> AdamState | None:
+def state_in(contents: object, weights: LazyStore) -> AdamState | None:
     """Adam's state in what a torch file holds; None where it holds no optimiser."""
     optimizers = list(_optimizers(contents, 0))
     if not optimizers:
@@ -63,7 +63,7 @@ def torch_state(contents: object, weights: LazyStore) -> AdamState | None:
     }
     if all(name is not None for name, _ in entries):
         named = {name: entry.slot for name, entry in entries if name and entry.slot}
-        return by_name(LIBRARY, named, weights)
+        return _by_name(named, weights)
     numbered = [entry for _, entry in entries]
     in_order = weights.format in ORDERED_FORMATS
     if in_order and groups == 1 and len(numbered) == len(shapes):
@@ -76,7 +76,7 @@ def torch_state(contents: object, weights: LazyStore) -> AdamState | None:
     return AdamState(LIBRARY, found, refused)
 
 
-def by_name(library: str, named: Mapping[str, AdamSlot], weights: LazyStore) -> AdamState:
+def _by_name(named: Mapping[str, AdamSlot], weights: LazyStore) -> AdamState:
     """States that have names, which may have prefixes (``model.``) that the weights lack."""
     found: dict[str, AdamSlot] = {}
     refused: dict[str, str] = {}
@@ -97,7 +97,7 @@ def by_name(library: str, named: Mapping[str, AdamSlot], weights: LazyStore) -> 
         refused.update(
             dict.fromkeys(exact[1:] and exact, f"several weights are called {printable(name, 80)}")
         )
-    return AdamState(library, found, refused)
+    return AdamState(LIBRARY, found, refused)
 
 
 Tree = Mapping[object, object]
@@ -182,4 +182,4 @@ def _gathered(contents: object, weights: LazyStore) -> AdamState | None:
         if isinstance(path, tuple) and len(path) > 2 and path[-1] in SECOND_MOMENTS:
             step = contents.get((*path[:-1], "step"))
             named.setdefault(path[-2], AdamSlot(tensor, number(step)))
-    return by_name(LIBRARY, named, weights) if named else None
+    return _by_name(named, weights) if named else None

@@ -8,13 +8,10 @@ among the tensors (peft/tuners/lora/layer.py), so that the weight alone can be r
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
+from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.untrusted.names import printable
-
-if TYPE_CHECKING:
-    from memcurse_cli.checkpoints.lazy import LazyTensor
 
 # PEFT's names, then those of diffusers and kohya.
 _UPDATE = re.compile(r"[._/](?:lora_(?:embedding_)?[AB]|lora[._](?:down|up))(?:[._/]|$)")
@@ -33,14 +30,9 @@ def adapter_alone(names: Collection[str]) -> str:
     )
 
 
-def unwrapped(
-    entries: Mapping[str, LazyTensor],
-) -> tuple[dict[str, LazyTensor], tuple[str, ...]]:
-    """The entries with every wrapped weight under its own name, and a note if there is one.
-
-    Args:
-        entries: by name, as they are stored.
-    """
+def unwrap_adapters(store: LazyStore) -> LazyStore:
+    """The store with every wrapped weight under its own name, and a note if there is one."""
+    entries = store.entries
     names = {
         name: f"{found['module']}{found['weight']}"
         for name in entries
@@ -48,15 +40,15 @@ def unwrapped(
     }
     names = {name: bare for name, bare in names.items() if bare not in entries}
     if not names:
-        return dict(entries), ()
-    bare_entries = {names.get(name, name): entry for name, entry in entries.items()}
+        return store
     # A bias has no update.
     updated = [bare for bare in names.values() if "bias" not in _LAST.split(bare)[-1]]
-    if not updated:
-        return bare_entries, ()
-    more = f" and {len(updated) - 1} more" if updated[1:] else ""
-    note = (
-        f"an adapter's update is not added to {printable(updated[0], 80)}{more}, since its scale"
-        " is not in the file: PEFT's merge_and_unload() adds it"
-    )
-    return bare_entries, (note,)
+    notes = []
+    if updated:
+        more = f" and {len(updated) - 1} more" if updated[1:] else ""
+        notes.append(
+            f"an adapter's update is not added to {printable(updated[0], 80)}{more}, since its"
+            " scale is not in the file: PEFT's merge_and_unload() adds it"
+        )
+    store.replace_entries({names.get(name, name): one for name, one in entries.items()}, notes)
+    return store

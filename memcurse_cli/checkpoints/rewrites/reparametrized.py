@@ -12,17 +12,15 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import CheckpointError
-
-if TYPE_CHECKING:
-    from memcurse_cli.checkpoints.lazy import LazyTensor
 
 Array = NDArray[Any]
 
@@ -53,14 +51,9 @@ class _Parts:
     combine: Callable[..., Array]
 
 
-def reparametrized(
-    entries: Mapping[str, LazyTensor],
-) -> tuple[dict[str, LazyTensor], tuple[str, ...]]:
-    """The entries with every weight in the place of its parts, and a note for each way of storing.
-
-    Args:
-        entries: by name, as they are stored.
-    """
+def compute_weights(store: LazyStore) -> LazyStore:
+    """The store with every weight in the place of its parts, and a note for each way of storing."""
+    entries = store.entries
     found: dict[str, _Parts] = {}
     for name in entries:
         if name.endswith(_ENDS):
@@ -69,27 +62,27 @@ def reparametrized(
             if parts is not None and (parts.how == DROPPED or parts.name not in entries):
                 found[name] = parts
     if not found:
-        return dict(entries), ()
+        return store
     replaced = {name for parts in found.values() for name in (*parts.parts, parts.name)}
     made: dict[str, LazyTensor] = {}
+    by_way: dict[str, list[str]] = defaultdict(list)
     for name, entry in entries.items():
         if name in found:
-            made[found[name].name] = _weight(found[name], entries)
+            parts = found[name]
+            made[parts.name] = _weight(parts, entries)
+            by_way[parts.how].append(parts.name)
         elif name not in replaced:
             made[name] = entry
-    return made, _notes(list(found.values()))
-
-
-def _notes(found: list[_Parts]) -> tuple[str, ...]:
-    by_way: dict[str, list[str]] = defaultdict(list)
-    for parts in found:
-        by_way[parts.how].append(parts.name)
-    return tuple(
-        f"{how} in {printable(names[0], 80)}"
-        + (f" and {len(names) - 1} more" if names[1:] else "")
-        + ": sensitivities are those of the weight itself"
-        for how, names in by_way.items()
+    store.replace_entries(
+        made,
+        [
+            f"{how} in {printable(names[0], 80)}"
+            + (f" and {len(names) - 1} more" if names[1:] else "")
+            + ": sensitivities are those of the weight itself"
+            for how, names in by_way.items()
+        ],
     )
+    return store
 
 
 def _parts(name: str, entries: Mapping[str, LazyTensor]) -> _Parts | None:

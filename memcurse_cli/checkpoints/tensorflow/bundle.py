@@ -4,157 +4,25 @@
 entry, of the empty name, is a BundleHeaderProto; the elements lie in
 ``model.ckpt-1000.data-00000-of-00001`` and the like (tensorflow/core/protobuf/tensor_bundle.proto,
 tensorflow/core/util/tensor_bundle). TensorFlow is not needed, and nothing is built or run.
-
-LevelDB's sorted tables, as TensorFlow's indexes are written in: keys and values in blocks.
-
-A table ends in a footer of 48 bytes: the handles (offset, size) of an index of meta blocks and of
-an index of data blocks, padded, and a magic number. A block is entries, whose keys leave out what
-they share with the key before, the places of restarts and their count; after it stand a byte for
-its compression and a masked CRC-32C
-(https://github.com/google/leveldb/blob/main/doc/table_format.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
-from numpy.typing import NDArray
-
-from memcurse_cli.checkpoints.elements import decode, element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
+from memcurse_cli.checkpoints.elements import element_bytes, element_count
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor, elements_at
 from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Field, Messages
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.tensorflow.folder import INDEX_SUFFIX
 from memcurse_cli.checkpoints.tensorflow.names import OBJECT_GRAPH, name_tensorflow
-from memcurse_cli.checkpoints.torch.pickle_machine import Bytes, InlineBytes
+from memcurse_cli.checkpoints.tensorflow.table import entries
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes, InlineBytes
 from memcurse_cli.checkpoints.untrusted.source import DataFile, File, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
-MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
-FOOTER_BYTES = 48
-MAX_TABLE_BYTES = 1 << 24
-MAX_ENTRIES = 500_000
-MAX_KEY_BYTES = 1 << 26
-RAW, SNAPPY = 0, 1
-_TRAILER_BYTES = 5
-_MASK = 0xA282EAD8
-_POLYNOMIAL = 0x82F63B78
-
-
-def is_table(file: File) -> bool:
-    """Whether a file ends as a table does."""
-    return file.size >= FOOTER_BYTES and bytes(file.read(file.size - 8, 8)) == MAGIC
-
-
-def entries(file: File) -> list[tuple[bytes, bytes]]:
-    """Every key of the table with its value, in order.
-
-    Raises:
-        ValueError: with the fault as a clause; the table is damaged or beyond a limit.
-    """
-    if file.size > MAX_TABLE_BYTES:
-        raise ValueError(f"its index has {file.size} bytes, more than {MAX_TABLE_BYTES}")
-    content = bytes(file.read(0, file.size))
-    footer = len(content) - FOOTER_BYTES
-    if footer < 0 or content[-8:] != MAGIC:
-        raise ValueError("it does not end as a table does")
-    position = footer
-    handle = [0, 0, 0, 0]
-    for i in range(4):
-        handle[i], position = varint(content, position, len(content) - 8)
-    found: list[tuple[bytes, bytes]] = []
-    # Blocks that follow one another cannot be read twice, so that no table is larger than its file.
-    free = key_bytes = 0
-    for _, value in _entries(_block(content[:footer], handle[2], handle[3])):
-        offset, position = varint(value, 0, len(value))
-        size, _ = varint(value, position, len(value))
-        if offset < free:
-            raise ValueError("two of its blocks overlap")
-        free = offset + size
-        for entry in _entries(_block(content[:footer], offset, size)):
-            key_bytes += len(entry[0])
-            if found and entry[0] <= found[-1][0]:
-                raise ValueError("its keys are not in order")
-            found.append(entry)
-            if len(found) > MAX_ENTRIES or key_bytes > MAX_KEY_BYTES:
-                raise ValueError(f"it has more than {MAX_ENTRIES} entries or too long keys")
-    return found
-
-
-def varint(content: bytes, position: int, end: int) -> tuple[int, int]:
-    """A number in base 128, and where the next field begins.
-
-    Raises:
-        ValueError: it is not complete, or longer than 64 bits.
-    """
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= end:
-            break
-        byte = content[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-    raise ValueError(f"there is no number before byte {position}")
-
-
-def masked_crc(content: bytes) -> int:
-    """The CRC-32C of the bytes as LevelDB stores it: rotated by 15 bits, plus a constant."""
-    crc = 0xFFFFFFFF
-    for byte in content:
-        crc = _TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
-
-
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-        table.append(value)
-    return tuple(table)
-
-
-_TABLE = _crc_table()
-
-
-def _block(content: bytes, offset: int, size: int) -> bytes:
-    if offset + size + _TRAILER_BYTES > len(content):
-        raise ValueError(f"a block of {size} bytes at byte {offset} reaches beyond its end")
-    kind = content[offset + size]
-    stored = int.from_bytes(content[offset + size + 1 : offset + size + _TRAILER_BYTES], "little")
-    if masked_crc(content[offset : offset + size + 1]) != stored:
-        raise ValueError(f"the block at byte {offset} does not have its checksum")
-    if kind == SNAPPY:
-        raise ValueError("its index is compressed with Snappy, which is not read")
-    if kind != RAW:
-        raise ValueError(f"a block is compressed in an unknown way ({kind})")
-    return content[offset : offset + size]
-
-
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    restarts = int.from_bytes(block[-4:], "little") if len(block) >= 4 else -1
-    end = len(block) - 4 - 4 * restarts
-    if restarts < 0 or end < 0:
-        raise ValueError("a block is too short for what it holds")
-    position, key = 0, b""
-    while position < end:
-        shared, position = varint(block, position, end)
-        own, position = varint(block, position, end)
-        size, position = varint(block, position, end)
-        if shared > len(key) or own + size > end - position:
-            raise ValueError("an entry reaches beyond its block")
-        key = key[:shared] + block[position : position + own]
-        position += own
-        yield key, block[position : position + size]
-        position += size
-
-
+INDEX_SUFFIX = ".index"
 MAX_SHARDS = 10_000
 MAX_KEY_LENGTH = 4096
 MAX_DIMENSIONS = 64
@@ -193,62 +61,44 @@ class _Entry:
     sliced: bool = False
 
 
-class TensorBundle:
-    """One checkpoint of TensorFlow's, by its index."""
-
-    name = "TensorFlow checkpoint"
-    extensions = (INDEX_SUFFIX,)
-    recognised_by = "the end of a sorted table whose first entry is a bundle's header"
-
-    def recognises(self, head: bytes, file: File) -> bool:
-        """The last eight bytes."""
-        return is_table(file)
-
-    def open(self, file: File) -> LazyStore:
-        """Read the index and the graph of the objects that were saved."""
-        try:
-            return self._open(file)
-        except ValueError as error:
-            _refuse(file, f"a corrupt TensorFlow checkpoint: {error}")
-
-    def _open(self, file: File) -> LazyStore:
-        table = entries(file)
-        if not table or table[0][0]:
-            raise ValueError("its index has no header")
-        count = _header(table[0][1], file)
-        stored = {key.decode("utf-8", "replace"): _entry(value) for key, value in table[1:]}
-        shards = _Shards(file, count)
-        tensors: dict[str, LazyTensor] = {}
-        other: list[str] = []
-        parts: list[str] = []
-        graph = b""
-        for name, entry in stored.items():
-            if len(name) > MAX_KEY_LENGTH:
-                raise ValueError(f"a key of its index has {len(name)} characters")
-            if name.startswith("\0"):  # a slice of a tensor, under a key of its own
-                continue
-            if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
-                graph = _text(shards.range(entry.shard), entry)
-            elif entry.sliced:
-                parts.append(name)
-            elif entry.dtype not in TYPES:
-                other += [] if name == OBJECT_GRAPH else [name]
-            else:
-                tensors[name] = _tensor(name, entry, shards)
-        shards.check()
-        named, notes = name_tensorflow(tensors, Messages(_Memory(graph)), len(graph))
-        file.close()
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size + shards.bytes,
-            tensors=named,
-            notes=[
-                *notes,
-                *_left_out(other, "that are not numbers"),
-                *_left_out(parts, "that are stored in slices"),
-            ],
-        )
+def open_file(file: File) -> LazyStore:
+    """Read the index and the graph of the objects that were saved."""
+    table = entries(file)
+    if not table or table[0][0]:
+        raise ValueError("its index has no header")
+    count = _header(table[0][1], file)
+    stored = {key.decode("utf-8", "replace"): _entry(value) for key, value in table[1:]}
+    shards = _Shards(file, count)
+    tensors: dict[str, LazyTensor] = {}
+    other: list[str] = []
+    parts: list[str] = []
+    graph = b""
+    for name, entry in stored.items():
+        if len(name) > MAX_KEY_LENGTH:
+            raise ValueError(f"a key of its index has {len(name)} characters")
+        if name.startswith("\0"):  # a slice of a tensor, under a key of its own
+            continue
+        if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
+            graph = _text(shards.range(entry.shard), entry)
+        elif entry.sliced:
+            parts.append(name)
+        elif entry.dtype not in TYPES:
+            other += [] if name == OBJECT_GRAPH else [name]
+        else:
+            tensors[name] = _tensor(name, entry, shards)
+    shards.check()
+    named, notes = name_tensorflow(tensors, Messages(InlineBytes(graph)), len(graph))
+    file.close()
+    return LazyStore(
+        path=file.path,
+        bytes=file.size + shards.bytes,
+        tensors=named,
+        notes=[
+            *notes,
+            *_left_out(other, "that are not numbers"),
+            *_left_out(parts, "that are stored in slices"),
+        ],
+    )
 
 
 class _Shards:
@@ -300,39 +150,31 @@ class _Shards:
         return sum(file.size for file in self._files.values())
 
 
-class _Memory(InlineBytes):
-    """Bytes as the file that `Messages` reads."""
-
-    path = "index"
-
-    def directory(self) -> NoReturn:
-        raise ValueError("a message names no file")
-
-    def close(self) -> None:
-        """There is nothing to release."""
-
-
 def _header(value: bytes, file: File) -> int:
     """How many files of elements there are."""
     count = 1
-    for field in Messages(_Memory(value)).fields(0, len(value)):
+    for field in Messages(InlineBytes(value)).fields(0, len(value)):
         if field.number == 1 and field.wire == LENGTH:
-            _refuse(
-                file,
+            raise CheckpointError(
                 "this is a checkpoint of TensorFlow's first format, of before version 0.12",
-                "load it in TensorFlow 1 and save it again with tf.train.Saver",
+                where=file.path,
+                remedy="load it in TensorFlow 1 and save it again with tf.train.Saver",
             )
         if field.number == 1:
             count = field.value
         elif field.number == 2 and field.value:
-            _refuse(file, "its numbers are big-endian, which is not read", "save it elsewhere")
+            raise CheckpointError(
+                "its numbers are big-endian, which is not read",
+                where=file.path,
+                remedy="save it elsewhere",
+            )
     if not 0 < count <= MAX_SHARDS:
         raise ValueError(f"it has {count} files of elements")
     return count
 
 
 def _entry(value: bytes) -> _Entry:
-    messages, entry = Messages(_Memory(value)), _Entry()
+    messages, entry = Messages(InlineBytes(value)), _Entry()
     for field in messages.fields(0, len(value)):
         if field.number == 1:
             entry.dtype = field.value
@@ -366,16 +208,8 @@ def _tensor(name: str, entry: _Entry, shards: _Shards) -> LazyTensor:
     dtype = TYPES[entry.dtype]
     if element_count(entry.shape) * element_bytes(dtype) != entry.size:
         raise ValueError(f"the tensor {printable(name, 60)} has a shape that its bytes do not fit")
-    return LazyTensor(
-        TensorSpec(entry.shape, dtype, entry.size),
-        _reader(shards.claim(name, entry), entry.offset, entry.size, dtype, entry.shape),
-    )
-
-
-def _reader(
-    file: Bytes, offset: int, size: int, dtype: str, shape: tuple[int, ...]
-) -> Callable[[], NDArray[Any]]:
-    return lambda: decode(bytes(file.read(offset, size)), dtype, shape)
+    spec = TensorSpec(entry.shape, dtype, entry.size)
+    return elements_at(shards.claim(name, entry), entry.offset, spec)
 
 
 def _text(file: Bytes, entry: _Entry) -> bytes:
@@ -396,7 +230,3 @@ def _left_out(names: list[str], what: str) -> list[str]:
     if not names:
         return []
     return [f"{len(names)} tensors {what} (such as {printable(min(names), 80)}): left out"]
-
-
-def _refuse(file: File, fault: str, remedy: str = "copy or download it again") -> NoReturn:
-    raise CheckpointError(fault, where=file.path, remedy=remedy)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Messages
-from memcurse_cli.checkpoints.optimizer.training_state import (
+from memcurse_cli.checkpoints.select import (
     OPTIMIZER_SLOTS,
     TENSORFLOW_SLOT,
     select_flat,

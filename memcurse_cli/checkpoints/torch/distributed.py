@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.elements import element_bytes, element_count
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import Path
+from memcurse_cli.checkpoints.registry import open_known
+from memcurse_cli.checkpoints.select import Path
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.torch.pickle_machine import Global, Record
 from memcurse_cli.checkpoints.torch.pickled_tensors import torch_type
 from memcurse_cli.checkpoints.torch.pickled_tree import machine, no_persistent
-from memcurse_cli.checkpoints.torch.zip import PyTorch
 from memcurse_cli.checkpoints.tree import MAX_TENSORS, name_torch
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, naturals
 from memcurse_cli.checkpoints.untrusted.source import (
     DataFile,
-    Directory,
     File,
     LocalDirectory,
+    Part,
     directory_here,
 )
 from memcurse_cli.errors import CheckpointError
@@ -35,48 +36,28 @@ from memcurse_cli.errors import CheckpointError
 MODULE = "torch.distributed.checkpoint.metadata"
 TENSOR = Global(MODULE, "TensorStorageMetadata")
 MAX_METADATA_BYTES = 1 << 28
-MAX_DIMENSIONS = 64
 
 Shape = tuple[int, ...]
 
 
-class Distributed:
-    """The directory of one torch.distributed.checkpoint.save."""
-
-    name = "PyTorch distributed"
-    extensions = ()
-    recognised_by = "a directory with .metadata, a pickle of torch.distributed.checkpoint"
-
-    def recognises(self, head: bytes, file: File) -> bool:
-        """A pickle whose first name is that of the metadata's module."""
-        return head[:1] == b"\x80" and MODULE.encode() in head[:64]
-
-    def open(self, file: File) -> LazyStore:
-        """Read the metadata."""
-        directory = directory_here(file)
-        try:
-            if file.size > MAX_METADATA_BYTES:
-                raise ValueError(f"its metadata has {file.size} bytes")
-            metadata = _state(machine(file, no_persistent).load())
-            paths = _mapping(metadata.get("planner_data"))
-            found, files = _tensors(metadata, directory)
-            all_tensors = {_path(name, paths): LazyTensor(t.spec, t) for name, t in found.items()}
-            tensors, notes = name_torch(all_tensors)
-        except ValueError as error:
-            raise CheckpointError(
-                f"this distributed checkpoint cannot be read: {error}",
-                where=file.path,
-                remedy="copy the whole folder again",
-            ) from error
-        file.close()
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size + sum(data.size for data in files.values()),
-            tensors=tensors,
-            notes=notes,
-            contents=all_tensors,
-        )
+def open_file(file: File) -> LazyStore:
+    """Read the metadata."""
+    directory = directory_here(file)
+    if file.size > MAX_METADATA_BYTES:
+        raise ValueError(f"its metadata has {file.size} bytes")
+    metadata = _state(machine(file, no_persistent).load())
+    paths = _mapping(metadata.get("planner_data"))
+    found, files = _tensors(metadata, directory)
+    contents = {_path(name, paths): LazyTensor(t.spec, t) for name, t in found.items()}
+    tensors, notes = name_torch(contents)
+    file.close()
+    return LazyStore(
+        path=file.path,
+        bytes=file.size + sum(data.size for data in files.values()),
+        tensors=tensors,
+        notes=notes,
+        contents=contents,
+    )
 
 
 @dataclass(frozen=True)
@@ -105,34 +86,12 @@ class _Tensor:
         return array
 
 
-class _Part:
-    """A range of a data file, as a file of its own."""
-
-    def __init__(self, chunk: _Chunk) -> None:
-        self._chunk, self.size, self.path = chunk, chunk.length, chunk.file.path
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise CheckpointError(
-                f"a chunk ends at byte {self.size}", remedy="copy the whole folder again"
-            )
-        return self._chunk.file.read(self._chunk.offset + offset, length)
-
-    def directory(self) -> Directory:
-        """Not needed: a chunk names no other file."""
-        raise CheckpointError("a chunk refers to another file", where=self.path)
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-
 def _read(chunk: _Chunk, dtype: str) -> NDArray[Any]:
-    part = _Part(chunk)
-    format = PyTorch()
-    if not format.recognises(part.read(0, min(part.size, 100)), part):
+    part = Part(ByteRange(chunk.file, chunk.offset, chunk.length), chunk.file)
+    store = open_known(part, ("PyTorch",))
+    if store is None:
         raise CheckpointError("a chunk is no file of torch.save", remedy="copy it again")
-    with format.open(part) as store:
+    with store:
         (name, spec), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
         if others or (spec.shape, spec.dtype) != (chunk.shape, dtype):
             raise CheckpointError(
@@ -233,8 +192,7 @@ def _dtype(properties: object) -> str:
 
 
 def _shape(values: object) -> Shape:
-    if not isinstance(values, tuple | list) or len(values) > MAX_DIMENSIONS:
-        raise ValueError("it has a tensor without a shape")
-    if not all(type(n) is int and 0 <= n < 2**62 for n in values):
+    sizes = naturals(values)
+    if sizes is None:
         raise ValueError("it has a shape or offset that is not of natural numbers")
-    return tuple(values)
+    return sizes

@@ -3,59 +3,17 @@
 from __future__ import annotations
 
 from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.torch.deepspeed import deepspeed_weights
-from memcurse_cli.checkpoints.torch.pickle_machine import (
-    ByteRange,
-    Bytes,
-    EscapedBytes,
-    Global,
-    InlineBytes,
-    PickleError,
-)
-from memcurse_cli.checkpoints.torch.pickled_tensors import Storage, storage_type
-from memcurse_cli.checkpoints.torch.pickled_tree import machine, no_persistent, tensors_of
-from memcurse_cli.checkpoints.tree import texts
+from memcurse_cli.checkpoints.torch.pickle_machine import EscapedBytes, Global, PickleError
+from memcurse_cli.checkpoints.torch.pickled_tensors import Storage, described_storage
+from memcurse_cli.checkpoints.torch.pickled_tree import machine, no_persistent, store_of
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, InlineBytes
 from memcurse_cli.checkpoints.untrusted.source import File
-from memcurse_cli.errors import CheckpointError
-
-# The first pickle is the integer 0x1950a86a20f9469cfc6c (torch/serialization.py, MAGIC_NUMBER).
-MAGIC = bytes.fromhex("8a0a6cfc9c46f9206aa850192e")
 
 
-class PyTorchLegacy:
-    """One file of torch.save before PyTorch 1.6."""
-
-    name = "PyTorch legacy"
-    extensions = (".pt", ".pth", ".bin", ".ckpt", ".tar")
-    recognised_by = "a pickle of PyTorch's magic number, then the pickles and the storages"
-
-    def recognises(self, head: bytes, file: File) -> bool:
-        """A protocol mark and the magic number."""
-        return head[:1] == b"\x80" and head[2 : 2 + len(MAGIC)] == MAGIC
-
-    def open(self, file: File) -> LazyStore:
-        """Read the pickles and find the storages."""
-        try:
-            loaded = load_legacy(file)
-            weights, parts = deepspeed_weights(loaded, file.path)
-            tensors, notes = tensors_of(weights)
-        except ValueError as error:
-            raise CheckpointError(
-                f"this legacy PyTorch file cannot be read: {error}",
-                where=file.path,
-                remedy="copy or download it again, or save it anew with `torch.save`",
-            ) from error
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size,
-            tensors=tensors,
-            metadata=texts(loaded),
-            notes=[*parts, *notes],
-            resources=[file],
-            contents=loaded,
-        )
+def open_file(file: File) -> LazyStore:
+    """Read the pickles and find the storages."""
+    return store_of(load_legacy(file), file)
 
 
 def load_legacy(source: Bytes) -> object:
@@ -84,14 +42,9 @@ def load_legacy(source: Bytes) -> object:
 
 
 def _storage(identity: object, storages: dict[str, Storage], big_endian: bool) -> Storage:
-    if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
-        raise PickleError("it refers to something that is not a storage")
-    _, kind, key, _, count = identity[:5]
-    if not isinstance(key, str) or type(count) is not int or not 0 <= count < 2**62:
-        raise PickleError("it has a malformed storage")
-    if len(identity) > 5 and identity[5] is not None:
+    key, dtype, count, rest = described_storage(identity)
+    if rest and rest[0] is not None:
         raise PickleError("its storages are views of others, as only PyTorch 0.1 wrote them")
-    dtype = storage_type(kind)
     known = storages.setdefault(key, Storage(dtype, count, big_endian=big_endian))
     if (known.dtype, known.count) != (dtype, count):
         raise PickleError(f"it describes the storage {printable(key, 40)} in two ways")

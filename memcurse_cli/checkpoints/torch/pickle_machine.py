@@ -4,12 +4,8 @@ Python's own unpickler looks up the callables that a file names and calls them. 
 `Global` for a name and a `Record` for a call. A caller passes the few constructors whose meaning
 it knows; they see plain data and build plain data.
 
-What a pickle is made of once it is read as data: names, calls that nobody makes, and bytes.
-
-The instructions of pickle protocols 0 and 1: values in lines of text, and how a file begins.
-
-Protocol 0 writes every value as a line of ASCII, raw bytes too, with escapes (Python's
-Lib/pickletools.py). Neither protocol has a mark; `begins_like_a_pickle` tells them from text.
+Protocols 0 and 1 have no mark, and write values as lines of text, raw bytes too, with escapes
+(Python's Lib/pickletools.py); `begins_like_a_pickle` tells them from text.
 """
 
 from __future__ import annotations
@@ -20,46 +16,28 @@ import pickletools
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, require_range
 
+MAX_OPCODES = 10_000_000
+MAX_TEXT = 1 << 26
+MAX_INTEGER_BYTES = 4096
+# Shorter byte strings are small data; longer ones are arrays, and stay in the file until read.
+INLINE_BYTES = 256
+MAX_LINE_LENGTH = 1000
+# A longer line is an array. It stays in the file until it is read.
+MAX_ARRAY_LINE = 1 << 28
+# Of all long lines together: each is decoded once to learn how many bytes it stands for.
+MAX_ARRAY_LINES = 1 << 29
+_CHUNK = 1 << 16
+_SHORT_LINE = 64
+# By so many instructions a pickle of protocol 0 or 1 is told, if one of these is among them.
+FIRST_INSTRUCTIONS = 8
+_TELLING = ("PUT", "BINPUT", "LONG_BINPUT", "REDUCE", "INST", "OBJ")
 
-class Bytes(Protocol):
-    """Bytes that are read by ranges: a file, a member of an archive, or a part of either."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
-
-
-class ByteRange:
-    """A part of other bytes."""
-
-    def __init__(self, source: Bytes, offset: int, size: int) -> None:
-        self._source, self._offset, self.size = source, offset, size
-
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise PickleError(f"it needs {length} bytes from byte {offset} of {self.size}")
-        return self._source.read(self._offset + offset, length)
-
-
-class InlineBytes:
-    """Bytes that are in memory already."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content, self.size = content, len(content)
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise PickleError(f"it needs {length} bytes from byte {offset} of {self.size}")
-        return self._content[offset : offset + length]
+Constructor = Callable[..., object]
 
 
 class PickleError(ValueError):
@@ -94,72 +72,6 @@ class Record:
         self.state = state
 
 
-MAX_LINE_LENGTH = 1000
-# A longer line is an array. It stays in the file until it is read.
-MAX_ARRAY_LINE = 1 << 28
-# Of all long lines together: each is decoded once to learn how many bytes it stands for.
-MAX_ARRAY_LINES = 1 << 29
-FIRST_INSTRUCTIONS = 8
-
-
-class EscapedBytes(ByteRange):
-    """Bytes that the file spells with escapes; they are decoded again whenever they are read."""
-
-    def __init__(self, source: Bytes, offset: int, length: int, codec: str) -> None:
-        self._source, self._start, self._length, self._codec = source, offset, length, codec
-        self.size = len(self._decoded())
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise PickleError(f"it needs {length} bytes from byte {offset} of {self.size}")
-        return self._decoded()[offset : offset + length]
-
-    def _decoded(self) -> bytes:
-        content = self._source.read(self._start, self._length)
-        if self._codec == "string":
-            return unescaped(content)
-        return unicode_line(content).encode("latin-1")
-
-
-def long_line(source: Bytes, offset: int, length: int, codec: str) -> EscapedBytes | str:
-    """A line that is too long for a name: bytes, or the text that it is if it has other letters.
-
-    Args:
-        source: the pickle.
-        offset: where the line begins.
-        length: of the line.
-        codec: "string" for Python 2's str, in quotes; "unicode" for text.
-    """
-    try:
-        return EscapedBytes(source, offset, length, codec)
-    except UnicodeEncodeError:
-        return unicode_line(source.read(offset, length))
-
-
-def unescaped(line: bytes | bytearray) -> bytes:
-    """What Python 2's str in quotes holds.
-
-    Raises:
-        PickleError: the quotes are missing.
-    """
-    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
-        raise PickleError("it has a string without quotes")
-    return codecs.escape_decode(bytes(line[1:-1]))[0]
-
-
-def unicode_line(line: bytes | bytearray) -> str:
-    """The text of a line."""
-    return line.decode("raw-unicode-escape")
-
-
-def integer_line(line: bytes) -> int | bool:
-    """An integer, a Python 2 long, or a truth value, which protocols 0 and 1 spell 00 and 01."""
-    if line in (b"00", b"01"):
-        return line == b"01"
-    return int(line.rstrip(b"L"))
-
-
 def begins_like_a_pickle(head: bytes) -> bool:
     """Whether a file begins with instructions of protocol 0 or 1.
 
@@ -189,19 +101,46 @@ def begins_like_a_pickle(head: bytes) -> bool:
     return False
 
 
-_TELLING = ("PUT", "BINPUT", "LONG_BINPUT", "REDUCE", "INST", "OBJ")
+class EscapedBytes(ByteRange):
+    """Bytes that the file spells with escapes; they are decoded again whenever they are read."""
+
+    def __init__(self, source: Bytes, offset: int, length: int, codec: str) -> None:
+        self._source, self._start, self._length, self._codec = source, offset, length, codec
+        self.size = len(self._decoded())
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        require_range(offset, length, self.size)
+        return self._decoded()[offset : offset + length]
+
+    def _decoded(self) -> bytes:
+        content = self._source.read(self._start, self._length)
+        if self._codec == "string":
+            return unescaped(content)
+        return unicode_line(content).encode("latin-1")
 
 
-MAX_OPCODES = 10_000_000
-MAX_TEXT = 1 << 26
-MAX_INTEGER_BYTES = 4096
-# Shorter byte strings are small data; longer ones are arrays, and stay in the file until read.
-INLINE_BYTES = 256
-_CHUNK = 1 << 16
-_SHORT_LINE = 64
+def unescaped(line: bytes | bytearray) -> bytes:
+    """What Python 2's str in quotes holds.
+
+    Raises:
+        PickleError: the quotes are missing.
+    """
+    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
+        raise PickleError("it has a string without quotes")
+    return codecs.escape_decode(bytes(line[1:-1]))[0]
 
 
-Constructor = Callable[..., object]
+def unicode_line(line: bytes | bytearray) -> str:
+    """The text of a line."""
+    return line.decode("raw-unicode-escape")
+
+
+def integer_line(line: bytes) -> int | bool:
+    """An integer, a Python 2 long, or a truth value, which protocols 0 and 1 spell 00 and 01."""
+    if line in (b"00", b"01"):
+        return line == b"01"
+    return int(line.rstrip(b"L"))
 
 
 class Machine:
@@ -331,7 +270,10 @@ class Machine:
         self._array_lines += length
         if self._array_lines > MAX_ARRAY_LINES:
             raise PickleError(f"its long lines have more than {MAX_ARRAY_LINES} bytes")
-        return long_line(self._source, start, length, codec)
+        try:
+            return EscapedBytes(self._source, start, length, codec)
+        except UnicodeEncodeError:  # text of other letters
+            return unicode_line(self._source.read(start, length))
 
     def _bytes(self, count: int) -> bytes | ByteRange:
         if count <= INLINE_BYTES:

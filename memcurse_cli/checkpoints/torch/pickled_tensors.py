@@ -1,12 +1,8 @@
-"""The tensors of a pickle: PyTorch's rebuild functions, as data.
+"""What a pickle's calls stand for, as data: Python's containers, NumPy's and JAX's arrays, tensors.
 
-Each constructor takes the arguments that the file passes and checks them: a view must lie inside
-its storage, and a storage inside the file (torch/_utils.py and torch/serialization.py define what
-the arguments mean).
-
-The NumPy and JAX arrays of a pickle, as data (numpy/_core/multiarray.py, jax/_src/array.py).
-
-Python's own containers as pickles call for them, built from plain data.
+Each constructor takes the arguments that the file passes and checks them: an array has as many
+bytes as its shape needs (numpy/_core/multiarray.py, jax/_src/array.py); a view lies inside its
+storage, and a storage inside the file (torch/_utils.py and torch/serialization.py).
 """
 
 from __future__ import annotations
@@ -19,145 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.elements import (
+    ELEMENT_TYPES,
     ML_DTYPES,
     NUMERIC_KINDS,
     decode,
     element_bytes,
     element_count,
 )
-from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.rewrites.quantised import dequantised
+from memcurse_cli.checkpoints.lazy import LazyTensor, elements_at
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.torch.pickle_machine import (
-    ByteRange,
-    Bytes,
     Constructor,
     EscapedBytes,
     Global,
-    InlineBytes,
     PickleError,
     Record,
 )
+from memcurse_cli.checkpoints.torch.quantised import dequantised
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, InlineBytes, naturals
 from memcurse_cli.errors import CheckpointError
-
-MAX_DIMENSIONS = 64
-
-
-class ElementType:
-    """A NumPy dtype that the pickle describes: its name, and its byte order once that is set."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.big_endian = False
-
-    def build(self, state: object) -> None:
-        """Take ``(version, byte order, …)``."""
-        if isinstance(state, tuple) and len(state) > 1:
-            self.big_endian = state[1] in (">", b">")
-
-
-class PickledArray:
-    """A NumPy array: `tensor` is set once its state has come."""
-
-    def __init__(self) -> None:
-        self.tensor: LazyTensor | None = None
-
-    def build(self, state: object) -> None:
-        """Take ``(version, shape, dtype, is Fortran-ordered, bytes)``.
-
-        Arrays of objects or texts stay without a tensor.
-
-        Raises:
-            PickleError: the state is malformed, or the bytes are not as many as the shape needs.
-        """
-        if not isinstance(state, tuple) or len(state) not in (4, 5):
-            raise PickleError("it has an array with a malformed state")
-        shape, dtype, fortran, content = state[-4:]
-        if isinstance(dtype, ElementType) and dtype.name:
-            self.tensor = _array(content, dtype, shape, "F" if fortran is True else "C")
-
-
-def _array(content: object, dtype: ElementType, shape: object, order: str) -> LazyTensor:
-    if isinstance(content, str):  # Python 2 wrote bytes as text
-        content = content.encode("latin-1", "replace")
-    if isinstance(content, bytes):
-        content = InlineBytes(content)
-    if not isinstance(content, ByteRange | InlineBytes):
-        raise PickleError("it has an array without bytes")
-    sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    if len(sizes) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**62 for n in sizes):
-        raise PickleError("it has an array whose shape is not made of natural numbers")
-    needed = element_count(sizes) * element_bytes(dtype.name)
-    if needed != content.size:
-        raise PickleError(f"an array needs {needed} bytes and has {content.size}")
-    reader = _Reader(content, dtype.name, sizes, order == "F", dtype.big_endian)
-    return LazyTensor(TensorSpec(sizes, dtype.name, needed), reader)
-
-
-class _Reader:
-    def __init__(
-        self, content: Bytes, dtype: str, shape: tuple[int, ...], fortran: bool, big_endian: bool
-    ) -> None:
-        self._content, self._dtype, self._shape = content, dtype, shape
-        self._fortran, self._big_endian = fortran, big_endian
-
-    def __call__(self) -> NDArray[Any]:
-        content = self._content.read(0, self._content.size)
-        shape = self._shape[::-1] if self._fortran else self._shape
-        array = decode(content, self._dtype, shape, self._big_endian)
-        return array.T if self._fortran else array
-
-
-def _element_type(code: object, *_: object) -> ElementType:
-    if isinstance(code, ElementType):
-        return code
-    if isinstance(code, Global):  # dtype(ml_dtypes.bfloat16), dtype(numpy.float32)
-        code = code.name
-    if code in ML_DTYPES:
-        return ElementType(str(code))
-    try:
-        dtype = np.dtype(code) if isinstance(code, str) and len(code) < 32 else np.dtype("O")
-    except TypeError as error:
-        raise PickleError("it has an array of an unknown type") from error
-    # An element type without a name: texts and objects, whose arrays are passed over.
-    return ElementType(dtype.name if dtype.kind in NUMERIC_KINDS else "")
-
-
-def _reconstruct(*_: object) -> PickledArray:
-    return PickledArray()
-
-
-def _from_buffer(content: object, dtype: object, shape: object, order: object) -> PickledArray:
-    array = PickledArray()
-    if isinstance(dtype, ElementType) and dtype.name:
-        array.tensor = _array(content, dtype, shape, "F" if order == "F" else "C")
-    return array
-
-
-def _jax_array(function: object, arguments: object, state: object, *_: object) -> PickledArray:
-    array = PickledArray()
-    array.build(state)
-    return array
-
-
-def _scalar(dtype: object, content: object = b"") -> object:
-    # A training checkpoint's loss or learning rate: no tensor.
-    return None
-
-
-def numpy_constructors() -> dict[Global, Constructor]:
-    """How to build the arrays that NumPy and JAX pickle."""
-    table: dict[Global, Constructor] = {
-        Global("numpy", "dtype"): _element_type,
-        Global("jax._src.array", "_reconstruct_array"): _jax_array,
-        Global("jax._src.device_array", "reconstruct_device_array"): _jax_array,
-    }
-    for core in ("numpy.core", "numpy._core"):
-        table[Global(f"{core}.multiarray", "_reconstruct")] = _reconstruct
-        table[Global(f"{core}.multiarray", "scalar")] = _scalar
-        table[Global(f"{core}.numeric", "_frombuffer")] = _from_buffer
-    return table
 
 
 def _dictionary(*arguments: object) -> object:
@@ -214,6 +91,113 @@ def python_constructors() -> dict[Global, Constructor]:
     return table
 
 
+class ElementType:
+    """A NumPy dtype that the pickle describes: its name, and its byte order once that is set."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.big_endian = False
+
+    def build(self, state: object) -> None:
+        """Take ``(version, byte order, …)``."""
+        if isinstance(state, tuple) and len(state) > 1:
+            self.big_endian = state[1] in (">", b">")
+
+
+class PickledArray:
+    """A NumPy array: `tensor` is set once its state has come."""
+
+    def __init__(self) -> None:
+        self.tensor: LazyTensor | None = None
+
+    def build(self, state: object) -> None:
+        """Take ``(version, shape, dtype, is Fortran-ordered, bytes)``.
+
+        Arrays of objects or texts stay without a tensor.
+
+        Raises:
+            PickleError: the state is malformed, or the bytes are not as many as the shape needs.
+        """
+        if not isinstance(state, tuple) or len(state) not in (4, 5):
+            raise PickleError("it has an array with a malformed state")
+        shape, dtype, fortran, content = state[-4:]
+        if isinstance(dtype, ElementType) and dtype.name:
+            self.tensor = _array(content, dtype, shape, "F" if fortran is True else "C")
+
+
+def _array(content: object, dtype: ElementType, shape: object, order: str) -> LazyTensor:
+    if isinstance(content, str):  # Python 2 wrote bytes as text
+        content = content.encode("latin-1", "replace")
+    if isinstance(content, bytes):
+        content = InlineBytes(content)
+    if not isinstance(content, ByteRange | InlineBytes):
+        raise PickleError("it has an array without bytes")
+    sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,))
+    if sizes is None:
+        raise PickleError("it has an array whose shape is not made of natural numbers")
+    needed = element_count(sizes) * element_bytes(dtype.name)
+    if needed != content.size:
+        raise PickleError(f"an array needs {needed} bytes and has {content.size}")
+    return elements_at(
+        content,
+        0,
+        TensorSpec(sizes, dtype.name, needed),
+        big_endian=dtype.big_endian,
+        fortran=order == "F",
+    )
+
+
+def _element_type(code: object, *_: object) -> ElementType:
+    if isinstance(code, ElementType):
+        return code
+    if isinstance(code, Global):  # dtype(ml_dtypes.bfloat16), dtype(numpy.float32)
+        code = code.name
+    if code in ML_DTYPES:
+        return ElementType(str(code))
+    try:
+        dtype = np.dtype(code) if isinstance(code, str) and len(code) < 32 else np.dtype("O")
+    except TypeError as error:
+        raise PickleError("it has an array of an unknown type") from error
+    # An element type without a name: texts and objects, whose arrays are passed over.
+    return ElementType(dtype.name if dtype.kind in NUMERIC_KINDS else "")
+
+
+def _reconstruct(*_: object) -> PickledArray:
+    return PickledArray()
+
+
+def _from_buffer(content: object, dtype: object, shape: object, order: object) -> PickledArray:
+    array = PickledArray()
+    if isinstance(dtype, ElementType) and dtype.name:
+        array.tensor = _array(content, dtype, shape, "F" if order == "F" else "C")
+    return array
+
+
+def _jax_array(function: object, arguments: object, state: object, *_: object) -> PickledArray:
+    array = PickledArray()
+    array.build(state)
+    return array
+
+
+def _scalar(dtype: object, content: object = b"") -> object:
+    # A training checkpoint's loss or learning rate: no tensor.
+    return None
+
+
+def numpy_constructors() -> dict[Global, Constructor]:
+    """How to build the arrays that NumPy and JAX pickle."""
+    table: dict[Global, Constructor] = {
+        Global("numpy", "dtype"): _element_type,
+        Global("jax._src.array", "_reconstruct_array"): _jax_array,
+        Global("jax._src.device_array", "reconstruct_device_array"): _jax_array,
+    }
+    for core in ("numpy.core", "numpy._core"):
+        table[Global(f"{core}.multiarray", "_reconstruct")] = _reconstruct
+        table[Global(f"{core}.multiarray", "scalar")] = _scalar
+        table[Global(f"{core}.numeric", "_frombuffer")] = _from_buffer
+    return table
+
+
 # An expanded view repeats few stored elements; this bounds what reading one may allocate.
 MAX_EXPANDED_ELEMENTS = 1 << 24
 STORAGE_ELEMENTS = {
@@ -235,30 +219,6 @@ STORAGE_ELEMENTS = {
     "QInt32Storage": "int32",
 }
 TORCH_ALIASES = {"double": "float64", "float": "float32", "half": "float16"}
-TORCH_ELEMENTS = frozenset(
-    {
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint64",
-        "uint32",
-        "uint16",
-        "uint8",
-        "bool",
-        "complex128",
-        "complex64",
-    }
-)
 
 
 @dataclass(eq=False)
@@ -302,6 +262,20 @@ def storage_type(kind: object) -> str:
     raise PickleError(f"it has a storage of the unknown type {printable(str(kind), 60)}")
 
 
+def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ...]]:
+    """Key, element type, count and whatever follows of ``('storage', type, key, device, count)``.
+
+    Raises:
+        PickleError: it is malformed.
+    """
+    if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
+        raise PickleError("it refers to something that is not a storage")
+    _, kind, key, _, count, *rest = identity
+    if not isinstance(key, str) or type(count) is not int or not 0 <= count < 2**62:
+        raise PickleError("it has a malformed storage")
+    return key, storage_type(kind), count, tuple(rest)
+
+
 @dataclass(frozen=True)
 class _View:
     """A strided view of a storage, in elements."""
@@ -341,7 +315,7 @@ class _View:
             )
         try:
             content = self.storage.content.read(self.offset * size, self.extent * size)
-        except PickleError as error:
+        except ValueError as error:
             raise CheckpointError(
                 f"a corrupt storage: {error}", remedy="download the file again"
             ) from error
@@ -384,7 +358,7 @@ def view(
     if not isinstance(storage, Storage):
         raise PickleError("it has a tensor without a storage")
     sizes, steps = _naturals(shape), _naturals(stride)
-    if len(sizes) != len(steps) or len(sizes) > MAX_DIMENSIONS:
+    if len(sizes) != len(steps):
         raise PickleError("it has a tensor whose shape and stride do not fit together")
     (start,) = _naturals((offset,))
     bits = flags if isinstance(flags, dict) else {}
@@ -397,11 +371,10 @@ def view(
 
 
 def _naturals(values: object) -> tuple[int, ...]:
-    if isinstance(values, list):
-        values = tuple(values)
-    if not isinstance(values, tuple) or not all(type(v) is int and 0 <= v < 2**62 for v in values):
+    sizes = naturals(values)
+    if sizes is None:
         raise PickleError("it has a tensor whose shape, stride or offset is not a natural number")
-    return values
+    return sizes
 
 
 def _tensor_v2(*arguments: object) -> LazyTensor:
@@ -419,7 +392,7 @@ def torch_type(dtype: object) -> str:
     """The element type that a name such as ``torch.float32`` stands for."""
     if isinstance(dtype, Global) and dtype.module == "torch":
         name = TORCH_ALIASES.get(dtype.name, dtype.name)
-        if name in TORCH_ELEMENTS:
+        if name in ELEMENT_TYPES:
             return name
     raise PickleError(f"it has a tensor of the unknown type {printable(str(dtype), 60)}")
 
@@ -436,34 +409,28 @@ def _quantised(
     return read or LazyTensor(stored.spec, Unreadable("a tensor quantised in another way"))
 
 
+def _unreadable(what: str, dtype: object, shape: object) -> LazyTensor:
+    return LazyTensor(TensorSpec(_naturals(shape), torch_type(dtype), 0), Unreadable(what))
+
+
 def _without_storage(dtype: object, shape: object, *_: object) -> LazyTensor:
-    return LazyTensor(
-        TensorSpec(_naturals(shape), torch_type(dtype), 0), Unreadable("a meta tensor without data")
-    )
+    return _unreadable("a meta tensor without data", dtype, shape)
 
 
 def _wrapper(_: object, dtype: object, shape: object, *rest: object) -> LazyTensor:
-    return LazyTensor(
-        TensorSpec(_naturals(shape), torch_type(dtype), 0), Unreadable("a tensor subclass")
-    )
+    return _unreadable("a tensor subclass", dtype, shape)
 
 
 def _sparse(layout: object, data: object) -> LazyTensor:
-    shape, values = _sparse_parts(data)
-    return LazyTensor(
-        TensorSpec(shape, values.spec.dtype, values.spec.bytes), Unreadable("a sparse tensor")
-    )
-
-
-def _sparse_parts(data: object) -> tuple[tuple[int, ...], LazyTensor]:
     # (indices, values, size) or, compressed, (indices, indices, values, size)
-    if not isinstance(data, tuple) or len(data) not in (3, 4, 5):
-        raise PickleError("it has a malformed sparse tensor")
-    tensors = [part for part in data if isinstance(part, LazyTensor)]
-    sizes = [part for part in data if isinstance(part, tuple | list)]
+    parts = data if isinstance(data, tuple) and len(data) in (3, 4, 5) else ()
+    tensors = [part for part in parts if isinstance(part, LazyTensor)]
+    sizes = [part for part in parts if isinstance(part, tuple | list)]
     if len(tensors) < 2 or len(sizes) != 1:
         raise PickleError("it has a malformed sparse tensor")
-    return _naturals(sizes[0]), tensors[-1]
+    values = tensors[-1].spec
+    spec = TensorSpec(_naturals(sizes[0]), values.dtype, values.bytes)
+    return LazyTensor(spec, Unreadable("a sparse tensor"))
 
 
 def _size(values: object = ()) -> tuple[int, ...]:

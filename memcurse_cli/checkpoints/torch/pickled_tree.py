@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import Path
-from memcurse_cli.checkpoints.rewrites.quantised import plainly_named, quantisation_note, unpacked
+from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
+from memcurse_cli.checkpoints.select import Path
+from memcurse_cli.checkpoints.torch.deepspeed import deepspeed_weights
 from memcurse_cli.checkpoints.torch.pickle_machine import (
-    Bytes,
     Constructor,
     Global,
     Machine,
@@ -21,8 +20,11 @@ from memcurse_cli.checkpoints.torch.pickled_tensors import (
     python_constructors,
     torch_constructors,
 )
-from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch
+from memcurse_cli.checkpoints.torch.quantised import plainly_named, quantisation_note, unpacked
+from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes
+from memcurse_cli.checkpoints.untrusted.source import File
 
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 # Marks the attributes of a module on a path. A key that begins with it in a hostile file is only
@@ -49,6 +51,26 @@ def machine(
 def no_persistent(identity: object) -> object:
     """For pickles outside a container: there is nothing that an id could refer to."""
     raise PickleError("it refers to a storage outside itself")
+
+
+def store_of(root: object, file: File) -> LazyStore:
+    """The store of a file that holds one pickled object.
+
+    Raises:
+        ValueError: with the fault as a clause; there is no tensor, or the tree is malformed.
+        CheckpointError: DeepSpeed keeps the weights elsewhere.
+    """
+    weights, parts = deepspeed_weights(root, file.path)
+    tensors, notes = tensors_of(weights)
+    return LazyStore(
+        path=file.path,
+        bytes=file.size,
+        tensors=tensors,
+        metadata=texts(root),
+        notes=[*parts, *notes],
+        resources=[file],
+        contents=root,
+    )
 
 
 def tensors_of(root: object) -> tuple[dict[str, LazyTensor], list[str]]:

@@ -8,18 +8,19 @@ import zipfile
 import zlib
 from typing import NoReturn
 
+from memcurse_cli.checkpoints.untrusted.compression import (
+    LARGE_BLOCK,
+    MAX_DEFLATE_RATIO,
+    MAX_LARGE_RATIO,
+)
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes
 from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 MAX_MEMBERS = 1_000_000
-# Deflate cannot do better than 1032 to 1. Trained weights reach 10 to 1, so that a large member
-# which claims much more is made to exhaust memory.
-MAX_DEFLATE_RATIO = 1032
-MAX_LARGE_RATIO = 100
-LARGE_MEMBER = 1 << 28
 _CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _BROKEN = (
@@ -44,7 +45,7 @@ class Archive:
     def __init__(self, file: File) -> None:
         self._file = file
         try:
-            with zipfile.ZipFile(io.BufferedReader(_Stream(file), _CHUNK)) as archive:
+            with zipfile.ZipFile(io.BufferedReader(Stream(file), _CHUNK)) as archive:
                 members = archive.infolist()
         except CheckpointError:
             raise
@@ -72,6 +73,10 @@ class Archive:
     def compressed(self, name: str) -> bool:
         """Whether a member must be inflated from its start for any part of it."""
         return self._members[name].compress_type != zipfile.ZIP_STORED
+
+    def member(self, name: str) -> Bytes:
+        """A member as bytes that are read by range."""
+        return _Member(self, name)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
         """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
@@ -139,7 +144,7 @@ class Archive:
             position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
             if position > self._file.size:
                 self._refuse(name, "reaches beyond the end of the file")
-            large = member.file_size > LARGE_MEMBER
+            large = member.file_size > LARGE_BLOCK
             ratio = 1 if stored else MAX_LARGE_RATIO if large else MAX_DEFLATE_RATIO
             if member.file_size > member.compress_size * ratio:
                 self._refuse(
@@ -155,44 +160,51 @@ class Archive:
         )
 
 
-class _Stream(io.RawIOBase):
-    """A file as the seekable stream that `zipfile` wants."""
+class _Member:
+    def __init__(self, archive: Archive, name: str) -> None:
+        self._archive, self._name, self.size = archive, name, archive.size(name)
 
-    def __init__(self, file: File) -> None:
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        return self._archive.read(self._name, offset, length)
+
+
+class Stream(io.RawIOBase):
+    """Bytes as the seekable stream that `zipfile` and `tarfile` want."""
+
+    def __init__(self, file: Bytes) -> None:
         self._file, self._position = file, 0
 
     def readable(self) -> bool:
+        """Always."""
         return True
 
     def seekable(self) -> bool:
+        """Always."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a position, which may be beyond the end."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}
         self._position = origin[whence] + offset
         if self._position < 0:
             raise ValueError("a position before the start of the archive")
         return self._position
 
+    def read(self, size: int = -1) -> bytes:
+        """At most ``size`` bytes, for which no more memory is taken than there are bytes."""
+        left = max(0, self._file.size - self._position)
+        content = bytes(self._file.read(self._position, left if size < 0 else min(size, left)))
+        self._position += len(content)
+        return content
+
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # always writable
+        """Fill as much of a buffer as there are bytes."""
         count = max(0, min(len(buffer), self._file.size - self._position))
         buffer[:count] = self._file.read(self._position, count)
         self._position += count
         return count
 
 
-def first_member(head: bytes) -> str:
-    """The name of the first member, from the first bytes of an archive; "" where there is none."""
-    if not head.startswith(ZIP_MAGIC) or len(head) < _LOCAL_HEADER.size:
-        return ""
-    length = _LOCAL_HEADER.unpack_from(head)[1]
-    return head[_LOCAL_HEADER.size : _LOCAL_HEADER.size + length].decode("utf-8", "replace")
-
-
-def member_names(head: bytes, file: File) -> list[str]:
-    """The names of an archive's members; none where the file is not an archive.
-
-    Raises:
-        CheckpointError: the archive is damaged or hostile.
-    """
-    return Archive(file).names if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)) else []
+def open_archive(head: bytes, file: File) -> Archive | None:
+    """The archive that a file is, by its first bytes; None where it is none; as `Archive`."""
+    return Archive(file) if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)) else None

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from memcurse_cli.errors import CheckpointError
 
 _PIECE = 1 << 20
-# Trained weights reach 10 to 1; a large block that claims much more is made to exhaust memory.
-LARGE_BLOCK = 1 << 28
+# Deflate cannot do better than 1032 to 1. Trained weights reach 10 to 1, so that a large block
+# which claims much more is made to exhaust memory.
+MAX_DEFLATE_RATIO = 1032
 MAX_LARGE_RATIO = 100
+LARGE_BLOCK = 1 << 28
 # Zstandard's own default for decoders: a window of 128 MiB.
 MAX_ZSTD_WINDOW = 1 << 27
 

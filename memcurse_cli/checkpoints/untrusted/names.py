@@ -12,7 +12,13 @@ _NAMED = re.compile(r"([^?#@]*[/\\]{2}|[/\\]*)[^/\\:]*:[^/\\]*@")
 _KEYED = re.compile(r"(?s)().*?\?[A-Za-z][\w.%-]*=")
 _QUERY = re.compile(r"[?#]|[;&][\w.%-]+=")
 _HOST = re.compile(r"(\[[^\]]*\]?|[^:]*)(:(\d*|PORT))?")  # as in our own dask://HOST:PORT
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _WORD = re.compile(r"""[^\s'"`()<>\[\]{},;:.](?:\S*[^\s'"`()<>\[\]{},;:.])?""")
+
+
+def is_url(path: object) -> bool:
+    """Whether a path is ``scheme://…``, of any scheme."""
+    return isinstance(path, str) and _URL.match(path) is not None
 
 
 def printable(text: str, limit: int = 200, keep: str = "") -> str:

@@ -1,7 +1,4 @@
-"""Where bytes come from: regular files and directories, opened so that nothing else is touched.
-
-Files of a directory that a checkpoint names by the hundred: none is kept open.
-"""
+"""Where bytes come from: regular files and directories, opened so that nothing else is touched."""
 
 from __future__ import annotations
 
@@ -17,14 +14,13 @@ from pathlib import Path
 from typing import Protocol
 
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.checkpoints.untrusted.ranges import Bytes, require_range
 from memcurse_cli.errors import CheckpointError, MemcurseError
 
 Version = tuple[object, ...]
 """What tells one version of a file from another: sizes, times, inodes, a server's tags."""
 
-HEAD_BYTES = 4096
 MAX_DIRECTORY_ENTRIES = 100_000
-
 
 # Of the files opened in a block of `unchanged_while_read`: their names in messages, their versions,
 # and how to ask for those again.
@@ -177,16 +173,15 @@ class LocalFile:
 
     def read(self, offset: int, length: int) -> bytearray:
         """Exactly ``length`` bytes from ``offset``."""
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise self._ended_early(offset, length)
+        require_within(self, offset, length)
         content = bytearray(length)
         view = memoryview(content)
         try:
             self._file.seek(offset)
             while view:  # one read returns at most 2 GiB on Linux
                 count = self._file.readinto(view)
-                if not count:
-                    raise self._ended_early(offset, length)
+                if not count:  # it has been cut off since it was opened
+                    require_within(self, self.size, length)
                 view = view[count:]
         except OSError as error:
             raise unreadable(self.path, error) from error
@@ -199,13 +194,6 @@ class LocalFile:
     def close(self) -> None:
         """Release the file."""
         self._file.close()
-
-    def _ended_early(self, offset: int, length: int) -> CheckpointError:
-        return CheckpointError(
-            f"the file ends at byte {self.size}, before the {length} bytes from byte {offset}",
-            where=self.path,
-            remedy="it is truncated: copy or download it again",
-        )
 
 
 def _version(status: os.stat_result) -> Version:
@@ -290,6 +278,88 @@ class LocalDirectory:
         return snapshots.parent / "blobs" if snapshots.name == "snapshots" else None
 
 
+class DataFile:
+    """A file of a directory that has hundreds of them: opened for each read and closed again.
+
+    Attributes:
+        path: its path, printable.
+        claimed: the bytes of all values that are said to lie in it.
+    """
+
+    def __init__(self, directory: LocalDirectory, name: str) -> None:
+        self._directory, self._name = directory, name
+        self.path = printable(f"{directory.path}/{name}")
+        self._size = -1
+        self.claimed = 0
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        if self._size < 0:
+            file = self._directory.open(self._name)
+            self._size = file.size
+            file.close()
+        return self._size
+
+    def read(self, offset: int, length: int) -> bytearray:
+        """Exactly ``length`` bytes from ``offset``."""
+        file = self._directory.open(self._name)
+        try:
+            return file.read(offset, length)
+        finally:
+            file.close()
+
+    def directory(self) -> LocalDirectory:
+        """The directory that it lies in."""
+        return self._directory
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class Part:
+    """Bytes within a file, such as a member of an archive, as a file of their own.
+
+    Args:
+        content: the bytes.
+        file: the file, which is closed with its part.
+        path: what to call it in messages, where that is not the file's own path.
+    """
+
+    def __init__(self, content: Bytes, file: File, path: str = "") -> None:
+        self._content, self._file = content, file
+        self.path, self.size = path or file.path, content.size
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``."""
+        require_within(self, offset, length)
+        return self._content.read(offset, length)
+
+    def directory(self) -> Directory:
+        """The directory that the file lies in."""
+        return self._file.directory()
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+
+def require_within(file: File, offset: int, length: int) -> None:
+    """Refuse a range that is not within a file.
+
+    Raises:
+        CheckpointError: the file ends before that.
+    """
+    try:
+        require_range(offset, length, file.size)
+    except ValueError as error:
+        raise CheckpointError(
+            f"the file ends at byte {file.size}, before the {length} bytes from byte {offset}",
+            where=file.path,
+            remedy="it is truncated: copy or download it again",
+        ) from error
+
+
 def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
     """The content of a regular file on this machine that has at most ``most`` bytes.
 
@@ -352,35 +422,3 @@ def unreadable(where: str, error: Exception) -> CheckpointError:
         )
     reason = getattr(error, "strerror", None) or "the file cannot be read"
     return CheckpointError(printable(str(reason).lower()), where=where, remedy="check the file")
-
-
-class DataFile:
-    """A file of the directory, opened for each read and closed again.
-
-    Attributes:
-        path: its path, printable.
-        claimed: the bytes of all values that are said to lie in it.
-    """
-
-    def __init__(self, directory: LocalDirectory, name: str) -> None:
-        self._directory, self._name = directory, name
-        self.path = printable(f"{directory.path}/{name}")
-        self._size = -1
-        self.claimed = 0
-
-    @property
-    def size(self) -> int:
-        """Its length in bytes."""
-        if self._size < 0:
-            file = self._directory.open(self._name)
-            self._size = file.size
-            file.close()
-        return self._size
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        file = self._directory.open(self._name)
-        try:
-            return bytes(file.read(offset, length))
-        finally:
-            file.close()

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
+from memcurse_cli.checkpoints.hdf5 import file as hdf5
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 
@@ -258,3 +259,33 @@ def valid(kind: str) -> bytes:
 @given(data=st.data())
 def test_a_changed_file(kind: str, data: st.DataObject) -> None:
     survives(changed(valid(kind), data))
+
+
+def test_a_dataset_under_two_names_of_hdf5_is_read_under_both(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a/kernel"], file["a/bias"] = np.eye(3), np.arange(3.0)
+        file["b/kernel"] = 2 * np.eye(3)
+        file["b/bias"] = file["a/bias"]
+        file["c"] = file["b"]
+        file["b/within"] = file["b"]
+    with open_checkpoint(tmp_path / "a.h5") as store:
+        # A group is read under one of its names.
+        whole = next(name for name in ("b", "c") if f"{name}/kernel" in store.tensors)
+        assert set(store.tensors) == {"a/kernel", "a/bias", f"{whole}/kernel", f"{whole}/bias"}
+        assert dict(store.aliases) == {f"{whole}/bias": "a/bias"}
+        for name in ("a/bias", f"{whole}/bias"):
+            np.testing.assert_array_equal(store.read(name), np.arange(3.0))
+        assert store.bytes_read == 24
+
+
+def test_as_many_names_of_one_dataset_as_there_may_be_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.eye(3)
+        for index in range(20):
+            file[f"b{index}"] = file["a"]
+    assert len(open_checkpoint(tmp_path / "a.h5").aliases) == 20
+    monkeypatch.setattr(hdf5, "MAX_TENSORS", 20)
+    with pytest.raises(CheckpointError, match="more than 20 objects"):
+        open_checkpoint(tmp_path / "a.h5")

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from library.formats.test_committed import jax_tree
 
 from memcurse_cli import inspect
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer.state import adam_state
 
@@ -86,3 +88,24 @@ def test_a_pickle_s_moments_are_those_of_its_weights(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         slot.second_moment.load(), state[0].nu["GRUCell_0"]["hr"]["kernel"], rtol=1e-6
     )
+
+
+def test_a_state_in_memory_repeats_the_tree_of_the_weights() -> None:
+    content, (_, moments) = jax_tree()
+    store = MemoryStore(content)
+    state = adam_state(store)
+    assert state is not None
+    assert set(state.slots) == set(moments)
+    for name, moment in moments.items():
+        slot = state.slots[name]
+        np.testing.assert_allclose(slot.second_moment.load(), moment)
+        assert (slot.step, slot.learning_rate) == (3, pytest.approx(2e-3))
+
+
+def test_a_state_of_other_shapes_is_refused() -> None:
+    content, _ = jax_tree()
+    content["params"] = {"rnn": {"nu": np.ones(4), "theta": np.ones(4)}}
+    state = adam_state(MemoryStore(content))
+    assert state is not None
+    assert state.slots == {}
+    assert "no tree of weights" in state.refused["params/rnn/nu"]

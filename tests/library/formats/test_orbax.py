@@ -21,7 +21,6 @@ from checkpoints.fuzzing import FUZZ, changed, survives_at
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.checkpoints.jax.orbax import Orbax
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
@@ -252,8 +251,3 @@ def test_a_changed_file(
     file.write_bytes(changed(file.read_bytes(), data))
     survives_at(path)
     shutil.rmtree(path)
-
-
-def test_it_is_recognised_by_its_content() -> None:
-    assert Orbax().recognises(b'{"tree_metadata": {}}', None)  # type: ignore[arg-type]  # unused
-    assert not Orbax().recognises(b'{"weight_map": {}}', None)  # type: ignore[arg-type]  # unused

@@ -1,19 +1,8 @@
-"""PyTorch's quantised tensors, as the numbers that they stand for (aten/src/ATen/quantized).
+"""PyTorch's quantised tensors, as the numbers that they stand for, under their plain names.
 
-The weights that PyTorch packs for quantised linears and recurrent layers, as data.
-
-A packed weight is an object of C++ whose pickled state lists its tensors
+A tensor is quantised by itself (aten/src/ATen/quantized). What quantised linears and recurrent
+layers pack is an object of C++ whose pickled state lists its tensors
 (aten/src/ATen/native/quantized/cpu/LinearUnpackImpl.cpp and native/RNN.cpp define what it means).
-Here they get the names that they had before they were quantised.
-
-Weights of 8 or 4 bits and the scales that stand beside them: W = s Q.
-
-A scale is one number, one for each row, or one for each block of a matrix:
-
-- ``NAME_scale`` of compressed-tensors and vLLM, a number, (rows, 1), (rows) or one for each block;
-- ``NAME_scale_inv`` of DeepSeek-V3, one for each block of 128 × 128, which multiplies in spite of
-  its name (https://huggingface.co/deepseek-ai/DeepSeek-V3, README_WEIGHTS.md);
-- ``scale_weight`` beside ``weight`` of ComfyUI, a number.
 """
 
 from __future__ import annotations
@@ -24,14 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import element_count
 from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.optimizer.training_state import Path
+from memcurse_cli.checkpoints.select import Path
 from memcurse_cli.checkpoints.torch.pickle_machine import Global, Record
-from memcurse_cli.checkpoints.untrusted.names import printable
 
 LINEAR, CELL = "LinearPackedParamsBase", "CellParamsBase"
 _CLASSES = "__torch__.torch.classes."
@@ -144,85 +130,6 @@ def _two_directions(layers: Mapping[int, tuple[int, int]]) -> bool:
     if len(layers) > 2:
         return layers[2][0] == 2 * size and others == inputs
     return others == inputs != size
-
-
-SCALED_TYPES = ("float8_e4m3", "float8_e5m2", "float4_e2m1fn")
-BLOCK = 128
-
-Shape = tuple[int, ...]
-
-
-def with_scales(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], list[str]]:
-    """The tensors, those of 8 and 4 bits times their scales, and notes.
-
-    Where there is no scale, or it can be read in two ways, the numbers stay as they are stored.
-    """
-    made = dict(tensors)
-    scaled, plain = [], []
-    for name, tensor in tensors.items():
-        if not tensor.spec.dtype.startswith(SCALED_TYPES):
-            continue
-        beside = [other for other in _companions(name) if other in tensors]
-        repeats = None
-        if len(beside) == 1:
-            repeats = _repeats(tensor.spec.shape, tensors[beside[0]].spec.shape)
-        if repeats is None:
-            plain.append(name)
-        else:
-            scaled.append(name)
-            made[name] = LazyTensor(tensor.spec, _Scaled(tensor, tensors[beside[0]], repeats))
-    return made, [
-        *_note(scaled, "multiplied by the scales beside them"),
-        *_note(plain, "read without a scale, of which the file has none or none that fits"),
-    ]
-
-
-class _Scaled:
-    """Reads a tensor and its scale, of which each number stands for so many of each axis."""
-
-    def __init__(self, tensor: LazyTensor, scale: LazyTensor, repeats: Shape) -> None:
-        self._tensor, self._scale, self._repeats = tensor, scale, repeats
-
-    def __call__(self) -> NDArray[Any]:
-        values = self._tensor.load()
-        scale = self._scale.load()
-        if len(self._repeats) < values.ndim:  # one number
-            return np.asarray(values * scale.reshape(()))
-        scale = scale.reshape(scale.shape + (1,) * (values.ndim - scale.ndim))
-        for axis, times in enumerate(self._repeats):
-            scale = np.repeat(scale, times, axis) if scale.shape[axis] > 1 else scale
-        return np.asarray(values * scale[tuple(slice(size) for size in values.shape)])
-
-
-def _companions(name: str) -> list[str]:
-    found = [f"{name}_scale", f"{name}_scale_inv"]
-    module, dot, last = name.rpartition(".")
-    return [*found, f"{module}{dot}scale_weight"] if last == "weight" else found
-
-
-def _repeats(shape: Shape, scale: Shape) -> Shape | None:
-    """How many elements of each axis share a number; () for all of them; None where unclear."""
-    if element_count(scale) == 1:
-        return ()
-    if len(shape) != 2 or 0 in scale:
-        return None
-    rows, columns = shape
-    if scale == (rows, 1) or (scale == (rows,) and rows != columns):
-        return (1, columns)
-    if len(scale) != 2:
-        return None
-    if scale == (-(-rows // BLOCK), -(-columns // BLOCK)):
-        return (BLOCK, BLOCK)
-    if rows % scale[0] or columns % scale[1]:
-        return None
-    return (rows // scale[0], columns // scale[1])
-
-
-def _note(names: list[str], what: str) -> list[str]:
-    if not names:
-        return []
-    count = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
-    return [f"{count} of 8 bits or fewer (such as {printable(names[0], 80)}): {what}"]
 
 
 def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor | None:

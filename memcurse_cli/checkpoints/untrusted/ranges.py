@@ -1,12 +1,68 @@
-"""A position in bytes that are read in order: small fields are buffered, large values skipped."""
+"""Bytes that are read by ranges, and the one check that a range lies within them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
-from memcurse_cli.checkpoints.torch.pickle_machine import ByteRange, Bytes
-
+MAX_DIMENSIONS = 64  # as in NumPy and PyTorch
 _CHUNK = 1 << 12
+
+
+class Bytes(Protocol):
+    """Bytes that are read by ranges: a file, a member of an archive, or a part of either."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``."""
+
+
+def require_range(offset: int, length: int, size: int) -> None:
+    """Refuse a range that a file claims and that is not within the bytes that there are.
+
+    Raises:
+        ValueError: with the fault as a clause.
+    """
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ValueError(f"it needs {length} bytes from byte {offset} of {size}")
+
+
+def naturals(values: object) -> tuple[int, ...] | None:
+    """The sizes that a file claims of a shape, a stride or a place.
+
+    Returns:
+        At most `MAX_DIMENSIONS` natural numbers that an index of 64 bits can hold; None where the
+        file gives anything else.
+    """
+    if not isinstance(values, list | tuple) or len(values) > MAX_DIMENSIONS:
+        return None
+    return tuple(values) if all(type(n) is int and 0 <= n < 2**62 for n in values) else None
+
+
+class ByteRange:
+    """A part of other bytes."""
+
+    def __init__(self, source: Bytes, offset: int, size: int) -> None:
+        self._source, self._offset, self.size = source, offset, size
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
+        require_range(offset, length, self.size)
+        return self._source.read(self._offset + offset, length)
+
+
+class InlineBytes:
+    """Bytes that are in memory already."""
+
+    def __init__(self, content: bytes | bytearray) -> None:
+        self._content, self.size = content, len(content)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
+        require_range(offset, length, self.size)
+        return bytes(self._content[offset : offset + length])
 
 
 class Cursor:

@@ -14,67 +14,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import (
-    ELEMENT_TYPES,
-    decode,
-    element_bytes,
-    element_count,
-)
+from memcurse_cli.checkpoints.elements import ELEMENT_TYPES, decode, element_bytes, element_count
 from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.torch.pickle_machine import ByteRange, Bytes, InlineBytes
 from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_NODES, collect, name_jax
-from memcurse_cli.checkpoints.untrusted.cursor import Cursor
 from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.ranges import (
+    ByteRange,
+    Bytes,
+    Cursor,
+    InlineBytes,
+    naturals,
+)
 from memcurse_cli.checkpoints.untrusted.source import File
-from memcurse_cli.errors import CheckpointError
 
-MAX_DIMENSIONS = 64
 # A longer text is no name of a parameter, and is passed over unread.
 MAX_TEXT = 4096
 CHUNKED = "__msgpack_chunked_array__"
 ARRAY, SCALAR = 1, 3
 
 
-class FlaxMsgpack:
-    """One file of flax.serialization.to_bytes, or of Flax's old save_checkpoint."""
+def recognises(head: bytes, file: File) -> bool:
+    """A map that is not empty, and the key that follows."""
+    reader = _Reader(InlineBytes(head))
+    try:
+        return reader.map_size(reader.code()) > 0 and bool(reader.text(reader.code()))
+    except ValueError:
+        return False
 
-    name = "Flax msgpack"
-    extensions = (".msgpack",)
-    recognised_by = "a msgpack map whose first key is text"
 
-    def recognises(self, head: bytes, file: File) -> bool:
-        """A map that is not empty, and the key that follows."""
-        reader = _Reader(InlineBytes(head))
-        try:
-            return reader.map_size(reader.code()) > 0 and bool(reader.text(reader.code()))
-        except ValueError:
-            return False
-
-    def open(self, file: File) -> LazyStore:
-        """Read the maps and the descriptions of the arrays."""
-        reader = _Reader(file)
-        try:
-            root = reader.value(0)
-            if reader.left:
-                raise ValueError(f"{reader.left} bytes follow its end")
-            found = collect(root, _leaf)
-            tensors, notes = name_jax(found)
-        except ValueError as error:
-            raise CheckpointError(
-                f"a corrupt Flax msgpack file: {error}",
-                where=file.path,
-                remedy="copy or download it again",
-            ) from error
-        return LazyStore(
-            path=file.path,
-            format=self.name,
-            bytes=file.size,
-            tensors=tensors,
-            notes=notes,
-            resources=[file],
-            contents=found,
-        )
+def open_file(file: File) -> LazyStore:
+    """Read the maps and the descriptions of the arrays."""
+    reader = _Reader(file)
+    root = reader.value(0)
+    if reader.left:
+        raise ValueError(f"{reader.left} bytes follow its end")
+    found = collect(root, lambda node: node if isinstance(node, LazyTensor) else None)
+    tensors, notes = name_jax(found)
+    return LazyStore(
+        path=file.path,
+        bytes=file.size,
+        tensors=tensors,
+        notes=notes,
+        resources=[file],
+        contents=found,
+    )
 
 
 class _Reader:
@@ -209,21 +193,20 @@ class _Array(LazyTensor):
 
 
 def _array(shape: object, dtype: object, content: object) -> object:
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        raise ValueError("it has an array without a shape")
-    if not all(type(n) is int and 0 <= n < 2**63 for n in shape):
+    sizes = naturals(shape)
+    if sizes is None:
         raise ValueError("it has an array whose shape is not of natural numbers")
     if not isinstance(dtype, str) or not isinstance(content, ByteRange):
         raise ValueError("it has an array without a type or without elements")
     if dtype not in ELEMENT_TYPES:  # text, dates, four-bit integers
         return None
-    needed = element_count(tuple(shape)) * element_bytes(dtype)
+    needed = element_count(sizes) * element_bytes(dtype)
     if needed != content.size:
         raise ValueError(
             f"an array of {dtype} {printable(str(shape), 80)} needs "
             f"{printable(str(needed), 40)} bytes and has {content.size}"
         )
-    spec = TensorSpec(tuple(shape), dtype, needed)
+    spec = TensorSpec(sizes, dtype, needed)
     return _Array(spec, _Elements([content], spec))
 
 
@@ -231,14 +214,14 @@ def _joined(entries: dict[str, object]) -> _Array:
     """The array that Flax has cut into chunks of its flattened elements."""
     shape, chunks = _indexed(entries.get("shape")), _indexed(entries.get("chunks"))
     parts = [chunk for chunk in chunks if isinstance(chunk, _Array)]
-    if not parts or len(parts) < len(chunks) or len(shape) > MAX_DIMENSIONS:
+    if not parts or len(parts) < len(chunks):
         raise ValueError("it has a malformed array of chunks")
     dtype = parts[0].spec.dtype
     if any(part.spec.dtype != dtype or len(part.spec.shape) != 1 for part in parts):
         raise ValueError("it has an array whose chunks do not fit together")
-    sizes = tuple(n for n in shape if type(n) is int and n >= 0)
+    sizes = naturals(shape)
     held = sum(part.spec.bytes for part in parts)
-    if len(sizes) < len(shape) or element_count(sizes) * element_bytes(dtype) != held:
+    if sizes is None or element_count(sizes) * element_bytes(dtype) != held:
         raise ValueError("it has an array whose chunks do not fill its shape")
     spec = TensorSpec(sizes, dtype, held)
     return _Array(spec, _Elements([run for part in parts for run in part.load.runs], spec))
@@ -249,7 +232,3 @@ def _indexed(entries: object) -> list[object]:
     if not isinstance(entries, dict) or any(str(i) not in entries for i in range(len(entries))):
         raise ValueError("it has a malformed array of chunks")
     return [entries[str(index)] for index in range(len(entries))]
-
-
-def _leaf(node: object) -> LazyTensor | None:
-    return node if isinstance(node, LazyTensor) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -369,3 +370,14 @@ def valid(kind: str) -> bytes:
 @given(data=st.data())
 def test_a_changed_file(kind: str, data: st.DataObject) -> None:
     survives(changed(valid(kind), data))
+
+
+def test_a_folder_in_the_place_of_external_data_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    proto = model([], [])
+    tensor = proto.graph.initializer.add(name="a", dims=[1], data_type=1, data_location=1)
+    tensor.external_data.add(key="location", value="data")
+    opened = len(os.listdir("/dev/fd"))
+    with pytest.raises(CheckpointError, match="data: this is a folder"):
+        open_checkpoint(saved(tmp_path / "a.onnx", proto))
+    assert len(os.listdir("/dev/fd")) == opened
