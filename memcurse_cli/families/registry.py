@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from memcurse_cli.families.cells.allennlp import ALLENNLP_LSTM
 from memcurse_cli.families.cells.fast_grnn import FastGRNN
 from memcurse_cli.families.cells.flax import FLAX_GRU, FLAX_LSTM, FLAX_MGU, FLAX_SIMPLE
 from memcurse_cli.families.cells.haiku import HAIKU_GRU, HAIKU_LSTM, HAIKU_RNN, SONNET_LSTM
-from memcurse_cli.families.cells.haste import HASTE_GRU, HASTE_LSTM
-from memcurse_cli.families.cells.keras import KERAS_GRU, KERAS_LSTM, KERAS_SIMPLE_RNN
-from memcurse_cli.families.cells.layer_norm_gru import LayerNormGRU
+from memcurse_cli.families.cells.keras import (
+    KERAS_CONV_LSTM,
+    KERAS_GRU,
+    KERAS_LSTM,
+    KERAS_SIMPLE_RNN,
+)
+from memcurse_cli.families.cells.layer_norm_gru import LAYER_NORM_GRU
 from memcurse_cli.families.cells.lem import LEM
-from memcurse_cli.families.cells.light_gru import LightGRU
-from memcurse_cli.families.cells.liquid import LTC, CfC, LiquidLSTM
+from memcurse_cli.families.cells.light_gru import LIGHT_GRU
+from memcurse_cli.families.cells.liquid import LIQUID_LSTM, LTC, CfC
 from memcurse_cli.families.cells.mgu import MGU
-from memcurse_cli.families.cells.multiplicative_lstm import MultiplicativeLSTM
+from memcurse_cli.families.cells.mlx import MLX_GRU, MLX_LSTM, MLX_RNN
+from memcurse_cli.families.cells.multiplicative_lstm import MULTIPLICATIVE_LSTM
 from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM, ONNX_RNN
-from memcurse_cli.families.cells.tensorflow import TENSORFLOW_GRU, TENSORFLOW_LSTM, TENSORFLOW_RNN
+from memcurse_cli.families.cells.tensorflow import (
+    BASELINES_LSTM,
+    TENSORFLOW_GRU,
+    TENSORFLOW_LSTM,
+    TENSORFLOW_RNN,
+)
 from memcurse_cli.families.cells.torch import GRU, LSTM
+from memcurse_cli.families.cells.torch_libraries import (
+    ALLENNLP_LSTM,
+    CONV_GRU,
+    HASTE_GRU,
+    HASTE_LSTM,
+)
 from memcurse_cli.families.cells.torchrecurrent import TorchRecurrent
 from memcurse_cli.families.dense.block_diagonal import BlockDiagonalRNN
 from memcurse_cli.families.dense.co_rnn import CoRNN
@@ -80,30 +95,33 @@ FAMILIES: tuple[Family, ...] = (
     MinLSTM(),
     SRU(),
     QRNN(),
-    MultiplicativeLSTM(),
+    MULTIPLICATIVE_LSTM,
     TorchRecurrent(),
     LSTM,
     GRU,
     ALLENNLP_LSTM,
-    MGU(),
-    LayerNormGRU(),
-    LightGRU(),
+    MGU,
+    LAYER_NORM_GRU,
+    LIGHT_GRU,
     FastGRNN(),
     LEM(),
     LTC(),
     CfC(),
-    LiquidLSTM(),
+    LIQUID_LSTM,
     UnICORNN(),
     IndRNN(),
     # They have Keras's names.
     HASTE_LSTM,
     HASTE_GRU,
+    CONV_GRU,
+    KERAS_CONV_LSTM,
     KERAS_LSTM,
     KERAS_GRU,
     KERAS_SIMPLE_RNN,
     TENSORFLOW_LSTM,
     TENSORFLOW_GRU,
     TENSORFLOW_RNN,
+    BASELINES_LSTM,
     ONNX_LSTM,
     ONNX_GRU,
     ONNX_RNN,
@@ -111,6 +129,9 @@ FAMILIES: tuple[Family, ...] = (
     FLAX_GRU,
     FLAX_MGU,
     FLAX_SIMPLE,
+    MLX_LSTM,
+    MLX_GRU,
+    MLX_RNN,
     HAIKU_LSTM,
     SONNET_LSTM,
     HAIKU_GRU,

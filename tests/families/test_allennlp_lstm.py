@@ -10,7 +10,7 @@ from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.allennlp import ALLENNLP_LSTM
+from memcurse_cli.families.cells.torch_libraries import ALLENNLP_LSTM
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from torch.nn.functional import layer_norm
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.haste import HASTE_GRU, HASTE_LSTM
+from memcurse_cli.families.cells.torch_libraries import HASTE_GRU, HASTE_LSTM
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.light_gru import LightGRU
+from memcurse_cli.families.cells.light_gru import LIGHT_GRU
 
 WIDTH, SIZE = 3, 4
 
@@ -45,7 +45,7 @@ def test_the_state_decays_as_the_library_s_step(norm: str) -> None:
     """h' = z h + (1-z) relu(n) from a state so small that no candidate rises above 0."""
     made = layer(norm)
     recurrence = read_layer(
-        {f"enc.rnn.0.{name}": array for name, array in arrays_of(norm).items()}, LightGRU()
+        {f"enc.rnn.0.{name}": array for name, array in arrays_of(norm).items()}, LIGHT_GRU
     )
     assert recurrence.name == "enc.rnn.0"
     with torch.no_grad():
@@ -66,7 +66,7 @@ def test_the_state_decays_as_the_library_s_step(norm: str) -> None:
 def test_derivatives(norm: str) -> None:
     rows = slice(SIZE, 2 * SIZE)
     elements = {"norm.bias[update]": rows, "norm.weight[update]": rows}
-    check_derivatives(arrays_of(norm), LightGRU(), elements=elements)
+    check_derivatives(arrays_of(norm), LIGHT_GRU, elements=elements)
 
 
 def test_a_normalised_state_adds_the_bias_of_its_norm() -> None:
@@ -81,16 +81,16 @@ def test_a_normalised_state_adds_the_bias_of_its_norm() -> None:
         normal = layer("batchnorm").norm(torch.zeros(1, 2 * SIZE, dtype=torch.float64))
         gates = normal + norm(torch.zeros(1, 2 * SIZE, dtype=torch.float64))
     kept = torch.sigmoid(gates.chunk(2, 1)[1])[0].numpy()
-    assert_allclose(np.exp(read_layer(arrays, LightGRU()).log_eigenvalues), kept, rtol=1e-12)
+    assert_allclose(np.exp(read_layer(arrays, LIGHT_GRU).log_eigenvalues), kept, rtol=1e-12)
     rows = slice(SIZE, 2 * SIZE)
     names = ("norm.bias[update]", "norm.weight[update]", "layer_norm.bias[update]")
-    check_derivatives(arrays, LightGRU(), elements=dict.fromkeys(names, rows))
+    check_derivatives(arrays, LIGHT_GRU, elements=dict.fromkeys(names, rows))
     assert "stands between" in (gates_of(arrays).reason or "")
 
 
 def test_the_scale_is_a_group_only_where_it_moves_something() -> None:
     names = {
-        norm: [group.name for group in read_layer(arrays_of(norm), LightGRU()).parameters]
+        norm: [group.name for group in read_layer(arrays_of(norm), LIGHT_GRU).parameters]
         for norm in ("batchnorm", "layernorm")
     }
     assert names["batchnorm"] == ["norm.bias[update]", "norm.weight[update]"]
@@ -144,9 +144,9 @@ def test_a_state_that_grows_is_told() -> None:
 def test_what_cannot_be_read() -> None:
     arrays = arrays_of("batchnorm")
     with pytest.raises(TensorError, match="running variance"):
-        read_layer({**arrays, "norm.running_var": -np.ones(2 * SIZE)}, LightGRU())
+        read_layer({**arrays, "norm.running_var": -np.ones(2 * SIZE)}, LIGHT_GRU)
     with pytest.raises(UsageError, match="batch_norm_epsilon"):
-        read_layer(arrays, LightGRU(), batch_norm_epsilon="0")
+        read_layer(arrays, LIGHT_GRU, batch_norm_epsilon="0")
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_what_cannot_be_read() -> None:
     ],
 )
 def test_other_shapes_are_not_it(change: dict[str, np.ndarray]) -> None:
-    assert match_of({**arrays_of("batchnorm"), **change}, LightGRU()) == []
+    assert match_of({**arrays_of("batchnorm"), **change}, LIGHT_GRU) == []
 
 
 def test_half_a_running_average_is_not_it() -> None:
     arrays = arrays_of("batchnorm")
     del arrays["norm.running_var"]
-    assert match_of(arrays, LightGRU()) == []
+    assert match_of(arrays, LIGHT_GRU) == []

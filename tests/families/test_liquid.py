@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.liquid import LTC, LiquidLSTM
+from memcurse_cli.families.cells.liquid import LIQUID_LSTM, LTC
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 
@@ -142,8 +142,8 @@ def test_the_lstm_of_mixed_memory() -> None:
     store = MemoryStore(arrays | ltc())
     found = [(family.name, match.layer) for family, match in detect(store.tensors)]
     assert found == [("liquid_lstm", "lstm"), ("liquid_ltc", "rnn_cell")]
-    (match,) = LiquidLSTM().find(store.tensors)
-    recurrence = LiquidLSTM().read(store, match, ReadOptions(spectra=True, gates=True))
+    (match,) = LIQUID_LSTM.find(store.tensors)
+    recurrence = LIQUID_LSTM.read(store, match, ReadOptions(spectra=True, gates=True))
     zero = torch.zeros(2 * H, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda s: lstm_step(arrays, s), zero).numpy()
     assert_allclose(np.exp(recurrence.log_eigenvalues.real), np.diag(jacobian)[H:], rtol=1e-12)
@@ -160,4 +160,4 @@ def test_derivatives_of_the_lstm() -> None:
         "input_map.bias[input]": slice(H, 2 * H),
         "input_map.bias[forget]": slice(2 * H, 3 * H),
     }
-    check_derivatives(lstm(), LiquidLSTM(), elements=elements)
+    check_derivatives(lstm(), LIQUID_LSTM, elements=elements)

@@ -51,8 +51,8 @@ def step(h: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("arrays", [rows(), linears()], ids=["rows", "linears"])
 def test_the_gate_and_the_whole_step(arrays: dict[str, np.ndarray]) -> None:
     store = MemoryStore({f"mgu.cells.0.{name}": array for name, array in arrays.items()})
-    (match,) = MGU().find(store.tensors)
-    recurrence = MGU().read(store, match, ReadOptions(spectra=True))
+    (match,) = MGU.find(store.tensors)
+    recurrence = MGU.read(store, match, ReadOptions(spectra=True))
     assert recurrence.name == "mgu.cells.0"
     assert recurrence.assumptions == ()
     forget = 1 / (1 + np.exp(-(rows()["bias_ih"] + rows()["bias_hh"])[:H]))
@@ -69,14 +69,14 @@ def test_the_gate_and_the_whole_step(arrays: dict[str, np.ndarray]) -> None:
 @pytest.mark.parametrize("keeps", ["yes", "no"])
 def test_derivatives(keeps: str) -> None:
     gate = {f"bias_{side}[gate]": slice(0, H) for side in ("ih", "hh")}
-    check_derivatives(rows(), MGU(), elements=gate, gate_keeps=keeps)
-    check_derivatives(linears(), MGU(), gate_keeps=keeps)
+    check_derivatives(rows(), MGU, elements=gate, gate_keeps=keeps)
+    check_derivatives(linears(), MGU, gate_keeps=keeps)
 
 
 def test_a_cell_that_keeps_by_its_gate() -> None:
     store = MemoryStore({f"ligru.{name}": array for name, array in rows().items()})
-    (match,) = MGU().find(store.tensors)
-    recurrence = MGU().read(store, match, ReadOptions(spectra=True))
+    (match,) = MGU.find(store.tensors)
+    recurrence = MGU.read(store, match, ReadOptions(spectra=True))
     gate = 1 / (1 + np.exp(-(rows()["bias_ih"] + rows()["bias_hh"])[:H]))
     assert_allclose(np.exp(recurrence.log_eigenvalues), gate, rtol=1e-12)
     assert "gate_keeps=yes" in recurrence.assumptions[0]
@@ -86,10 +86,10 @@ def test_a_cell_that_keeps_by_its_gate() -> None:
 
 
 def test_a_name_that_says_nothing_is_assumed_to_be_an_mgu() -> None:
-    recurrence = read_layer({f"rnn.{name}": array for name, array in rows().items()}, MGU())
+    recurrence = read_layer({f"rnn.{name}": array for name, array in rows().items()}, MGU)
     assert "gate_keeps=no" in recurrence.assumptions[0]
 
 
 def test_a_gru_in_linears_is_not_taken() -> None:
-    assert match_of(linears() | {"W_r.weight": np.zeros((H, INPUTS))}, MGU()) == []
+    assert match_of(linears() | {"W_r.weight": np.zeros((H, INPUTS))}, MGU) == []
     assert [family.name for family, _ in detect(MemoryStore(rows()).tensors)] == ["mgu"]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.layout import IGFO, STATE, CellFamily, Layout, Variant
-from memcurse_cli.families.cells.peepholes import Peephole
+from memcurse_cli.families.cells.gated_layer import Peephole
+from memcurse_cli.families.cells.layout import IGFO, STATE, CellFamily, Layout, Variant, elman
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
@@ -53,6 +53,8 @@ CUDNN_GRU = Layout(
     {"gates.bias": RU, f"{_OUTER}.bias": ("new",), f"{_INNER}.bias": ("new",)},
     inner=f"{_INNER}.bias",
 )
+_IFOG = ("input", "forget", "output", "cell")
+BASELINES = Layout({"wx": _IFOG}, {"wh": _IFOG}, {"b": _IFOG})
 RNN = Layout({KERNEL: STATE}, {KERNEL: STATE}, {BIAS: STATE})
 
 
@@ -94,7 +96,7 @@ def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
         if role in match.tensors
     }
     return Variant(
-        assumptions=tuple(assumed.sentences), forget_bias=float(added), peepholes=peepholes
+        assumptions=tuple(assumed.sentences), added={"forget": float(added)}, peepholes=peepholes
     )
 
 
@@ -118,10 +120,16 @@ def _rnns(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
     return [match for match in found if BIAS in match.tensors and _BASIC.fullmatch(match.layer)]
 
 
-def _rnn(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    assumed = Assumed(options)
-    activation = assumed.choose(ACTIVATION)
-    return Variant(activation=activation, assumptions=tuple(assumed.sentences))
+def _baselines(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules with both matrices and the bias, also under TensorFlow's names of variables."""
+    found = []
+    for ending in ("", ":0"):
+        roles = {f"{role}{ending}": role for role in ("wx", "wh", "b")}
+        for module, names in group_by_module(tensors, roles).items():
+            named = {roles[role]: name for role, name in names.items()}
+            if named.keys() == set(roles.values()) and BASELINES.fits(_shapes(tensors, named)):
+                found.append(Match(module or family, named))
+    return found
 
 
 # c[t+1] = σ(f + forget_bias + w_f c[t]) c[t] + σ(i + w_i c[t]) tanh(j)
@@ -167,6 +175,16 @@ TENSORFLOW_RNN = CellFamily(
     source="tf.compat.v1.nn.rnn_cell.BasicRNNCell; Elman 1990",
     layouts=(RNN,),
     matches=_rnns,
-    variant=_rnn,
+    variant=lambda store, match, options: elman(options),
     assumptions=(ACTIVATION,),
+)
+# c' = σ(f) c + σ(i) tanh(u); nothing is added to f.
+BASELINES_LSTM = CellFamily(
+    name="baselines_lstm",
+    title="OpenAI Baselines LSTM",
+    recognised_by="lstm1/wh (H, 4H) beside lstm1/wx (inputs, 4H) and lstm1/b (4H)",
+    equation="λ = σ(b_f), γ = σ(b_i), columns i, f, o, u",
+    source="openai/baselines, a2c/utils.py; stable-baselines; Gers et al. 2000",
+    layouts=(BASELINES,),
+    matches=_baselines,
 )
