@@ -20,7 +20,6 @@ from memcurse_cli.families.cells.mlx import MLX_GRU, MLX_LSTM, MLX_RNN
 from memcurse_cli.families.cells.multiplicative_lstm import MULTIPLICATIVE_LSTM
 from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM, ONNX_RNN
 from memcurse_cli.families.cells.tensorflow import (
-    BASELINES_LSTM,
     TENSORFLOW_GRU,
     TENSORFLOW_LSTM,
     TENSORFLOW_RNN,
@@ -121,7 +120,6 @@ FAMILIES: tuple[Family, ...] = (
     TENSORFLOW_LSTM,
     TENSORFLOW_GRU,
     TENSORFLOW_RNN,
-    BASELINES_LSTM,
     ONNX_LSTM,
     ONNX_GRU,
     ONNX_RNN,

@@ -1,6 +1,6 @@
 """The recurrent layers of MLX, ``mlx.nn``: LSTM, GRU and RNN.
 
-Rows are targets; early versions kept the matrices transposed, which their shapes tell.
+Rows are targets; before MLX 0.18 the matrices were stored transposed, which their shapes tell.
 """
 
 from __future__ import annotations

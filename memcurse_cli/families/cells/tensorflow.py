@@ -31,7 +31,7 @@ _LSTM_NAMES = (
 )
 # A kernel and a bias alone are any dense layer's.
 _CELL = re.compile(r"(?:.*[./,])?\w*lstm_?(?:fused_?)?cell\w*", re.IGNORECASE)
-# Its forget_bias is 0, since cuDNN adds none.
+# Its forget_bias is 0, since cuDNN adds none, as that of OpenAI's baselines.
 _CUDNN = re.compile(r"(?:.*[./,])?cudnn_compatible_lstm_cell\w*")
 _BASIC = re.compile(r"(?:.*[./,])?\w*basic_rnn_cell\w*")
 
@@ -76,15 +76,17 @@ def _lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
             whole = BIAS in named and "recurrent_kernel" not in named
             if told and whole and LSTM.fits(_shapes(tensors, named)):
                 found.append(Match(module or family, named))
-    return found
+    return found + [match for match in BASELINES.find(tensors, family) if "b" in match.tensors]
 
 
 def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     """``forget_bias`` is added at run time and not stored."""
-    silent = bool(_CUDNN.fullmatch(match.layer))
+    layout = BASELINES if "wh" in match.tensors else LSTM
+    silent = layout is BASELINES or bool(_CUDNN.fullmatch(match.layer))
     assumed = Assumed(options)
     added = assumed.choose(FORGET_BIAS, default="0.0" if silent else None, silent=silent)
-    size = store.tensors[match.tensors[BIAS]].shape[0] // len(IGFO)
+    (bias,) = layout.biases
+    size = store.tensors[match.tensors[bias]].shape[0] // len(IGFO)
     peepholes = {
         gate: Peephole(
             role,
@@ -96,7 +98,10 @@ def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
         if role in match.tensors
     }
     return Variant(
-        assumptions=tuple(assumed.sentences), added={"forget": float(added)}, peepholes=peepholes
+        assumptions=tuple(assumed.sentences),
+        layout=layout,
+        added={"forget": float(added)},
+        peepholes=peepholes,
     )
 
 
@@ -120,32 +125,20 @@ def _rnns(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
     return [match for match in found if BIAS in match.tensors and _BASIC.fullmatch(match.layer)]
 
 
-def _baselines(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules with both matrices and the bias, also under TensorFlow's names of variables."""
-    found = []
-    for ending in ("", ":0"):
-        roles = {f"{role}{ending}": role for role in ("wx", "wh", "b")}
-        for module, names in group_by_module(tensors, roles).items():
-            named = {roles[role]: name for role, name in names.items()}
-            if named.keys() == set(roles.values()) and BASELINES.fits(_shapes(tensors, named)):
-                found.append(Match(module or family, named))
-    return found
-
-
 # c[t+1] = σ(f + forget_bias + w_f c[t]) c[t] + σ(i + w_i c[t]) tanh(j)
 TENSORFLOW_LSTM = CellFamily(
     name="tf_lstm",
-    title="TensorFlow 1 LSTM cell, with peepholes (Sonnet 1, ELMo)",
+    title="TensorFlow 1 LSTM cell, with peepholes (Sonnet 1, ELMo, OpenAI Baselines)",
     recognised_by=(
         "w_f_diag, w_i_diag, w_o_diag beside kernel (inputs + H, 4H); or lstm_cell/kernel beside "
-        "lstm_cell/bias (4H); w_gates and b_gates; W_0 and B"
+        "lstm_cell/bias (4H); w_gates and b_gates; W_0 and B; wx, wh (H, 4H) and b"
     ),
     equation="λ = σ(b_f + forget_bias) + w_i σ'(b_i) tanh(b_j), γ = σ(b_i), columns i, j, f, o",
     source=(
         "tf.compat.v1.nn.rnn_cell.LSTMCell, BasicLSTMCell and LSTMBlockCell; tf.contrib.cudnn_rnn; "
-        "sonnet 1; allennlp's ElmoLstm; Gers & Schmidhuber 2000"
+        "sonnet 1; allennlp's ElmoLstm; openai/baselines, a2c/utils.py; Gers & Schmidhuber 2000"
     ),
-    layouts=(LSTM,),
+    layouts=(LSTM, BASELINES),
     matches=_lstms,
     variant=_lstm,
     assumptions=(FORGET_BIAS,),
@@ -177,14 +170,4 @@ TENSORFLOW_RNN = CellFamily(
     matches=_rnns,
     variant=lambda store, match, options: elman(options),
     assumptions=(ACTIVATION,),
-)
-# c' = σ(f) c + σ(i) tanh(u); nothing is added to f.
-BASELINES_LSTM = CellFamily(
-    name="baselines_lstm",
-    title="OpenAI Baselines LSTM",
-    recognised_by="lstm1/wh (H, 4H) beside lstm1/wx (inputs, 4H) and lstm1/b (4H)",
-    equation="λ = σ(b_f), γ = σ(b_i), columns i, f, o, u",
-    source="openai/baselines, a2c/utils.py; stable-baselines; Gers et al. 2000",
-    layouts=(BASELINES,),
-    matches=_baselines,
 )
