@@ -1,8 +1,6 @@
-"""Cells whose gates see kernels of convolutions, and MLX's and OpenAI's cells, by their source."""
+"""Cells whose gates see kernels of convolutions, MLX's RNN and what OpenAI's LSTM must not have."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from numpy.testing import assert_allclose
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.keras import KERAS_CONV_LSTM
-from memcurse_cli.families.cells.mlx import MLX_GRU, MLX_LSTM, MLX_RNN
+from memcurse_cli.families.cells.mlx import MLX_RNN
 from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
 from memcurse_cli.families.cells.torch_libraries import CONV_GRU
 from memcurse_cli.families.detect import detect
@@ -47,69 +45,7 @@ def read_found(arrays: Arrays, family: Family, **asked: bool) -> Recurrence:
     return note_neighbours(family, match, family.read(store, match, ReadOptions(**asked)))
 
 
-def slope(step: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
-    """∂step/∂state at zero, by complex steps."""
-    units = np.eye(size) * 1e-20j
-    return np.stack([step(unit).imag / 1e-20 for unit in units], axis=1)
-
-
-def mlx_lstm(x: Arrays, state: np.ndarray) -> np.ndarray:
-    h, c = np.split(state, 2)
-    i, f, g, o = np.split(x["bias"] + h @ x["Wh"].T, 4)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    return np.concatenate([sigmoid(o) * np.tanh(c), c])
-
-
-def mlx_gru(x: Arrays, h: np.ndarray) -> np.ndarray:
-    shown, seen = np.split(x["b"], 3), np.split(h @ x["Wh"].T, 3)
-    r, z = (sigmoid(shown[gate] + seen[gate]) for gate in (0, 1))
-    n = np.tanh(shown[2] + r * (seen[2] + x["bhn"]))
-    return (1 - z) * n + z * h
-
-
-def baselines(x: Arrays, state: np.ndarray) -> np.ndarray:
-    h, c = np.split(state, 2)
-    i, f, o, u = np.split(h @ x["wh"] + x["b"], 4)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(u)
-    return np.concatenate([sigmoid(o) * np.tanh(c), c])
-
-
-MLX = {
-    "lstm": drawn(Wx=(4 * H, INPUTS), Wh=(4 * H, H), bias=(4 * H,)),
-    "gru": drawn(Wx=(3 * H, INPUTS), Wh=(3 * H, H), b=(3 * H,), bhn=(H,)),
-}
 BASELINES = drawn(wx=(INPUTS, 4 * H), wh=(H, 4 * H), b=(4 * H,))
-PLAIN = {
-    "mlx_lstm": (MLX_LSTM, "net.lstm.", MLX["lstm"], mlx_lstm, ("bias", 1)),
-    "mlx_gru": (MLX_GRU, "gru.", MLX["gru"], mlx_gru, ("b", 1)),
-    "baselines": (TENSORFLOW_LSTM, "ppo2_model/pi/lstm1/", BASELINES, baselines, ("b", 1)),
-}
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_cell_steps_as_its_source_does(name: str) -> None:
-    family, prefix, arrays, step, (bias, block) = PLAIN[name]
-    found = read_found(prefixed(prefix, arrays), family, spectra=True, gates=True)
-    assert found.name == prefix[:-1]
-    assert not found.assumptions
-    kept = sigmoid(arrays[bias][block * H : (block + 1) * H])
-    assert_allclose(np.exp(found.log_eigenvalues), kept, rtol=1e-12)
-    order = H if name == "mlx_gru" else 2 * H
-    jacobian = slope(lambda state: step(arrays, state), order)
-    assert found.hidden is not None
-    assert found.hidden.jacobian is not None
-    assert_same_spectrum(found.hidden.jacobian, np.linalg.eigvals(jacobian), 1e-11)
-
-
-def test_mlx_before_it_turned_its_matrices() -> None:
-    turned = {name: array.T for name, array in MLX["lstm"].items()}
-    now, before = (
-        read_found(prefixed("lstm.", arrays), MLX_LSTM, spectra=True)
-        for arrays in (MLX["lstm"], turned)
-    )
-    assert now.hidden is not None
-    assert before.hidden is not None
-    assert_allclose(before.hidden.jacobian, now.hidden.jacobian, rtol=1e-12)
 
 
 def test_an_rnn_of_mlx() -> None:
@@ -188,8 +124,7 @@ def test_a_channel_keeps_what_its_bias_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["raft", "raft_separate", "rvm"])
 def test_the_derivatives_of_a_convolutional_gru(name: str) -> None:
-    elements = {"ih.0.bias[update]": slice(H, 2 * H)}
-    check_derivatives(CONVOLUTIONS[name][2], CONV_GRU, elements=elements)
+    check_derivatives(CONVOLUTIONS[name][2], CONV_GRU)
 
 
 def test_kernels_of_other_widths_are_no_cell() -> None:
@@ -200,7 +135,6 @@ def test_kernels_of_other_widths_are_no_cell() -> None:
     assert not found(CONV_GRU, RVM | {"hh.0.weight": np.ones((H, 2 * H))})
     assert not found(CONV_GRU, {name: SEPARATE[name] for name in SEPARATE if "q2" not in name})
     assert not found(KERAS_CONV_LSTM, KERAS | {"kernel": np.ones((3, 3, INPUTS, 3 * H))})
-    assert not found(MLX_LSTM, MLX["lstm"] | {"bias": np.ones(3 * H)})
 
 
 def test_the_activation_of_convolutional_gates_can_be_told() -> None:

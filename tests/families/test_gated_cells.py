@@ -119,27 +119,6 @@ def test_a_reset_gate_before_the_matrix_against_autodiff() -> None:
     assert_allclose(gru_jacobian(weights, biases, None), expected, atol=1e-14)
 
 
-def test_a_gru_of_equinox_keeps_its_inner_bias_apart() -> None:
-    module = torch.nn.GRU(INPUTS, H, dtype=torch.float64)
-    large(module)
-    arrays = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
-    reset_and_update = arrays["bias_hh_l0"].copy()
-    reset_and_update[2 * H :] = 0
-    store = MemoryStore(
-        {
-            "weight_hh": arrays["weight_hh_l0"],
-            "weight_ih": arrays["weight_ih_l0"],
-            "bias": arrays["bias_ih_l0"] + reset_and_update,
-            "bias_n": arrays["bias_hh_l0"][2 * H :],
-        }
-    )
-    (recurrence,) = read_all(store).values()
-    assert recurrence.hidden is not None
-    assert recurrence.hidden.jacobian is not None
-    expected = autodiff_eigenvalues(gru_step(module), H)
-    assert_same_spectrum(recurrence.hidden.jacobian, expected, 1e-11)
-
-
 @pytest.mark.parametrize("file", zoo_files("torch_rnn", ".pt", ".pth", ".safetensors", ".ckpt"))
 def test_the_zoo(file: ZooFile) -> None:
     expected: dict[str, dict[str, Any]] = {
@@ -220,16 +199,6 @@ def test_trained_files(trained: Path, file: str, layers: dict[str, str] | None) 
             largest = expected["abs_eigs_sorted_desc"]
             assert_allclose(moduli[: len(largest)], largest, rtol=1e-9)
             assert np.count_nonzero(moduli > 1) == expected["n_abs_gt_1"]
-
-
-def test_weights_are_read_only_where_their_spectra_are_asked_for() -> None:
-    module = torch.nn.LSTM(INPUTS, H, dtype=torch.float64)
-    store = MemoryStore({name: tensor.numpy() for name, tensor in module.state_dict().items()})
-    ((family, match),) = detect(store.tensors)
-    assert family.read(store, match, ReadOptions()).hidden is None
-    biases = store.bytes_read
-    family.read(store, match, ReadOptions(spectra=True))
-    assert store.bytes_read - biases == 8 * 4 * H * (H + INPUTS)
 
 
 def test_a_jacobian_that_is_too_large_is_left_out_with_its_reason(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import check_derivatives, match_of, read_layer
-from families.oracles import assert_same_spectrum
+from families.derivatives import match_of, read_layer
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
@@ -60,21 +59,6 @@ def test_every_naming(arrays: dict[str, np.ndarray], layer: str) -> None:
     slope = np.diag(jacobian.numpy()[H:, H:])
     assert_allclose(np.exp(recurrence.log_eigenvalues), slope, rtol=1e-12)
     assert_allclose(np.exp(recurrence.log_gain), 1 / (1 + np.exp(-weights()["b"][:H])), rtol=1e-12)
-
-
-def test_no_hidden_weight_adds_memory_at_zero_input() -> None:
-    store = MemoryStore(NAMINGS["openai"][0])
-    (match,) = MULTIPLICATIVE_LSTM.find(store.tensors)
-    hidden = MULTIPLICATIVE_LSTM.read(store, match, ReadOptions(spectra=True)).hidden
-    assert hidden is not None
-    assert hidden.jacobian is not None
-    jacobian = torch.autograd.functional.jacobian(step, torch.zeros(2 * H, dtype=torch.float64))
-    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(jacobian.numpy()), 1e-12)
-
-
-def test_derivatives() -> None:
-    blocks = {"b[input]": slice(0, H), "b[forget]": slice(H, 2 * H)}
-    check_derivatives(weights(), MULTIPLICATIVE_LSTM, elements=blocks)
 
 
 def test_a_matrix_lstm_is_another_family() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import check_derivatives, read_layer
-from families.library_cells import H, arrays_of, blinded, cell_of, jacobian, kick
 from families.oracles import assert_same_spectrum
 from families.simulated_gates import drive_of
+from library.library_cells import H, arrays_of, blinded, cell_of, jacobian, kick
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import check_derivatives, read_layer
-from families.library_cells import (
+from families.oracles import assert_same_spectrum
+from families.simulated_gates import drive_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from library.library_cells import (
     H,
     arrays_of,
     blinded,
@@ -18,10 +22,6 @@ from families.library_cells import (
     torchrecurrent,
     whole_jacobian,
 )
-from families.oracles import assert_same_spectrum
-from families.simulated_gates import drive_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect

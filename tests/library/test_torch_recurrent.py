@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import check_derivatives, read_layer
-from families.library_cells import (
+from families.oracles import assert_same_spectrum
+from families.simulated_gates import drive_of
+from library.library_cells import (
     INPUTS,
     H,
     arrays_of,
@@ -17,8 +19,6 @@ from families.library_cells import (
     jacobian,
     whole_jacobian,
 )
-from families.oracles import assert_same_spectrum
-from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
