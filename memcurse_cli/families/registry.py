@@ -11,13 +11,12 @@ from memcurse_cli.families.cells.keras import (
     KERAS_LSTM,
     KERAS_SIMPLE_RNN,
 )
-from memcurse_cli.families.cells.layer_norm_gru import LAYER_NORM_GRU
 from memcurse_cli.families.cells.lem import LEM
-from memcurse_cli.families.cells.light_gru import LIGHT_GRU
 from memcurse_cli.families.cells.liquid import LIQUID_LSTM, LTC, CfC
 from memcurse_cli.families.cells.mgu import MGU
 from memcurse_cli.families.cells.mlx import MLX_GRU, MLX_LSTM, MLX_RNN
 from memcurse_cli.families.cells.multiplicative_lstm import MULTIPLICATIVE_LSTM
+from memcurse_cli.families.cells.normalised_grus import LAYER_NORM_GRU, LIGHT_GRU
 from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM, ONNX_RNN
 from memcurse_cli.families.cells.tensorflow import (
     TENSORFLOW_GRU,

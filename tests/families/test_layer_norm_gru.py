@@ -10,7 +10,7 @@ from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.layer_norm_gru import LAYER_NORM_GRU
+from memcurse_cli.families.cells.normalised_grus import LAYER_NORM_GRU
 from memcurse_cli.families.family import ReadOptions
 
 H, INPUTS = 4, 3

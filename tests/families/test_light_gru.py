@@ -10,7 +10,7 @@ from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.light_gru import LIGHT_GRU
+from memcurse_cli.families.cells.normalised_grus import LIGHT_GRU
 
 WIDTH, SIZE = 3, 4
 

@@ -72,7 +72,8 @@ class FastGRNN:
         gate = read_vector(store, names[_GATE])
 
         def matrices() -> tuple[Floats | None, Floats | None]:
-            return tuple(_matrix(store, names, roles, gate.size) for roles in (_INPUT, _HIDDEN))
+            inputs, hidden = (_matrix(store, names, at, gate.size) for at in (_INPUT, _HIDDEN))
+            return inputs, hidden
 
         return fast_grnn_recurrence(
             store,

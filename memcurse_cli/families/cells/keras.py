@@ -79,11 +79,7 @@ def is_keras1_name(name: str) -> bool:
 def _gates(shapes: Mapping[str, Shape]) -> int:
     """How many gates a cell of these shapes has; 0 where it is none."""
     if "recurrent_kernel" in shapes:
-        kernel, recurrent = shapes.get("kernel", ()), shapes["recurrent_kernel"]
-        if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0]:
-            return 0
-        gates, rest = divmod(recurrent[1], recurrent[0])
-        return gates if gates in (1, 3, 4) and not rest and kernel[1] == recurrent[1] else 0
+        return _joined_gates(shapes)
     for letters in (LSTM_LETTERS, GRU_LETTERS):
         if {f"{role}_{gate}" for role in LETTERS.values() for gate in letters} == shapes.keys():
             units = shapes[f"bias_{next(iter(letters))}"]
@@ -92,6 +88,15 @@ def _gates(shapes: Mapping[str, Shape]) -> int:
             biases = all(shapes[f"bias_{gate}"] == units for gate in letters)
             return len(letters) if len(units) == 1 and square and wide and biases else 0
     return 0
+
+
+def _joined_gates(shapes: Mapping[str, Shape]) -> int:
+    """How many gates a kernel (inputs, kU) and a recurrent kernel (U, kU) have."""
+    kernel, recurrent = shapes.get("kernel", ()), shapes["recurrent_kernel"]
+    if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0]:
+        return 0
+    gates, rest = divmod(recurrent[1], recurrent[0])
+    return gates if gates in (1, 3, 4) and not rest and kernel[1] == recurrent[1] else 0
 
 
 MAX_NODES = 200_000
@@ -208,11 +213,8 @@ def keras_cells(tensors: Mapping[str, TensorSpec]) -> list[KerasCell]:
     """Every module with a kernel (inputs, kU) and a recurrent kernel (U, kU)."""
     found = []
     for module, names, told in _modules(tensors):
-        kernel, recurrent = (tensors[names[role]].shape for role in ROLES[:2])
-        if len(kernel) != 2 or len(recurrent) != 2 or kernel[1] != recurrent[1] or not recurrent[0]:
-            continue
-        gates, rest = divmod(recurrent[1], recurrent[0])
-        if not rest and gates in (1, 3, 4) and (gates != 1 or told):
+        gates = _joined_gates({role: tensors[name].shape for role, name in names.items()})
+        if gates > 1 or (gates and told):
             found.append(KerasCell(module, gates, names))
     return found + list(keras1_cells(tensors))
 

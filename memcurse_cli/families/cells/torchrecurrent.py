@@ -122,24 +122,32 @@ def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
     )
 
 
-Reader = Callable[
-    [TensorStore, Match, ReadOptions, Layout, tuple[str, ...]],
-    Recurrence,
-]
+@dataclass(frozen=True)
+class _Layer:
+    """A cell that is no variant of a plain one, to be read.
+
+    Attributes:
+        store: the open checkpoint.
+        match: its tensors.
+        options: what to read beside the biases.
+        layout: where its rows are.
+        assumptions: what was assumed, one sentence each.
+    """
+
+    store: TensorStore
+    match: Match
+    options: ReadOptions
+    layout: Layout
+    assumptions: tuple[str, ...]
 
 
-def _read_minimal_rnn(
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
-    layout: Layout,
-    assumptions: tuple[str, ...],
-) -> Recurrence:
+def _read_minimal_rnn(layer: _Layer) -> Recurrence:
     """``h' = u h + (1-u) z``, z = tanh(W x + b_x), u = σ(U h + V z + b): λ = σ(V tanh(b_x) + b).
 
     V = ``weight_mm``: every b_x moves every λ, and every row of V its own.
     """
-    cell = Cell(store, match, layout)
+    store, match, options = layer.store, layer.match, layer.options
+    cell = Cell(store, match, layer.layout)
     size, own, latent = cell.size, cell.biases["update"], cell.biases["latent"]
     tensor = match.tensors["weight_mm"]
     mixed = read_real(store, tensor, (size, size))
@@ -163,7 +171,7 @@ def _read_minimal_rnn(
         keeps=True,
         hidden_feedback=True,
         hidden=hidden,
-        assumptions=assumptions,
+        assumptions=layer.assumptions,
         inputs=_MINIMAL_DRIVE if options.gates else None,
     )
     unit, source = np.indices((size, size)).reshape(2, -1)  # of every entry of V, row by row
@@ -194,45 +202,41 @@ def _read_minimal_rnn(
     )
 
 
-def _read_fast_grnn(
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
-    layout: Layout,
-    assumptions: tuple[str, ...],
-) -> Recurrence:
+def _read_fast_grnn(layer: _Layer) -> Recurrence:
     """The library's default for what opens the gate is a tanh; that of the paper is σ."""
-    assumed = Assumed(options)
+    assumed = Assumed(layer.options)
     bent = assumed.choose(GATE_FUNCTION) == "tanh"
-    cell = Cell(store, match, layout)
+    cell = Cell(layer.store, layer.match, layer.layout)
 
     def matrices() -> tuple[Floats | None, Floats | None]:
         inputs = cell.inputs
         return (None if inputs is None else inputs["shared"]), cell.hidden["shared"]
 
     return fast_grnn_recurrence(
-        store,
-        match,
-        options,
+        layer.store,
+        layer.match,
+        layer.options,
         family=NAME,
         gate=cell.biases["gate"],
         block="gate",
         update=lambda: cell.biases["new"].total,
         matrices=matrices,
         bent=bent,
-        assumptions=(*assumptions, *assumed.sentences),
+        assumptions=(*layer.assumptions, *assumed.sentences),
     )
 
 
-def _read_lem(
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
-    layout: Layout,
-    assumptions: tuple[str, ...],
-) -> Recurrence:
+def _read_lem(layer: _Layer) -> Recurrence:
     """As in the authors' code, but that y takes in z as it was a step before."""
-    return read_lem(store, match, options, NAME, layout, delayed=True, assumptions=assumptions)
+    return read_lem(
+        layer.store,
+        layer.match,
+        layer.options,
+        NAME,
+        layer.layout,
+        delayed=True,
+        assumptions=layer.assumptions,
+    )
 
 
 _RAN_DRIVE = NoDrive(
@@ -256,7 +260,7 @@ class _Own:
 
     layout: Layout
     variant: Variant = PLAIN
-    read: Reader | None = None
+    read: Callable[[_Layer], Recurrence] | None = None
     beside: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -343,7 +347,7 @@ class TorchRecurrent:
         name, assumptions = _told(store, match, options)
         cell = _CELLS[name]
         if cell.read is not None:
-            return cell.read(store, match, options, cell.layout, assumptions)
+            return cell.read(_Layer(store, match, options, cell.layout, assumptions))
         variant = replace(cell.variant, assumptions=assumptions)
         return read_cell(store, match, options, self.name, cell.layout, variant)
 
