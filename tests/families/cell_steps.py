@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ class Case:
         hidden: the tensors without which only its own state is left of a unit's memory.
         others: how many entries of the state come before.
         whole: whether the Jacobian of the whole step is reported.
-        assume: what is given with ``--assume``.
         positive: tensors of positive entries.
     """
 
@@ -36,7 +35,6 @@ class Case:
     hidden: tuple[str, ...]
     others: int = 0
     whole: bool = True
-    assume: dict[str, str] = field(default_factory=dict)
     positive: tuple[str, ...] = ()
 
     def arrays(self) -> Arrays:
@@ -298,408 +296,164 @@ def dreamer(linear: str, norm: str) -> Step:
     return step
 
 
-def _kernels(blocks: int, *biases: str, hidden: int = H) -> dict[str, tuple[int, ...]]:
-    width = blocks * H
-    shapes: dict[str, tuple[int, ...]] = {
-        "kernel": (INPUTS, width),
-        "recurrent_kernel": (hidden, width),
-    }
-    return shapes | dict.fromkeys(biases, (width,))
-
-
-def _linears(rows_of: int, hidden: str, inputs: str, bias: str) -> dict[str, tuple[int, ...]]:
-    return {hidden: (rows_of * H, H), inputs: (rows_of * H, INPUTS), bias: (rows_of * H,)}
-
-
-def _linen(hidden: str, inputs: str, biases: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {f"h{gate}/kernel": (H, H) for gate in hidden}
-    shapes |= {f"i{gate}/kernel": (INPUTS, H) for gate in inputs}
-    return shapes | {f"{bias}/bias": (H,) for bias in biases}
-
-
-def _dreamer(linear: str, norm: str, *tensors: str) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {f"{linear}.weight": (3 * H, INPUTS + H)}
-    return shapes | dict.fromkeys(tensors or (f"{norm}.weight", f"{norm}.bias"), (3 * H,))
-
-
-JOINT: dict[str, tuple[int, ...]] = {"kernel": (INPUTS + H, 4 * H), "bias": (4 * H,)}
-TF_NAMES = ("kernel", "bias", "projection/kernel")
-GATES: dict[str, tuple[int, ...]] = {"gates/kernel": (INPUTS + H, 2 * H), "gates/bias": (2 * H,)}
-DIAGONALS: dict[str, tuple[int, ...]] = {f"w_{gate}_diag": (H,) for gate in "ifo"}
-HADAMARD: dict[str, tuple[int, ...]] = {
-    "bias_gate": (1, H),
-    "bias_update": (1, H),
-    "zeta": (1, 1),
-    "nu": (1, 1),
-    "W": (H, INPUTS),
+_TF = ("kernel", "bias", "projection/kernel")
+_STEPS: dict[str, Step] = {
+    "torch_lstm": rows("weight_hh", "ifgo", "bias_ih", "bias_hh", columns=False),
+    "torch_gru": gru("weight_hh", "rzn", "bias_ih", "bias_hh", columns=False),
+    "equinox_gru": gru("weight_hh", "rzn", "bias", "bias_n", columns=False),
+    "keras_lstm": rows("recurrent_kernel", "ifgo", "bias"),
+    "keras_gru": gru("recurrent_kernel", "zrn", "bias"),
+    "haste_lstm": rows("recurrent_kernel", "igfo", "bias"),
+    "haste_gru": gru("recurrent_kernel", "zrn", "bias", "recurrent_bias"),
+    "haste_lstm_normalised": haste_norm("igfo"),
+    "haste_gru_normalised": haste_norm("zrn"),
+    "onnx_lstm": onnx("LSTM", "iofg"),
+    "onnx_gru": onnx("GRU", "zrn"),
+    "flax_lstm": flax_lstm,
+    "flax_gru": flax_gru,
+    "flax_mgu": flax_mgu,
+    "nnx_lstm": rows("dense_h/kernel", "ifgo", "dense_h/bias"),
+    "mlx_lstm": rows("Wh", "ifgo", "bias", columns=False),
+    "mlx_gru": gru("Wh", "rzn", "b", "bhn", columns=False),
+    "mlx_lstm_before": rows("Wh", "ifgo", "bias"),
+    "haiku_gru": haiku_gru,
+    "haiku_lstm": joint_lstm("igfo", 1.0, ("linear/w", "linear/b", "")),
+    "sonnet_lstm": rows("w_h", "ifgo", "b"),
+    "sonnet_lstm_projected": sonnet,
+    "tf_lstm": joint_lstm("igfo", 1.0, _TF),
+    "tf_lstm_peepholes": joint_lstm("igfo", 1.0, _TF, "ifo"),
+    "tf_lstm_output_peephole": joint_lstm("igfo", 1.0, _TF, "o"),
+    "tf_lstm_projected": joint_lstm("igfo", 1.0, _TF, "ifo"),
+    "sonnet_1_lstm": joint_lstm("igfo", 1.0, ("w_gates", "b_gates", "w_h_projection")),
+    "elmo_hdf5": joint_lstm("igfo", 1.0, ("W_0", "B", "W_P_0")),
+    "cudnn_compatible_lstm": joint_lstm("igfo", 0.0, _TF),
+    "baselines_lstm": rows("wh", "ifog", "b"),
+    "tf_gru": tf_gru("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias"),
+    "gru_block_cell": tf_gru("w_ru", "b_ru", "w_c", "b_c"),
+    "cudnn_compatible_gru": cudnn_gru,
+    "allennlp_elmo": allennlp,
+    "allennlp_plain": allennlp,
+    "allennlp_highway": allennlp,
+    "ncps_lstm": ncps_lstm,
+    "mgu": mgu,
+    "mgu_linears": mgu_linears,
+    "lem": lem,
+    "fast_grnn": fast_grnn,
+    "fast_grnn_low_rank": fast_grnn,
+    "multiplicative_lstm": multiplicative,
+    "light_gru_batch": light_gru,
+    "light_gru_layer": light_gru,
+    "dreamer": dreamer("_layer", "_norm"),
+    "dreamer_without_a_norm": dreamer("_layer", "_norm"),
+    "sheeprl": dreamer("linear", "layer_norm"),
 }
-STATE: dict[str, tuple[int, ...]] = {
-    "input_linearity.weight": (4 * H, INPUTS),
-    "state_linearity.weight": (4 * H, H),
-    "state_linearity.bias": (4 * H,),
-}
-LIGHT: dict[str, tuple[int, ...]] = {
-    "w.weight": (2 * H, INPUTS),
-    "u.weight": (2 * H, H),
-    "norm.weight": (2 * H,),
-    "norm.bias": (2 * H,),
-}
-RUNNING: dict[str, tuple[int, ...]] = {
-    "norm.running_mean": (2 * H,),
-    "norm.running_var": (2 * H,),
-}
-RK, SL = ("recurrent_kernel",), ("state_linearity.weight",)
+# A cell's name, its family, its module with what joins it to the names in it, what stands before
+# the states whose λ is given, whether the Jacobian of the whole step is read or only the spectra
+# of the gates, and the shapes of its tensors: * is that of a hidden weight, > is positive.
+_TABLE = """
+torch_lstm lstm net. H whole: weight_hh* 4H,H; weight_ih 4H,I; bias_ih 4H; bias_hh 4H
+torch_gru gru net. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias_ih 3H; bias_hh 3H
+equinox_gru gru cell. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias 3H; bias_n H
+keras_lstm keras_lstm lstm/ H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
+keras_gru keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H
+haste_lstm haste_lstm rnn. H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
+haste_gru haste_gru rnn. 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H; recurrent_bias 3H
+haste_lstm_normalised haste_lstm rnn. H gates: kernel I,4H; recurrent_kernel* H,4H; bias 4H;
+    gamma 2,4H
+haste_gru_normalised haste_gru rnn. 0 gates: kernel I,3H; recurrent_kernel* H,3H; bias 3H;
+    recurrent_bias 3H; gamma 2,3H
+onnx_lstm onnx_lstm n/ H whole: LSTM_W 4H,I; LSTM_R* 4H,H; LSTM_B 8H
+onnx_gru onnx_gru n/ 0 whole: GRU_W 3H,I; GRU_R* 3H,H; GRU_B 6H
+flax_lstm flax_lstm cell/ H whole: hi/kernel* H,H; hf/kernel* H,H; hg/kernel* H,H; ho/kernel* H,H;
+    ii/kernel I,H; if/kernel I,H; ig/kernel I,H; io/kernel I,H; hi/bias H; hf/bias H; hg/bias H;
+    ho/bias H
+flax_gru flax_gru cell/ 0 whole: hr/kernel* H,H; hz/kernel* H,H; hn/kernel* H,H; ir/kernel I,H;
+    iz/kernel I,H; in/kernel I,H; ir/bias H; iz/bias H; in/bias H; hn/bias H
+flax_mgu flax_mgu cell/ 0 whole: hf/kernel* H,H; hn/kernel* H,H; if/kernel I,H; in/kernel I,H;
+    if/bias H; in/bias H; hn/bias H
+nnx_lstm flax_lstm cell/ H whole: dense_i/kernel I,4H; dense_h/kernel* H,4H; dense_h/bias 4H
+mlx_lstm mlx_lstm net.lstm. H whole: Wh* 4H,H; Wx 4H,I; bias 4H
+mlx_gru mlx_gru gru. 0 whole: Wh* 3H,H; Wx 3H,I; b 3H; bhn H
+mlx_lstm_before mlx_lstm lstm. H whole: Wx I,4H; Wh* H,4H; bias 4H
+haiku_gru haiku_gru gru/ 0 whole: w_i I,3H; w_h* H,3H; b 3H
+haiku_lstm haiku_lstm lstm/ H whole: linear/w* I+H,4H; linear/b 4H
+sonnet_lstm sonnet_lstm lstm/ H whole: w_i I,4H; w_h* H,4H; b 4H
+sonnet_lstm_projected sonnet_lstm lstm/ P whole: w_i I,4H; w_h* P,4H; b 4H; projection H,P
+tf_lstm tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H
+tf_lstm_peepholes tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H; w_i_diag H; w_f_diag H;
+    w_o_diag H
+tf_lstm_output_peephole tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H; w_o_diag H
+tf_lstm_projected tf_lstm rnn/lstm_cell/ P whole: kernel* I+P,4H; bias 4H; w_i_diag H; w_f_diag H;
+    w_o_diag H; projection/kernel H,P
+sonnet_1_lstm tf_lstm lstm/ P whole: w_gates* I+P,4H; b_gates 4H; w_h_projection H,P
+elmo_hdf5 tf_lstm RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/ P whole: W_0* I+P,4H; B 4H; W_P_0 H,P
+cudnn_compatible_lstm tf_lstm rnn/cudnn_compatible_lstm_cell/ H whole: kernel* I+H,4H; bias 4H
+baselines_lstm tf_lstm ppo2_model/pi/lstm1/ H whole: wx I,4H; wh* H,4H; b 4H
+tf_gru tf_gru rnn/gru_cell/ 0 whole: gates/kernel* I+H,2H; gates/bias 2H; candidate/kernel* I+H,H;
+    candidate/bias H
+gru_block_cell tf_gru rnn/gru_block_cell/ 0 whole: w_ru* I+H,2H; b_ru 2H; w_c* I+H,H; b_c H
+cudnn_compatible_gru tf_gru rnn/cudnn_compatible_gru_cell/ 0 whole: gates/kernel* I+H,2H;
+    gates/bias 2H; candidate/input_projection/kernel I,H; candidate/input_projection/bias H;
+    candidate/hidden_projection/kernel* H,H; candidate/hidden_projection/bias H
+allennlp_elmo allennlp_lstm _elmo_lstm.forward_layer_0. P whole: input_linearity.weight 4H,I;
+    state_linearity.weight* 4H,P; state_linearity.bias 4H; state_projection.weight P,H
+allennlp_plain allennlp_lstm stacked.layer_0. H whole: input_linearity.weight 4H,I;
+    state_linearity.weight* 4H,H; state_linearity.bias 4H
+allennlp_highway allennlp_lstm stacked.layer_0. H gates: input_linearity.weight 6H,I;
+    input_linearity.bias 6H; state_linearity.weight* 5H,H; state_linearity.bias 5H
+ncps_lstm liquid_lstm lstm. H whole: recurrent_map.weight* 4H,H; input_map.weight 4H,I;
+    input_map.bias 4H
+mgu mgu mgu.cells.0. 0 whole: weight_hh* 2H,H; weight_ih 2H,I; bias_ih 2H; bias_hh 2H
+mgu_linears mgu mgu. 0 whole: W_f.bias H; W_h.bias H; U_f.bias H; U_h.bias H; U_f.weight* H,H;
+    U_h.weight* H,H; W_f.weight H,I; W_h.weight H,I
+lem lem cell. 0 whole: inp2hid.weight 4H,I; inp2hid.bias 4H; hid2hid.weight* 3H,H;
+    hid2hid.bias 3H; transform_z.weight* H,H; transform_z.bias H
+fast_grnn fast_grnn cell. 0 whole: bias_gate 1,H; bias_update 1,H; zeta 1,1; nu 1,1; W H,I; U* H,H
+fast_grnn_low_rank fast_grnn cell. 0 whole: bias_gate 1,H; bias_update 1,H; zeta 1,1; nu 1,1;
+    W H,I; U1 P,H; U2* H,P
+multiplicative_lstm multiplicative_lstm model/rnn/ H whole: wx I,4H; wh* H,4H; wmx I,H; wmh H,H;
+    b 4H
+light_gru_batch light_gru enc.rnn.0. 0 gates: w.weight 2H,I; u.weight* 2H,H; norm.weight 2H;
+    norm.bias 2H; norm.running_mean 2H; norm.running_var> 2H
+light_gru_layer light_gru enc.rnn.0. 0 gates: w.weight 2H,I; u.weight* 2H,H; norm.weight 2H;
+    norm.bias 2H
+dreamer layer_norm_gru dynamics._cell. 0 gates: _layer.weight* 3H,I+H; _norm.weight 3H;
+    _norm.bias 3H
+dreamer_without_a_norm layer_norm_gru dynamics._cell. 0 gates: _layer.weight* 3H,I+H;
+    _layer.bias 3H
+sheeprl layer_norm_gru rssm.recurrent_model.rnn. 0 gates: linear.weight* 3H,I+H; linear.bias 3H;
+    layer_norm.weight 3H; layer_norm.bias 3H
+"""
+_SIZES = {"": 0, "0": 0, "1": 1, "2": 2, "H": H, "I": INPUTS, "P": P}
 
-CASES: dict[str, Case] = {
-    "torch_lstm": Case(
-        "lstm",
-        "net.",
-        _linears(4, "weight_hh", "weight_ih", "bias_ih") | {"bias_hh": (4 * H,)},
-        rows("weight_hh", "ifgo", "bias_ih", "bias_hh", columns=False),
-        ("weight_hh",),
-        H,
-    ),
-    "torch_gru": Case(
-        "gru",
-        "net.",
-        _linears(3, "weight_hh", "weight_ih", "bias_ih") | {"bias_hh": (3 * H,)},
-        gru("weight_hh", "rzn", "bias_ih", "bias_hh", columns=False),
-        ("weight_hh",),
-    ),
-    "equinox_gru": Case(
-        "gru",
-        "cell.",
-        _linears(3, "weight_hh", "weight_ih", "bias") | {"bias_n": (H,)},
-        gru("weight_hh", "rzn", "bias", "bias_n", columns=False),
-        ("weight_hh",),
-    ),
-    "keras_lstm": Case(
-        "keras_lstm", "lstm/", _kernels(4, "bias"), rows(*RK, "ifgo", "bias"), RK, H
-    ),
-    "keras_gru": Case("keras_gru", "gru/", _kernels(3, "bias"), gru(*RK, "zrn", "bias"), RK),
-    "haste_lstm": Case("haste_lstm", "rnn.", _kernels(4, "bias"), rows(*RK, "igfo", "bias"), RK, H),
-    "haste_gru": Case(
-        "haste_gru",
-        "rnn.",
-        _kernels(3, "bias", "recurrent_bias"),
-        gru(*RK, "zrn", "bias", "recurrent_bias"),
-        RK,
-    ),
-    "haste_lstm_normalised": Case(
-        "haste_lstm",
-        "rnn.",
-        _kernels(4, "bias") | {"gamma": (2, 4 * H)},
-        haste_norm("igfo"),
-        RK,
-        H,
-        whole=False,
-    ),
-    "haste_gru_normalised": Case(
-        "haste_gru",
-        "rnn.",
-        _kernels(3, "bias", "recurrent_bias") | {"gamma": (2, 3 * H)},
-        haste_norm("zrn"),
-        RK,
-        whole=False,
-    ),
-    "onnx_lstm": Case(
-        "onnx_lstm",
-        "n/",
-        {"LSTM_W": (4 * H, INPUTS), "LSTM_R": (4 * H, H), "LSTM_B": (8 * H,)},
-        onnx("LSTM", "iofg"),
-        ("LSTM_R",),
-        H,
-    ),
-    "onnx_gru": Case(
-        "onnx_gru",
-        "n/",
-        {"GRU_W": (3 * H, INPUTS), "GRU_R": (3 * H, H), "GRU_B": (6 * H,)},
-        onnx("GRU", "zrn"),
-        ("GRU_R",),
-    ),
-    "flax_lstm": Case(
-        "flax_lstm",
-        "cell/",
-        _linen("ifgo", "ifgo", ("hi", "hf", "hg", "ho")),
-        flax_lstm,
-        tuple(f"h{gate}/kernel" for gate in "ifgo"),
-        H,
-    ),
-    "flax_gru": Case(
-        "flax_gru",
-        "cell/",
-        _linen("rzn", "rzn", ("ir", "iz", "in", "hn")),
-        flax_gru,
-        tuple(f"h{gate}/kernel" for gate in "rzn"),
-    ),
-    "flax_mgu": Case(
-        "flax_mgu",
-        "cell/",
-        _linen("fn", "fn", ("if", "in", "hn")),
-        flax_mgu,
-        ("hf/kernel", "hn/kernel"),
-    ),
-    "nnx_lstm": Case(
-        "flax_lstm",
-        "cell/",
-        {"dense_i/kernel": (INPUTS, 4 * H), "dense_h/kernel": (H, 4 * H), "dense_h/bias": (4 * H,)},
-        rows("dense_h/kernel", "ifgo", "dense_h/bias"),
-        ("dense_h/kernel",),
-        H,
-    ),
-    "mlx_lstm": Case(
-        "mlx_lstm",
-        "net.lstm.",
-        _linears(4, "Wh", "Wx", "bias"),
-        rows("Wh", "ifgo", "bias", columns=False),
-        ("Wh",),
-        H,
-    ),
-    "mlx_gru": Case(
-        "mlx_gru",
-        "gru.",
-        _linears(3, "Wh", "Wx", "b") | {"bhn": (H,)},
-        gru("Wh", "rzn", "b", "bhn", columns=False),
-        ("Wh",),
-    ),
-    "mlx_lstm_before": Case(
-        "mlx_lstm",
-        "lstm.",
-        {"Wx": (INPUTS, 4 * H), "Wh": (H, 4 * H), "bias": (4 * H,)},
-        rows("Wh", "ifgo", "bias"),
-        ("Wh",),
-        H,
-    ),
-    "haiku_gru": Case(
-        "haiku_gru",
-        "gru/",
-        {"w_i": (INPUTS, 3 * H), "w_h": (H, 3 * H), "b": (3 * H,)},
-        haiku_gru,
-        ("w_h",),
-    ),
-    "haiku_lstm": Case(
-        "haiku_lstm",
-        "lstm/",
-        {"linear/w": (INPUTS + H, 4 * H), "linear/b": (4 * H,)},
-        joint_lstm("igfo", 1.0, ("linear/w", "linear/b", "")),
-        ("linear/w",),
-        H,
-    ),
-    "sonnet_lstm": Case(
-        "sonnet_lstm",
-        "lstm/",
-        {"w_i": (INPUTS, 4 * H), "w_h": (H, 4 * H), "b": (4 * H,)},
-        rows("w_h", "ifgo", "b"),
-        ("w_h",),
-        H,
-    ),
-    "sonnet_lstm_projected": Case(
-        "sonnet_lstm",
-        "lstm/",
-        {"w_i": (INPUTS, 4 * H), "w_h": (P, 4 * H), "b": (4 * H,), "projection": (H, P)},
-        sonnet,
-        ("w_h",),
-        P,
-    ),
-    "tf_lstm": Case(
-        "tf_lstm", "rnn/lstm_cell/", JOINT, joint_lstm("igfo", 1.0, TF_NAMES), ("kernel",), H
-    ),
-    "tf_lstm_peepholes": Case(
-        "tf_lstm",
-        "rnn/lstm_cell/",
-        JOINT | DIAGONALS,
-        joint_lstm("igfo", 1.0, TF_NAMES, "ifo"),
-        ("kernel",),
-        H,
-    ),
-    "tf_lstm_output_peephole": Case(
-        "tf_lstm",
-        "rnn/lstm_cell/",
-        JOINT | {"w_o_diag": (H,)},
-        joint_lstm("igfo", 1.0, TF_NAMES, "o"),
-        ("kernel",),
-        H,
-    ),
-    "tf_lstm_projected": Case(
-        "tf_lstm",
-        "rnn/lstm_cell/",
-        JOINT | DIAGONALS | {"kernel": (INPUTS + P, 4 * H), "projection/kernel": (H, P)},
-        joint_lstm("igfo", 1.0, TF_NAMES, "ifo"),
-        ("kernel",),
-        P,
-    ),
-    "sonnet_1_lstm": Case(
-        "tf_lstm",
-        "lstm/",
-        {"w_gates": (INPUTS + P, 4 * H), "b_gates": (4 * H,), "w_h_projection": (H, P)},
-        joint_lstm("igfo", 1.0, ("w_gates", "b_gates", "w_h_projection")),
-        ("w_gates",),
-        P,
-    ),
-    "elmo_hdf5": Case(
-        "tf_lstm",
-        "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/",
-        {"W_0": (INPUTS + P, 4 * H), "B": (4 * H,), "W_P_0": (H, P)},
-        joint_lstm("igfo", 1.0, ("W_0", "B", "W_P_0")),
-        ("W_0",),
-        P,
-    ),
-    "cudnn_compatible_lstm": Case(
-        "tf_lstm",
-        "rnn/cudnn_compatible_lstm_cell/",
-        JOINT,
-        joint_lstm("igfo", 0.0, TF_NAMES),
-        ("kernel",),
-        H,
-    ),
-    "baselines_lstm": Case(
-        "tf_lstm",
-        "ppo2_model/pi/lstm1/",
-        {"wx": (INPUTS, 4 * H), "wh": (H, 4 * H), "b": (4 * H,)},
-        rows("wh", "ifog", "b"),
-        ("wh",),
-        H,
-    ),
-    "tf_gru": Case(
-        "tf_gru",
-        "rnn/gru_cell/",
-        GATES | {"candidate/kernel": (INPUTS + H, H), "candidate/bias": (H,)},
-        tf_gru("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias"),
-        ("gates/kernel", "candidate/kernel"),
-    ),
-    "gru_block_cell": Case(
-        "tf_gru",
-        "rnn/gru_block_cell/",
-        {"w_ru": (INPUTS + H, 2 * H), "b_ru": (2 * H,), "w_c": (INPUTS + H, H), "b_c": (H,)},
-        tf_gru("w_ru", "b_ru", "w_c", "b_c"),
-        ("w_ru", "w_c"),
-    ),
-    "cudnn_compatible_gru": Case(
-        "tf_gru",
-        "rnn/cudnn_compatible_gru_cell/",
-        GATES
-        | {
-            "candidate/input_projection/kernel": (INPUTS, H),
-            "candidate/input_projection/bias": (H,),
-            "candidate/hidden_projection/kernel": (H, H),
-            "candidate/hidden_projection/bias": (H,),
-        },
-        cudnn_gru,
-        ("gates/kernel", "candidate/hidden_projection/kernel"),
-    ),
-    "allennlp_elmo": Case(
-        "allennlp_lstm",
-        "_elmo_lstm.forward_layer_0.",
-        STATE | {"state_linearity.weight": (4 * H, P), "state_projection.weight": (P, H)},
-        allennlp,
-        SL,
-        P,
-    ),
-    "allennlp_plain": Case("allennlp_lstm", "stacked.layer_0.", STATE, allennlp, SL, H),
-    "allennlp_highway": Case(
-        "allennlp_lstm",
-        "stacked.layer_0.",
-        {
-            "input_linearity.weight": (6 * H, INPUTS),
-            "input_linearity.bias": (6 * H,),
-            "state_linearity.weight": (5 * H, H),
-            "state_linearity.bias": (5 * H,),
-        },
-        allennlp,
-        SL,
-        H,
-        whole=False,
-    ),
-    "ncps_lstm": Case(
-        "liquid_lstm",
-        "lstm.",
-        _linears(4, "recurrent_map.weight", "input_map.weight", "input_map.bias"),
-        ncps_lstm,
-        ("recurrent_map.weight",),
-        H,
-    ),
-    "mgu": Case(
-        "mgu",
-        "mgu.cells.0.",
-        _linears(2, "weight_hh", "weight_ih", "bias_ih") | {"bias_hh": (2 * H,)},
-        mgu,
-        ("weight_hh",),
-    ),
-    "mgu_linears": Case(
-        "mgu",
-        "mgu.",
-        {f"{side}_{gate}.bias": (H,) for side in "WU" for gate in "fh"}
-        | {f"U_{gate}.weight": (H, H) for gate in "fh"}
-        | {f"W_{gate}.weight": (H, INPUTS) for gate in "fh"},
-        mgu_linears,
-        ("U_f.weight", "U_h.weight"),
-    ),
-    "lem": Case(
-        "lem",
-        "cell.",
-        {
-            "inp2hid.weight": (4 * H, INPUTS),
-            "inp2hid.bias": (4 * H,),
-            "hid2hid.weight": (3 * H, H),
-            "hid2hid.bias": (3 * H,),
-            "transform_z.weight": (H, H),
-            "transform_z.bias": (H,),
-        },
-        lem,
-        ("hid2hid.weight", "transform_z.weight"),
-    ),
-    "fast_grnn": Case("fast_grnn", "cell.", HADAMARD | {"U": (H, H)}, fast_grnn, ("U",)),
-    "fast_grnn_low_rank": Case(
-        "fast_grnn", "cell.", HADAMARD | {"U1": (P, H), "U2": (H, P)}, fast_grnn, ("U2",)
-    ),
-    "multiplicative_lstm": Case(
-        "multiplicative_lstm",
-        "model/rnn/",
-        {
-            "wx": (INPUTS, 4 * H),
-            "wh": (H, 4 * H),
-            "wmx": (INPUTS, H),
-            "wmh": (H, H),
-            "b": (4 * H,),
-        },
-        multiplicative,
-        ("wh",),
-        H,
-    ),
-    "light_gru_batch": Case(
-        "light_gru",
-        "enc.rnn.0.",
-        LIGHT | RUNNING,
-        light_gru,
-        ("u.weight",),
-        whole=False,
-        positive=("norm.running_var",),
-    ),
-    "light_gru_layer": Case(
-        "light_gru", "enc.rnn.0.", LIGHT, light_gru, ("u.weight",), whole=False
-    ),
-    "dreamer": Case(
-        "layer_norm_gru",
-        "dynamics._cell.",
-        _dreamer("_layer", "_norm"),
-        dreamer("_layer", "_norm"),
-        ("_layer.weight",),
-        whole=False,
-    ),
-    "dreamer_without_a_norm": Case(
-        "layer_norm_gru",
-        "dynamics._cell.",
-        _dreamer("_layer", "_norm", "_layer.bias"),
-        dreamer("_layer", "_norm"),
-        ("_layer.weight",),
-        whole=False,
-    ),
-    "sheeprl": Case(
-        "layer_norm_gru",
-        "rssm.recurrent_model.rnn.",
-        _dreamer("linear", "layer_norm", "linear.bias", "layer_norm.weight", "layer_norm.bias"),
-        dreamer("linear", "layer_norm"),
-        ("linear.weight",),
-        whole=False,
-    ),
-}
+
+def _size(text: str) -> int:
+    """``3H``, ``I+H`` or a number."""
+    return sum(
+        _SIZES[part[-1]] * int(part[:-1] or 1) if len(part) > 1 else _SIZES[part]
+        for part in text.split("+")
+    )
+
+
+def _case(entry: str) -> tuple[str, Case]:
+    head, _, tensors = entry.partition(":")
+    name, family, module, others, read = head.split()
+    shapes, marks = {}, {}
+    for tensor in tensors.split(";"):
+        marked, shape = tensor.split()
+        plain = marked.rstrip("*>")
+        shapes[plain] = tuple(map(_size, shape.split(",")))
+        marks[plain] = marked[len(plain) :]
+    return name, Case(
+        family,
+        module,
+        shapes,
+        _STEPS[name],
+        tuple(tensor for tensor, mark in marks.items() if mark == "*"),
+        _size(others),
+        whole=read == "whole",
+        positive=tuple(tensor for tensor, mark in marks.items() if mark == ">"),
+    )
+
+
+CASES = dict(map(_case, _TABLE.replace("\n ", " ").strip().split("\n")))

@@ -24,7 +24,7 @@ def read_found(case: Case, arrays: dict[str, np.ndarray], **asked: bool) -> Recu
     store = MemoryStore(arrays)
     ((family, match),) = detect(store.tensors)
     assert (family.name, match.layer) == (case.family, case.module[:-1])
-    return family.read(store, match, ReadOptions(assume=case.assume, **asked))
+    return family.read(store, match, ReadOptions(**asked))
 
 
 @every_case
@@ -57,7 +57,7 @@ def test_the_spectrum_of_the_whole_step(case: Case) -> None:
 
 @every_case
 def test_derivatives(case: Case) -> None:
-    check_derivatives(case.arrays(), named_family(case.family), **case.assume)
+    check_derivatives(case.arrays(), named_family(case.family))
 
 
 @every_case
@@ -113,7 +113,7 @@ def test_no_other_shape_of_a_tensor_ends_in_a_wrong_number(case: Case) -> None:
             store = MemoryStore(arrays | {name: odd})
             try:
                 (family, match), *_ = detect(store.tensors)
-                found = family.read(store, match, ReadOptions(assume=case.assume))
+                found = family.read(store, match, ReadOptions())
             except MemcurseError:
                 continue
             if family.name == case.family:
