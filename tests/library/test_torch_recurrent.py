@@ -53,12 +53,6 @@ def test_the_eigenvalues(name: str) -> None:
     assert_allclose(kept, np.diag(np.diag(kept)), atol=1e-15)
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_derivatives(name: str) -> None:
-    arrays = arrays_of(cell_of(name), prefix_of(name))
-    check_derivatives(arrays, FAMILY)
-
-
 def gain_of(name: str, cell: torch.nn.Module) -> np.ndarray:
     """dh' by what comes in, c, at zero input and zero state: by autodiff through the weights of x.
 
@@ -122,14 +116,6 @@ def test_the_whole_step(name: str) -> None:
     assert_same_spectrum(found.hidden.jacobian, np.linalg.eigvals(expected), 1e-11)
     blocks = cell.weight_hh.detach().numpy()
     assert len(found.hidden.gates) == len(blocks) // H
-
-
-@pytest.mark.parametrize("name", ["RAN", "CFN", "STAR", "MinimalRNN"])
-def test_a_cell_without_figures_says_why(name: str) -> None:
-    store = MemoryStore(arrays_of(cell_of(name), prefix_of(name)))
-    (match,) = FAMILY.find(store.tensors)
-    assert isinstance(FAMILY.read(store, match, ReadOptions(gates=True)).gate, NoDrive)
-    assert FAMILY.read(store, match, ReadOptions()).gate is None
 
 
 @pytest.mark.parametrize(("name", "rows"), [("MUT1", BLOCKS[0]), ("LightRU", BLOCKS[1])])
