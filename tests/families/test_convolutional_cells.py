@@ -140,3 +140,14 @@ def test_kernels_of_other_widths_are_no_cell() -> None:
 def test_the_activation_of_convolutional_gates_can_be_told() -> None:
     told = read_layer(KERAS, KERAS_CONV_LSTM, recurrent_activation="sigmoid")
     assert_allclose(np.exp(told.log_eigenvalues), sigmoid(KERAS["bias"][H : 2 * H]), rtol=1e-12)
+
+
+def test_a_step_of_two_halves_keeps_its_digits_in_both_tails() -> None:
+    closed = {f"convz{half}.bias": np.array([-800.0, -40.0, 0.0, 800.0]) for half in (1, 2)}
+    found = read_layer(SEPARATE | closed, CONV_GRU)
+    assert_allclose(found.log_gain.real[1], np.log(2) - 40, rtol=1e-14)
+    assert np.isfinite(found.log_gain).all()
+    assert np.isfinite(found.log_eigenvalues).all()
+    for group in found.parameters:
+        assert group.log_gain_derivative is not None
+        assert np.isfinite(group.log_gain_derivative).all()

@@ -175,17 +175,21 @@ def _halves(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
 
     def finish(first: Recurrence, cell: Cell) -> Recurrence:
         second = read_cell(store, match, ReadOptions(), first.family, VERTICAL)
-        total = first.log_eigenvalues + second.log_eigenvalues
-        lost: Floats = -np.expm1(total.real)
+        # γ = 1 - λ₁ λ₂ = λ₂ γ₁ + γ₂, without cancellation.
+        log_gain: Floats = np.logaddexp(
+            (second.log_eigenvalues + first.log_gain).real, second.log_gain.real
+        )
 
         def whole(group: ParameterGroup, other: Recurrence) -> ParameterGroup:
             by = group.eigenvalue_derivative * np.exp(other.log_eigenvalues)
-            return replace(group, eigenvalue_derivative=by, log_gain_derivative=-by / lost)
+            return replace(
+                group, eigenvalue_derivative=by, log_gain_derivative=-by / np.exp(log_gain)
+            )
 
         return replace(
             first,
-            log_eigenvalues=total,
-            log_gain=np.log(lost).astype(np.complex128),
+            log_eigenvalues=first.log_eigenvalues + second.log_eigenvalues,
+            log_gain=log_gain.astype(np.complex128),
             parameters=(
                 *(whole(group, second) for group in first.parameters),
                 *(whole(group, first) for group in second.parameters),
