@@ -311,21 +311,6 @@ def squared_rows(matrix: NDArray[Any]) -> Floats:
     return norms
 
 
-def row_norms(
-    inputs: Mapping[str, Floats] | None, hidden: Mapping[str, Floats] | None
-) -> dict[str, RowNorms] | None:
-    """The norms of every gate from its (H, inputs) and (H, hidden) weights, row = target.
-
-    None where one side is not in the checkpoint.
-    """
-    if inputs is None or hidden is None:
-        return None
-    return {
-        gate: RowNorms(squared_rows(weights), squared_rows(hidden[gate]))
-        for gate, weights in inputs.items()
-    }
-
-
 @dataclass(frozen=True)
 class MixingDrive:
     """The SRU's forget gate ``σ(z₀ + v c)``, behind which it takes in u.

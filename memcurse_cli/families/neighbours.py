@@ -107,6 +107,8 @@ _CHANGING: dict[str, tuple[str, ...]] = {
     # Those of TensorFlow Addons have their cells' names and norms or peepholes.
     "keras_lstm": (*_NORMS, "kernel_norm", "*_peephole_weights"),
     "keras_gru": _NORMS,
+    # The norms of lnlstm beside wx and wh, and the product of a multiplicative LSTM.
+    "tf_lstm": ("[bg][chx]", "wm[hx]"),
     "keras_simple_rnn": (*_NORMS, *_LEAKS),
     **dict.fromkeys(("leaky_rnn", "low_rank_rnn", "tf_rnn", "flax_simple", "haiku_rnn"), _LEAKS),
     **dict.fromkeys(

@@ -1,17 +1,15 @@
-"""FastGRNN against its own step in torch, autodiff of that step, and differences."""
+"""The gates of FastGRNN against its own run, and shapes that are none."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import match_of
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.cells.fast_grnn import FastGRNN
-from memcurse_cli.families.family import ReadOptions
 
 RNG = np.random.default_rng(9)
 SIZE, RANK = 5, 2
@@ -27,45 +25,6 @@ LOW_RANK = {name: array for name, array in WHOLE.items() if name != "U"} | {
     "U1": RNG.normal(size=(RANK, SIZE)),
     "U2": RNG.normal(size=(SIZE, RANK)),
 }
-
-
-def step(arrays: dict[str, np.ndarray], h: torch.Tensor, drive: float = 0.0) -> torch.Tensor:
-    """`FastGRNNCell.forward` at zero input, with something added to the candidate's tanh."""
-    held = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    seen = h @ held["U"].T if "U" in held else h @ held["U1"].T @ held["U2"].T
-    z = torch.sigmoid(seen + held["bias_gate"])
-    candidate = torch.tanh(seen + held["bias_update"]) + drive
-    return z * h + (torch.sigmoid(held["zeta"]) * (1 - z) + torch.sigmoid(held["nu"])) * candidate
-
-
-def test_the_gate_and_the_gain_are_those_of_the_step() -> None:
-    arrays = {name: array.copy() for name, array in WHOLE.items()}
-    recurrence = read_layer({f"cell.{name}": array for name, array in arrays.items()}, FastGRNN())
-    assert recurrence.name == "cell"
-    zero = torch.zeros(1, SIZE, dtype=torch.float64)
-    driven = (step(arrays, zero, 1.0) - step(arrays, zero))[0].numpy()
-    assert_allclose(np.exp(recurrence.log_gain), driven, rtol=1e-12)
-    # Without U a state meets its gate alone.
-    arrays["U"] = np.zeros((SIZE, SIZE))
-    kept = (step(arrays, zero + 1) - step(arrays, zero))[0].numpy()
-    assert_allclose(np.exp(recurrence.log_eigenvalues), kept, rtol=1e-12)
-
-
-@pytest.mark.parametrize("arrays", [WHOLE, LOW_RANK])
-def test_derivatives(arrays: dict[str, np.ndarray]) -> None:
-    check_derivatives(arrays, FastGRNN())
-
-
-@pytest.mark.parametrize("arrays", [WHOLE, LOW_RANK])
-def test_the_spectrum_of_a_step_is_that_of_autodiff(arrays: dict[str, np.ndarray]) -> None:
-    (match,) = match_of(arrays, FastGRNN())
-    read = FastGRNN().read(MemoryStore(arrays), match, ReadOptions(spectra=True, gates=True))
-    assert read.hidden is not None
-    assert read.hidden.jacobian is not None
-    zero = torch.zeros(SIZE, dtype=torch.float64)
-    jacobian = torch.autograd.functional.jacobian(lambda h: step(arrays, h[None])[0], zero)
-    expected = np.linalg.eigvals(jacobian.numpy())
-    assert_allclose(np.sort_complex(read.hidden.jacobian), np.sort_complex(expected), atol=1e-12)
 
 
 @pytest.mark.parametrize("low_rank", [False, True])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import match_of, read_layer
 from families.oracles import assert_sorted_moduli, read_layers
 from numpy.testing import assert_allclose
 
@@ -41,21 +41,6 @@ def test_the_state_decays_as_torch_lets_it(gru: torch.nn.GRU) -> None:
     assert_allclose(np.exp(recurrence.log_gain), (still[0, 0] / drive).numpy(), rtol=1e-12)
 
 
-def test_derivatives(gru: torch.nn.GRU) -> None:
-    rows = slice(H, 2 * H)
-    check_derivatives(
-        arrays_of(gru), GRU, elements={"bias_ih[update]": rows, "bias_hh[update]": rows}
-    )
-
-
-def test_the_gain_keeps_full_precision_where_the_gate_saturates() -> None:
-    bias = np.zeros(3 * 2)
-    bias[2:4] = 40.0, -40.0
-    recurrence = read_layer({"weight_hh": np.ones((6, 2)), "bias_hh": bias}, GRU)
-    assert_allclose(recurrence.log_gain.real, [-40.0, -np.exp(-40.0)], rtol=1e-14)
-    assert_allclose(recurrence.log_eigenvalues.real, [-np.exp(-40.0), -40.0], rtol=1e-14)
-
-
 @pytest.mark.parametrize("new_style", [True, False])
 def test_weight_normalisation_does_not_hide_the_layer(gru: torch.nn.GRU, new_style: bool) -> None:
     expected = read_layer(arrays_of(gru), GRU)
@@ -69,13 +54,6 @@ def test_weight_normalisation_does_not_hide_the_layer(gru: torch.nn.GRU, new_sty
     assert match.layer == "net.l0"
     recurrence = read_layer(arrays, GRU)
     assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=0)
-
-
-def test_without_biases_the_gate_stands_half_open() -> None:
-    recurrence = read_layer(arrays_of(torch.nn.GRU(3, H, bias=False)), GRU)
-    assert_allclose(np.exp(recurrence.log_eigenvalues), 0.5)
-    assert recurrence.parameters == ()
-    assert "no bias" in recurrence.assumptions[0]
 
 
 def test_an_empty_layer_is_refused() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.layer_norm_gru import LayerNormGRU
-from memcurse_cli.families.detect import detect
+from memcurse_cli.families.cells.normalised_grus import LAYER_NORM_GRU
 from memcurse_cli.families.family import ReadOptions
 
 H, INPUTS = 4, 3
@@ -60,38 +59,12 @@ def made(kind: str) -> tuple[Cell, dict[str, np.ndarray]]:
     return cell, {f"{prefix}{name}": array.numpy() for name, array in cell.state_dict().items()}
 
 
-@pytest.mark.parametrize("kind", LAYERS)
-def test_the_state_decays_as_the_report_says(kind: str) -> None:
-    cell, _ = made(kind)
-    with torch.no_grad():
-        getattr(cell, cell.names[0]).weight.zero_()
-    _, prefix, _ = LAYERS[kind]
-    arrays = {f"{prefix}{name}": array.numpy() for name, array in cell.state_dict().items()}
-    store = MemoryStore(arrays)
-    ((family, match),) = detect(store.tensors)
-    assert (family.name, match.layer) == ("layer_norm_gru", prefix.removesuffix("layers.")[:-1])
-    recurrence = family.read(store, match, ReadOptions())
-    still, kicked = (torch.full((H,), value, dtype=torch.float64) for value in (0.0, 1.0))
-    with torch.no_grad():
-        for _ in range(9):
-            still, kicked = cell(still), cell(kicked)
-    expected = np.exp(9 * recurrence.log_eigenvalues.real)
-    assert_allclose((kicked - still).numpy(), expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-def test_derivatives(kind: str) -> None:
-    _, arrays = made(kind)
-    name = "bias[update]"
-    check_derivatives(arrays, LayerNormGRU(), elements={name: slice(2 * H, 3 * H)})
-
-
 @pytest.mark.parametrize("kind", ["_layer", "linear"])
 def test_the_hidden_weights_are_those_of_the_state(kind: str) -> None:
     cell, arrays = made(kind)
     store = MemoryStore(arrays)
-    (match,) = LayerNormGRU().find(store.tensors)
-    spectra = LayerNormGRU().read(store, match, ReadOptions(spectra=True)).hidden
+    (match,) = LAYER_NORM_GRU.find(store.tensors)
+    spectra = LAYER_NORM_GRU.read(store, match, ReadOptions(spectra=True)).hidden
     assert spectra is not None
     assert spectra.jacobian is None
     assert "layer normalisation" in str(spectra.reason)
@@ -106,8 +79,8 @@ def test_the_gate_s_spread_is_that_of_the_normalisation() -> None:
     """Over inputs of any size, since the normalisation puts out a variance of 1."""
     cell, arrays = made("_layer")
     store = MemoryStore(arrays)
-    (match,) = LayerNormGRU().find(store.tensors)
-    drive = LayerNormGRU().read(store, match, ReadOptions(gates=True)).gate
+    (match,) = LAYER_NORM_GRU.find(store.tensors)
+    drive = LAYER_NORM_GRU.read(store, match, ReadOptions(gates=True)).gate
     assert drive is not None
     scale = cell.state_dict()["_norm.weight"][2 * H :].numpy()
     assert_allclose(drive.gate.variance(1.0, 1.0), scale**2)
@@ -117,10 +90,10 @@ def test_the_gate_s_spread_is_that_of_the_normalisation() -> None:
 def test_the_bias_that_is_added_is_said_and_can_be_given() -> None:
     _, arrays = made("GRU_linear")
     stored = arrays["dynamics._cell.layers.GRU_norm.bias"][2 * H :]
-    recurrence = read_layer(arrays, LayerNormGRU())
+    recurrence = read_layer(arrays, LAYER_NORM_GRU)
     assert any("update_bias=-1.0" in sentence for sentence in recurrence.assumptions)
     assert_allclose(np.exp(recurrence.log_eigenvalues.real), 1 / (1 + np.exp(stored - 1)))
-    other = read_layer(arrays, LayerNormGRU(), update_bias="0.5")
+    other = read_layer(arrays, LAYER_NORM_GRU, update_bias="0.5")
     assert_allclose(np.exp(other.log_eigenvalues.real), 1 / (1 + np.exp(stored + 0.5)))
 
 
@@ -139,4 +112,4 @@ def test_blocks_of_feed_forward_networks_are_not_taken() -> None:
         "cell._layer.bias": (3 * H + 1,),
     }
     arrays = {name: generator.normal(size=shape) for name, shape in shapes.items()}
-    assert match_of(arrays, LayerNormGRU()) == []
+    assert match_of(arrays, LAYER_NORM_GRU) == []

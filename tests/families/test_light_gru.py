@@ -1,4 +1,4 @@
-"""SpeechBrain's light GRU against its own step in torch, and differences."""
+"""The norms of SpeechBrain's light GRU against torch's, and its gates against its own run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from families.derivatives import check_derivatives, match_of, read_layer
 from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli import inspect
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.light_gru import LightGRU
+from memcurse_cli.families.cells.normalised_grus import LIGHT_GRU
 
 WIDTH, SIZE = 3, 4
 
@@ -40,35 +39,6 @@ def arrays_of(norm: str) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in state.items() if tensor.ndim}
 
 
-@pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
-def test_the_state_decays_as_the_library_s_step(norm: str) -> None:
-    """h' = z h + (1-z) relu(n) from a state so small that no candidate rises above 0."""
-    made = layer(norm)
-    recurrence = read_layer(
-        {f"enc.rnn.0.{name}": array for name, array in arrays_of(norm).items()}, LightGRU()
-    )
-    assert recurrence.name == "enc.rnn.0"
-    with torch.no_grad():
-        normal = made.norm(made.w(torch.zeros(1, WIDTH, dtype=torch.float64)))
-
-        def step(h: torch.Tensor) -> torch.Tensor:
-            gates = normal + made.u(h)
-            candidate, z = gates.chunk(2, 1)
-            return torch.sigmoid(z) * h + (1 - torch.sigmoid(z)) * 0 * torch.relu(candidate)
-
-        small = torch.full((1, SIZE), 1e-9, dtype=torch.float64)
-        kept = (step(small) / small)[0].numpy()
-    assert_allclose(np.exp(recurrence.log_eigenvalues), kept, rtol=1e-8)
-    assert_allclose(np.exp(recurrence.log_gain), 1 - kept, rtol=1e-8)
-
-
-@pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
-def test_derivatives(norm: str) -> None:
-    rows = slice(SIZE, 2 * SIZE)
-    elements = {"norm.bias[update]": rows, "norm.weight[update]": rows}
-    check_derivatives(arrays_of(norm), LightGRU(), elements=elements)
-
-
 def test_a_normalised_state_adds_the_bias_of_its_norm() -> None:
     """SLiGRU's gates are N(W x) + LN(U h), and LN(0) is its bias."""
     torch.manual_seed(2)
@@ -81,29 +51,18 @@ def test_a_normalised_state_adds_the_bias_of_its_norm() -> None:
         normal = layer("batchnorm").norm(torch.zeros(1, 2 * SIZE, dtype=torch.float64))
         gates = normal + norm(torch.zeros(1, 2 * SIZE, dtype=torch.float64))
     kept = torch.sigmoid(gates.chunk(2, 1)[1])[0].numpy()
-    assert_allclose(np.exp(read_layer(arrays, LightGRU()).log_eigenvalues), kept, rtol=1e-12)
-    rows = slice(SIZE, 2 * SIZE)
-    names = ("norm.bias[update]", "norm.weight[update]", "layer_norm.bias[update]")
-    check_derivatives(arrays, LightGRU(), elements=dict.fromkeys(names, rows))
+    assert_allclose(np.exp(read_layer(arrays, LIGHT_GRU).log_eigenvalues), kept, rtol=1e-12)
+    check_derivatives(arrays, LIGHT_GRU)
     assert "stands between" in (gates_of(arrays).reason or "")
 
 
 def test_the_scale_is_a_group_only_where_it_moves_something() -> None:
     names = {
-        norm: [group.name for group in read_layer(arrays_of(norm), LightGRU()).parameters]
+        norm: [group.name for group in read_layer(arrays_of(norm), LIGHT_GRU).parameters]
         for norm in ("batchnorm", "layernorm")
     }
     assert names["batchnorm"] == ["norm.bias[update]", "norm.weight[update]"]
     assert names["layernorm"] == ["norm.bias[update]"]
-
-
-def test_the_hidden_weights_on_request() -> None:
-    arrays = arrays_of("batchnorm")
-    layer_report = inspect(arrays, spectra=True, gates=True).layers[0]
-    radii = {one.name: one.spectral_radius for one in layer_report.hidden_spectra}
-    assert radii["update"] == pytest.approx(
-        np.abs(np.linalg.eigvals(arrays["u.weight"][SIZE:])).max()
-    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
@@ -144,25 +103,12 @@ def test_a_state_that_grows_is_told() -> None:
 def test_what_cannot_be_read() -> None:
     arrays = arrays_of("batchnorm")
     with pytest.raises(TensorError, match="running variance"):
-        read_layer({**arrays, "norm.running_var": -np.ones(2 * SIZE)}, LightGRU())
+        read_layer({**arrays, "norm.running_var": -np.ones(2 * SIZE)}, LIGHT_GRU)
     with pytest.raises(UsageError, match="batch_norm_epsilon"):
-        read_layer(arrays, LightGRU(), batch_norm_epsilon="0")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"u.weight": np.zeros((3 * SIZE, SIZE))},
-        {"w.weight": np.zeros((SIZE, WIDTH))},
-        {"norm.bias": np.zeros(SIZE)},
-        {"norm.running_mean": np.zeros(1)},
-    ],
-)
-def test_other_shapes_are_not_it(change: dict[str, np.ndarray]) -> None:
-    assert match_of({**arrays_of("batchnorm"), **change}, LightGRU()) == []
+        read_layer(arrays, LIGHT_GRU, batch_norm_epsilon="0")
 
 
 def test_half_a_running_average_is_not_it() -> None:
     arrays = arrays_of("batchnorm")
     del arrays["norm.running_var"]
-    assert match_of(arrays, LightGRU()) == []
+    assert match_of(arrays, LIGHT_GRU) == []

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import check_derivatives, match_of, read_layer
-from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.liquid import LTC, LiquidLSTM
+from memcurse_cli.families.cells.liquid import LTC
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
 
 H, INPUTS = 4, 3
 
@@ -114,50 +112,3 @@ def test_other_modules_are_not_taken() -> None:
     arrays = ltc()
     assert match_of({n: a for n, a in arrays.items() if "sensory_w" not in n}, LTC()) == []
     assert match_of(arrays | {"rnn_cell.w": np.ones((H, H + 1))}, LTC()) == []
-
-
-def lstm() -> dict[str, np.ndarray]:
-    """The LSTM that mixed_memory puts before an LTC or a CfC."""
-    generator = np.random.default_rng(4)
-    shapes = {
-        "input_map.weight": (4 * H, INPUTS),
-        "input_map.bias": (4 * H,),
-        "recurrent_map.weight": (4 * H, H),
-    }
-    return {f"lstm.{name}": generator.normal(size=shape) for name, shape in shapes.items()}
-
-
-def lstm_step(arrays: dict[str, np.ndarray], state: torch.Tensor) -> torch.Tensor:
-    """ncps.torch.LSTMCell at zero input."""
-    kept = {name: torch.tensor(array) for name, array in arrays.items()}
-    hidden, cell = state[:H], state[H:]
-    rows = kept["lstm.input_map.bias"] + kept["lstm.recurrent_map.weight"] @ hidden
-    z, i, f, o = torch.chunk(rows, 4)
-    cell = cell * torch.sigmoid(f + 1) + torch.tanh(z) * torch.sigmoid(i)
-    return torch.cat([torch.tanh(cell) * torch.sigmoid(o), cell])
-
-
-def test_the_lstm_of_mixed_memory() -> None:
-    arrays = lstm()
-    store = MemoryStore(arrays | ltc())
-    found = [(family.name, match.layer) for family, match in detect(store.tensors)]
-    assert found == [("liquid_lstm", "lstm"), ("liquid_ltc", "rnn_cell")]
-    (match,) = LiquidLSTM().find(store.tensors)
-    recurrence = LiquidLSTM().read(store, match, ReadOptions(spectra=True, gates=True))
-    zero = torch.zeros(2 * H, dtype=torch.float64)
-    jacobian = torch.autograd.functional.jacobian(lambda s: lstm_step(arrays, s), zero).numpy()
-    assert_allclose(np.exp(recurrence.log_eigenvalues.real), np.diag(jacobian)[H:], rtol=1e-12)
-    assert recurrence.hidden is not None
-    assert recurrence.hidden.jacobian is not None
-    assert_same_spectrum(recurrence.hidden.jacobian, np.linalg.eigvals(jacobian), 1e-12)
-    assert recurrence.gate is not None
-    rows = arrays["lstm.recurrent_map.weight"][2 * H : 3 * H]
-    assert_allclose(recurrence.gate.gate.norms.hidden, np.sum(rows**2, axis=1))
-
-
-def test_derivatives_of_the_lstm() -> None:
-    elements = {
-        "input_map.bias[input]": slice(H, 2 * H),
-        "input_map.bias[forget]": slice(2 * H, 3 * H),
-    }
-    check_derivatives(lstm(), LiquidLSTM(), elements=elements)

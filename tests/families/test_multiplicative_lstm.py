@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import check_derivatives, match_of, read_layer
-from families.oracles import assert_same_spectrum
+from families.derivatives import match_of, read_layer
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.multiplicative_lstm import MultiplicativeLSTM
+from memcurse_cli.families.cells.multiplicative_lstm import MULTIPLICATIVE_LSTM
 from memcurse_cli.families.family import ReadOptions
 
 H, INPUTS = 4, 3
@@ -54,7 +53,7 @@ NAMINGS = {
 
 @pytest.mark.parametrize(("arrays", "layer"), NAMINGS.values(), ids=NAMINGS)
 def test_every_naming(arrays: dict[str, np.ndarray], layer: str) -> None:
-    recurrence = read_layer(arrays, MultiplicativeLSTM())
+    recurrence = read_layer(arrays, MULTIPLICATIVE_LSTM)
     assert recurrence.name == layer
     jacobian = torch.autograd.functional.jacobian(step, torch.zeros(2 * H, dtype=torch.float64))
     slope = np.diag(jacobian.numpy()[H:, H:])
@@ -62,24 +61,9 @@ def test_every_naming(arrays: dict[str, np.ndarray], layer: str) -> None:
     assert_allclose(np.exp(recurrence.log_gain), 1 / (1 + np.exp(-weights()["b"][:H])), rtol=1e-12)
 
 
-def test_no_hidden_weight_adds_memory_at_zero_input() -> None:
-    store = MemoryStore(NAMINGS["openai"][0])
-    (match,) = MultiplicativeLSTM().find(store.tensors)
-    hidden = MultiplicativeLSTM().read(store, match, ReadOptions(spectra=True)).hidden
-    assert hidden is not None
-    assert hidden.jacobian is not None
-    jacobian = torch.autograd.functional.jacobian(step, torch.zeros(2 * H, dtype=torch.float64))
-    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(jacobian.numpy()), 1e-12)
-
-
-def test_derivatives() -> None:
-    blocks = {"b[input]": slice(0, H), "b[forget]": slice(H, 2 * H)}
-    check_derivatives(weights(), MultiplicativeLSTM(), elements=blocks)
-
-
 def test_a_matrix_lstm_is_another_family() -> None:
     arrays = {name: array for name, array in weights().items() if name != "wmx"}
-    assert match_of(arrays, MultiplicativeLSTM()) == []
+    assert match_of(arrays, MULTIPLICATIVE_LSTM) == []
 
 
 def simulated(w: dict[str, np.ndarray], steps: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +96,7 @@ def test_the_bands_are_those_of_the_gates_that_see_the_product(apart: bool) -> N
             stored[f"g{name[1:]}"] = np.linalg.norm(weight, axis=0)
             stored[name] = weight * generator.uniform(0.5, 2.0, weight.shape[1])
     stored = {f"model/rnn/{name}": array for name, array in stored.items()}
-    drive_of(MemoryStore(stored), MultiplicativeLSTM())
+    drive_of(MemoryStore(stored), MULTIPLICATIVE_LSTM)
     gates, squares = simulated(whole)
     bands = gates_of(stored)
     check_bands(bands, gates, 0.02)
@@ -125,5 +109,5 @@ def test_the_bands_are_those_of_the_gates_that_see_the_product(apart: bool) -> N
 @pytest.mark.parametrize("naming", ["tape", "norm"])
 def test_weights_in_parts_have_no_figures(naming: str) -> None:
     store = MemoryStore(NAMINGS[naming][0])
-    (match,) = MultiplicativeLSTM().find(store.tensors)
-    assert MultiplicativeLSTM().read(store, match, ReadOptions(gates=True)).gate is None
+    (match,) = MULTIPLICATIVE_LSTM.find(store.tensors)
+    assert MULTIPLICATIVE_LSTM.read(store, match, ReadOptions(gates=True)).gate is None

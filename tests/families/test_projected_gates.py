@@ -304,15 +304,15 @@ def test_mgu(linears: bool) -> None:
     if linears:
         arrays = {"U_f.weight": u[0], "W_f.weight": w[0], "W_f.bias": bias[0]}
         arrays |= {"U_h.weight": u[1], "W_h.weight": w[1], "W_h.bias": bias[1]}
-    drive = drive_of(arrays, MGU())
+    drive = drive_of(arrays, MGU)
     assert_allclose(drive.gate.norms.inputs, (w[0] ** 2).sum(1))
     assert_allclose(drive.gate.norms.hidden, (u[0] ** 2).sum(1))
     assert drive.state is not None
     assert_allclose(drive.state.candidate.norms.hidden, (u[1] ** 2).sum(1))
     assert_allclose(drive.state.candidate.bias, bias[1])
-    (match,) = match_of(arrays, MGU())
+    (match,) = match_of(arrays, MGU)
     options = ReadOptions(gates=True, assume={"gate_keeps": "yes"})
-    assert isinstance(MGU().read(MemoryStore(arrays), match, options).gate, NoDrive)
+    assert isinstance(MGU.read(MemoryStore(arrays), match, options).gate, NoDrive)
 
 
 def test_shapes_that_do_not_fit_have_no_drive() -> None:

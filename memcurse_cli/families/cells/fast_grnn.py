@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.families.cells.gated_layer import GateBias, step_spectra
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
     HiddenState,
+    NoDrive,
     RowNorms,
     squared_rows,
 )
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
     gain_scalar,
+    log_of_eigenvalues,
     log_sigmoid,
-    one_to_one,
     read_real,
     read_vector,
     sigmoid,
 )
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.theory.gates.laws import FlooredMix, Written
-from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
 
-_GATE, _UPDATE, _SCALE, _FLOOR = "bias_gate", "bias_update", "zeta", "nu"
-_REQUIRED = (_GATE, _UPDATE, _SCALE, _FLOOR)
+SCALE, FLOOR = "zeta", "nu"
+_GATE, _UPDATE = "bias_gate", "bias_update"
+_REQUIRED = (_GATE, _UPDATE, SCALE, FLOOR)
 _INPUT, _HIDDEN = ("W", "W1", "W2"), ("U", "U1", "U2")  # each whole, or of two factors
-
 _FUNCTIONS = (
     "the gate is taken as a sigmoid and the candidate as a tanh, as by default: EdgeML stores"
     " neither"
 )
+_UNLAWFUL = NoDrive("a tanh opens its gate, which no law of gates has")
 
 
 class FastGRNN:
     """``h' = z h + (σ(ζ)(1-z) + σ(ν)) tanh(u + b_h)``, ``z = σ(u + b_z)``, ``u = W x + U h``.
 
-    At zero input and zero state λ = σ(b_z) and γ = σ(ζ)(1-λ) + σ(ν). One ζ and one ν move the gain
-    of every unit:
-
-        d log γ/db_z = -σ(ζ) λ (1-λ) / γ,  d log γ/dζ = σ'(ζ) (1-λ) / γ,  d log γ/dν = σ'(ν) / γ
+    At zero input and zero state λ = σ(b_z) and γ = σ(ζ)(1-λ) + σ(ν).
     """
 
     name = "fast_grnn"
@@ -70,44 +69,22 @@ class FastGRNN:
             TensorError: NaN or inf in what is read.
         """
         names = match.tensors
-        bias = read_vector(store, names[_GATE])
-        scale, floor = read_vector(store, names[_SCALE], 1), read_vector(store, names[_FLOOR], 1)
-        kept, lost = sigmoid(bias), sigmoid(-bias)
-        log_gain = np.logaddexp(log_sigmoid(scale) + log_sigmoid(-bias), log_sigmoid(floor))
-        gain = np.exp(log_gain)
-        opened = sigmoid(scale)
-        by_scale = opened * sigmoid(-scale) * lost / gain
-        by_floor = sigmoid(floor) * sigmoid(-floor) / gain
-        return Recurrence(
-            name=match.layer,
+        gate = read_vector(store, names[_GATE])
+
+        def matrices() -> tuple[Floats | None, Floats | None]:
+            inputs, hidden = (_matrix(store, names, at, gate.size) for at in (_INPUT, _HIDDEN))
+            return inputs, hidden
+
+        return fast_grnn_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=tuple(names.values()),
-            log_eigenvalues=log_sigmoid(bias).astype(np.complex128),
-            log_gain=log_gain.astype(np.complex128),
-            parameters=(
-                one_to_one(
-                    _GATE,
-                    names[_GATE],
-                    bias,
-                    store.tensors[names[_GATE]].dtype,
-                    kept * lost,
-                    -opened * kept * lost / gain,
-                ),
-                gain_scalar(
-                    _SCALE, names[_SCALE], scale, store.tensors[names[_SCALE]].dtype, by_scale
-                ),
-                gain_scalar(
-                    _FLOOR, names[_FLOOR], floor, store.tensors[names[_FLOOR]].dtype, by_floor
-                ),
-            ),
-            input_dependent=True,
-            stable_by_construction=True,
+            gate=GateBias(gate, ((_GATE, names[_GATE], gate, store.tensors[names[_GATE]].dtype),)),
+            block="",
+            update=lambda: read_vector(store, names[_UPDATE], gate.size),
+            matrices=matrices,
             assumptions=(_FUNCTIONS,),
-            hidden_feedback=True,
-            hidden=_spectra(store, names, kept, opened, gain, options.device)
-            if options.spectra
-            else None,
-            gate=_drive(store, names, bias, (scale, floor)) if options.gates else None,
         )
 
 
@@ -118,59 +95,12 @@ def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
     bias = shapes[_GATE]
     if len(bias) != 2 or bias[0] != 1 or shapes[_UPDATE] != bias or bias[1] < 1:
         return False
-    if shapes[_SCALE] != (1, 1) or shapes[_FLOOR] != (1, 1):
+    if shapes[SCALE] != (1, 1) or shapes[FLOOR] != (1, 1):
         return False
     if "U" in shapes:
         return shapes["U"] == (bias[1], bias[1])
     inner, outer = (shapes.get(role, ()) for role in _HIDDEN[1:])
-    return (
-        len(inner) == len(outer) == 2
-        and (outer[0], outer[1]) == (bias[1], inner[0])
-        and (inner[1] == bias[1])
-    )
-
-
-def shared_drive(
-    law: FlooredMix,
-    norms: RowNorms,
-    gate: Floats,
-    update: Floats,
-    motions: Mapping[str, tuple[str, float | Floats]],
-) -> GateDrive:
-    """What W and U show to the gate and, with another bias, to the candidate.
-
-    Args:
-        law: λ and γ.
-        norms: those of the rows of W and U.
-        gate: (H,) the gate's bias.
-        update: (H,) the candidate's.
-        motions: as those of `GateDrive`.
-    """
-    return GateDrive(
-        law=law,
-        gate=GateInput(gate, norms),
-        state=HiddenState(
-            GateInput(update, norms), convex=False, written=Written(law, update - gate)
-        ),
-        motions=motions,
-    )
-
-
-def _drive(
-    store: TensorStore, names: Mapping[str, str], bias: Floats, scalars: tuple[Floats, Floats]
-) -> GateDrive | None:
-    """Where W and U are there, whole or in factors."""
-    inputs, hidden = (_matrix(store, names, roles, bias.size) for roles in (_INPUT, _HIDDEN))
-    if inputs is None or hidden is None:
-        return None
-    scale, floor = (float(value[0]) for value in scalars)
-    return shared_drive(
-        FlooredMix(scale, floor, _GATE, _SCALE, _FLOOR),
-        RowNorms(squared_rows(inputs), squared_rows(hidden)),
-        bias,
-        read_vector(store, names[_UPDATE], bias.size),
-        {role: (role, 1.0) for role in (_GATE, _SCALE, _FLOOR)},
-    )
+    return len(inner) == len(outer) == 2 and outer == (bias[1], inner[0]) and inner[1] == bias[1]
 
 
 def _matrix(
@@ -187,18 +117,102 @@ def _matrix(
     return product
 
 
-def _spectra(
+def fast_grnn_recurrence(
     store: TensorStore,
-    names: Mapping[str, str],
-    kept: Floats,
-    opened: Floats,
-    gain: Floats,
-    device: str,
-) -> HiddenSpectra:
-    """Of U, and of one step: ``diag(z) + diag(γ (1-c²) - σ(ζ) z (1-z) c) U``, c = tanh(b_h)."""
-    matrix = _matrix(store, names, _HIDDEN, kept.size)
-    assert matrix is not None  # a layer without it is not found
-    candidate = np.tanh(read_vector(store, names[_UPDATE], kept.size))
-    slope = gain * (1 - candidate**2) - opened * kept * (1 - kept) * candidate
-    jacobian = np.diag(kept) + slope[:, None] * matrix
-    return HiddenSpectra({"shared": eigenvalues(matrix, device)}, eigenvalues(jacobian, device))
+    match: Match,
+    options: ReadOptions,
+    *,
+    family: str,
+    gate: GateBias,
+    block: str,
+    update: Callable[[], Floats],
+    matrices: Callable[[], tuple[Floats | None, Floats | None]],
+    bent: bool = False,
+    assumptions: tuple[str, ...] = (),
+) -> Recurrence:
+    """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ or a tanh.
+
+    One ζ and one ν move the gain of every unit: d log γ/db_z = -σ(ζ) a'(b_z) / γ,
+    d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ.
+
+    Args:
+        store: the open checkpoint.
+        match: the layer, with the roles ``zeta`` and ``nu``.
+        options: what to read beside the bias of the gate.
+        family: the name of the family.
+        gate: b_z.
+        block: what the gate's block of a bias is called, or "" where a bias is the gate's alone.
+        update: reads (H,) b_h, the candidate's bias.
+        matrices: reads W and U, None for what is not there.
+        bent: a tanh opens the gate, so that λ is negative where b_z is.
+        assumptions: what was assumed, one sentence each.
+
+    Raises:
+        TensorError: NaN or inf in what is read.
+    """
+    bias = gate.total
+    scale, floor = (read_vector(store, match.tensors[role], 1) for role in (SCALE, FLOOR))
+    # 1 - tanh(b) = 2σ(-2b), without cancellation.
+    stretch = 2.0 if bent else 1.0
+    lost = stretch * sigmoid(-stretch * bias)
+    kept: Floats = np.tanh(bias) if bent else sigmoid(bias)
+    slope = lost * stretch * sigmoid(stretch * bias)
+    opened = sigmoid(scale)
+    log_lost = np.log(stretch) + log_sigmoid(-stretch * bias)
+    log_gain = np.logaddexp(log_sigmoid(scale) + log_lost, log_sigmoid(floor))
+    gain = np.exp(log_gain)
+    groups = gate.groups(block, slope, -opened * slope / gain)
+    scalars = tuple(
+        gain_scalar(role, match.tensors[role], value, store.tensors[match.tensors[role]].dtype, by)
+        for role, value, by in (
+            (SCALE, scale, opened * sigmoid(-scale) * lost / gain),
+            (FLOOR, floor, sigmoid(floor) * sigmoid(-floor) / gain),
+        )
+    )
+
+    def spectra() -> HiddenSpectra:
+        """Of U, and of one step: ``diag(λ) + diag(γ (1-c²) - σ(ζ) a' c) U``, c = tanh(b_h)."""
+        _, hidden = matrices()
+        assert hidden is not None  # a layer without it is not found
+        candidate = np.tanh(update())
+        shown = gain * (1 - candidate**2) - opened * slope * candidate
+        weights = {"shared": hidden}
+        return step_spectra(
+            weights, lambda: np.diag(kept) + shown[:, None] * hidden, bias.size, options.device
+        )
+
+    def drive() -> GateDrive | NoDrive | None:
+        """What W and U show to the gate and, with another bias, to the candidate."""
+        if bent:
+            return _UNLAWFUL
+        inputs, hidden = matrices()
+        if inputs is None or hidden is None:
+            return None
+        norms = RowNorms(squared_rows(inputs), squared_rows(hidden))
+        law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR)
+        candidate = update()
+        return GateDrive(
+            law=law,
+            gate=GateInput(bias, norms),
+            state=HiddenState(
+                GateInput(candidate, norms), convex=False, written=Written(law, candidate - bias)
+            ),
+            motions={group.name: ("gate", 1.0) for group in groups}
+            | {role: (role, 1.0) for role in (SCALE, FLOOR)},
+        )
+
+    log_kept = log_of_eigenvalues(kept) if bent else log_sigmoid(bias).astype(np.complex128)
+    return Recurrence(
+        name=match.layer,
+        family=family,
+        tensors=tuple(match.tensors.values()),
+        log_eigenvalues=log_kept,
+        log_gain=log_gain.astype(np.complex128),
+        parameters=(*groups, *scalars),
+        input_dependent=True,
+        stable_by_construction=True,
+        assumptions=assumptions,
+        hidden_feedback=True,
+        hidden=spectra() if options.spectra else None,
+        gate=drive() if options.gates else None,
+    )

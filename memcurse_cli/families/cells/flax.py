@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.layout import IFGO, RZN, STATE, CellFamily, Layout, Variant
+from memcurse_cli.families.cells.layout import IFGO, RZN, STATE, CellFamily, Layout, Variant, elman
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
@@ -85,13 +86,11 @@ def _matches(
 
 
 def _simple(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    assumed = Assumed(options)
-    activation = assumed.choose(ACTIVATION)
-    residual = assumed.choose(RESIDUAL) == "yes"
-    return Variant(
-        activation=activation,
-        assumptions=tuple(assumed.sentences),
-        matrix=(lambda stored: stored + np.eye(len(stored))) if residual else None,
+    residual = Assumed(options)
+    if residual.choose(RESIDUAL) == "no":
+        return elman(options, residual.sentences)
+    return replace(
+        elman(options, residual.sentences), matrix=lambda stored: stored + np.eye(len(stored))
     )
 
 

@@ -1,11 +1,7 @@
-"""The LSTM and the cells of one update gate, from their gates' biases.
+"""The LSTM and the cells of one update gate, from their gates' biases and hidden weights.
 
-What an LSTM and a GRU remember through their hidden weights, whatever library stored them.
-
-Everything stands at zero input and zero state. The Jacobian is that of one step of the whole
-state, so it holds the memory that λ = σ(b) leaves out.
-
-The functions that open a gate: the logistic sigmoid and its piecewise linear stand-in.
+Everything stands at zero input and zero state. λ = σ(b) is what a unit keeps by itself; the
+Jacobian of one step of the whole state holds the memory through the hidden weights as well.
 """
 
 from __future__ import annotations
@@ -15,78 +11,67 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.family import Match
-from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState, NoDrive, RowNorms
-from memcurse_cli.families.reading import LARGEST_DECAY, log_sigmoid, one_to_one, sigmoid
-from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.families.gate_inputs import (
+    GateDrive,
+    GateInput,
+    HiddenState,
+    NoDrive,
+    PeepholeDrive,
+)
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    log_of_eigenvalues,
+    log_sigmoid,
+    one_to_one,
+    read_real,
+    sigmoid,
+)
+from memcurse_cli.families.recurrence import (
+    Complexes,
+    Floats,
+    HiddenSpectra,
+    ParameterGroup,
+    Recurrence,
+)
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped, Keep, Mix, Opening, Write
-from memcurse_cli.theory.gates.network import GatedNetwork
 from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
 
 LARGEST_JACOBIAN = 1024
 """The order above which the Jacobian is left out: that of an LSTM of 512 units."""
 
 
-def jacobian_beyond(order: int) -> str | None:
-    """Why a Jacobian of this order is not taken, or None where it is."""
-    if order <= LARGEST_JACOBIAN:
-        return None
-    return f"a Jacobian of order {order} is above {LARGEST_JACOBIAN} and is not taken"
-
-
-def lstm_spectra(
+def step_spectra(
     weights: Mapping[str, Floats],
-    biases: Mapping[str, Floats],
-    projection: Floats | None = None,
+    jacobian: Callable[[], Floats],
+    order: int,
     device: str = "auto",
-    peepholes: Mapping[str, Floats] | None = None,
-    inputs: Mapping[str, Floats] | None = None,
+    reason: str | None = None,
 ) -> HiddenSpectra:
-    """The spectra of an LSTM's gates and of its step.
+    """The eigenvalues of each gate's hidden matrix, and of the Jacobian of one step.
 
     Args:
-        weights: as of `lstm_jacobian`, like the biases, the projection and the peepholes.
-        biases: of each gate.
-        projection: of the state, or None.
+        weights: (H, H) of each gate; none where they are not square.
+        jacobian: what makes the Jacobian, where it is not too large.
+        order: its order.
         device: for the eigendecompositions.
-        peepholes: of the gates that have some.
-        inputs: (H, inputs) of each gate where they are known, for the network as a whole.
+        reason: why there is no Jacobian, or None.
     """
-    size = biases["forget"].size
-    outputs = size if projection is None else projection.shape[0]
-    found = _spectra(
-        {} if projection is not None else weights,
-        lambda: lstm_jacobian(weights, biases, projection, peepholes),
-        size + outputs,
-        device,
+    reasons = [] if reason is None else [reason]
+    if not weights:
+        reasons.append("the gates' hidden matrices are not square and have no eigenvalues")
+    if reason is None and order > LARGEST_JACOBIAN:
+        reasons.append(
+            f"a Jacobian of order {order} costs more than all gates, so those above "
+            f"{LARGEST_JACOBIAN} are not taken"
+        )
+    taken = reason is None and order <= LARGEST_JACOBIAN
+    return HiddenSpectra(
+        gates={gate: eigenvalues(matrix, device) for gate, matrix in weights.items()},
+        jacobian=eigenvalues(jacobian(), device) if taken else None,
+        reason="; ".join(reasons) or None,
     )
-    if inputs is None or projection is not None or peepholes:
-        return found
-    return replace(found, network=GatedNetwork(weights, inputs, biases))
-
-
-def gru_spectra(
-    weights: Mapping[str, Floats],
-    biases: Mapping[str, Floats],
-    inner_bias: Floats | None,
-    device: str = "auto",
-    inputs: Mapping[str, Floats] | None = None,
-) -> HiddenSpectra:
-    """The spectra of a GRU's gates and of its step.
-
-    Args:
-        weights: as of `gru_jacobian`, like the biases.
-        biases: of each gate.
-        inner_bias: of the candidate.
-        device: for the eigendecompositions.
-        inputs: (H, inputs) of each gate where they are known, for the network as a whole.
-    """
-    found = _spectra(
-        weights, lambda: gru_jacobian(weights, biases, inner_bias), biases["update"].size, device
-    )
-    if inputs is None:
-        return found
-    return replace(found, network=GatedNetwork(weights, inputs, biases, inner_bias))
 
 
 def lstm_jacobian(
@@ -131,54 +116,45 @@ def lstm_jacobian(
 
 
 def gru_jacobian(
-    weights: Mapping[str, Floats], biases: Mapping[str, Floats], inner_bias: Floats | None
+    weights: Mapping[str, Floats],
+    biases: Mapping[str, Floats],
+    inner_bias: Floats | None,
+    offset: Floats | float = 0.0,
 ) -> Floats:
     """dh'/dh at zero input and h = 0, by the chain rule.
 
-    ``h' = σ(z) h + (1 - σ(z)) tanh(n)`` with ``n = b_n + σ(r) (W_n h + b_inner)``, or, where the
-    reset gate acts before the matrix, ``n = b_n + W_n (σ(r) h)``.
+    ``h' = σ(z) h + (1 - σ(z - β)) tanh(n)`` with ``n = b_n + σ(r) (W_n h + b_inner)``, or, where
+    the reset gate acts before the matrix, ``n = b_n + W_n (σ(r) h)``.
 
     Args:
-        weights: (H, H) W of the gates reset and update and of the candidate new, row = target.
-        biases: (H,) b of the gates, summed over the tensors that hold it, and b_n of ``new``.
+        weights: (H, H) W of the gates reset and update and of the candidate new, row = target;
+            without that of ``new`` the candidate does not see the state.
+        biases: (H,) b of the gates, summed over the tensors that hold it, and b_n of ``new``;
+            without that of ``reset`` there is no such gate.
         inner_bias: (H,) b_inner, zeros where there is none; None where the reset gate acts before
             the matrix.
+        offset: β.
     """
-    reset, update = sigmoid(biases["reset"]), sigmoid(biases["update"])
-    closed = sigmoid(-biases["update"])
-    if inner_bias is None:
-        candidate = np.tanh(biases["new"])
-        inside = weights["new"] * reset
-    else:
-        candidate = np.tanh(biases["new"] + reset * inner_bias)
-        inside = _scaled(reset, weights["new"])
-        inside += _scaled(reset * sigmoid(-biases["reset"]) * inner_bias, weights["reset"])
-    jacobian = _scaled(closed * (1 - candidate**2), inside)
-    jacobian -= _scaled(update * closed * candidate, weights["update"])
-    return jacobian + np.diag(update)
+    update, shifted = sigmoid(biases["update"]), biases["update"] - offset
+    closed = sigmoid(-shifted)
+    reset = sigmoid(biases["reset"]) if "reset" in biases else np.ones_like(update)
+    inner = np.zeros_like(update) if inner_bias is None else reset * inner_bias
+    candidate = np.tanh(biases["new"] + inner)
+    jacobian: Floats = np.diag(update) - _scaled(
+        sigmoid(shifted) * closed * candidate, weights["update"]
+    )
+    if "new" in weights:
+        slope = closed * (1 - candidate**2)
+        if inner_bias is None:
+            return jacobian + _scaled(slope, weights["new"] * reset)
+        jacobian += _scaled(slope * reset, weights["new"])
+        jacobian += _scaled(slope * inner * sigmoid(-biases["reset"]), weights["reset"])
+    return jacobian
 
 
 def _scaled(factor: Floats, matrix: Floats) -> Floats:
     """diag(factor) matrix."""
     return factor[:, None] * matrix
-
-
-def _spectra(
-    weights: Mapping[str, Floats], jacobian: Callable[[], Floats], order: int, device: str
-) -> HiddenSpectra:
-    reasons = []
-    if not weights:
-        reasons.append("the gates' hidden matrices are not square and have no eigenvalues")
-    if order > LARGEST_JACOBIAN:
-        reasons.append(
-            f"a Jacobian of order {order} costs more than all gates, so those above "
-            f"{LARGEST_JACOBIAN} are not taken"
-        )
-    return HiddenSpectra(
-        gates={gate: eigenvalues(matrix, device) for gate, matrix in weights.items()},
-        jacobian=eigenvalues(jacobian(), device) if order <= LARGEST_JACOBIAN else None,
-        reason="; ".join(reasons) or None,
-    )
 
 
 @dataclass(frozen=True)
@@ -267,7 +243,6 @@ class HardSigmoid:
 
 GateFunction = Sigmoid | HardSigmoid
 
-
 WITHOUT_BIAS = (
     "the layer has no bias: at zero input its gates stand at 1/2 and only the weights move them, "
     "so no parameter is listed"
@@ -289,10 +264,18 @@ class GateBias:
     def groups(
         self, gate: str, eigenvalue_derivative: Floats, log_gain_derivative: Floats | None = None
     ) -> tuple[ParameterGroup, ...]:
-        """One parameter group per tensor, all with the derivatives of the sum."""
+        """One parameter group per tensor, all with the derivatives of the sum.
+
+        Each is called after its tensor's role and, where it is one block of many, after the gate.
+        """
         return tuple(
             one_to_one(
-                f"{role}[{gate}]", tensor, values, dtype, eigenvalue_derivative, log_gain_derivative
+                f"{role}[{gate}]" if gate else role,
+                tensor,
+                values,
+                dtype,
+                eigenvalue_derivative,
+                log_gain_derivative,
             )
             for role, tensor, values, dtype in self.parts
         )
@@ -317,7 +300,8 @@ def lstm_recurrence(
     function: GateFunction,
     hidden: HiddenSpectra | None = None,
     assumptions: tuple[str, ...] = (),
-    norms: Mapping[str, RowNorms] | None = None,
+    seen: Mapping[str, GateInput] | None = None,
+    undriven: NoDrive | None = None,
     projection: Floats | None = None,
 ) -> Recurrence:
     """``c[t+1] = σ(f) c[t] + σ(i) tanh(g)``: the state is c, λ = σ(b_f) and γ = σ(b_i).
@@ -325,11 +309,12 @@ def lstm_recurrence(
     Args:
         match: the layer.
         family: the name of its family.
-        biases: those of the gates ``forget`` and ``input``, and with norms all four.
+        biases: those of the gates ``forget`` and ``input``.
         function: σ.
         hidden: the spectra of the hidden weights, where they were asked for.
         assumptions: what was assumed, one sentence each.
-        norms: those of the weights of all four gates, where they were asked for.
+        seen: what all four gates see, where that was asked for and is known.
+        undriven: why there are no figures of that, or None.
         projection: (P,) squared norms of the rows of what projects the state, or None.
     """
     forget, opened = biases["forget"], biases["input"]
@@ -338,9 +323,8 @@ def lstm_recurrence(
         "forget": forget.groups("forget", kept.derivative),
         "input": opened.groups("input", np.zeros(opened.total.size), written.log_derivative),
     }
-    drive = None
-    if norms is not None:
-        seen = {gate: GateInput(biases[gate].total, norm) for gate, norm in norms.items()}
+    drive: GateDrive | NoDrive | None = undriven
+    if seen:
         drive = GateDrive(
             law=Keep(function.opening),
             gate=seen["forget"],
@@ -428,3 +412,108 @@ def coupled_recurrence(
             else inputs
         ),
     )
+
+
+PEEPHOLES = (
+    "λ is the slope at c = 0, to which of the peepholes only the input gate's adds: "
+    "λ = σ(b_f) + p_i σ'(b_i) tanh(b_g)"
+)
+_OWN_STATE = (
+    "peepholes let its gates see their own unit's state, which stays from step to step, where the"
+    " theory has gates drawn anew; the band is that of its forget gate, drawn"
+)
+
+
+@dataclass(frozen=True)
+class Peephole:
+    """The weights by which a gate sees its own unit's cell.
+
+    Attributes:
+        name: the name of their group.
+        tensor: the tensor that holds them.
+        values: (H,) p.
+        dtype: the stored type.
+    """
+
+    name: str
+    tensor: str
+    values: Floats
+    dtype: str
+
+
+def read_peepholes(
+    store: TensorStore, match: Match, role: str, gates: tuple[str, ...], size: int
+) -> dict[str, Peephole]:
+    """Those of a tensor that holds (H,) of each of these gates, one after the other.
+
+    Raises:
+        TensorError: NaN or inf in it, or another shape.
+    """
+    tensor = match.tensors[role]
+    values = read_real(store, tensor, (len(gates) * size,)).reshape(len(gates), size)
+    dtype = store.tensors[tensor].dtype
+    return {
+        gate: Peephole(f"{role}[{gate}]", tensor, block, dtype)
+        for gate, block in zip(gates, values, strict=True)
+    }
+
+
+def with_peepholes(
+    recurrence: Recurrence,
+    biases: Mapping[str, GateBias],
+    peepholes: Mapping[str, Peephole],
+    function: GateFunction,
+) -> Recurrence:
+    """An LSTM's recurrence with its peepholes' term in λ, its derivatives and what moves its gates.
+
+    ``c' = σ(b_f + p_f c) c + σ(b_i + p_i c) tanh(b_g)`` at zero input and h = 0. The slope at c = 0
+    is λ = σ(b_f) + p_i σ'(b_i) tanh(b_g): p_f multiplies c², and p_o acts on the output alone.
+
+    Args:
+        recurrence: the LSTM as it is without peepholes, λ = σ(b_f) and γ = σ(b_i).
+        biases: those of its gates.
+        peepholes: p_f, p_i and p_o by gate, of those that are there.
+        function: σ.
+    """
+    plain = recurrence.gate
+    if isinstance(plain, GateDrive) and peepholes:
+        seen = {gate: peephole.values for gate, peephole in peepholes.items()}
+        recurrence = replace(recurrence, gate=PeepholeDrive(plain, seen, _OWN_STATE))
+    if "input" not in peepholes:
+        return recurrence
+    peephole = peepholes["input"]
+    opened = function(biases["input"].total)
+    slope = opened.derivative
+    curvature = 0.0 if function.saturates else slope * (1 - 2 * opened.value)
+    candidate = np.tanh(biases["cell"].total)
+    bent = curvature * peephole.values * candidate
+    groups = [
+        replace(group, eigenvalue_derivative=group.eigenvalue_derivative + bent)
+        if group.name.endswith("[input]")
+        else group
+        for group in recurrence.parameters
+    ]
+    groups += biases["cell"].groups("cell", slope * peephole.values * (1 - candidate**2))
+    groups.append(
+        one_to_one(
+            peephole.name, peephole.tensor, peephole.values, peephole.dtype, slope * candidate
+        )
+    )
+    added = peephole.values * slope * candidate
+    return replace(
+        recurrence,
+        log_eigenvalues=_log_sum(recurrence.log_eigenvalues, added),
+        parameters=tuple(groups),
+        stable_by_construction=False,
+        assumptions=(*recurrence.assumptions, PEEPHOLES),
+    )
+
+
+def _log_sum(log_gate: Complexes, added: Floats) -> Complexes:
+    """log(σ + added); as log σ + log1p(added / σ) it keeps its digits next to the unit circle."""
+    kept = np.exp(log_gate.real)
+    total = kept + added
+    ratio = np.divide(added, kept, out=np.full_like(added, np.inf), where=kept > 0)
+    precise = np.abs(ratio) < 0.5
+    logs = log_gate + np.log1p(np.where(precise, ratio, 0.0))
+    return np.where(precise, logs, log_of_eigenvalues(total))

@@ -6,8 +6,16 @@ import re
 from collections.abc import Mapping
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.layout import IFGO, IGFO, STATE, ZRN, CellFamily, Layout, Variant
+from memcurse_cli.families.cells.layout import (
+    IFGO,
+    IGFO,
+    STATE,
+    ZRN,
+    CellFamily,
+    Layout,
+    Variant,
+    elman,
+)
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
@@ -48,10 +56,7 @@ def _rnns(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
 
 
 def _rnn(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    assumed = Assumed(options)
-    default = "relu" if "linear.w" in match.tensors else "tanh"
-    activation = assumed.choose(ACTIVATION, default=default)
-    return Variant(activation=activation, assumptions=tuple(assumed.sentences))
+    return elman(options, default="relu" if "linear.w" in match.tensors else "tanh")
 
 
 # The reset gate acts before the matrix; the update gate writes where that of torch and Keras keeps.
@@ -81,7 +86,7 @@ HAIKU_LSTM = CellFamily(
     source="haiku.LSTM; Gers et al. 2000",
     layouts=(_LINEAR,),
     matches=_lstms,
-    variant=lambda *_: Variant(forget_bias=1.0),
+    variant=lambda *_: Variant(added={"forget": 1.0}),
 )
 # A = wᵀ of what is stored, linearised; its bias says at which slope.
 HAIKU_RNN = CellFamily(

@@ -1,11 +1,10 @@
-"""Keras's LSTM, GRU and SimpleRNN, of every version, with cuDNN's layouts.
+"""Keras's LSTM, GRU, SimpleRNN and ConvLSTM, of every version, with cuDNN's layouts.
 
-Keras 1's names of a cell's weights, ``lstm_1/lstm_1_U_f``: one for each gate, or of all gates.
+Keras 1 named a cell's weights ``lstm_1/lstm_1_U_f``: W for the kernel, U for the recurrent kernel,
+b for the bias, one for each gate, or without a gate with consume_less='gpu' and in a SimpleRNN
+(keras/layers/recurrent.py until 1.2.2).
 
-They are those of keras/layers/recurrent.py until 1.2.2: W for the kernel, U for the recurrent
-kernel, b for the bias; with consume_less='gpu', and in a SimpleRNN, without a gate.
-
-What a Keras model's configuration says of a layer. It is read as text, and nothing is built.
+What a model's configuration says of a layer is read as text, and nothing is built.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.json_header import parse_object
@@ -24,10 +23,18 @@ from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import HardSigmoid, Sigmoid
-from memcurse_cli.families.cells.layout import IFGO, STATE, ZRN, CellFamily, Layout, Variant
+from memcurse_cli.families.cells.layout import (
+    IFGO,
+    STATE,
+    ZRN,
+    CellFamily,
+    Layout,
+    Variant,
+    elman,
+)
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.module_names import group_by_module, split_name
 
 LETTERS = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
 LSTM_LETTERS = {"input": "i", "forget": "f", "cell": "c", "output": "o"}
@@ -41,11 +48,9 @@ _RECURRENT = re.compile(r"lstm|gru|rnn")
 Shape = tuple[int, ...]
 
 
-def keras1_cells(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, dict[str, str]]]:
-    """The layer, how many gates it has, and the role of each of its tensors.
-
-    The roles are kernel, recurrent_kernel and bias where they are of all gates, else
-    ``recurrent_kernel_forget`` and the like.
+def keras1_cells(tensors: Mapping[str, TensorSpec]) -> Iterator[KerasCell]:
+    """The cells of Keras 1, whose roles are kernel, recurrent_kernel and bias where they are of all
+    gates, else ``recurrent_kernel_forget`` and the like.
     """
     layers: dict[str, dict[str, str]] = {}
     for name in tensors:
@@ -63,7 +68,7 @@ def keras1_cells(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, 
     for layer, roles in layers.items():
         gates = _gates({role: tensors[name].shape for role, name in roles.items()})
         if gates:
-            yield layer, gates, roles
+            yield KerasCell(layer, gates, roles)
 
 
 def is_keras1_name(name: str) -> bool:
@@ -74,11 +79,7 @@ def is_keras1_name(name: str) -> bool:
 def _gates(shapes: Mapping[str, Shape]) -> int:
     """How many gates a cell of these shapes has; 0 where it is none."""
     if "recurrent_kernel" in shapes:
-        kernel, recurrent = shapes.get("kernel", ()), shapes["recurrent_kernel"]
-        if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0]:
-            return 0
-        gates, rest = divmod(recurrent[1], recurrent[0])
-        return gates if gates in (1, 3, 4) and not rest and kernel[1] == recurrent[1] else 0
+        return _joined_gates(shapes)
     for letters in (LSTM_LETTERS, GRU_LETTERS):
         if {f"{role}_{gate}" for role in LETTERS.values() for gate in letters} == shapes.keys():
             units = shapes[f"bias_{next(iter(letters))}"]
@@ -87,6 +88,15 @@ def _gates(shapes: Mapping[str, Shape]) -> int:
             biases = all(shapes[f"bias_{gate}"] == units for gate in letters)
             return len(letters) if len(units) == 1 and square and wide and biases else 0
     return 0
+
+
+def _joined_gates(shapes: Mapping[str, Shape]) -> int:
+    """How many gates a kernel (inputs, kU) and a recurrent kernel (U, kU) have."""
+    kernel, recurrent = shapes.get("kernel", ()), shapes["recurrent_kernel"]
+    if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0]:
+        return 0
+    gates, rest = divmod(recurrent[1], recurrent[0])
+    return gates if gates in (1, 3, 4) and not rest and kernel[1] == recurrent[1] else 0
 
 
 MAX_NODES = 200_000
@@ -166,11 +176,10 @@ ROLES = ("kernel", "recurrent_kernel", "bias")
 # Keras 3 stores a cell's variables by the order in which it made them.
 VARIABLES = dict(zip(("0", "1", "2"), ROLES, strict=True))
 _CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?")
-_CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn)_cell(?:_\d+)?)$")
+_CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn|conv_lstm)_cell(?:_\d+)?)$")
 
 
-@dataclass(frozen=True)
-class Cell:
+class KerasCell(NamedTuple):
     """A cell's tensors.
 
     Attributes:
@@ -185,43 +194,55 @@ class Cell:
     tensors: Mapping[str, str]
 
 
-def keras_cells(tensors: Mapping[str, TensorSpec]) -> list[Cell]:
+def _modules(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, dict[str, str], bool]]:
+    """Modules with both kernels, and whether their names alone tell a cell.
+
+    Matrices under numbers could be anything, unless a cell holds them.
+    """
+    for module, names in group_by_module(tensors, ROLES).items():
+        if {"kernel", "recurrent_kernel"} <= names.keys():
+            yield module, names, True
+    for module, numbered in group_by_module(tensors, VARIABLES).items():
+        above = module.removesuffix("/vars")
+        names = {VARIABLES[role]: name for role, name in numbered.items()}
+        if (above != module or module == "vars") and {"kernel", "recurrent_kernel"} <= names.keys():
+            yield above, names, _CELL.fullmatch(above) is not None
+
+
+def keras_cells(tensors: Mapping[str, TensorSpec]) -> list[KerasCell]:
     """Every module with a kernel (inputs, kU) and a recurrent kernel (U, kU)."""
     found = []
-    named = group_by_module(tensors, ROLES)
-    numbered = {
-        module.removesuffix("/vars"): {VARIABLES[role]: name for role, name in names.items()}
-        for module, names in group_by_module(tensors, VARIABLES).items()
-        if module.endswith("/vars") or module == "vars"
-    }
-    for module, names in (*named.items(), *numbered.items()):
-        if not {"kernel", "recurrent_kernel"} <= names.keys():
-            continue
-        kernel, recurrent = (tensors[names[role]].shape for role in ROLES[:2])
-        if len(kernel) != 2 or len(recurrent) != 2 or kernel[1] != recurrent[1] or not recurrent[0]:
-            continue
-        gates, rest = divmod(recurrent[1], recurrent[0])
-        # Matrices of one width under numbers could be anything, unless a cell holds them.
-        named_so = module in named or _CELL.fullmatch(module)
-        if rest or gates not in (1, 3, 4) or (gates == 1 and not named_so):
-            continue
-        found.append(Cell(module, gates, names))
-    found += [Cell(*cell) for cell in keras1_cells(tensors)]
-    return found
+    for module, names, told in _modules(tensors):
+        gates = _joined_gates({role: tensors[name].shape for role, name in names.items()})
+        if gates > 1 or (gates and told):
+            found.append(KerasCell(module, gates, names))
+    return found + list(keras1_cells(tensors))
 
 
-def _matches(tensors: Mapping[str, TensorSpec], gates: int, family: str) -> list[Match]:
-    cells = keras_cells(tensors)
-    # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
-    short = {cell.module: _CELL_NAME.sub("", cell.module) for cell in cells}
-    shared = Counter(short.values())
+def _matches(gates: int) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
+    def matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+        cells = keras_cells(tensors)
+        # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
+        short = {cell.module: _CELL_NAME.sub("", cell.module) for cell in cells}
+        shared = Counter(short.values())
+        return [
+            Match(
+                (cell.module if shared[short[cell.module]] > 1 else short[cell.module]) or family,
+                cell.tensors,
+            )
+            for cell in cells
+            if cell.gates == gates
+        ]
+
+    return matches
+
+
+def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules of kernels of convolutions, in a cell where they are numbered."""
     return [
-        Match(
-            (cell.module if shared[short[cell.module]] > 1 else short[cell.module]) or family,
-            cell.tensors,
-        )
-        for cell in cells
-        if cell.gates == gates
+        Match(_CELL_NAME.sub("", module) or family, names)
+        for module, names, told in _modules(tensors)
+        if told and CONVOLUTION.fits({role: tensors[name].shape for role, name in names.items()})
     ]
 
 
@@ -237,6 +258,7 @@ def _layouts(gates: tuple[str, ...]) -> tuple[Layout, ...]:
     return whole, Layout(inputs, hidden, biases)
 
 
+CONVOLUTION = Layout({"kernel": IFGO}, {"recurrent_kernel": IFGO}, {"bias": IFGO}, convolves=True)
 LSTMS, GRUS, (SIMPLE, _) = _layouts(IFGO), _layouts(ZRN), _layouts(STATE)
 
 
@@ -253,14 +275,17 @@ def _gru(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     return replace(variant, layout=replace(GRUS[0], inner="bias_recurrent" if halves else None))
 
 
+def _convolution(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    rank = len(store.tensors[match.tensors["kernel"]].shape) - 2
+    return _gated(store, match, options, f"ConvLSTM{rank}D")
+
+
 def _simple(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     stored = configured(store, match.layer, "SimpleRNN", "activation")
     known = stored if stored in ACTIVATION.choices else None
-    assumed = Assumed(options)
-    activation = assumed.choose(ACTIVATION, default=known, silent=known is not None)
-    if stored and known is None:
-        assumed.sentences.append(f"the configuration's activation {stored} is not modelled")
-    return Variant(activation=activation, assumptions=tuple(assumed.sentences))
+    unknown = stored if known is None else None
+    sentences = (f"the configuration's activation {unknown} is not modelled",) if unknown else ()
+    return elman(options, sentences, default=known, silent=known is not None)
 
 
 def _halves(store: TensorStore, match: Match) -> bool:
@@ -288,12 +313,15 @@ def _gated(store: TensorStore, match: Match, options: ReadOptions, kind: str) ->
             where=match.layer,
             remedy=f"known are {', '.join(RECURRENT_ACTIVATION.choices)}",
         )
-    # Until 2.3 Keras's gates were hard unless told otherwise; tf.keras calls itself 2.2.4-tf.
-    old = (
-        version < (2, 3)
-        if version is not None
-        else any(map(is_keras1_name, match.tensors.values()))
-    )
+    # Until 2.3 Keras's gates were hard unless told otherwise, and those of a convolution until 3;
+    # tf.keras calls itself 2.2.4-tf.
+    first_soft = (3, 0) if kind.startswith("Conv") else (2, 3)
+    if version is not None:
+        old = version < first_soft
+    elif kind.startswith("Conv"):
+        old = not any(split_name(name)[1] in VARIABLES for name in match.tensors.values())
+    else:
+        old = any(map(is_keras1_name, match.tensors.values()))
     assumed = Assumed(options)
     name = assumed.choose(
         RECURRENT_ACTIVATION,
@@ -307,10 +335,6 @@ def _gated(store: TensorStore, match: Match, options: ReadOptions, kind: str) ->
     return Variant(HardSigmoid(slope, 0.5), tuple(assumed.sentences))
 
 
-def _of(gates: int) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
-    return lambda tensors, family: _matches(tensors, gates, family)
-
-
 # unit_forget_bias only initialises, so that nothing is added to what is stored. cuDNN's layers have
 # a bias of the input and of the recurrent kernel; the two are summed.
 KERAS_LSTM = CellFamily(
@@ -320,7 +344,7 @@ KERAS_LSTM = CellFamily(
     equation="λ = σ(b_f), γ = σ(b_i), columns i, f, c, o",
     source="keras.layers.LSTM, CuDNNLSTM of Keras 2; Gers et al. 2000",
     layouts=LSTMS,
-    matches=_of(4),
+    matches=_matches(4),
     variant=_lstm,
     assumptions=(RECURRENT_ACTIVATION,),
 )
@@ -331,8 +355,19 @@ KERAS_GRU = CellFamily(
     equation="λ = σ(b_z), γ = 1 - λ, columns z, r, h",
     source="keras.layers.GRU, CuDNNGRU of Keras 2; Cho et al. 2014",
     layouts=GRUS,
-    matches=_of(3),
+    matches=_matches(3),
     variant=_gru,
+    assumptions=(RECURRENT_ACTIVATION,),
+)
+KERAS_CONV_LSTM = CellFamily(
+    name="keras_conv_lstm",
+    title="Keras ConvLSTM",
+    recognised_by="recurrent_kernel or cell/vars/1 (k, k, U, 4U) beside a kernel of as many axes",
+    equation="λ = σ(b_f), γ = σ(b_i), channels i, f, c, o",
+    source="keras.layers.ConvLSTM1D, ConvLSTM2D, ConvLSTM3D; Shi et al. 2015, arXiv 1506.04214",
+    layouts=(CONVOLUTION,),
+    matches=_convolutions,
+    variant=_convolution,
     assumptions=(RECURRENT_ACTIVATION,),
 )
 # Linearised; its bias says at which slope.
@@ -343,7 +378,7 @@ KERAS_SIMPLE_RNN = CellFamily(
     equation="λ = eig(recurrent_kernelᵀ)",
     source="keras.layers.SimpleRNN; Elman 1990",
     layouts=(SIMPLE,),
-    matches=_of(1),
+    matches=_matches(1),
     variant=_simple,
     assumptions=(ACTIVATION,),
 )

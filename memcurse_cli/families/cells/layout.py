@@ -1,44 +1,48 @@
 """Gated and Elman cells as libraries store them: which block of which tensor is which gate.
 
 A library's cell is a `Layout`; `read_cell` takes it to the layer's `Recurrence`. What else a
-library does differently, such as hard sigmoids or peepholes, is a `Variant`.
+library does differently, such as hard sigmoids, peepholes or a norm, is a `Variant`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
+from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import (
     GateBias,
     GateFunction,
+    Peephole,
     Sigmoid,
     coupled_recurrence,
-    gru_spectra,
+    gru_jacobian,
+    lstm_jacobian,
     lstm_recurrence,
-    lstm_spectra,
+    step_spectra,
+    with_peepholes,
 )
-from memcurse_cli.families.cells.peepholes import Peephole, with_peepholes
-from memcurse_cli.families.dense.dense_layer import dense_recurrence
+from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateInput,
     HiddenState,
     NoDrive,
     RowNorms,
-    row_norms,
     squared_rows,
 )
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.stacked import member_of
-from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
+from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
+from memcurse_cli.theory.gates.network import GatedNetwork
 
 # The usual orders of the gates.
 IFGO = ("input", "forget", "cell", "output")
@@ -55,19 +59,23 @@ Blocks = Mapping[str, tuple[str, ...]]
 class Layout:
     """Where a library keeps the gates of a cell of H units.
 
-    A cell with a gate ``forget`` is an LSTM, one with a gate ``update`` a GRU, one whose only block
-    is called ``state`` an Elman network.
+    A cell with a gate ``forget`` is an LSTM, one with a gate ``update`` or ``gate`` a GRU or a
+    cell of one gate, one whose only block is called ``state`` an Elman network.
 
     Attributes:
         inputs: the blocks of the matrices that multiply x.
         hidden: of those that multiply the state; one that is named on both sides multiplies
             [x, h], so that the state meets the last of its columns or rows.
-        biases: of the biases; all that are there are summed.
+        biases: of the biases, which may have other gates; all that are there are summed.
         columns: matrices multiply from the right, so that a gate's block is of columns.
         sides: what the halves of a bias are called that holds one for each side; else none.
         inner: the part of the candidate's bias that the reset gate multiplies; None where that
             gate acts before the matrix.
         keeps: an open update gate keeps the state; False where it writes.
+        resets: what the candidate sees of the state is reset, by the update gate where there is no
+            other.
+        state_first: a matrix of both sides multiplies [h, x].
+        convolves: the matrices are kernels of convolutions, whose channels the gates are.
         projection: the role of the matrix that the state is multiplied with, or "".
     """
 
@@ -78,7 +86,20 @@ class Layout:
     sides: tuple[str, str] | tuple[()] = ()
     inner: str | None = None
     keeps: bool = True
+    resets: bool = True
+    state_first: bool = False
+    convolves: bool = False
     projection: str = ""
+
+    @property
+    def gate(self) -> str:
+        """What the gate is called that keeps or writes the state of a GRU or its like."""
+        return "gate" if any("gate" in gates for gates in self.inputs.values()) else "update"
+
+    @property
+    def gates_see_state(self) -> bool:
+        """Whether that gate sees the state."""
+        return any(self.gate in gates for gates in self.hidden.values())
 
     @property
     def matrices(self) -> frozenset[str]:
@@ -89,10 +110,15 @@ class Layout:
         """Whether tensors of these shapes, by role, are those of such a cell."""
         roles = (*self.matrices, self.projection)
         found = {role: shapes[role] for role in roles if role in shapes}
-        if not self.matrices <= found.keys() or any(len(shape) != 2 for shape in found.values()):
+        ranks = (3, 4, 5) if self.convolves else (2,)
+        if not self.matrices <= found.keys() or any(
+            len(shape) not in ranks for shape in found.values()
+        ):
             return False
         if self.columns:
             found = {role: shape[::-1] for role, shape in found.items()}
+        if len({shape[2:] for shape in found.values()}) != 1:
+            return False
         role, gates = next(iter(self.hidden.items()))
         size = found[role][0] // len(gates)
         seen = found.get(self.projection, (size,))[0]
@@ -137,7 +163,7 @@ class Cell:
     def __init__(self, store: TensorStore, match: Match, layout: Layout) -> None:
         self._store, self._match, self.layout = store, match, layout
         role, gates = next(iter(layout.hidden.items()))
-        rows, columns = self._shape(role)
+        rows, columns = self._shape(role)[:2]
         self.size = rows // len(gates)
         self._seen = self.size if role in layout.inputs else columns
         if role in layout.inputs and layout.projection in match.tensors:
@@ -163,7 +189,10 @@ class Cell:
             columns = self._seen if hidden and not joint else None
             matrix = self._matrix(role, len(gates) * self.size, columns)
             if joint:
-                matrix = matrix[:, -self._seen :] if hidden else matrix[:, : -self._seen]
+                first, last = np.split(
+                    matrix, [self._seen if self.layout.state_first else -self._seen], axis=1
+                )
+                matrix = first if hidden == self.layout.state_first else last
             found |= zip(gates, np.split(matrix, len(gates)), strict=True)
         return found
 
@@ -204,7 +233,17 @@ class Cell:
     @cached_property
     def norms(self) -> dict[str, RowNorms] | None:
         """Those of both sides of each gate; None where the inputs' are not known."""
-        return None if self.inputs is None else row_norms(self.inputs, self.hidden)
+        if self.inputs is None:
+            return None
+        nothing = np.zeros(self.size)
+        inputs, hidden = (
+            {gate: squared_rows(weights) for gate, weights in side.items()}
+            for side in (self.inputs, self.hidden)
+        )
+        return {
+            gate: RowNorms(inputs.get(gate, nothing), hidden.get(gate, nothing))
+            for gate in dict.fromkeys((*inputs, *hidden))
+        }
 
     @cached_property
     def biases(self) -> dict[str, GateBias]:
@@ -213,7 +252,8 @@ class Cell:
         Raises:
             TensorError: NaN or inf in one, or another shape.
         """
-        sides = (*self.layout.hidden.values(), *self.layout.inputs.values())
+        layout = self.layout
+        sides = (*layout.hidden.values(), *layout.inputs.values(), *layout.biases.values())
         parts: dict[str, list[tuple[str, str, Floats, str]]] = {
             gate: [] for blocks in sides for gate in blocks
         }
@@ -260,10 +300,13 @@ class Variant:
         function: what opens its gates.
         assumptions: what was assumed, one sentence each.
         layout: the layout where the tensors say another than the family's.
-        forget_bias: what is added to the stored bias of forgetting.
+        added: what is added to the stored bias, by gate.
         peepholes: what its gates see of their own unit's cell, by gate.
-        altered: why its step and its state are not those of the plain cell, a clause; or "".
-        undriven: why what moves its gates has no figures, where its inputs are known; or None.
+        candidate: what a cell of one update gate takes in, as a function of its pre-activation.
+        spectra: those of its hidden weights and its step, on a device; None for the plain cell's.
+        seen: what its gates see, as far as that has figures; None for the plain cell's.
+        undriven: why what moves its gates has no figures, or None.
+        finish: the recurrence with what the plain cell's lacks, or None.
         activation: that of an Elman network: ``linear``, ``tanh`` or ``relu``.
         matrix: the dense matrix of an Elman network from the stored one, or None for itself.
     """
@@ -271,15 +314,48 @@ class Variant:
     function: GateFunction = field(default_factory=Sigmoid)
     assumptions: tuple[str, ...] = ()
     layout: Layout | None = None
-    forget_bias: float = 0.0
+    added: Mapping[str, Floats | float] = field(default_factory=dict)
     peepholes: Mapping[str, Peephole] = field(default_factory=dict)
-    altered: str = ""
+    candidate: Candidate = TANH
+    spectra: Callable[[Cell, str], HiddenSpectra] | None = None
+    seen: Callable[[Cell], Mapping[str, GateInput]] | None = None
     undriven: NoDrive | None = None
+    finish: Callable[[Recurrence, Cell], Recurrence] | None = None
     activation: str = "tanh"
     matrix: Callable[[Floats], Floats] | None = None
 
 
+def without_jacobian(
+    reason: str, gates: Collection[str] | None = None
+) -> Callable[[Cell, str], HiddenSpectra]:
+    """The spectra of all or some gates alone, with the reason."""
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        weights = {gate: cell.hidden[gate] for gate in gates or cell.hidden}
+        return step_spectra(weights, lambda: np.eye(cell.size), cell.size, device, reason)
+
+    return spectra
+
+
+def elman(options: ReadOptions, sentences: Sequence[str] = (), **choice: Any) -> Variant:
+    """An Elman network's activation, as the user or the file says it or by default.
+
+    Args:
+        options: what the user chose.
+        sentences: what else was assumed.
+        choice: as of `Assumed.choose`.
+    """
+    assumed = Assumed(options)
+    activation = assumed.choose(ACTIVATION, **choice)
+    return Variant(activation=activation, assumptions=(*assumed.sentences, *sentences))
+
+
 PLAIN = Variant()
+_CONVOLVED = "its hidden weights are kernels of a convolution, for which they are not taken"
+_CHANNELS = (
+    "λ is that of a channel by itself, from the gates' biases alone: what its recurrent kernel, a "
+    "convolution, adds to the memory is not in it"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,58 +409,63 @@ def read_cell(
     layout: Layout,
     variant: Variant = PLAIN,
 ) -> Recurrence:
-    """One LSTM, GRU or Elman network.
+    """One LSTM, GRU, cell of one gate or Elman network.
 
     Raises:
         TensorError: NaN or inf in what is read, or shapes that do not fit together.
     """
+    if layout.convolves:
+        variant = replace(
+            variant,
+            assumptions=(*variant.assumptions, _CHANNELS),
+            spectra=lambda cell, device: HiddenSpectra({}, None, _CONVOLVED),
+            undriven=NoDrive(_CONVOLVED),
+        )
     cell = Cell(store, match, layout)
     if "state" in cell.biases:
         return _dense(cell, store, match, options, family, variant)
-    biases, norms = cell.biases, None
-    if variant.forget_bias:
-        forget = biases["forget"]
-        biases["forget"] = GateBias(forget.total + variant.forget_bias, forget.parts)
+    biases = cell.biases
+    for gate, added in variant.added.items():
+        biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
     hidden = None
     if options.spectra:
         hidden = variant.function.spectra(lambda: _spectra(cell, options.device, variant))
-    # How large a state is that is normalised or passes a highway is not the plain cell's to say.
-    if options.gates and not variant.altered:
-        norms = cell.norms
+    undriven = variant.undriven if options.gates else None
+    seen = _seen(cell, variant) if options.gates and undriven is None else {}
     if "forget" in biases:
-        projection = None if norms is None else cell.projection
-        plain = lstm_recurrence(
+        projection = cell.projection if seen else None
+        found = lstm_recurrence(
             match,
             family=family,
             biases=biases,
             function=variant.function,
             hidden=hidden,
             assumptions=variant.assumptions,
-            norms=norms,
+            seen=seen,
+            undriven=undriven,
             projection=None if projection is None else squared_rows(projection),
         )
-        return with_peepholes(plain, biases, variant.peepholes, variant.function)
-    seen = {gate: GateInput(biases[gate].total, norm) for gate, norm in (norms or {}).items()}
-    return coupled_recurrence(
-        match,
-        family=family,
-        gate="update",
-        bias=biases["update"],
-        keeps=layout.keeps,
-        function=variant.function,
-        hidden_feedback=True,
-        hidden=hidden,
-        assumptions=variant.assumptions,
-        inputs=variant.undriven if seen and variant.undriven else seen.get("update"),
-        # A cell without a reset gate (MGU) resets by its update gate.
-        state=HiddenState(
-            seen["new"],
-            reset=seen.get("reset", seen["update"]),
-            opening=variant.function.opening,
+        found = with_peepholes(found, biases, variant.peepholes, variant.function)
+    else:
+        state = None
+        if layout.gates_see_state and "new" in seen:
+            reset = seen.get("reset", seen[layout.gate]) if layout.resets else None
+            opening = variant.function.opening
+            state = HiddenState(seen["new"], variant.candidate, reset=reset, opening=opening)
+        found = coupled_recurrence(
+            match,
+            family=family,
+            gate=layout.gate,
+            bias=biases[layout.gate],
+            keeps=layout.keeps,
+            function=variant.function,
+            hidden_feedback=True,
+            hidden=hidden,
+            assumptions=variant.assumptions,
+            inputs=undriven or seen.get(layout.gate),
+            state=state,
         )
-        if seen
-        else None,
-    )
+    return found if variant.finish is None else variant.finish(found, cell)
 
 
 def _dense(
@@ -410,28 +491,56 @@ def _dense(
     )
 
 
+def _seen(cell: Cell, variant: Variant) -> Mapping[str, GateInput]:
+    """What each gate sees; nothing where that is not known."""
+    if variant.seen is not None:
+        return variant.seen(cell)
+    return {
+        gate: GateInput(cell.biases[gate].total, norms)
+        for gate, norms in (cell.norms or {}).items()
+    }
+
+
 def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:
     """The spectra of a cell's hidden weights and of its step."""
-    weights = dict(cell.hidden)
+    if variant.spectra is not None:
+        return variant.spectra(cell, device)
     inputs = cell.inputs if variant.undriven is None else None
     totals = {gate: bias.total for gate, bias in cell.biases.items()}
-    if variant.altered:
-        own = (gate for gate in weights if gate in {*IFGO, *RZN})
-        gates = {gate: eigenvalues(weights[gate], device) for gate in own}
-        return HiddenSpectra(gates, None, variant.altered)
     if "forget" in totals:
-        peepholes = {gate: peephole.values for gate, peephole in variant.peepholes.items()}
-        return lstm_spectra(weights, totals, cell.projection, device, peepholes, inputs)
-    inner, layout = None, cell.layout
+        return _lstm_spectra(cell, totals, inputs, variant, device)
+    layout, weights, inner = cell.layout, dict(cell.hidden), None
     if layout.inner is not None:
         totals["new"], inner = cell.biases["new"].split(layout.inner)
-    if "reset" not in totals:  # an MGU is a GRU whose two gates are one
-        weights["reset"], totals["reset"] = weights["update"], totals["update"]
-        inputs = None
-    if layout.keeps:
-        return gru_spectra(weights, totals, inner, device, inputs)
-    # The update gate of the theory keeps.
-    weights["update"], totals["update"] = -weights["update"], -totals["update"]
-    inputs = None if inputs is None else {**inputs, "update": -inputs["update"]}
-    found = gru_spectra(weights, totals, inner, device, inputs)
-    return replace(found, gates={**found.gates, "update": -found.gates["update"]})
+    # The update gate of the theory keeps, and an MGU is a GRU whose two gates are one.
+    kept, sign = weights.pop(layout.gate), 1.0 if layout.keeps else -1.0
+    if "reset" not in totals and layout.resets:
+        weights["reset"], totals["reset"] = kept, totals[layout.gate]
+    weights["update"], totals["update"] = sign * kept, sign * totals[layout.gate]
+    found = step_spectra(
+        cell.hidden, lambda: gru_jacobian(weights, totals, inner), cell.size, device
+    )
+    if inputs is None or "reset" not in inputs:
+        return found
+    inputs = {**inputs, "update": sign * inputs["update"]}
+    return replace(found, network=GatedNetwork(weights, inputs, totals, inner))
+
+
+def _lstm_spectra(
+    cell: Cell,
+    totals: Mapping[str, Floats],
+    inputs: Mapping[str, Floats] | None,
+    variant: Variant,
+    device: str,
+) -> HiddenSpectra:
+    weights, projection = cell.hidden, cell.projection
+    peepholes = {gate: peephole.values for gate, peephole in variant.peepholes.items()}
+    found = step_spectra(
+        weights if projection is None else {},
+        lambda: lstm_jacobian(weights, totals, projection, peepholes),
+        cell.size + (cell.size if projection is None else len(projection)),
+        device,
+    )
+    if inputs is None or projection is not None or peepholes:
+        return found
+    return replace(found, network=GatedNetwork(weights, inputs, totals))

@@ -8,20 +8,14 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.gated_layer import GateBias, jacobian_beyond
+from memcurse_cli.families.cells.gated_layer import GateBias, step_spectra
+from memcurse_cli.families.cells.layout import Cell, Layout
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import (
-    GateDrive,
-    GateInput,
-    HiddenState,
-    RowNorms,
-    squared_rows,
-)
+from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState, RowNorms
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import log_of_eigenvalues, read_real, sigmoid
-from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.families.reading import log_of_eigenvalues, sigmoid
+from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.theory.gates.laws import PartialMix
-from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
 
 STEP = Assumption(
     key="dt",
@@ -30,16 +24,39 @@ STEP = Assumption(
     meaning="the largest time step of a network that is an ordinary differential equation",
     tensors=("dt",),
 )
-INPUT, HIDDEN, TRANSFORM = "inp2hid", "hid2hid", "transform_z"
-LAYERS = (INPUT, HIDDEN, TRANSFORM)
-BLOCKS = 4
+
+
+def lem_layout(
+    weight: str, bias: str, linears: tuple[str, str, str], states: tuple[str, str]
+) -> Layout:
+    """Where the rows of the linears of x, of y and of z are.
+
+    Args:
+        weight: the name of a linear's weight, with ``{}`` for that of the linear.
+        bias: of its bias.
+        linears: what multiplies x, y and z.
+        states: what the last two blocks of rows of the first lead into.
+    """
+    steps = ("step of y", "step of z")
+    sides = dict(zip(linears, ((*steps, *states), (*steps, "z"), ("y",)), strict=True))
+    of_x, *of_state = linears
+    return Layout(
+        {weight.format(of_x): sides[of_x]},
+        {weight.format(linear): sides[linear] for linear in of_state},
+        {bias.format(linear): rows for linear, rows in sides.items()},
+        columns=False,
+    )
+
+
+LINEARS = lem_layout(
+    "{}.weight", "{}.bias", ("inp2hid", "hid2hid", "transform_z"), states=("y", "z")
+)
 
 
 class LEM:
     """``z' = (1-Δ) z + Δ tanh(·)``, ``y' = (1-Δ̄) y + Δ̄ tanh(·)`` with ``Δ = dt σ(b)``: λ = 1 - Δ.
 
-    The eigenvalues of y stand before those of z. ``inp2hid`` has the rows Δ̄, Δ, (z), (y), and
-    ``hid2hid`` the rows Δ̄, Δ, (y). γ = Δ = 1 - λ: d log γ/db = 1 - σ(b), dλ/db = -Δ (1 - σ(b)).
+    The eigenvalues of y stand before those of z.
     """
 
     name = "lem"
@@ -53,22 +70,12 @@ class LEM:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with the three linears, of shapes that fit together."""
-        linears = (f"{layer}.{part}" for layer in LAYERS for part in ("weight", "bias"))
-        roles = (*linears, *STEP.roles)
-        matches = []
-        for module, names in group_by_module(tensors, roles).items():
-            weights = [f"{layer}.weight" for layer in LAYERS]
-            if not names.keys() >= set(weights):
-                continue
-            inputs, hidden, transform = (tensors[names[weight]].shape for weight in weights)
-            size = transform[0] if len(transform) == 2 else 0
-            if (
-                transform == (size, size)
-                and hidden == (3 * size, size)
-                and inputs[:1] == (4 * size,)
-            ):
-                matches.append(Match(module or self.name, names))
-        return matches
+        roles = (*LINEARS.matrices, *LINEARS.biases, *STEP.roles)
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, roles).items()
+            if LINEARS.fits({role: tensors[name].shape for role, name in names.items()})
+        ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the biases, and the weights where what they do is asked for.
@@ -77,96 +84,111 @@ class LEM:
             TensorError: NaN or inf in what is read, or shapes that do not fit together.
             UsageError: the user's dt is not in (0, 1].
         """
-        size = store.tensors[match.tensors[f"{TRANSFORM}.weight"]].shape[0]
-        assumed = Assumed(options, store=store, match=match)
-        step = assumed.fraction(STEP)
-        bias = _bias(store, match, (INPUT, HIDDEN), slice(0, 2 * size), size)
-        opened, closed = step * sigmoid(bias.total), sigmoid(-bias.total)
-        # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.
-        kept = closed + (1 - step) * sigmoid(bias.total)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=np.where(
-                opened < 0.5, np.log1p(-np.minimum(opened, 0.5)), log_of_eigenvalues(kept)
-            ),
-            log_gain=np.log(opened).astype(np.complex128),
-            parameters=bias.groups("steps", -opened * closed, closed),
-            input_dependent=True,
-            stable_by_construction=True,
-            assumptions=tuple(assumed.sentences),
-            hidden_feedback=True,
-            hidden=_spectra(store, match, step, size, options.device) if options.spectra else None,
-            gate=_drive(store, match, bias, step, size) if options.gates else None,
+        return read_lem(store, match, options, self.name, LINEARS)
+
+
+def read_lem(
+    store: TensorStore,
+    match: Match,
+    options: ReadOptions,
+    family: str,
+    layout: Layout,
+    *,
+    delayed: bool = False,
+    assumptions: tuple[str, ...] = (),
+) -> Recurrence:
+    """λ = 1 - Δ and γ = Δ of both states: d log γ/db = 1 - σ(b), dλ/db = -Δ (1 - σ(b)).
+
+    Args:
+        store: the open checkpoint.
+        match: the layer.
+        options: what to read beside the biases.
+        family: the name of the family.
+        layout: where the rows are.
+        delayed: y takes in z as it was a step before.
+        assumptions: what was assumed of the layer already.
+
+    Raises:
+        TensorError: NaN or inf in what is read, or shapes that do not fit together.
+        UsageError: the user's dt is not in (0, 1].
+    """
+    assumed = Assumed(options, store=store, match=match)
+    step = assumed.fraction(STEP)
+    cell = Cell(store, match, layout)
+    slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
+    parts = zip(slow.parts, fast.parts, strict=True)
+    bias = GateBias(
+        np.concatenate([slow.total, fast.total]),
+        tuple(
+            (role, at, np.concatenate([y, z]), dtype) for (role, at, y, dtype), (*_, z, _) in parts
+        ),
+    )
+    opened, closed = step * sigmoid(bias.total), sigmoid(-bias.total)
+    # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.
+    kept = closed + (1 - step) * sigmoid(bias.total)
+    groups = bias.groups("steps", -opened * closed, closed)
+    hidden = None
+    if options.spectra:
+        hidden = step_spectra(
+            cell.hidden, lambda: _jacobian(cell, step, delayed), 2 * cell.size, options.device
+        )
+    return Recurrence(
+        name=match.layer,
+        family=family,
+        tensors=tuple(match.tensors.values()),
+        log_eigenvalues=np.where(
+            opened < 0.5, np.log1p(-np.minimum(opened, 0.5)), log_of_eigenvalues(kept)
+        ),
+        log_gain=np.log(opened).astype(np.complex128),
+        parameters=groups,
+        input_dependent=True,
+        stable_by_construction=True,
+        assumptions=(*assumptions, *assumed.sentences),
+        hidden_feedback=True,
+        hidden=hidden,
+        gate=_drive(cell, bias.total, step, [group.name for group in groups])
+        if options.gates
+        else None,
+    )
+
+
+def _drive(cell: Cell, bias: Floats, step: float, groups: list[str]) -> GateDrive | None:
+    """Both steps see x and y; what z takes in sees them too, and what y takes in sees x and z."""
+    norms = cell.norms
+    if norms is None:
+        return None
+
+    def both(first: str, second: str) -> RowNorms:
+        pair = norms[first], norms[second]
+        return RowNorms(
+            np.concatenate([one.inputs for one in pair]),
+            np.concatenate([one.hidden for one in pair]),
         )
 
-
-def _drive(store: TensorStore, match: Match, bias: GateBias, step: float, size: int) -> GateDrive:
-    """Both steps see x and y; what z takes in sees them too, and what y takes in sees x and z."""
-    inputs, hidden, transform = (
-        squared_rows(read_real(store, match.tensors[f"{layer}.weight"], (rows * size, None)))
-        for layer, rows in ((INPUT, BLOCKS), (HIDDEN, BLOCKS - 1), (TRANSFORM, 1))
-    )
-    into_y, into_z = (
-        _bias(store, match, (INPUT,), _block(own, size), size).total
-        + _bias(store, match, (other,), _block(held, size), size).total
-        for own, other, held in ((2, TRANSFORM, 0), (3, HIDDEN, 2))
-    )
-    seen = RowNorms(inputs[2 * size :], np.concatenate([transform, hidden[2 * size :]]))
+    taken = np.concatenate([cell.biases["y"].total, cell.biases["z"].total])
     return GateDrive(
         law=PartialMix(step, "steps"),
-        gate=GateInput(bias.total, RowNorms(inputs[: 2 * size], hidden[: 2 * size])),
-        state=HiddenState(GateInput(np.concatenate([into_y, into_z]), seen), cascade=size),
-        motions={f"{role}[steps]": ("steps", 1.0) for role, *_ in bias.parts},
+        gate=GateInput(bias, both("step of y", "step of z")),
+        state=HiddenState(GateInput(taken, both("y", "z")), cascade=cell.size),
+        motions=dict.fromkeys(groups, ("steps", 1.0)),
     )
 
 
-def _block(index: int, size: int) -> slice:
-    return slice(index * size, (index + 1) * size)
-
-
-def _bias(
-    store: TensorStore, match: Match, layers: tuple[str, ...], rows: slice, size: int
-) -> GateBias:
-    """Some rows of the biases of some linears, summed; a linear may have none."""
-    blocks = {INPUT: BLOCKS, HIDDEN: BLOCKS - 1, TRANSFORM: 1}
-    parts = []
-    for layer in layers:
-        tensor = match.tensors.get(f"{layer}.bias")
-        if tensor is not None:
-            values = read_real(store, tensor, (blocks[layer] * size,))[rows]
-            parts.append((f"{layer}.bias", tensor, values, store.tensors[tensor].dtype))
-    zero = np.zeros(rows.stop - rows.start)
-    return GateBias(np.sum([zero, *(part[2] for part in parts)], axis=0), tuple(parts))
-
-
-def _spectra(
-    store: TensorStore, match: Match, step: float, size: int, device: str
-) -> HiddenSpectra:
-    hidden = read_real(store, match.tensors[f"{HIDDEN}.weight"], (3 * size, size))
-    slow, fast, into_z = np.split(hidden, 3)
-    into_y = read_real(store, match.tensors[f"{TRANSFORM}.weight"], (size, size))
-    named = {"step of y": slow, "step of z": fast, "z": into_z, "y": into_y}
-    gates = {gate: eigenvalues(weight, device) for gate, weight in named.items()}
-    beyond = jacobian_beyond(2 * size)
-    if beyond is not None:
-        return HiddenSpectra(gates, None, beyond)
-
-    def total(block: int, second: str, held: int) -> Floats:
-        own = _bias(store, match, (INPUT,), _block(block, size), size).total
-        other: Floats = _bias(store, match, (second,), _block(held, size), size).total
-        return own + other
-
-    slow_bias, fast_bias = total(0, HIDDEN, 0), total(1, HIDDEN, 1)
-    written_z = np.tanh(total(3, HIDDEN, 2))
-    slow_step, fast_step = step * sigmoid(slow_bias), step * sigmoid(fast_bias)
-    written_y = np.tanh(into_y @ (fast_step * written_z) + total(2, TRANSFORM, 0))
+def _jacobian(cell: Cell, step: float, delayed: bool) -> Floats:
+    """Of one step of (y, z) at zero input and zero state."""
+    weights = cell.hidden
+    totals = {gate: bias.total for gate, bias in cell.biases.items()}
+    slow, fast = totals["step of y"], totals["step of z"]
+    slow_step, fast_step = step * sigmoid(slow), step * sigmoid(fast)
+    z = np.tanh(totals["z"])
+    seen = totals["y"] if delayed else totals["y"] + weights["y"] @ (fast_step * z)
+    y = np.tanh(seen)
     z_by_z = np.diag(1 - fast_step)
-    z_by_y = (fast_step * (1 - written_z**2))[:, None] * into_z
-    z_by_y += (fast_step * sigmoid(-fast_bias) * written_z)[:, None] * fast
-    shown = (slow_step * (1 - written_y**2))[:, None] * into_y
-    y_by_y = np.diag(1 - slow_step) + shown @ z_by_y
-    y_by_y += (slow_step * sigmoid(-slow_bias) * written_y)[:, None] * slow
-    jacobian = np.block([[y_by_y, shown @ z_by_z], [z_by_y, z_by_z]])
-    return HiddenSpectra(gates, eigenvalues(jacobian, device))
+    z_by_y = (fast_step * (1 - z**2))[:, None] * weights["z"]
+    z_by_y += (fast_step * sigmoid(-fast) * z)[:, None] * weights["step of z"]
+    shown = (slow_step * (1 - y**2))[:, None] * weights["y"]
+    y_by_y = np.diag(1 - slow_step)
+    y_by_y += (slow_step * sigmoid(-slow) * y)[:, None] * weights["step of y"]
+    if delayed:
+        return np.block([[y_by_y, shown], [z_by_y, z_by_z]])
+    return np.block([[y_by_y + shown @ z_by_y, shown @ z_by_z], [z_by_y, z_by_z]])

@@ -1,6 +1,6 @@
-"""Liquid time-constant networks of the ncps package, and the LSTM that its mixed memory adds.
+"""The liquid networks of the ncps package: the time-constant cell and the closed-form one.
 
-The closed-form continuous-time cell of the ncps package, by the Jacobian of its step.
+The LSTM that the mixed memory of both adds is a plain one under other names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.gated_layer import GateBias, Sigmoid, lstm_recurrence, lstm_spectra
+from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant
 from memcurse_cli.families.dense.dense_layer import dense_recurrence
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import NoDrive, row_norms
+from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
@@ -228,66 +228,26 @@ def _synaptic_group(
     )
 
 
-class LiquidLSTM:
-    """``c' = σ(f + 1) c + σ(i) tanh(z)``: λ = σ(b_f + 1), rows z, i, f, o, one bias."""
-
-    name = "liquid_lstm"
-    title = "LSTM of ncps (mixed memory)"
-    recognised_by = "recurrent_map.weight (4H, H) beside input_map.weight and input_map.bias (4H)"
-    equation = "λ = σ(b_f + 1), γ = σ(b_i), rows z, i, f, o"
-    source = "ncps.torch.LSTMCell; Gers et al. 2000"
-    assumptions: tuple[Assumption, ...] = ()
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the two linears of four gates."""
-        roles = ("input_map.weight", "input_map.bias", "recurrent_map.weight")
-        found = []
-        for module, names in group_by_module(tensors, roles).items():
-            shapes = {role: tensors[name].shape for role, name in names.items()}
-            hidden = shapes.get("recurrent_map.weight", ())
-            if names.keys() == set(roles) and len(hidden) == 2 and hidden[0] == 4 * hidden[1]:
-                inputs = shapes["input_map.weight"]
-                if len(inputs) == 2 and inputs[0] == hidden[0] > 0:
-                    found.append(Match(module or self.name, names))
-        return found
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the bias, and the weights where what they do is asked for.
-
-        Raises:
-            TensorError: NaN or inf in what is read, or another shape.
-        """
-        rows, size = store.tensors[match.tensors["recurrent_map.weight"]].shape
-        role = "input_map.bias"
-        tensor = match.tensors[role]
-        blocks = np.split(read_real(store, tensor, (rows,)), 4)
-        dtype = store.tensors[tensor].dtype
-        biases = {
-            gate: GateBias(block + (gate == "forget"), ((role, tensor, block, dtype),))
-            for gate, block in zip(LSTM_GATES, blocks, strict=True)
-        }
-        weights = inputs = None
-        if options.spectra or options.gates:
-            weights, inputs = (
-                _rows(read_real(store, match.tensors[f"{side}.weight"], (rows, columns)))
-                for side, columns in (("recurrent_map", size), ("input_map", None))
-            )
-        hidden = None
-        if options.spectra and weights is not None:
-            totals = {gate: bias.total for gate, bias in biases.items()}
-            hidden = lstm_spectra(weights, totals, None, options.device, inputs=inputs)
-        return lstm_recurrence(
-            match,
-            family=self.name,
-            biases=biases,
-            function=Sigmoid(),
-            hidden=hidden,
-            norms=row_norms(inputs, weights) if options.gates else None,
-        )
-
-
-def _rows(weight: Floats) -> dict[str, Floats]:
-    return dict(zip(LSTM_GATES, np.split(weight, 4), strict=True))
+_INPUT_BIAS = "input_map.bias"
+_LSTM = Layout(
+    {"input_map.weight": LSTM_GATES},
+    {"recurrent_map.weight": LSTM_GATES},
+    {_INPUT_BIAS: LSTM_GATES},
+    columns=False,
+)
+# c' = σ(f + 1) c + σ(i) tanh(z)
+LIQUID_LSTM = CellFamily(
+    name="liquid_lstm",
+    title="LSTM of ncps (mixed memory)",
+    recognised_by="recurrent_map.weight (4H, H) beside input_map.weight and input_map.bias (4H)",
+    equation="λ = σ(b_f + 1), γ = σ(b_i), rows z, i, f, o",
+    source="ncps.torch.LSTMCell; Gers et al. 2000",
+    layouts=(_LSTM,),
+    matches=lambda tensors, family: [
+        match for match in _LSTM.find(tensors, family) if _INPUT_BIAS in match.tensors
+    ],
+    variant=lambda *_: Variant(added={"forget": 1.0}),
+)
 
 
 MODE = Assumption(

@@ -12,14 +12,17 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.json_header import parse_object
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.gated_layer import GateFunction, HardSigmoid, Sigmoid
-from memcurse_cli.families.cells.layout import STATE, ZRN, CellFamily, Layout, Variant
-from memcurse_cli.families.cells.peepholes import Peephole
+from memcurse_cli.families.cells.gated_layer import (
+    GateFunction,
+    HardSigmoid,
+    Sigmoid,
+    read_peepholes,
+)
+from memcurse_cli.families.cells.layout import STATE, ZRN, CellFamily, Layout, Variant, elman
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import read_real, require_shape
+from memcurse_cli.families.reading import require_shape
 
 LSTM_GATES = ("input", "output", "forget", "cell")
 ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu"}
@@ -123,15 +126,8 @@ def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     variant = _variant(store, match, "LSTM", LSTM)
     if "P" not in match.tensors:
         return variant
-    tensor = match.tensors["P"]
     size = store.tensors[match.tensors["R"]].shape[1]
-    blocks = np.split(read_real(store, tensor, (3 * size,)), 3)
-    dtype = store.tensors[tensor].dtype
-    peepholes = {
-        gate: Peephole(f"P[{gate}]", tensor, block, dtype)
-        for gate, block in zip(LSTM_GATES, blocks, strict=False)
-    }
-    return replace(variant, peepholes=peepholes)
+    return replace(variant, peepholes=read_peepholes(store, match, "P", LSTM_GATES[:3], size))
 
 
 def _gru(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
@@ -145,16 +141,9 @@ def _rnn(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     attributes = _attributes(store, match, "RNN")
     stored = next(_activations(match, attributes, 1), ("Tanh", _ALPHA, _BETA))[0]
     known = ACTIVATIONS.get(stored)
-    assumed = Assumed(options)
-    activation = assumed.choose(ACTIVATION, default=known, silent=known is not None)
-    if known is None:
-        assumed.sentences.append(f"the node's activation {stored} is not modelled")
-    variant = _variant(store, match, "RNN", RNN)
-    return replace(
-        variant,
-        activation=activation,
-        assumptions=(*assumed.sentences, *variant.assumptions),
-    )
+    unknown = () if known else (f"the node's activation {stored} is not modelled",)
+    sentences = (*unknown, *_variant(store, match, "RNN", RNN).assumptions)
+    return elman(options, sentences, default=known, silent=known is not None)
 
 
 # Initialisers that the graph slices and puts together anew are followed, so that the order of the

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.layout import IGFO, STATE, CellFamily, Layout, Variant
-from memcurse_cli.families.cells.peepholes import Peephole
+from memcurse_cli.families.cells.gated_layer import Peephole
+from memcurse_cli.families.cells.layout import IGFO, STATE, CellFamily, Layout, Variant, elman
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
@@ -31,7 +31,7 @@ _LSTM_NAMES = (
 )
 # A kernel and a bias alone are any dense layer's.
 _CELL = re.compile(r"(?:.*[./,])?\w*lstm_?(?:fused_?)?cell\w*", re.IGNORECASE)
-# Its forget_bias is 0, since cuDNN adds none.
+# Its forget_bias is 0, since cuDNN adds none, as that of OpenAI's baselines.
 _CUDNN = re.compile(r"(?:.*[./,])?cudnn_compatible_lstm_cell\w*")
 _BASIC = re.compile(r"(?:.*[./,])?\w*basic_rnn_cell\w*")
 
@@ -53,6 +53,8 @@ CUDNN_GRU = Layout(
     {"gates.bias": RU, f"{_OUTER}.bias": ("new",), f"{_INNER}.bias": ("new",)},
     inner=f"{_INNER}.bias",
 )
+_IFOG = ("input", "forget", "output", "cell")
+BASELINES = Layout({"wx": _IFOG}, {"wh": _IFOG}, {"b": _IFOG})
 RNN = Layout({KERNEL: STATE}, {KERNEL: STATE}, {BIAS: STATE})
 
 
@@ -74,15 +76,17 @@ def _lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
             whole = BIAS in named and "recurrent_kernel" not in named
             if told and whole and LSTM.fits(_shapes(tensors, named)):
                 found.append(Match(module or family, named))
-    return found
+    return found + [match for match in BASELINES.find(tensors, family) if "b" in match.tensors]
 
 
 def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     """``forget_bias`` is added at run time and not stored."""
-    silent = bool(_CUDNN.fullmatch(match.layer))
+    layout = BASELINES if "wh" in match.tensors else LSTM
+    silent = layout is BASELINES or bool(_CUDNN.fullmatch(match.layer))
     assumed = Assumed(options)
     added = assumed.choose(FORGET_BIAS, default="0.0" if silent else None, silent=silent)
-    size = store.tensors[match.tensors[BIAS]].shape[0] // len(IGFO)
+    (bias,) = layout.biases
+    size = store.tensors[match.tensors[bias]].shape[0] // len(IGFO)
     peepholes = {
         gate: Peephole(
             role,
@@ -94,7 +98,10 @@ def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
         if role in match.tensors
     }
     return Variant(
-        assumptions=tuple(assumed.sentences), forget_bias=float(added), peepholes=peepholes
+        assumptions=tuple(assumed.sentences),
+        layout=layout,
+        added={"forget": float(added)},
+        peepholes=peepholes,
     )
 
 
@@ -118,26 +125,20 @@ def _rnns(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
     return [match for match in found if BIAS in match.tensors and _BASIC.fullmatch(match.layer)]
 
 
-def _rnn(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    assumed = Assumed(options)
-    activation = assumed.choose(ACTIVATION)
-    return Variant(activation=activation, assumptions=tuple(assumed.sentences))
-
-
 # c[t+1] = σ(f + forget_bias + w_f c[t]) c[t] + σ(i + w_i c[t]) tanh(j)
 TENSORFLOW_LSTM = CellFamily(
     name="tf_lstm",
-    title="TensorFlow 1 LSTM cell, with peepholes (Sonnet 1, ELMo)",
+    title="TensorFlow 1 LSTM cell, with peepholes (Sonnet 1, ELMo, OpenAI Baselines)",
     recognised_by=(
         "w_f_diag, w_i_diag, w_o_diag beside kernel (inputs + H, 4H); or lstm_cell/kernel beside "
-        "lstm_cell/bias (4H); w_gates and b_gates; W_0 and B"
+        "lstm_cell/bias (4H); w_gates and b_gates; W_0 and B; wx, wh (H, 4H) and b"
     ),
     equation="λ = σ(b_f + forget_bias) + w_i σ'(b_i) tanh(b_j), γ = σ(b_i), columns i, j, f, o",
     source=(
         "tf.compat.v1.nn.rnn_cell.LSTMCell, BasicLSTMCell and LSTMBlockCell; tf.contrib.cudnn_rnn; "
-        "sonnet 1; allennlp's ElmoLstm; Gers & Schmidhuber 2000"
+        "sonnet 1; allennlp's ElmoLstm; openai/baselines, a2c/utils.py; Gers & Schmidhuber 2000"
     ),
-    layouts=(LSTM,),
+    layouts=(LSTM, BASELINES),
     matches=_lstms,
     variant=_lstm,
     assumptions=(FORGET_BIAS,),
@@ -167,6 +168,6 @@ TENSORFLOW_RNN = CellFamily(
     source="tf.compat.v1.nn.rnn_cell.BasicRNNCell; Elman 1990",
     layouts=(RNN,),
     matches=_rnns,
-    variant=_rnn,
+    variant=lambda store, match, options: elman(options),
     assumptions=(ACTIVATION,),
 )

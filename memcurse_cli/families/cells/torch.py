@@ -8,21 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.families.cells.gated_layer import read_peepholes
 from memcurse_cli.families.cells.layout import IFGO, RZN, ZRN, CellFamily, Variant
-from memcurse_cli.families.cells.peepholes import Peephole
 from memcurse_cli.families.cells.torch_lookalikes import Lookalikes, beside
 from memcurse_cli.families.cells.torch_names import (
     hidden_weights,
     split_hidden_weight,
     torch_layout,
-    weight_rows,
 )
 from memcurse_cli.families.family import Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import read_real
 
 MUT2, MUT3 = "mut2", "mut3"
 GRU_CELLS = Lookalikes(
@@ -117,14 +113,9 @@ def _lstm_variant(store: TensorStore, match: Match, options: ReadOptions) -> Var
     sentences = LSTM_CELLS.choose(store, match, options).sentences
     if PEEPHOLES not in match.tensors:
         return Variant(assumptions=sentences)
-    tensor = match.tensors[PEEPHOLES]
-    size = weight_rows(store, match) // len(IFGO)
-    values = np.split(read_real(store, tensor, (3 * size,)), 3)
-    dtype = store.tensors[tensor].dtype
-    peepholes = {
-        gate: Peephole(f"{PEEPHOLES}[{gate}]", tensor, block, dtype)
-        for gate, block in zip(("input", "forget", "output"), values, strict=True)
-    }
+    size = store.tensors[match.tensors["weight_hh"]].shape[0] // len(IFGO)
+    gates = ("input", "forget", "output")
+    peepholes = read_peepholes(store, match, PEEPHOLES, gates, size)
     return Variant(assumptions=sentences, peepholes=peepholes)
 
 

@@ -106,11 +106,6 @@ def _layer(module: str, suffix: str) -> str:
     return joint.join(part for part in (module.rstrip("./,_"), suffix.lstrip("_")) if part)
 
 
-def weight_rows(store: TensorStore, match: Match) -> int:
-    """The number of rows of the hidden weight, which is not read."""
-    return store.tensors[match.tensors["weight_hh"]].shape[0]
-
-
 def read_weight(store: TensorStore, match: Match, role: str) -> Floats | None:
     """A weight matrix; None if absent.
 

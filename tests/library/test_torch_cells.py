@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import check_derivatives, read_layer
-from families.library_cells import (
+from families.oracles import assert_same_spectrum
+from families.simulated_gates import drive_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from library.library_cells import (
     H,
     arrays_of,
     blinded,
@@ -18,10 +22,6 @@ from families.library_cells import (
     torchrecurrent,
     whole_jacobian,
 )
-from families.oracles import assert_same_spectrum
-from families.simulated_gates import drive_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
@@ -217,8 +217,7 @@ def test_a_mutation_of_the_gru(name: str) -> None:
     assert_allclose(np.exp(recurrence.log_eigenvalues.real), np.diag(jacobian(cell)), rtol=1e-12)
     slope = 1 - np.tanh((cell.bias_ih + cell.bias_hh).detach().numpy()[NEW]) ** 2
     assert_allclose(np.exp(recurrence.log_gain.real) * slope, kick(cell, NEW), rtol=1e-12)
-    elements = {f"bias_{side}[update]": UPDATE for side in ("ih", "hh")}
-    check_derivatives(arrays_of(cell, prefix), GRU, elements=elements)
+    check_derivatives(arrays_of(cell_of(name), prefix), GRU)
 
 
 @pytest.mark.parametrize("name", ["MUT2", "MUT3"])
@@ -271,13 +270,9 @@ def test_peepholes() -> None:
     recurrence = read_layer(arrays, LSTM)
     kept = jacobian(cell, double=True, state=1)
     assert_allclose(np.exp(recurrence.log_eigenvalues), np.diag(kept), rtol=1e-12)
-    rows = {"input": slice(0, H), "forget": slice(H, 2 * H), "cell": slice(2 * H, 3 * H)}
-    elements = {
-        f"bias_{side}[{gate}]": block for side in ("ih", "hh") for gate, block in rows.items()
-    }
-    check_derivatives(arrays, LSTM, elements=elements | {"weight_ph[input]": slice(0, H)})
-    slope = 1 - np.tanh((cell.bias_ih + cell.bias_hh).detach().numpy()[rows["cell"]]) ** 2
-    gain = kick(cell, rows["cell"], double=True, state=1)
+    check_derivatives(arrays_of(cell_of("PeepholeLSTM"), "cells.0."), LSTM)
+    slope = 1 - np.tanh((cell.bias_ih + cell.bias_hh).detach().numpy()[NEW]) ** 2
+    gain = kick(cell, NEW, double=True, state=1)
     assert_allclose(np.exp(recurrence.log_gain.real) * slope, gain, rtol=1e-12)
 
 

@@ -1,0 +1,189 @@
+"""What holds of every cell, whatever library stored it, against one step of that library's code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from families.cell_steps import CASES, Case, H
+from families.derivatives import check_derivatives, read_layer
+from families.oracles import assert_same_spectrum
+from numpy.testing import assert_allclose
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import MemcurseError, TensorError
+from memcurse_cli.families.detect import detect, named_family
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.gate_inputs import GateDrive, NoDrive, PeepholeDrive
+from memcurse_cli.families.recurrence import Recurrence
+
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def read_found(case: Case, arrays: dict[str, np.ndarray], **asked: bool) -> Recurrence:
+    """The one layer that is found among all families."""
+    store = MemoryStore(arrays)
+    ((family, match),) = detect(store.tensors)
+    assert (family.name, match.layer) == (case.family, case.module[:-1])
+    return family.read(store, match, ReadOptions(**asked))
+
+
+@every_case
+def test_lambda_is_what_a_unit_keeps_by_itself(case: Case) -> None:
+    arrays = case.arrays()
+    for name in case.hidden:
+        arrays[f"{case.module}{name}"][:] = 0
+    found = read_found(case, arrays)
+    kept = case.jacobian(arrays)[-case.size :, -case.size :]
+    assert_allclose(np.exp(found.log_eigenvalues), np.diag(kept), rtol=1e-12)
+    assert_allclose(kept, np.diag(np.diag(kept)), atol=1e-15)
+    assert found.input_dependent
+    assert found.hidden_feedback
+    assert found.hidden is None
+    assert found.gate is None
+
+
+@every_case
+def test_the_spectrum_of_the_whole_step(case: Case) -> None:
+    arrays = case.arrays()
+    hidden = read_found(case, arrays, spectra=True).hidden
+    assert hidden is not None
+    assert (hidden.jacobian is not None) == case.whole
+    if hidden.jacobian is None:
+        assert hidden.reason
+        assert hidden.gates
+        return
+    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(case.jacobian(arrays)), 1e-11)
+
+
+@every_case
+def test_derivatives(case: Case) -> None:
+    check_derivatives(case.arrays(), named_family(case.family))
+
+
+@every_case
+def test_the_law_of_the_gates_at_the_bias_is_the_layer(case: Case) -> None:
+    arrays = case.arrays()
+    found = read_found(case, arrays, gates=True)
+    drive = found.gate
+    if isinstance(drive, NoDrive):
+        assert case.family == "torch_recurrent"
+        return
+    if isinstance(drive, PeepholeDrive):
+        assert drive.plain.motions.keys() <= {group.name for group in found.parameters}
+        return
+    if drive is None:
+        assert not case.whole  # what is normalised, or passes a highway
+        return
+    assert isinstance(drive, GateDrive)
+    assert drive.motions.keys() <= {group.name for group in found.parameters}
+    law = drive.law(drive.gate.bias)
+    if "linear.bias" not in case.shapes:  # whose norm adds a constant to λ at zero alone
+        assert_allclose(law.eigenvalue, np.exp(found.log_eigenvalues.real), rtol=1e-12)
+    if drive.gate.norms.products is None and drive.gate.fixed is None:
+        assert np.all(drive.gate.norms.inputs > 0)
+        assert np.all(drive.gate.norms.hidden > 0) == (drive.state is not None)
+
+
+def biases(case: Case) -> list[str]:
+    """The tensors of biases."""
+    return [
+        f"{case.module}{name}"
+        for name in case.shapes
+        if ("bias" in name or name in ("b", "B", "bhn", "linear/b", "b_ru", "b_c", "b_gates"))
+        or name.endswith("_B")
+    ]
+
+
+@every_case
+@pytest.mark.parametrize(("value", "said"), [(np.nan, "NaN"), (np.inf, "inf"), (1e80, "beyond")])
+def test_what_is_not_finite_is_named(case: Case, value: float, said: str) -> None:
+    arrays = case.arrays()
+    (name, *_) = [group.tensor for group in read_found(case, arrays).parameters]
+    arrays[name] = arrays[name].copy()
+    arrays[name].flat[-1] = value
+    with pytest.raises(TensorError, match=said) as caught:
+        read_found(case, arrays, spectra=True)
+    assert caught.value.where == name
+
+
+@every_case
+def test_no_other_shape_of_a_tensor_ends_in_a_wrong_number(case: Case) -> None:
+    """Every tensor with a row more, or one axis less, is found by no one, refused, or not used."""
+    arrays = case.arrays()
+    whole = read_found(case, arrays)
+    for name, array in arrays.items():
+        for odd in (np.concatenate([array, array[:1]]), array.ravel()[:-1], np.zeros((0, 3))):
+            store = MemoryStore(arrays | {name: odd})
+            try:
+                (family, match), *_ = detect(store.tensors)
+                found = family.read(store, match, ReadOptions())
+            except MemcurseError:
+                continue
+            if family.name == case.family:
+                assert_allclose(found.log_eigenvalues, whole.log_eigenvalues)
+
+
+@pytest.mark.parametrize("name", ["torch_lstm", "torch_gru", "keras_lstm", "keras_gru", "onnx_gru"])
+def test_without_biases_the_gates_stand_half_open(name: str) -> None:
+    case = CASES[name]
+    arrays = {key: array for key, array in case.arrays().items() if key not in biases(case)}
+    found = read_found(case, arrays)
+    assert_allclose(np.exp(found.log_eigenvalues), 0.5)
+    assert found.parameters == ()
+    assert "no bias" in found.assumptions[-1]
+
+
+@pytest.mark.parametrize("name", ["torch_lstm", "torch_gru", "mgu", "haiku_gru"])
+def test_both_tails_keep_full_precision(name: str) -> None:
+    """log σ(b) = -e⁻ᵇ as b grows, and is cut where σ(b) is no longer a normal double."""
+    case = CASES[name]
+    writes = name in ("mgu", "haiku_gru")
+    arrays = case.arrays()
+    for bias in biases(case):
+        arrays[bias] = np.zeros_like(arrays[bias])
+    arrays[biases(case)[0]] += np.tile(
+        [40.0, -40.0, -800.0, 800.0], arrays[biases(case)[0]].size // H
+    )
+    found = read_found(case, arrays)
+    kept = found.log_eigenvalues.real[[1, 0, 3, 2] if writes else [0, 1, 2, 3]]
+    assert_allclose(kept[:2], [-np.exp(-40.0), -40.0], rtol=1e-14)
+    assert np.isfinite(found.log_eigenvalues).all()
+    assert np.isfinite(found.log_gain).all()
+
+
+def test_weights_are_read_only_where_what_they_do_is_asked_for() -> None:
+    for name in ("torch_lstm", "keras_gru", "mgu", "tf_gru", "mlx_gru"):
+        case = CASES[name]
+        store = MemoryStore(case.arrays())
+        ((family, match),) = detect(store.tensors)
+        family.read(store, match, ReadOptions())
+        stored = case.arrays()
+        assert store.bytes_read == sum(stored[bias].nbytes for bias in biases(case))
+        again = MemoryStore(stored)
+        family.read(again, match, ReadOptions(spectra=True, gates=True))
+        assert again.bytes_read == sum(array.nbytes for array in stored.values())
+
+
+def test_a_member_of_an_ensemble_is_a_layer_of_its_own() -> None:
+    case = CASES["flax_gru"]
+    arrays = case.arrays()
+    store = MemoryStore({name: np.stack([array, array + 1]) for name, array in arrays.items()})
+    found = detect(store.tensors)
+    assert [match.layer for _, match in found] == ["cell[0]", "cell[1]"]
+    for index, (family, match) in enumerate(found):
+        alone = {name: array + index for name, array in arrays.items()}
+        expected = read_layer(alone, family)
+        member = family.read(store, match, ReadOptions())
+        assert_allclose(member.log_eigenvalues, expected.log_eigenvalues, rtol=1e-14)
+
+
+def test_the_names_of_haste_joined_otherwise_are_keras_s() -> None:
+    arrays = CASES["haste_lstm"].arrays()
+    for prefix in ("lstm/lstm_cell/", ""):
+        named = {name.replace("rnn.", prefix): array for name, array in arrays.items()}
+        ((family, _),) = detect(MemoryStore(named).tensors)
+        assert family.name == "keras_lstm"
+    arrays = CASES["haste_gru"].arrays()
+    del arrays["rnn.recurrent_bias"]
+    ((family, _),) = detect(MemoryStore(arrays).tensors)
+    assert family.name == "keras_gru"

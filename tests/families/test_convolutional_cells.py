@@ -1,0 +1,153 @@
+"""Cells whose gates see kernels of convolutions, MLX's RNN and what OpenAI's LSTM must not have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from families.derivatives import check_derivatives, read_layer
+from families.oracles import assert_same_spectrum
+from numpy.testing import assert_allclose
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.cells.keras import KERAS_CONV_LSTM
+from memcurse_cli.families.cells.mlx import MLX_RNN
+from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
+from memcurse_cli.families.cells.torch_libraries import CONV_GRU
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.gate_inputs import NoDrive
+from memcurse_cli.families.neighbours import note_neighbours
+from memcurse_cli.families.recurrence import Recurrence
+
+H, INPUTS = 4, 3
+Arrays = dict[str, np.ndarray]
+
+
+def drawn(**shapes: tuple[int, ...]) -> Arrays:
+    generator = np.random.default_rng(12)
+    return {name: generator.normal(size=shape) for name, shape in shapes.items()}
+
+
+def prefixed(prefix: str, arrays: Arrays) -> Arrays:
+    return {f"{prefix}{name.replace('__', '.')}": array for name, array in arrays.items()}
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def read_found(arrays: Arrays, family: Family, **asked: bool) -> Recurrence:
+    """The one layer that all families together find, which is this family's."""
+    store = MemoryStore(arrays)
+    ((found, match),) = detect(store.tensors)
+    assert found is family
+    return note_neighbours(family, match, family.read(store, match, ReadOptions(**asked)))
+
+
+BASELINES = drawn(wx=(INPUTS, 4 * H), wh=(H, 4 * H), b=(4 * H,))
+
+
+def test_an_rnn_of_mlx() -> None:
+    arrays = drawn(Wxh=(H, INPUTS), Whh=(H, H), bias=(H,))
+    found = read_found(prefixed("rnn.", arrays), MLX_RNN)
+    assert_same_spectrum(np.exp(found.log_eigenvalues), np.linalg.eigvals(arrays["Whh"]), 1e-10)
+    assert found.readin is not None
+    assert_allclose(found.readin, arrays["Wxh"])
+
+
+def test_the_normalised_lstm_of_the_baselines_is_refused() -> None:
+    arrays = prefixed("lstm1/", BASELINES | {"gx": np.ones(4 * H), "bx": np.zeros(4 * H)})
+    with pytest.raises(TensorError, match="it changes λ of the layer"):
+        read_found(arrays, TENSORFLOW_LSTM)
+
+
+KERNEL = (3, 3)
+KERAS = drawn(kernel=(*KERNEL, INPUTS, 4 * H), recurrent_kernel=(*KERNEL, H, 4 * H), bias=(4 * H,))
+RAFT = {
+    f"conv{letter}.{part}": array
+    for letter in "zrq"
+    for part, array in drawn(weight=(H, H + INPUTS, *KERNEL), bias=(H,)).items()
+}
+SEPARATE = {
+    name.replace(".", f"{half}."): (1 + 0.5 * half) * array
+    for name, array in RAFT.items()
+    for half in (1, 2)
+}
+RVM = prefixed(
+    "",
+    drawn(
+        ih__0__weight=(2 * H, 2 * H, *KERNEL),
+        ih__0__bias=(2 * H,),
+        hh__0__weight=(H, 2 * H, *KERNEL),
+        hh__0__bias=(H,),
+    ),
+)
+CONVOLUTIONS: dict[str, tuple[Family, str, Arrays, np.ndarray]] = {
+    "keras": (
+        KERAS_CONV_LSTM,
+        "conv_lstm2d/",
+        KERAS,
+        np.clip(0.2 * KERAS["bias"][H : 2 * H] + 0.5, 0, 1),
+    ),
+    "keras_3": (
+        KERAS_CONV_LSTM,
+        "layers/conv_lstm2d/cell/vars/",
+        dict(zip("012", KERAS.values(), strict=True)),
+        sigmoid(KERAS["bias"][H : 2 * H]),
+    ),
+    "raft": (CONV_GRU, "update_block.gru.", RAFT, 1 - sigmoid(RAFT["convz.bias"])),
+    "raft_separate": (
+        CONV_GRU,
+        "update_block.gru.",
+        SEPARATE,
+        (1 - sigmoid(SEPARATE["convz1.bias"])) * (1 - sigmoid(SEPARATE["convz2.bias"])),
+    ),
+    "rvm": (CONV_GRU, "decoder.decode4.gru.", RVM, 1 - sigmoid(RVM["ih.0.bias"][H:])),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_channel_keeps_what_its_bias_says(name: str) -> None:
+    family, prefix, arrays, kept = CONVOLUTIONS[name]
+    stored = prefixed(prefix, arrays)
+    found = read_found(stored, family, spectra=True, gates=True)
+    assert_allclose(np.exp(found.log_eigenvalues), kept, rtol=1e-12)
+    if family is CONV_GRU:
+        assert_allclose(np.exp(found.log_gain), 1 - kept, rtol=1e-12)
+    assert "a channel by itself" in found.assumptions[-1]
+    assert found.hidden is not None
+    assert found.hidden.jacobian is None
+    assert "convolution" in (found.hidden.reason or "") or "hard" in (found.hidden.reason or "")
+    assert isinstance(found.gate, NoDrive)
+
+
+@pytest.mark.parametrize("name", ["raft", "raft_separate", "rvm"])
+def test_the_derivatives_of_a_convolutional_gru(name: str) -> None:
+    check_derivatives(CONVOLUTIONS[name][2], CONV_GRU)
+
+
+def test_kernels_of_other_widths_are_no_cell() -> None:
+    def found(family: Family, arrays: Arrays) -> int:
+        return len(family.find(MemoryStore(arrays).tensors))
+
+    assert not found(CONV_GRU, RAFT | {"convr.weight": np.ones((H, H + 1, 1, 1))})
+    assert not found(CONV_GRU, RVM | {"hh.0.weight": np.ones((H, 2 * H))})
+    assert not found(CONV_GRU, {name: SEPARATE[name] for name in SEPARATE if "q2" not in name})
+    assert not found(KERAS_CONV_LSTM, KERAS | {"kernel": np.ones((3, 3, INPUTS, 3 * H))})
+
+
+def test_the_activation_of_convolutional_gates_can_be_told() -> None:
+    told = read_layer(KERAS, KERAS_CONV_LSTM, recurrent_activation="sigmoid")
+    assert_allclose(np.exp(told.log_eigenvalues), sigmoid(KERAS["bias"][H : 2 * H]), rtol=1e-12)
+
+
+def test_a_step_of_two_halves_keeps_its_digits_in_both_tails() -> None:
+    closed = {f"convz{half}.bias": np.array([-800.0, -40.0, 0.0, 800.0]) for half in (1, 2)}
+    found = read_layer(SEPARATE | closed, CONV_GRU)
+    assert_allclose(found.log_gain.real[1], np.log(2) - 40, rtol=1e-14)
+    assert np.isfinite(found.log_gain).all()
+    assert np.isfinite(found.log_eigenvalues).all()
+    for group in found.parameters:
+        assert group.log_gain_derivative is not None
+        assert np.isfinite(group.log_gain_derivative).all()
