@@ -32,14 +32,13 @@ from memcurse_cli.families.selective.gguf_mamba import GgufMamba
 from memcurse_cli.families.selective.gla import GLA
 from memcurse_cli.families.selective.hgrn import HGRN
 from memcurse_cli.families.selective.kda import KDA
-from memcurse_cli.families.selective.lightning_attention import LightningAttention
 from memcurse_cli.families.selective.mamba import Mamba
 from memcurse_cli.families.selective.mamba2 import Mamba2
 from memcurse_cli.families.selective.mamba3 import Mamba3
 from memcurse_cli.families.selective.min_rnn import MinGRU, MinLSTM
 from memcurse_cli.families.selective.mlstm import MLSTM
 from memcurse_cli.families.selective.qrnn import QRNN
-from memcurse_cli.families.selective.retnet import RetNet, TorchscaleRetNet
+from memcurse_cli.families.selective.retention import LightningAttention, RetNet, TorchscaleRetNet
 from memcurse_cli.families.selective.rg_lru import RGLRU, Hawk
 from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
 from memcurse_cli.families.selective.slstm import SLSTM

@@ -11,7 +11,7 @@ from transformers import MiniMaxConfig
 from transformers.models.minimax.modeling_minimax import MiniMaxCache, MiniMaxLightningAttention
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.lightning_attention import LightningAttention
+from memcurse_cli.families.selective.retention import LightningAttention
 
 HEADS, WIDTH = 4, 16
 STEPS = 5

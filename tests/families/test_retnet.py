@@ -7,7 +7,7 @@ import pytest
 from families.derivatives import match_of, read_layer
 from numpy.testing import assert_allclose
 
-from memcurse_cli.families.selective.retnet import RetNet
+from memcurse_cli.families.selective.retention import RetNet
 
 HEADS, KEYS, VALUES, WIDTH = 3, 2, 4, 6
 ARRAYS = {

@@ -11,7 +11,7 @@ from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.selective.retnet import TorchscaleRetNet
+from memcurse_cli.families.selective.retention import TorchscaleRetNet
 
 HEADS, KEYS, VALUES, WIDTH = 3, 2, 4, 6
 DECAY = np.log(1 - 2.0 ** (-5 - np.arange(HEADS, dtype=np.float32))).astype(np.float32)
