@@ -36,13 +36,12 @@ from memcurse_cli.families.selective.mamba import Mamba
 from memcurse_cli.families.selective.mamba2 import Mamba2
 from memcurse_cli.families.selective.mamba3 import Mamba3
 from memcurse_cli.families.selective.min_rnn import MinGRU, MinLSTM
-from memcurse_cli.families.selective.mlstm import MLSTM
 from memcurse_cli.families.selective.qrnn import QRNN
 from memcurse_cli.families.selective.retention import LightningAttention, RetNet, TorchscaleRetNet
 from memcurse_cli.families.selective.rg_lru import RGLRU, Hawk
 from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
-from memcurse_cli.families.selective.slstm import SLSTM
 from memcurse_cli.families.selective.sru import SRU
+from memcurse_cli.families.selective.xlstm import MLSTM, SLSTM
 from memcurse_cli.families.state_space.complex_diagonal import ComplexDiagonalRNN
 from memcurse_cli.families.state_space.dss import DSS
 from memcurse_cli.families.state_space.ema import EMA, MultiHeadedEMA

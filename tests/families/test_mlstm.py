@@ -13,7 +13,7 @@ from transformers.models.xlstm.modeling_xlstm import xLSTMLayer
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.mlstm import MLSTM
+from memcurse_cli.families.selective.xlstm import MLSTM
 
 HEADS, WIDTH = 2, 8
 RANDOM = np.random.default_rng(14)

@@ -14,8 +14,8 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import HiddenSpectra
-from memcurse_cli.families.selective import slstm as slstm_spectra
-from memcurse_cli.families.selective.slstm import GATES, SLSTM
+from memcurse_cli.families.selective import xlstm
+from memcurse_cli.families.selective.xlstm import GATES, SLSTM
 
 HEADS, UNITS = 2, 3
 SIZE = HEADS * UNITS
@@ -147,7 +147,7 @@ def test_the_stabiliser_cancels() -> None:
 
 
 def test_a_head_that_is_too_large_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slstm_spectra, "LARGEST_JACOBIAN", 3 * UNITS - 1)
+    monkeypatch.setattr(xlstm, "LARGEST_JACOBIAN", 3 * UNITS - 1)
     hidden = spectra(KERNELS["cuda"])
     assert hidden.jacobian is None
     assert "order 9" in (hidden.reason or "")
