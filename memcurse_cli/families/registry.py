@@ -25,13 +25,11 @@ from memcurse_cli.families.dense.lmu import LMU
 from memcurse_cli.families.dense.orthogonal import OrthogonalRNN
 from memcurse_cli.families.dense.rate_rnn import LeakyRNN, LowRankRNN
 from memcurse_cli.families.family import Family
-from memcurse_cli.families.selective.delta_net import DeltaNet
-from memcurse_cli.families.selective.gated_delta_net import GatedDeltaNet
+from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
 from memcurse_cli.families.selective.gateloop import GateLoop, SimpleGateLoop
 from memcurse_cli.families.selective.gguf_mamba import GgufMamba
 from memcurse_cli.families.selective.gla import GLA
 from memcurse_cli.families.selective.hgrn import HGRN
-from memcurse_cli.families.selective.kda import KDA
 from memcurse_cli.families.selective.mamba import Mamba
 from memcurse_cli.families.selective.mamba2 import Mamba2
 from memcurse_cli.families.selective.mamba3 import Mamba3

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.delta_net import DeltaNet
-from memcurse_cli.families.selective.rank_one import delta_rule
+from memcurse_cli.families.selective.delta_rule import DeltaNet, delta_rule
 
 HEADS, WIDTH = 2, 8
 ARRAYS = {

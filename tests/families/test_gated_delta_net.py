@@ -19,10 +19,8 @@ from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDel
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.selective.gated_delta_net import GatedDeltaNet
-from memcurse_cli.families.selective.kda import KDA
+from memcurse_cli.families.selective.delta_rule import KDA, GatedDeltaNet, delta_rule
 from memcurse_cli.families.selective.mamba2 import Mamba2
-from memcurse_cli.families.selective.rank_one import delta_rule
 
 HEADS, WIDTH = 4, 16
 RANDOM = np.random.default_rng(16)
@@ -136,9 +134,8 @@ def test_the_range_that_the_delta_rule_is_said_to_reach(negative: bool) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"D": np.zeros(HEADS)},  # Comba
         {"A_log_atk": np.zeros(HEADS)},  # preconditioned
-        {"b_proj.weight": np.zeros((2 * HEADS, WIDTH))},  # Gated DeltaProduct
+        {"Mu_log": np.zeros(HEADS)},  # with momentum
     ],
 )
 def test_other_rules_are_not_it(change: dict[str, np.ndarray]) -> None:

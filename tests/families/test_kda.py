@@ -17,9 +17,7 @@ from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDelta
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.selective.delta_net import DeltaNet
-from memcurse_cli.families.selective.gated_delta_net import GatedDeltaNet
-from memcurse_cli.families.selective.kda import KDA
+from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
 
 HEADS, KEYS, WIDTH = 2, 3, 8
 RANDOM = np.random.default_rng(17)

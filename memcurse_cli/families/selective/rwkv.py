@@ -7,6 +7,7 @@ RWKV-7 of Peng et al. 2025, arXiv 2503.14456.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,9 +20,8 @@ from memcurse_cli.families.gate_inputs import Bottleneck, GateDrive, GateInput, 
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import LARGEST_DECAY, log_of_eigenvalues, one_to_one, read_finite
-from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
+from memcurse_cli.families.recurrence import Complexes, Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import Slot, law_recurrence
-from memcurse_cli.families.selective.rank_one import REMOVAL
 from memcurse_cli.families.vectors import (
     element_count,
     exponential_decay,
@@ -210,6 +210,13 @@ def _mixing(store: TensorStore, tensor: str | None, part: int, inputs: int) -> F
     values: Floats = read_finite(store, tensor).reshape(-1, inputs)[part]
     return values
 
+
+REMOVAL = RankOneCorrection(
+    "-κ (a∘κ)ᵀ (κ of norm 1, 0 < a < 1)", lowest=math.expm1(-math.exp(-0.5))
+)
+"""``diag(λ) - κ (a∘κ)ᵀ`` is similar to the symmetric ``diag(λ) - uuᵀ`` with ``u = a^½∘κ``,
+‖u‖ < 1: Weyl's inequality gives min λ - 1, where λ > exp(-e^(-1/2)) for any input, and interlacing
+holds the others."""
 
 FASTEST_DECAY = np.exp(-0.5)
 """-log λ of a gate that is fully open: λ is never below 0.545."""
