@@ -27,10 +27,9 @@ from memcurse_cli.families.dense.rate_rnn import LeakyRNN, LowRankRNN
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
 from memcurse_cli.families.selective.gateloop import GateLoop, SimpleGateLoop
-from memcurse_cli.families.selective.gguf_mamba import GgufMamba
 from memcurse_cli.families.selective.gla import GLA
 from memcurse_cli.families.selective.hgrn import HGRN
-from memcurse_cli.families.selective.mamba import Mamba
+from memcurse_cli.families.selective.mamba import GgufMamba, Mamba
 from memcurse_cli.families.selective.mamba2 import Mamba2
 from memcurse_cli.families.selective.mamba3 import Mamba3
 from memcurse_cli.families.selective.min_rnn import MinGRU, MinLSTM

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.gguf_mamba import GgufMamba
-from memcurse_cli.families.selective.mamba import Mamba
+from memcurse_cli.families.selective.mamba import GgufMamba, Mamba
 from memcurse_cli.families.selective.mamba2 import Mamba2
 
 FAMILY_OF_KIND = {

@@ -21,10 +21,9 @@ from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.gate_weights import low_rank_gate
 from memcurse_cli.families.selective.delta_rule import KDA, GatedDeltaNet
-from memcurse_cli.families.selective.gguf_mamba import GgufMamba
 from memcurse_cli.families.selective.gla import GLA
 from memcurse_cli.families.selective.hgrn import HGRN
-from memcurse_cli.families.selective.mamba import Mamba
+from memcurse_cli.families.selective.mamba import GgufMamba, Mamba
 from memcurse_cli.families.selective.mamba2 import Mamba2
 from memcurse_cli.families.selective.min_rnn import MinGRU
 from memcurse_cli.families.selective.rg_lru import RGLRU

@@ -28,6 +28,7 @@ from memcurse_cli.families.selective.law import (
     law_recurrence,
     layers_with,
 )
+from memcurse_cli.families.selective.mamba import CONVERTED
 from memcurse_cli.families.vectors import (
     element_count,
     exponential_decay,
@@ -166,11 +167,6 @@ _OTHER_RULES = ("Mu_log", "A_log_atk", "d_proj.weight")
 """Tensors beside A_log and a write strength of layers with another transition: momentum and
 preconditioned delta rules."""
 
-_STORED = (
-    "ssm_a is -exp(A_log), as llama.cpp's converter has stored it; training moves A_log, whose unit"
-    " moves ssm_a by its own size"
-)
-
 
 def _gated_layers(
     tensors: Mapping[str, TensorSpec], default: str, roles: tuple[str, ...]
@@ -296,7 +292,7 @@ class GatedDeltaNet:
             gates=lambda: gates,
             write=Write(parameter="strength", factor=2.0 if negative else 1.0, width=width),
             multiplicity=math.prod(widths),
-            assumptions=(*assumed.sentences, *sentences, *((_STORED,) if law.negated else ())),
+            assumptions=(*assumed.sentences, *sentences, *((CONVERTED,) if law.negated else ())),
             rank_one=_UNSCALED_RULE if comba else delta_rule(negative=negative, count=count),
             stable=not law.negated,
         )
@@ -452,7 +448,7 @@ class KDA:
                 factor=2.0 if negative and "w_proj.weight" not in names else 1.0,
             ),
             multiplicity=rows_per(store, values, log_rate.size),
-            assumptions=(*assumed.sentences, *((_STORED,) if step.negated else ())),
+            assumptions=(*assumed.sentences, *((CONVERTED,) if step.negated else ())),
             rank_one=delta_rule(negative=negative),
             stable=not step.negated,
         )
