@@ -230,7 +230,7 @@ class GatedDeltaNet:
     """
 
     name = "gated_delta_net"
-    title = "Gated DeltaNet (Qwen3-Next, Qwen3.5, OLMo-Hybrid), Gated DeltaProduct and Comba"
+    title = "Gated DeltaNet (Qwen3-Next, Qwen3.5, OLMo-Hybrid)"
     recognised_by = (
         "A_log and dt_bias (heads) beside b_proj, in_proj_ba or in_proj_b; ssm_a and ssm_dt.bias"
         " beside ssm_ba, or ssm_alpha and ssm_beta"
@@ -304,7 +304,7 @@ def _gates(store: TensorStore, names: Mapping[str, str], bias: Floats) -> Seen:
     mixed = next((names[role] for role in _MIXED if role in names), None)
     if mixed is None:
         strength = next(names[role] for role in _STRENGTHS if role in names)
-        gate = gate_through(store, bias, names["A_log"], _INPUTS)
+        gate = gate_through(store, bias, "A_log", names["A_log"], _INPUTS)
         return gate, projected_gate(store, still, strength)
     # For every key head the rows of β and then those of the step of its value heads.
     keys = _configured(store, "linear_num_key_heads", ".ssm.group_count")
@@ -371,7 +371,7 @@ class KDA:
     """
 
     name = "kda"
-    title = "KDA (Kimi delta attention) and Gated DeltaNet-2"
+    title = "KDA (Kimi delta attention)"
     recognised_by = (
         "A_log (heads) and dt_bias (heads · key dimension) beside b_proj.weight; ssm_a and"
         " ssm_dt.bias beside ssm_beta"
@@ -424,7 +424,7 @@ class KDA:
         def gates() -> Seen:
             if "w_proj.weight" in names:
                 return _BY_VALUE
-            gate = gate_through(store, bias, names["A_log"], _KDA_INPUTS)
+            gate = gate_through(store, bias, "A_log", names["A_log"], _KDA_INPUTS)
             strength = next(names[role] for role in _KDA_STRENGTHS if role in names)
             write = projected_gate(store, np.zeros(log_rate.size), strength)
             if gate is not None:

@@ -61,27 +61,30 @@ def layers_with(
 
 
 def gate_through(
-    store: TensorStore, bias: Floats, tensor: str, layers: Sequence[tuple[str, ...]]
+    store: TensorStore, bias: Floats, role: str, tensor: str, layers: Sequence[tuple[str, ...]]
 ) -> GateInput | None:
     """The pre-activation behind the first of some projections that is there and fits.
 
     Args:
         store: the open checkpoint.
         bias: (n,) the pre-activation at zero input.
-        tensor: the name of a tensor in their module.
-        layers: the names in it of each, one of a plain projection, the outer and the inner one of
-            a projection of low rank.
+        role: what a tensor of their module is called in it.
+        tensor: its whole name.
+        layers: the names of each, one of a plain projection, the outer and the inner one of a
+            projection of low rank.
 
     Raises:
         TensorError: NaN or inf in the weights.
     """
     for layer in layers:
-        names = [name for role in layer if (name := beside(store, tensor, role)) is not None]
-        if len(names) == len(layer):
-            low_rank = len(names) == 2
-            gate = (low_rank_gate if low_rank else projected_gate)(store, bias, *names)
-            if gate is not None:
-                return gate
+        names = [beside(store, tensor, name, above=role.count(".")) for name in layer]
+        gate = None
+        if names[0] is not None and len(names) == 1:
+            gate = projected_gate(store, bias, names[0])
+        elif names[0] is not None and names[-1] is not None:
+            gate = low_rank_gate(store, bias, names[0], names[-1])
+        if gate is not None:
+            return gate
     return None
 
 
