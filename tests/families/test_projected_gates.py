@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import numpy as np
 import pytest
-import torch
 from families.derivatives import match_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from transformers import MambaConfig, RecurrentGemmaConfig
-from transformers.models.mamba.modeling_mamba import MambaMixer
-from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 
-from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.cells.mgu import MGU
 from memcurse_cli.families.family import Family, ReadOptions
@@ -26,11 +19,8 @@ from memcurse_cli.families.selective.hgrn import HGRN
 from memcurse_cli.families.selective.mamba import GgufMamba, Mamba
 from memcurse_cli.families.selective.mamba2 import Mamba2
 from memcurse_cli.families.selective.min_rnn import MinGRU
-from memcurse_cli.families.selective.rg_lru import RGLRU
-from memcurse_cli.schema.gates import GateSummary
 from memcurse_cli.theory.gates.laws import Motion
 
-SAMPLES = 20_000
 Arrays = dict[str, NDArray[np.float64]]
 
 
@@ -68,53 +58,6 @@ def drive_of(arrays: Arrays, family: Family) -> GateDrive:
         expected = np.zeros(entries.size) if slope is None else slope.real * gain[entries]
         assert_allclose(factor * motions[name].gain[entries], expected, rtol=1e-9, atol=1e-12)
     return drive
-
-
-def arrays_of(module: torch.nn.Module, prefix: str = "mixer") -> Arrays:
-    return {
-        f"{prefix}.{name}": tensor.detach().double().numpy()
-        for name, tensor in module.state_dict().items()
-    }
-
-
-def assert_bands(gates: GateSummary | None, modulus: NDArray, *, atol: float) -> None:
-    """The quantiles over time of every unit's |λ|, (samples, n), at the median unit."""
-    assert gates is not None
-    for band in gates.bands:
-        seen = np.quantile(modulus, band.share, axis=0)
-        assert_allclose(band.modulus.p50, np.median(seen), atol=atol)
-        assert_allclose(band.modulus.p90, np.quantile(seen, 0.9), atol=atol)
-
-
-def test_mamba_against_the_steps_of_transformers() -> None:
-    torch.manual_seed(3)
-    config = MambaConfig(
-        hidden_size=16, state_size=4, num_hidden_layers=1, time_step_rank=4, expand=2
-    )
-    mixer = MambaMixer(config, layer_idx=0).double()
-    with torch.no_grad():
-        mixer.dt_proj.weight.normal_(0, 0.8)
-        mixer.x_proj.weight.normal_(0, 0.25)
-        mixer.dt_proj.bias.uniform_(-4, 0)
-        # Under standard normal inputs of x_proj, the step that the mixer takes:
-        u = 1.5 * torch.randn(SAMPLES, mixer.intermediate_size, dtype=torch.float64)
-        projected = mixer.x_proj(u)[:, : mixer.time_step_rank]
-        step = torch.nn.functional.softplus(mixer.dt_proj(projected))
-        modulus = torch.exp(-step[..., None] * mixer.A_log.exp()).flatten(1).numpy()
-    arrays = arrays_of(mixer)
-    drive = drive_of(arrays, Mamba())
-    product = arrays["mixer.dt_proj.weight"] @ arrays["mixer.x_proj.weight"][:4]
-    assert_allclose(drive.gate.norms.inputs, np.repeat((product**2).sum(1), 4), rtol=1e-12)
-    (layer,) = inspect(arrays, input_scale=1.5).layers
-    assert_bands(layer.gates, modulus, atol=0.01)
-    (layer,) = inspect(arrays, gates=True).layers
-    assert layer.gates is not None
-    assert [one.name for one in layer.gates.parameters] == ["A_log", "dt_proj.bias"]
-    for one, group in zip(layer.gates.parameters, layer.parameters, strict=True):
-        # Tied scalars too: one bias moves the whole state of its channel.
-        assert astuple(one.relative_sensitivity.nominal) == pytest.approx(
-            astuple(group.relative_sensitivity)
-        )
 
 
 def test_a_selection_holds_the_rows_of_the_step_last() -> None:
@@ -178,35 +121,6 @@ def test_mamba_2_sees_its_input_through_the_last_rows() -> None:
     assert_allclose(
         drive.gate.bias, arrays["mixer.dt_bias"] + arrays["mixer.in_proj.bias"][-heads:]
     )
-
-
-def test_rg_lru_against_the_gates_of_transformers() -> None:
-    torch.manual_seed(3)
-    module = RecurrentGemmaRglru(RecurrentGemmaConfig(lru_width=16, num_attention_heads=4)).double()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(0, 0.8)
-        x = torch.randn(SAMPLES, 16, dtype=torch.float64)
-        blocks = x.reshape(SAMPLES, 4, 4)
-        opened = torch.einsum("nhi,hij->nhj", blocks, module.recurrent_gate_weight)
-        gate = torch.sigmoid((opened + module.recurrent_gate_bias).reshape(SAMPLES, 16))
-        modulus = torch.exp(-8 * gate * torch.nn.functional.softplus(module.recurrent_param))
-    arrays = arrays_of(module, "rglru")
-    drive = drive_of(arrays, RGLRU())
-    assert drive.write_gate is not None
-    weights = arrays["rglru.input_gate_weight"]
-    assert_allclose(drive.write_gate.norms.inputs, (weights**2).sum(1).ravel(), rtol=1e-12)
-    (layer,) = inspect(arrays, gates=True).layers
-    assert_bands(layer.gates, modulus.numpy(), atol=0.01)
-    ours = {
-        name.replace("recurrent_param", "a_param")
-        .replace("recurrent_gate_bias", "a_gate.b")
-        .replace("recurrent_gate_weight", "a_gate.w")
-        .replace("input_gate_bias", "input_gate.b")
-        .replace("input_gate_weight", "input_gate.w"): array
-        for name, array in arrays.items()
-    }
-    assert_allclose(drive_of(ours, RGLRU()).gate.norms.inputs, drive.gate.norms.inputs)
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -13,16 +13,36 @@ from memcurse_cli.families.gate_inputs import NoDrive, tanh_covariance
 from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
 
 WIDTH, RANK, HEADS, STEPS = 32, 8, 4, 20_000
+
+
 RANDOM = np.random.default_rng(31)
+
+
 BASE = RANDOM.normal(-1.5, 0.5, WIDTH)
+
+
 INNER = RANDOM.normal(0.0, 0.25, (WIDTH, RANK))
+
+
 OUTER = RANDOM.normal(0.0, 0.4, (RANK, WIDTH))
+
+
 MIXING = RANDOM.uniform(0.0, 1.0, WIDTH)
+
+
 OWN_MIXING = RANDOM.uniform(0.0, 1.0, WIDTH)
+
+
 # w, k, v, r, g, as RWKV-LM has them.
 MOVING_INNER = RANDOM.normal(0.0, 0.25, (WIDTH, 5 * RANK))
+
+
 MOVING_OUTER = RANDOM.normal(0.0, 0.2, (5, RANK, WIDTH))
+
+
 SQUARE = np.zeros((WIDTH, WIDTH))
+
+
 HEAD = (HEADS, WIDTH // HEADS)
 
 
@@ -79,6 +99,8 @@ NAMINGS6: dict[str, dict[str, np.ndarray]] = {
         "time_mix_value.weight": SQUARE,
     },
 }
+
+
 NAMINGS7: dict[str, dict[str, np.ndarray]] = {
     "RWKV-LM": {
         "w0": BASE.reshape(1, 1, WIDTH),
