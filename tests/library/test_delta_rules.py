@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families.cached_state import decay_of_the_state
 from families.derivatives import match_of, read_layer
 from families.selective.layers import KDA_LAYER
 from families.simulated_gates import check_bands, drive_of, gates_of
+from library.cached_state import decay_of_the_state
 from numpy.testing import assert_allclose
 from safetensors.torch import save_file
 from transformers import (

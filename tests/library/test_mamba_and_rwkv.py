@@ -13,8 +13,6 @@ from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from transformers import (
-    DynamicCache,
-    Mamba2Config,
     MambaConfig,
     MiniMaxConfig,
     RecurrentGemmaConfig,
@@ -23,7 +21,6 @@ from transformers import (
     xLSTMConfig,
 )
 from transformers.models.mamba.modeling_mamba import MambaMixer
-from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 from transformers.models.minimax.modeling_minimax import MiniMaxCache, MiniMaxLightningAttention
 from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 from transformers.models.rwkv.modeling_rwkv import rwkv_linear_attention_cpu
@@ -33,125 +30,13 @@ from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.selective.mamba import Mamba
-from memcurse_cli.families.selective.mamba2 import Mamba2
 from memcurse_cli.families.selective.retention import LightningAttention
 from memcurse_cli.families.selective.rg_lru import RGLRU
 from memcurse_cli.families.selective.rwkv import RWKV
 from memcurse_cli.families.selective.xlstm import MLSTM
 from memcurse_cli.schema.gates import GateSummary
 
-STATE, WIDTH = 3, 6
-
-
-MAMBA_CONFIG = MambaConfig(
-    hidden_size=4, state_size=STATE, num_hidden_layers=1, time_step_rank=2, expand=2
-)
-
-
-@pytest.fixture
-def mamba() -> MambaMixer:
-    """A mixer whose convolution sees the current token only, with nominal step sizes."""
-    torch.manual_seed(0)
-    mixer = MambaMixer(MAMBA_CONFIG, layer_idx=0).eval()
-    with torch.no_grad():
-        mixer.A_log += 0.3 * torch.randn_like(mixer.A_log)
-        mixer.dt_proj.bias.uniform_(-4, 1)
-        mixer.dt_proj.weight.zero_()
-        mixer.conv1d.weight[..., :-1] = 0
-        mixer.conv1d.bias.zero_()
-    return mixer
-
-
-def final_state(mamba: MambaMixer, inputs: torch.Tensor) -> NDArray:
-    cache = DynamicCache(config=MAMBA_CONFIG)
-    with torch.no_grad():
-        mamba(inputs[None], cache_params=cache)
-    return cache.get_recurrent_state(0, state_idx=0)[0].double().numpy()
-
-
-def test_the_state_of_mamba(mamba: MambaMixer) -> None:
-    recurrence = read_layer({f"mixer.{k}": v for k, v in mamba.state_dict().items()}, Mamba())
-    mixer, x = mamba, torch.randn(1, 4)
-    with torch.no_grad():
-        channels = mixer.intermediate_size
-        driven = torch.nn.functional.silu(
-            (x @ mixer.in_proj.weight[:channels].T) * mixer.conv1d.weight[:, 0, -1]
-        )
-        rank = mixer.time_step_rank
-        readin = (driven @ mixer.x_proj.weight.T)[:, rank : rank + STATE]
-        drive = (driven[0, :, None] * readin).double().numpy()
-    kicked = final_state(mamba, x)
-    gain = np.exp(recurrence.log_gain.real).reshape(kicked.shape)
-    assert_allclose(kicked, gain * drive, rtol=1e-5)
-    later = final_state(mamba, torch.cat([x, torch.zeros(7, 4)]))
-    decayed = np.exp(7 * recurrence.log_eigenvalues.real).reshape(kicked.shape)
-    assert_allclose(later, decayed * kicked, rtol=1e-5)
-
-
-HIDDEN, HEADS, HEAD_DIMENSION, GROUPS = 8, 4, 4, 2
-
-
-MIXER_WIDTH = HEADS * HEAD_DIMENSION
-
-
-CONVOLVED = MIXER_WIDTH + 2 * GROUPS * STATE
-
-
-MAMBA2_CONFIG = Mamba2Config(
-    hidden_size=HIDDEN,
-    num_heads=HEADS,
-    head_dim=HEAD_DIMENSION,
-    state_size=STATE,
-    n_groups=GROUPS,
-    expand=2,
-    chunk_size=4,
-    num_hidden_layers=1,
-    use_bias=True,
-)
-
-
-@pytest.fixture
-def mamba2() -> Mamba2Mixer:
-    """A mixer whose convolution sees the current token only, with nominal step sizes."""
-    torch.manual_seed(0)
-    mixer = Mamba2Mixer(MAMBA2_CONFIG, layer_idx=0).eval()
-    with torch.no_grad():
-        mixer.A_log.uniform_(-2, 1)
-        mixer.dt_bias.uniform_(-3, 0)
-        mixer.in_proj.bias.zero_()
-        mixer.in_proj.bias[-HEADS:] = torch.randn(HEADS)
-        mixer.in_proj.weight[-HEADS:] = 0
-        mixer.conv1d.weight[..., :-1] = 0
-        mixer.conv1d.bias.zero_()
-    return mixer
-
-
-def final_state2(mamba2: Mamba2Mixer, inputs: torch.Tensor) -> NDArray:
-    cache = DynamicCache(config=MAMBA2_CONFIG)
-    with torch.no_grad():
-        mamba2(inputs[None], cache_params=cache)
-    return cache.get_recurrent_state(0, state_idx=0)[0].double().numpy()
-
-
-def test_the_state_of_mamba2(mamba2: Mamba2Mixer) -> None:
-    tensors = {f"mixer.{name}": value for name, value in mamba2.state_dict().items()}
-    recurrence = read_layer(tensors, Mamba2(), groups=str(GROUPS))
-    mixer, x = mamba2, torch.randn(1, HIDDEN)
-    with torch.no_grad():
-        projected = (x @ mixer.in_proj.weight.T)[:, MIXER_WIDTH : MIXER_WIDTH + CONVOLVED]
-        driven = torch.nn.functional.silu(projected * mixer.conv1d.weight[:, 0, -1])[0]
-        values = driven[:MIXER_WIDTH].reshape(HEADS, HEAD_DIMENSION)
-        readin = driven[MIXER_WIDTH : MIXER_WIDTH + GROUPS * STATE].reshape(GROUPS, STATE)
-        readin = readin.repeat_interleave(HEADS // GROUPS, dim=0)
-        drive = (values[:, :, None] * readin[:, None, :]).double().numpy()
-    kicked = final_state2(mamba2, x)
-    assert kicked.shape == drive.shape
-    assert recurrence.multiplicity * HEADS == kicked.size
-    gain = np.exp(recurrence.log_gain.real)[:, None, None]
-    assert_allclose(kicked, gain * drive, rtol=1e-5)
-    later = final_state2(mamba2, torch.cat([x, torch.zeros(6, HIDDEN)]))
-    decayed = np.exp(6 * recurrence.log_eigenvalues.real)[:, None, None]
-    assert_allclose(later, decayed * kicked, rtol=1e-4)
+WIDTH = 6
 
 
 def test_the_state_of_rwkv() -> None:

@@ -204,48 +204,103 @@ RWKV_LAYERS: dict[str, Arrays] = {
         "key.weight": np.zeros((6, 6)),
         "value.weight": np.zeros((6, 6)),
     },
-    "RWKV-6": {
-        "time_decay": DECAY.reshape(1, 1, 6),
-        "time_faaaa": np.zeros((2, 3)),
-        "time_decay_w1": np.zeros((6, 4)),
-        "key.weight": np.zeros((6, 6)),
-        "value.weight": np.zeros((6, 6)),
-    },
-    "flash-linear-attention": {
-        "w_proj.linear.lora.0.weight": np.zeros((4, 6)),
-        "w_proj.linear.lora.2.bias": DECAY,
-        "bonus": np.zeros((2, 3)),
-        "k_proj.linear.weight": np.zeros((6, 6)),
-        "v_proj.linear.weight": np.zeros((12, 6)),
-    },
-    "llama.cpp": {
-        "time_mix_decay.weight": DECAY,
-        "time_mix_decay_w1.weight": np.zeros((4, 6)),
-        "time_mix_first.weight": np.zeros((2, 3)),
-        "time_mix_key.weight": np.zeros((6, 6)),
-        "time_mix_value.weight": np.zeros((6, 6)),
-    },
 }
 TRANSPOSED = {"ffn.key.weight": np.zeros((6, 24))}
-BASE = uniform(-15, 3, 6)
-RWKV7_LAYERS: dict[str, Arrays] = {
+UNITS = 32
+_RANDOM = np.random.default_rng(31)
+BASE = _RANDOM.normal(-1.5, 0.5, UNITS)
+INNER = _RANDOM.normal(0.0, 0.25, (UNITS, 8))
+OUTER = _RANDOM.normal(0.0, 0.4, (8, UNITS))
+MIXING = _RANDOM.uniform(0.0, 1.0, UNITS)
+OWN_MIXING = _RANDOM.uniform(0.0, 1.0, UNITS)
+# w, k, v, r, g, as RWKV-LM has them.
+MOVING_INNER = _RANDOM.normal(0.0, 0.25, (UNITS, 5 * 8))
+MOVING_OUTER = _RANDOM.normal(0.0, 0.2, (5, 8, UNITS))
+_SQUARE = np.zeros((UNITS, UNITS))
+
+
+def _reordered(parts: np.ndarray) -> np.ndarray:
+    """w, k, v, r, g as r, w, k, v, g."""
+    return parts[[3, 0, 1, 2, 4]]
+
+
+def _fla_outer() -> np.ndarray:
+    return _reordered(MOVING_OUTER).transpose(2, 0, 1).reshape(UNITS, 5 * 8)
+
+
+def _fla_inner() -> np.ndarray:
+    return _reordered(MOVING_INNER.T.reshape(5, 8, UNITS)).reshape(5 * 8, UNITS)
+
+
+RWKV6_LAYERS: dict[str, dict[str, np.ndarray]] = {
     "RWKV-LM": {
-        "w0": BASE.reshape(1, 1, 6),
-        "k_k": np.ones((1, 1, 6)),
-        "r_k": np.zeros((2, 3)),
-        "value.weight": np.zeros((6, 6)),
+        "time_decay": BASE.reshape(1, 1, UNITS),
+        "time_faaaa": np.zeros((4, 8)),
+        "time_decay_w1": INNER,
+        "time_decay_w2": OUTER,
+        "time_maa_x": OWN_MIXING.reshape(1, 1, UNITS),
+        "time_maa_w": MIXING.reshape(1, 1, UNITS),
+        "time_maa_w1": MOVING_INNER,
+        "time_maa_w2": MOVING_OUTER,
+        "key.weight": _SQUARE,
+        "value.weight": _SQUARE,
+    },
+    "flash-linear-attention": {
+        "w_proj.linear.lora.2.bias": BASE,
+        "bonus": np.zeros((4, 8)),
+        "w_proj.linear.lora.0.weight": INNER.T,
+        "w_proj.linear.lora.2.weight": OUTER.T,
+        "x_bias": np.stack([np.zeros(UNITS), MIXING, *np.zeros((3, UNITS))]),
+        "x_proj.0.linear.weight": _fla_inner(),
+        "x_proj.0.mu": OWN_MIXING,
+        "x_proj.2.weight": _fla_outer(),
+        "k_proj.linear.weight": _SQUARE,
+        "v_proj.linear.weight": np.zeros((2 * UNITS, UNITS)),
+    },
+    "llama.cpp": {
+        "time_mix_decay.weight": BASE,
+        "time_mix_first.weight": np.zeros((4, 8)),
+        "time_mix_decay_w1.weight": INNER.T,
+        "time_mix_decay_w2.weight": OUTER.T,
+        "time_mix_lerp_x.weight": OWN_MIXING.reshape(1, 1, UNITS),
+        "time_mix_lerp_fused.weight": np.concatenate([MIXING, np.zeros(4 * UNITS)]).reshape(
+            5, 1, 1, UNITS
+        ),
+        "time_mix_w1.weight": MOVING_INNER.T,
+        "time_mix_w2.weight": MOVING_OUTER.swapaxes(1, 2),
+        "time_mix_key.weight": _SQUARE,
+        "time_mix_value.weight": _SQUARE,
+    },
+}
+RWKV7_LAYERS: dict[str, dict[str, np.ndarray]] = {
+    "RWKV-LM": {
+        "w0": BASE.reshape(1, 1, UNITS),
+        "w1": INNER,
+        "w2": OUTER,
+        "x_w": MIXING.reshape(1, 1, UNITS),
+        "k_k": np.ones((1, 1, UNITS)),
+        "value.weight": _SQUARE,
+        "r_k": np.zeros((4, 8)),
     },
     "flash-linear-attention": {
         "w_lora.lora.2.bias": BASE,
-        "k_k": np.ones(6),
-        "r_k": np.zeros((2, 3)),
-        "v_proj.weight": np.zeros((6, 6)),
+        "w_lora.lora.0.weight": INNER.T,
+        "w_lora.lora.2.weight": OUTER.T,
+        "x_w": MIXING.reshape(1, 1, UNITS),
+        "k_k": np.ones(UNITS),
+        "v_proj.weight": _SQUARE,
+        "r_k": np.zeros((4, 8)),
     },
     "llama.cpp": {
         "time_mix_w0.weight": BASE,
-        "time_mix_k_k.weight": np.ones(6),
-        "time_mix_r_k.weight": np.zeros((2, 3)),
-        "time_mix_value.weight": np.zeros((6, 6)),
+        "time_mix_w1.weight": INNER.T,
+        "time_mix_w2.weight": OUTER.T,
+        "time_mix_lerp_fused.weight": np.stack([_SQUARE[0], MIXING, *_SQUARE[:4]]).reshape(
+            6, 1, 1, UNITS
+        ),
+        "time_mix_k_k.weight": np.ones(UNITS),
+        "time_mix_value.weight": _SQUARE,
+        "time_mix_r_k.weight": np.zeros((4, 8)),
     },
 }
 
@@ -398,9 +453,8 @@ LAYERS: dict[str, Layer] = {
     "simple GLA": Layer(GLA(), SIMPLE_GLA),
     "MesaNet": Layer(GLA(), MESA_NET),
     "HGRN": Layer(HGRN(), hgrn(), index=2, driven=False),
-    **{
-        f"RWKV, {name}": Layer(RWKV(), arrays, driven=False) for name, arrays in RWKV_LAYERS.items()
-    },
+    **{name: Layer(RWKV(), arrays, driven=False) for name, arrays in RWKV_LAYERS.items()},
+    **{f"RWKV-6, {name}": Layer(RWKV(), arrays) for name, arrays in RWKV6_LAYERS.items()},
     **{
         f"{name} of the rwkv package": Layer(
             RWKV(),
@@ -409,10 +463,7 @@ LAYERS: dict[str, Layer] = {
         )
         for name, stored in _RWKV_CONVERTED.items()
     },
-    **{
-        f"RWKV-7, {name}": Layer(RWKV7(), arrays, driven=False)
-        for name, arrays in RWKV7_LAYERS.items()
-    },
+    **{f"RWKV-7, {name}": Layer(RWKV7(), arrays) for name, arrays in RWKV7_LAYERS.items()},
     "RG-LRU": Layer(RGLRU(), RG_LRU),
     "recurrentgemma": Layer(RGLRU(), RECURRENT_GEMMA),
     "recurrentgemma, complex": Layer(RGLRU(), TURNING, driven=False),

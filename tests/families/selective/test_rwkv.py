@@ -10,45 +10,66 @@ import pytest
 import torch
 from families.derivatives import match_of, read_layer
 from families.oracles import read_layers
-from families.selective.layers import BASE, DECAY, RWKV7_LAYERS, RWKV_LAYERS, TRANSPOSED
+from families.selective.layers import (
+    BASE,
+    DECAY,
+    INNER,
+    MIXING,
+    MOVING_INNER,
+    MOVING_OUTER,
+    OUTER,
+    OWN_MIXING,
+    RWKV6_LAYERS,
+    RWKV7_LAYERS,
+    RWKV_LAYERS,
+    TRANSPOSED,
+    UNITS,
+)
+from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.gate_inputs import NoDrive, tanh_covariance
 from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
 
-# How many states share a λ, and whether the input moves it.
-VERSIONS = {
-    "RWKV-4": (2, False),
-    "RWKV-5": (3, False),
-    "RWKV-5 by head": (9, False),
-    "RWKV-6": (3, True),
-    "flash-linear-attention": (6, True),
-    "llama.cpp": (3, True),
-}
 
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_is_read(version: str) -> None:
-    multiplicity, input_dependent = VERSIONS[version]
-    arrays = RWKV_LAYERS[version]
-    recurrence = read_layer({f"blocks.3.att.{name}": a for name, a in arrays.items()}, RWKV())
+@pytest.mark.parametrize(
+    ("version", "multiplicity"), [("RWKV-4", 2), ("RWKV-5", 3), ("RWKV-5 by head", 9)]
+)
+def test_decays_that_stand_still(version: str, multiplicity: int) -> None:
+    arrays = {f"blocks.3.att.{name}": array for name, array in RWKV_LAYERS[version].items()}
+    recurrence = read_layer(arrays, RWKV())
     assert recurrence.name == "blocks.3.att"
     assert recurrence.multiplicity == multiplicity
-    assert recurrence.input_dependent is input_dependent
-    assert bool(recurrence.assumptions) is input_dependent
+    assert not recurrence.input_dependent
+    assert recurrence.assumptions == ()
     assert_allclose(recurrence.log_eigenvalues, -np.exp(DECAY[: recurrence.size]), rtol=1e-15)
+    store = MemoryStore(arrays)
+    (match,) = RWKV().find(store.tensors)
+    assert RWKV().read(store, match, ReadOptions(gates=True)).gate is None
+
+
+@pytest.mark.parametrize("naming", RWKV6_LAYERS)
+def test_decays_that_see_the_input(naming: str) -> None:
+    recurrence = read_layer(RWKV6_LAYERS[naming], RWKV())
+    values = 2 if naming == "flash-linear-attention" else 1  # times as wide as the keys
+    assert recurrence.multiplicity == values * UNITS // 4
+    assert recurrence.input_dependent
+    assert "low-rank" in recurrence.assumptions[0]
+    assert_allclose(recurrence.log_eigenvalues, -np.exp(BASE), rtol=1e-14)
 
 
 TRUE = np.exp(-np.exp(DECAY))
 
 
+# What the converter stores, of how many states of each λ; RWKV-6 it leaves as it is.
 CONVERTED = {
-    "RWKV-4": -np.exp(DECAY),
-    "RWKV-5": TRUE.reshape(2, 3, 1),
-    "RWKV-5 by head": TRUE[:2].reshape(2, 1, 1),
-    "RWKV-6": DECAY.reshape(2, 3, 1),
+    "RWKV-4": (-np.exp(DECAY), 2),
+    "RWKV-5": (TRUE.reshape(2, 3, 1), 3),
+    "RWKV-5 by head": (TRUE[:2].reshape(2, 1, 1), 9),
 }
 
 
@@ -57,9 +78,9 @@ CONVERTED = {
 def test_what_the_rwkv_package_converted_has_the_eigenvalues_of_its_source(
     version: str, mark: str, tmp_path: Path
 ) -> None:
-    arrays, (multiplicity, _) = RWKV_LAYERS[version], VERSIONS[version]
+    arrays, (converted, multiplicity) = RWKV_LAYERS[version], CONVERTED[version]
     stored = {f"att.{name}": a for name, a in arrays.items()} | {
-        "att.time_decay": CONVERTED[version],
+        "att.time_decay": converted,
         "ffn.key.weight": np.zeros((24, 6)),
     }
     if mark == "transposed":
@@ -76,7 +97,12 @@ def test_what_the_rwkv_package_converted_has_the_eigenvalues_of_its_source(
             recurrence = RWKV().read(store, RWKV().find(store.tensors)[0], ReadOptions())
     assert_allclose(np.exp(recurrence.log_eigenvalues), TRUE[: recurrence.size], rtol=1e-12)
     assert recurrence.multiplicity == multiplicity
-    assert ("converter" in recurrence.assumptions[0]) is (version != "RWKV-6")
+    assert "converter" in recurrence.assumptions[0]
+
+
+def test_what_the_converter_leaves_is_read_as_it_is() -> None:
+    recurrence = read_layer(RWKV6_LAYERS["RWKV-LM"] | TRANSPOSED, RWKV())
+    assert_allclose(recurrence.log_eigenvalues, -np.exp(BASE), rtol=1e-14)
 
 
 @pytest.mark.parametrize("stored", [np.array([0.1, -1.0]), np.array([[[1.1]], [[0.5]]])])
@@ -90,14 +116,14 @@ def test_what_no_converter_writes_is_refused(stored: np.ndarray) -> None:
 def test_every_naming_is_read(naming: str) -> None:
     recurrence = read_layer({f"any.{name}": a for name, a in RWKV7_LAYERS[naming].items()}, RWKV7())
     assert recurrence.name == "any"
-    assert recurrence.multiplicity == 3
+    assert recurrence.multiplicity == UNITS // 4
     # The authors' own form: w = -softplus(-w0) - 0.5, λ = exp(-exp(w)).
     expected = -np.exp(-np.logaddexp(0, -BASE) - 0.5)
     assert_allclose(recurrence.log_eigenvalues.real, expected, rtol=1e-14)
 
 
 def test_a_time_constant_beyond_the_precision_of_lambda() -> None:
-    arrays = RWKV7_LAYERS["RWKV-LM"] | {"w0": np.full(6, -80.0)}
+    arrays = RWKV7_LAYERS["RWKV-LM"] | {"w0": np.full(UNITS, -80.0)}
     recurrence = read_layer(arrays, RWKV7())
     assert_allclose(np.exp(recurrence.log_eigenvalues.real), 1.0, rtol=0)
     assert_allclose(-1 / recurrence.log_eigenvalues.real, np.exp(80.5), rtol=1e-12)
@@ -147,3 +173,63 @@ def test_trained_files(trained: Path, file: str) -> None:
             expected["abs_lambda_quantiles"]["0"],
             rtol=1e-12,
         )
+
+
+STEPS = 20_000
+
+
+def inputs(scale: float) -> tuple[np.ndarray, np.ndarray]:
+    x = scale * np.random.default_rng(7).standard_normal((STEPS + 1, UNITS))
+    return x[1:], x[:-1] - x[1:]
+
+
+def simulated7(scale: float) -> np.ndarray:
+    x, shift = inputs(scale)
+    z = BASE + np.tanh((x + shift * MIXING) @ INNER) @ OUTER
+    return np.exp(-np.exp(-0.5) / (1 + np.exp(-z)))
+
+
+def simulated6(scale: float) -> np.ndarray:
+    x, shift = inputs(scale)
+    low = np.tanh((x + shift * OWN_MIXING) @ MOVING_INNER).reshape(STEPS, 5, 8)
+    moved = low[:, 0] @ MOVING_OUTER[0]
+    z = BASE + np.tanh((x + shift * (MIXING + moved)) @ INNER) @ OUTER
+    return np.exp(-np.exp(z))
+
+
+@pytest.mark.parametrize("naming", RWKV7_LAYERS)
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_the_bands_of_rwkv7(naming: str, scale: float) -> None:
+    arrays = {f"att.{name}": array for name, array in RWKV7_LAYERS[naming].items()}
+    drive_of(MemoryStore(arrays), RWKV7())
+    check_bands(gates_of(arrays, input_scale=scale), simulated7(scale))
+
+
+@pytest.mark.parametrize("naming", RWKV6_LAYERS)
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_the_bands_of_rwkv6(naming: str, scale: float) -> None:
+    arrays = {f"att.{name}": array for name, array in RWKV6_LAYERS[naming].items()}
+    drive_of(MemoryStore(arrays), RWKV())
+    check_bands(gates_of(arrays, input_scale=scale), simulated6(scale))
+
+
+def test_the_spread_is_that_of_the_preactivation() -> None:
+    drive = drive_of(MemoryStore(RWKV6_LAYERS["RWKV-LM"]), RWKV())
+    z = np.log(-np.log(simulated6(1.0)))
+    assert_allclose(np.sqrt(drive.gate.variance(1.0, 0.0)), z.std(axis=0), rtol=0.05)
+
+
+def test_what_two_units_share() -> None:
+    covariance = np.array([[4.0, 1.5, 0.0], [1.5, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    z = np.random.default_rng(31).multivariate_normal(np.zeros(3), covariance, 1_000_000)
+    assert_allclose(tanh_covariance(covariance), np.cov(np.tanh(z).T), atol=2e-3)
+
+
+@pytest.mark.parametrize("missing", ["w2", "x_w"])
+def test_without_the_low_rank_layer_there_is_a_reason(missing: str) -> None:
+    arrays = {name: array for name, array in RWKV7_LAYERS["RWKV-LM"].items() if name != missing}
+    store = MemoryStore(arrays)
+    (match,) = RWKV7().find(store.tensors)
+    gate = RWKV7().read(store, match, ReadOptions(gates=True)).gate
+    assert isinstance(gate, NoDrive)
+    assert "is not in the file" in (gates_of(arrays).reason or "")
