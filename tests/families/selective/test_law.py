@@ -8,6 +8,7 @@ from families.derivatives import check_derivatives, match_of, read_layer
 from families.selective.layers import (
     GATED_DELTA_NET,
     GLA_LAYER,
+    HEADS,
     KDA_LAYER,
     KIMI_LINEAR,
     LAYERS,
@@ -26,11 +27,12 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.selective.delta_rule import KDA, GatedDeltaNet, delta_rule
 from memcurse_cli.families.selective.gla import GLA
+from memcurse_cli.families.selective.mamba import GgufMamba
 
 parametrised = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
 
@@ -62,6 +64,65 @@ def test_the_law_that_moves_is_that_of_the_layer_at_its_bias(layer: Layer) -> No
     drive = drive_of(MemoryStore(layer.arrays), layer.family, **layer.assume)
     assert drive.gate.norms.inputs.shape == drive.gate.bias.shape
     assert (drive.write is None) == (drive.write_gate is None)
+
+
+def squares(weight: NDArray) -> NDArray:
+    return np.sum(weight**2, axis=-1)
+
+
+# Squared norms of the weights that λ's gate and the write gate see the input through.
+NORMS = {
+    "Zamba": lambda a: np.concatenate(
+        [squares(a["mamba.dt_proj_weight"][h] @ a["mamba.x_proj_weight"][h, :4]) for h in range(2)]
+    ),
+    "Mamba in GGUF": lambda a: squares(a["blk.0.ssm_dt.weight"] @ a["blk.0.ssm_x.weight"][:2]),
+    "Mamba-2 in GGUF": lambda a: squares(a["blk.3.ssm_in.weight"][-2:]),
+    "Mamba-2 with a bias": lambda a: squares(a["mixer.in_proj.weight"][-4:]),
+    "Gated DeltaNet": lambda a: (squares(a["a_proj.weight"]), squares(a["b_proj.weight"])),
+    "Qwen3.5 in GGUF": lambda a: (
+        squares(a["blk.2.ssm_alpha.weight"]),
+        squares(a["blk.2.ssm_beta.weight"]),
+    ),
+    "KDA": lambda a: (
+        squares(a["f_b_proj.weight"] @ a["f_a_proj.weight"]),
+        squares(a["b_proj.weight"]),
+    ),
+    "Kimi-Linear in GGUF": lambda a: (
+        squares(a["blk.1.ssm_f_b.weight"] @ a["blk.1.ssm_f_a.weight"]),
+        squares(a["blk.1.ssm_beta.weight"]),
+    ),
+    "GLA": lambda a: squares(a["gk_proj.1.weight"] @ a["gk_proj.0.weight"]),
+    "simple GLA": lambda a: squares(a["gk_proj.weight"]),
+    "MesaNet": lambda a: (squares(a["a_proj.weight"]), squares(a["b_proj.weight"])),
+    "HGRN": lambda a: squares(a["model.layers.2.attn.f_proj.weight"]),
+    "hippogriff": lambda a: tuple(squares(a["layers.0.hawk.gates.weight"]).reshape(2, 5)),
+    "mLSTM, fused": lambda a: tuple(squares(a["ifgate_preact.weight"]).reshape(2, HEADS)[::-1]),
+    "minGRU": lambda a: squares(a["to_hidden_and_gate.weight"][4:]),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_the_weights_that_the_gates_see_the_input_through(name: str) -> None:
+    layer = LAYERS[name]
+    store = MemoryStore(layer.arrays)
+    match = layer.family.find(store.tensors)[layer.index]
+    drive = layer.family.read(store, match, ReadOptions(gates=True, assume=layer.assume)).gate
+    assert isinstance(drive, GateDrive)
+    expected = NORMS[name](layer.arrays)
+    gate, write = expected if isinstance(expected, tuple) else (expected, None)
+    times = drive.gate.bias.size // gate.size  # one projection moves several λ
+    assert_allclose(drive.gate.norms.inputs, np.repeat(gate, times))
+    assert (write is None) == (drive.write_gate is None)
+    if drive.write_gate is not None:
+        times = drive.write_gate.bias.size // write.size
+        assert_allclose(drive.write_gate.norms.inputs, np.repeat(write, times))
+
+
+def test_a_rate_that_was_rounded_away_has_no_gates() -> None:
+    arrays = LAYERS["Mamba in GGUF"].arrays
+    rate = arrays["blk.0.ssm_a"].copy()
+    rate[0, 0] = 0.0
+    assert gates_of(arrays | {"blk.0.ssm_a": rate}, GgufMamba()) is None
 
 
 @parametrised
@@ -119,7 +180,7 @@ def softplus(x: NDArray) -> NDArray:
     return np.log1p(np.exp(x))
 
 
-def gates_of(arrays: Arrays, family: GatedDeltaNet | KDA | GLA, **metadata: str) -> object:
+def gates_of(arrays: Arrays, family: Family, **metadata: str) -> object:
     store = MemoryStore(arrays)
     store.metadata = metadata
     (match,) = match_of(arrays, family)

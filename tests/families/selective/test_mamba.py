@@ -271,18 +271,9 @@ def test_no_other_family_claims_it() -> None:
         assert match_of({k: v for k, v in GGUF_MAMBA.items() if k != name}, GgufMamba()) == []
 
 
-@pytest.mark.parametrize(
-    ("arrays", "tensor", "values", "message"),
-    [
-        (GGUF_MAMBA, "blk.0.ssm_a", np.full((4, 3), np.nan), "blk.0.ssm_a: 12 NaN"),
-        (GGUF_MAMBA, "blk.0.ssm_a", np.full((4, 3), 1e9), "blk.0.ssm_a: .*λ overflows"),
-        (GGUF_MAMBA, "blk.0.ssm_dt.bias", np.ones(5), r"blk.0.ssm_dt.bias: its shape \(5\)"),
-        (GGUF_MAMBA_2, "blk.3.ssm_conv1d.weight", np.ones((25, 4)), "does not fit 2 heads"),
-        (GGUF_MAMBA_2, "blk.3.ssm_norm.weight", np.ones((2, 4)), "does not fit 2 heads"),
-    ],
-)
-def test_bad_tensors_are_named(
-    arrays: dict[str, NDArray], tensor: str, values: NDArray, message: str
-) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer({**arrays, tensor: values}, GgufMamba())
+@pytest.mark.parametrize("role", ["ssm_conv1d.weight", "ssm_norm.weight"])
+def test_heads_that_do_not_fit_are_named(role: str) -> None:
+    tensor = f"blk.3.{role}"
+    arrays = GGUF_MAMBA_2 | {tensor: np.ones((GGUF_MAMBA_2[tensor].shape[0] + 1, 3))}
+    with pytest.raises(TensorError, match="does not fit 2 heads"):
+        read_layer(arrays, GgufMamba())

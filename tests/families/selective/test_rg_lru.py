@@ -132,20 +132,5 @@ def test_griffin_torch() -> None:
     assert_allclose(predicted(read_layer(layer, Hawk())), states(alpha, beta), rtol=1e-12)
 
 
-def test_the_gates_see_the_two_halves_of_their_weight() -> None:
-    layer = hippogriff()
-    (match,) = match_of(layer, Hawk())
-    recurrence = Hawk().read(MemoryStore(layer), match, ReadOptions(gates=True))
-    gate = recurrence.gate
-    assert gate is not None
-    assert gate.write_gate is not None
-    assert gate.motions.keys() == {group.name for group in recurrence.parameters}
-    norms = np.sum(layer["layers.0.hawk.gates.weight"] ** 2, axis=1)
-    assert_allclose(gate.gate.norms.inputs, norms[:N])
-    assert_allclose(gate.write_gate.norms.inputs, norms[N:])
-    values = gate.law(gate.gate.bias)
-    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
-
-
 def test_a_complex_diagonal_is_not_it() -> None:
     assert match_of({"Lambda": np.ones(N) + 0j, "B": np.ones((N, 2)) + 0j}, Hawk()) == []
