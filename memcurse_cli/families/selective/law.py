@@ -35,7 +35,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 def layers_with(
     tensors: Mapping[str, TensorSpec],
     default: str,
-    required: Sequence[str],
+    required: Sequence[str | tuple[str, ...]],
     *,
     optional: Sequence[str] = (),
     without: Sequence[str] = (),
@@ -46,14 +46,17 @@ def layers_with(
     Args:
         tensors: every tensor's name, shape and type.
         default: the name of a layer whose tensors have no module.
-        required: the roles that it must have.
+        required: the roles that it must have, or several of which it must have one.
         optional: those that are kept beside them.
         without: those of another family, which it must not have.
         fits: what the shapes must fulfil.
     """
+    choices = [(each,) if isinstance(each, str) else each for each in required]
+    roles = [role for choice in choices for role in choice]
     matches = []
-    for module, names in group_by_module(tensors, (*required, *optional, *without)).items():
-        if not names.keys() >= set(required) or names.keys() & set(without):
+    for module, names in group_by_module(tensors, (*roles, *optional, *without)).items():
+        found = names.keys()
+        if any(found.isdisjoint(choice) for choice in choices) or found & set(without):
             continue
         if fits is None or fits({role: tensors[name].shape for role, name in names.items()}):
             matches.append(Match(module or default, names))

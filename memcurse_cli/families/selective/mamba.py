@@ -21,7 +21,7 @@ from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import Slot, law_recurrence
+from memcurse_cli.families.selective.law import Slot, law_recurrence, layers_with
 from memcurse_cli.families.state_space.discretization import apply_transform
 from memcurse_cli.families.vectors import read_vector
 from memcurse_cli.theory.gates.laws import StepSize
@@ -205,13 +205,15 @@ class GgufMamba:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Blocks with the decay rates, the bias of the step and the tensors of either version."""
-        modules = group_by_module(tensors, (_GGUF_RATE, _GGUF_BIAS, *_MAMBA, *_MAMBA_2))
         return [
-            Match(module or self.name, names)
-            for module, names in modules.items()
-            if names.keys() >= {_GGUF_RATE, _GGUF_BIAS}
-            and (names.keys() >= {*_MAMBA} or names.keys() >= {*_MAMBA_2})
-            and len(tensors[names[_GGUF_RATE]].shape) == 2
+            match
+            for version in (_MAMBA, _MAMBA_2)
+            for match in layers_with(
+                tensors,
+                self.name,
+                (_GGUF_RATE, _GGUF_BIAS, *version),
+                fits=lambda shapes: len(shapes[_GGUF_RATE]) == 2,
+            )
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:

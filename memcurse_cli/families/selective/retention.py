@@ -69,12 +69,11 @@ class RetNet:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with exactly a retention layer's weights: another one's gate would be extra."""
-        required = (*_PROJECTIONS, "o_proj.weight")
         found = layers_with(
             tensors,
             self.name,
-            required,
-            optional=(*_NORM, *_CONVOLUTIONS),
+            (*_PROJECTIONS, "o_proj.weight", _NORM),
+            optional=_CONVOLUTIONS,
             fits=lambda shapes: 0 < _heads(shapes) <= _MOST_HEADS,
         )
         return _with_nothing_else(found, tensors)
@@ -93,7 +92,7 @@ class RetNet:
 def _heads(shapes: Mapping[str, tuple[int, ...]]) -> int:
     """The number of heads, or 0 if the widths do not fit."""
     gate = shapes["g_proj.weight"]
-    norm = next((shapes[role] for role in _NORM if role in shapes), ())
+    norm = next(shapes[role] for role in _NORM if role in shapes)
     if len(gate) != 2 or len(norm) != 1 or not norm[0] or gate[0] % norm[0]:
         return 0
     return gate[0] // norm[0]

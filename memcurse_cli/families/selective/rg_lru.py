@@ -105,6 +105,15 @@ class RGLRU:
         radius = read_vector(store, names[0])
         gate, opened = (read_vector(store, name, radius.size) for name in names[1:])
         turning = match.tensors.get(_IMAGINARY)
+
+        def gates() -> Seen:
+            if turning is not None:
+                return _TURNING
+            return (
+                _gate(store, naming[1], names[1], gate),
+                _gate(store, naming[2], names[2], opened),
+            )
+
         recurrence = law_recurrence(
             store,
             match,
@@ -117,14 +126,7 @@ class RGLRU:
                 Slot(naming[1], names[1], gate, "recurrence"),
                 Slot(naming[2], names[2], opened, "input"),
             ],
-            gates=lambda: (
-                _TURNING
-                if turning is not None
-                else (
-                    _gate(store, naming[1], names[1], gate),
-                    _gate(store, naming[2], names[2], opened),
-                )
-            ),
+            gates=gates,
             write=Write(),
             write_at=opened,
             sees="what the RG-LRU sees, the convolution's output",

@@ -13,11 +13,10 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import Bottleneck, GateInput, NoDrive, RowNorms
-from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import LARGEST_DECAY, log_of_eigenvalues, one_to_one, read_finite
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
-from memcurse_cli.families.selective.law import Slot, law_recurrence
+from memcurse_cli.families.selective.law import Slot, law_recurrence, layers_with
 from memcurse_cli.families.vectors import element_count, first_name, read_vector, rows_per
 from memcurse_cli.theory.gates.laws import ExponentialDecay, OpenedDecay
 
@@ -200,12 +199,7 @@ class RWKV7:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with the base of the decay and the scale of the removal key."""
-        modules = group_by_module(tensors, _DECAY_7 + _REMOVAL_KEY + _HEADS + _VALUE)
-        return [
-            Match(module or self.name, names)
-            for module, names in modules.items()
-            if first_name(names, _DECAY_7) and first_name(names, _REMOVAL_KEY)
-        ]
+        return layers_with(tensors, self.name, (_DECAY_7, _REMOVAL_KEY), optional=_HEADS + _VALUE)
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the base of the decay alone.
@@ -269,12 +263,7 @@ class RWKV:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with a decay and the bonus of the current token."""
-        modules = group_by_module(tensors, _DECAY + _BONUS + _LOW_RANK + _KEY + _VALUE)
-        return [
-            Match(module or self.name, names)
-            for module, names in modules.items()
-            if first_name(names, _DECAY) and first_name(names, _BONUS)
-        ]
+        return layers_with(tensors, self.name, (_DECAY, _BONUS), optional=_LOW_RANK + _KEY + _VALUE)
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the decay alone.
