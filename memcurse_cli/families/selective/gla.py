@@ -73,9 +73,15 @@ _LAYERS = (
         "8",
     ),
 )
-# HGRN, gated delta nets, Raven and forgetting attention have a gate of these names too.
-_OTHERS = ("i_proj.weight", "A_log", "r_proj.weight", "r_proj.0.weight", "q_norm.weight")
-_OTHERS += ("f_proj.bias",)
+# HGRN, gated delta nets, Raven and forgetting attention have an f_proj too.
+_OTHERS = (
+    "i_proj.weight",
+    "A_log",
+    "r_proj.weight",
+    "r_proj.0.weight",
+    "q_norm.weight",
+    "f_proj.bias",
+)
 
 _SLOTS = (
     "the gate has no bias: at zero input λ = 2^(-1/τ); every λ drives a slot of keys and one of"
@@ -111,7 +117,7 @@ class GLA:
                 self.name,
                 layer.required,
                 optional=(_KEY, _VALUE) if layer.write else (),
-                without=_OTHERS,
+                without=() if layer.bias else _OTHERS,
             )
         ]
 

@@ -70,9 +70,9 @@ class Mamba:
         candidates = (_direction(name) for name in tensors if "A_" in name)
         directions = {"", *(found for found in candidates if found is not None)}
         roles = [RATE, DIRECTIONS_RATE, DIRECTIONS_BIAS, "Ds", "x_proj_weight"]
-        for tag in directions:
-            rates = (f"A_{tag}_log", f"A_log_{tag}", f"A_log.{tag}") if tag else ()
-            roles += (*rates, *_biases(tag))
+        for each in directions:
+            rates = (f"A_{each}_log", f"A_log_{each}", f"A_log.{each}") if each else ()
+            roles += (*rates, *_biases(each))
         matches = []
         for module, names in group_by_module(tensors, roles).items():
             by_direction = {_direction(role): role for role in names}
