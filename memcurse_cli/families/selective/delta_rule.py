@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ from memcurse_cli.families.selective.mamba import CONVERTED
 from memcurse_cli.families.vectors import (
     element_count,
     exponential_decay,
+    first_name,
     read_vector,
     rows_per,
     stacked_rows,
@@ -159,23 +161,26 @@ class DeltaNet:
 
 # What a library calls the rate and the bias of the step: flash-linear-attention and transformers,
 # which keeps KDA's in a module that only its `save_pretrained` undoes; llama.cpp.
-_RATES = {"A_log": "A_log", "forget_gate.A_log": "A_log", "ssm_a": "A_log"}
-_STEPS = {"dt_bias": "dt_bias", "forget_gate.dt_bias": "dt_bias", "ssm_dt.bias": "dt_bias"}
 _DECAY = ("A_log", "dt_bias")
-_GGUF_RATE = "ssm_a"
+_GGUF_DECAY = ("ssm_a", "ssm_dt.bias")
+_ROLES = {f"{module}{role}": role for module in ("", "forget_gate.") for role in _DECAY}
+_ROLES |= dict(zip(_GGUF_DECAY, _DECAY, strict=True))
 _OTHER_RULES = ("Mu_log", "A_log_atk", "d_proj.weight")
 """Tensors beside A_log and a write strength of layers with another transition: momentum and
 preconditioned delta rules."""
+
+
+LARGEST_COUNT = 10**6
+"""Of key heads and channels that a configuration may claim."""
 
 
 def _gated_layers(
     tensors: Mapping[str, TensorSpec], default: str, roles: tuple[str, ...]
 ) -> list[tuple[Match, int, int]]:
     """Modules with a rate and a step bias, by the roles of `_DECAY`, and how many there are."""
-    known = _RATES | _STEPS
     found = []
-    for module, names in group_by_module(tensors, (*known, *roles, *_OTHER_RULES)).items():
-        renamed = {known.get(role, role): name for role, name in names.items()}
+    for module, names in group_by_module(tensors, (*_ROLES, *roles, *_OTHER_RULES)).items():
+        renamed = {_ROLES.get(role, role): name for role, name in names.items()}
         if renamed.keys() >= set(_DECAY) and not renamed.keys() & set(_OTHER_RULES):
             counts = [element_count(tensors[renamed[role]]) for role in _DECAY]
             found.append((Match(module or default, renamed), counts[0], counts[1]))
@@ -186,10 +191,10 @@ def _step_law(
     store: TensorStore, names: Mapping[str, str], log_rate: Floats, bias: Floats
 ) -> tuple[StepSize, list[Slot]]:
     """``λ = exp(-e^A_log softplus(dt_bias))``, or ``exp(ssm_a softplus(ssm_dt.bias))``."""
-    stored = names["A_log"].endswith(_GGUF_RATE)
+    stored = names["A_log"].endswith(_GGUF_DECAY[0])
     head = np.arange(bias.size) // (bias.size // log_rate.size)
     rate = -log_rate if stored else exponential_decay(log_rate)
-    labels = (_GGUF_RATE, "ssm_dt.bias") if stored else _DECAY
+    labels = _GGUF_DECAY if stored else _DECAY
     return StepSize(rate[head], writes=False, negated=stored), [
         Slot(labels[0], names["A_log"], log_rate, "A_log", scalar=head),
         Slot(labels[1], names["dt_bias"], bias, "dt_bias", keeps_stable=stored),
@@ -198,14 +203,12 @@ def _step_law(
 
 def _configured(store: TensorStore, key: str, metadata: str) -> int | None:
     """A count of the configuration, or of GGUF's metadata for any architecture."""
-    stored = (value for name, value in store.metadata.items() if name.endswith(metadata))
     value = setting(store.config, key)
-    value = next((int(v) for v in stored if v.isdecimal()), None) if value is None else value
+    if value is None:
+        texts = (text for name, text in store.metadata.items() if name.endswith(metadata))
+        value = next((int(text) for text in texts if re.fullmatch(r"[0-9]{1,9}", text)), None)
     return value if type(value) is int and 0 < value <= LARGEST_COUNT else None
 
-
-LARGEST_COUNT = 10**6
-"""Of key heads and channels that a configuration may claim."""
 
 # The write strength β: flash-linear-attention and OLMo-Hybrid; Qwen3.5; Qwen3-Next, beside the
 # step; llama.cpp.
@@ -301,11 +304,10 @@ class GatedDeltaNet:
 def _gates(store: TensorStore, names: Mapping[str, str], bias: Floats) -> Seen:
     """The projections of the step and of β, apart or mixed by key heads."""
     still, heads = np.zeros_like(bias), bias.size
-    mixed = next((names[role] for role in _MIXED if role in names), None)
+    mixed = first_name(names, _MIXED)
     if mixed is None:
-        strength = next(names[role] for role in _STRENGTHS if role in names)
         gate = gate_through(store, bias, "A_log", names["A_log"], _INPUTS)
-        return gate, projected_gate(store, still, strength)
+        return gate, projected_gate(store, still, first_name(names, _STRENGTHS))
     # For every key head the rows of β and then those of the step of its value heads.
     keys = _configured(store, "linear_num_key_heads", ".ssm.group_count")
     if keys is None or heads % keys:
@@ -333,8 +335,7 @@ def _widths(
         shared = isinstance(stored, int) and stored > keys and stored % keys == 0
         fits = shared and heads % (stored // keys) == 0
         return (stored if fits else keys, values), ()
-    norm = names.get("norm.weight", names.get("ssm_norm.weight"))
-    values = rows_per(store, norm, 1)
+    values = rows_per(store, first_name(names, ("norm.weight", "ssm_norm.weight")), 1)
     return ((stored, values), ()) if stored else ((values, values), (_KEY_WIDTH,))
 
 
@@ -383,15 +384,15 @@ class KDA:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with a decay rate per head, a step bias per key channel and a write strength."""
         roles = (*_KDA_STRENGTHS, "v_proj.weight", "ssm_g_b.weight", "w_proj.weight", "D")
-        return [
-            match
-            for match, heads, channels in _gated_layers(tensors, self.name, roles)
-            if match.tensors.keys() & set(_KDA_STRENGTHS)
-            and "D" not in match.tensors
-            and heads
-            and channels > heads
-            and channels % heads == 0
-        ]
+        matches = []
+        for match, heads, channels in _gated_layers(tensors, self.name, roles):
+            strength = first_name(match.tensors, _KDA_STRENGTHS)
+            if strength is None or "D" in match.tensors or not 0 < heads < channels:
+                continue
+            by_channel = tensors[strength].shape[:1] == (channels,)
+            if channels % heads == 0 and ("w_proj.weight" not in match.tensors or by_channel):
+                matches.append(match)
+        return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read A_log and dt_bias.
@@ -425,7 +426,7 @@ class KDA:
             if "w_proj.weight" in names:
                 return _BY_VALUE
             gate = gate_through(store, bias, "A_log", names["A_log"], _KDA_INPUTS)
-            strength = next(names[role] for role in _KDA_STRENGTHS if role in names)
+            strength = first_name(names, _KDA_STRENGTHS)
             write = projected_gate(store, np.zeros(log_rate.size), strength)
             if gate is not None:
                 norms = RowNorms(gate.norms.inputs * factor**2, gate.norms.hidden)
