@@ -116,7 +116,7 @@ class GLA:
                 tensors,
                 self.name,
                 layer.required,
-                optional=(_KEY, _VALUE) if layer.write else (),
+                optional=(_VALUE,) if layer.write else (),
                 without=() if layer.bias else _OTHERS,
             )
         ]

@@ -206,7 +206,8 @@ def test_gguf_keeps_the_rate_of_a_delta_rule_negated() -> None:
 
 
 def test_gguf_orders_step_and_strength_by_the_key_heads_of_its_metadata() -> None:
-    assert isinstance(gates_of(QWEN3_NEXT, GatedDeltaNet()), NoDrive)
+    for none in ({}, {"qwen3next.ssm.group_count": "9" * 5000}, {"a.ssm.group_count": "3"}):
+        assert isinstance(gates_of(QWEN3_NEXT, GatedDeltaNet(), **none), NoDrive)
     metadata = {"qwen3next.ssm.group_count": "2", "qwen3next.ssm.state_size": "3"}
     drive = gates_of(QWEN3_NEXT, GatedDeltaNet(), **metadata)
     assert isinstance(drive, GateDrive)
