@@ -142,7 +142,7 @@ def test_one_family_says_what_it_is_recognised_by() -> None:
 
 
 def test_one_family_says_which_tensor_stands_in_its_way() -> None:
-    comba = specs(
+    momentum = specs(
         **{
             f"layers.{layer}.attn.{name}": shape
             for layer in range(2)
@@ -153,13 +153,13 @@ def test_one_family_says_which_tensor_stands_in_its_way() -> None:
                 "b_proj.weight": (2, 8),
                 "A_log": (2,),
                 "dt_bias": (2,),
-                "D": (2,),
+                "Mu_log": (2,),
                 "o_proj.weight": (8, 6),
             }.items()
         }
     )
-    with pytest.raises(NoRecurrenceError, match=r": layers\.0\.attn\.D would stand beside"):
-        detect(comba, "gated_delta_net")
+    with pytest.raises(NoRecurrenceError, match=r": layers\.0\.attn\.Mu_log would stand beside"):
+        detect(momentum, "gated_delta_net")
     with pytest.raises(NoRecurrenceError, match="log_step would stand beside"):
         detect(specs(A=(3, 3), B=(3, 1), log_step=(3,)), "dense_linear")
     lstm = specs(**{"rnn.weight_hh_l0": (16, 4)})

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import numpy as np
 import pytest
-import torch
 from families.derivatives import match_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from transformers import MambaConfig, RecurrentGemmaConfig
-from transformers.models.mamba.modeling_mamba import MambaMixer
-from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 
-from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.cells.mgu import MGU
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.gate_weights import low_rank_gate
-from memcurse_cli.families.selective.gated_delta_net import GatedDeltaNet
-from memcurse_cli.families.selective.gguf_mamba import GgufMamba
-from memcurse_cli.families.selective.gla import GLA
-from memcurse_cli.families.selective.hgrn import HGRN
-from memcurse_cli.families.selective.kda import KDA
 from memcurse_cli.families.selective.mamba import Mamba
-from memcurse_cli.families.selective.mamba2 import Mamba2
 from memcurse_cli.families.selective.min_rnn import MinGRU
-from memcurse_cli.families.selective.rg_lru import RGLRU
-from memcurse_cli.schema.gates import GateSummary
 from memcurse_cli.theory.gates.laws import Motion
 
-SAMPLES = 20_000
 Arrays = dict[str, NDArray[np.float64]]
 
 
@@ -72,53 +56,6 @@ def drive_of(arrays: Arrays, family: Family) -> GateDrive:
     return drive
 
 
-def arrays_of(module: torch.nn.Module, prefix: str = "mixer") -> Arrays:
-    return {
-        f"{prefix}.{name}": tensor.detach().double().numpy()
-        for name, tensor in module.state_dict().items()
-    }
-
-
-def assert_bands(gates: GateSummary | None, modulus: NDArray, *, atol: float) -> None:
-    """The quantiles over time of every unit's |λ|, (samples, n), at the median unit."""
-    assert gates is not None
-    for band in gates.bands:
-        seen = np.quantile(modulus, band.share, axis=0)
-        assert_allclose(band.modulus.p50, np.median(seen), atol=atol)
-        assert_allclose(band.modulus.p90, np.quantile(seen, 0.9), atol=atol)
-
-
-def test_mamba_against_the_steps_of_transformers() -> None:
-    torch.manual_seed(3)
-    config = MambaConfig(
-        hidden_size=16, state_size=4, num_hidden_layers=1, time_step_rank=4, expand=2
-    )
-    mixer = MambaMixer(config, layer_idx=0).double()
-    with torch.no_grad():
-        mixer.dt_proj.weight.normal_(0, 0.8)
-        mixer.x_proj.weight.normal_(0, 0.25)
-        mixer.dt_proj.bias.uniform_(-4, 0)
-        # Under standard normal inputs of x_proj, the step that the mixer takes:
-        u = 1.5 * torch.randn(SAMPLES, mixer.intermediate_size, dtype=torch.float64)
-        projected = mixer.x_proj(u)[:, : mixer.time_step_rank]
-        step = torch.nn.functional.softplus(mixer.dt_proj(projected))
-        modulus = torch.exp(-step[..., None] * mixer.A_log.exp()).flatten(1).numpy()
-    arrays = arrays_of(mixer)
-    drive = drive_of(arrays, Mamba())
-    product = arrays["mixer.dt_proj.weight"] @ arrays["mixer.x_proj.weight"][:4]
-    assert_allclose(drive.gate.norms.inputs, np.repeat((product**2).sum(1), 4), rtol=1e-12)
-    (layer,) = inspect(arrays, input_scale=1.5).layers
-    assert_bands(layer.gates, modulus, atol=0.01)
-    (layer,) = inspect(arrays, gates=True).layers
-    assert layer.gates is not None
-    assert [one.name for one in layer.gates.parameters] == ["A_log", "dt_proj.bias"]
-    for one, group in zip(layer.gates.parameters, layer.parameters, strict=True):
-        # Tied scalars too: one bias moves the whole state of its channel.
-        assert astuple(one.relative_sensitivity.nominal) == pytest.approx(
-            astuple(group.relative_sensitivity)
-        )
-
-
 def test_a_selection_holds_the_rows_of_the_step_last() -> None:
     """MambaBEAT's own split: selection(x) is B, C and then Δ."""
     rng = np.random.default_rng(4)
@@ -148,69 +85,6 @@ def test_mamba_with_a_norm_between_the_projections() -> None:
         assert_allclose(drive.gate.variance(scale, 0.0), expected)
 
 
-def test_zamba_has_a_projection_for_every_head() -> None:
-    rng = np.random.default_rng(2)
-    outer, inner = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 9, 3))
-    arrays = {
-        "mixer.A_log": rng.normal(size=(2, 3, 5)),
-        "mixer.dt_proj_bias": rng.normal(size=(2, 3)),
-        "mixer.dt_proj_weight": outer,
-        "mixer.x_proj_weight": inner,
-    }
-    drive = drive_of(arrays, Mamba())
-    norms = [((outer[head] @ inner[head, :4]) ** 2).sum(1) for head in range(2)]
-    assert_allclose(drive.gate.norms.inputs, np.repeat(np.concatenate(norms), 5), rtol=1e-12)
-
-
-def test_mamba_2_sees_its_input_through_the_last_rows() -> None:
-    rng = np.random.default_rng(5)
-    heads, width, state = 4, 8, 3
-    rows = 2 * width + 2 * state + heads
-    arrays = {
-        "mixer.A_log": rng.normal(size=heads),
-        "mixer.dt_bias": rng.normal(size=heads),
-        "mixer.D": np.ones(heads),
-        "mixer.in_proj.weight": rng.normal(size=(rows, 5)),
-        "mixer.in_proj.bias": rng.normal(size=rows),
-        "mixer.conv1d.weight": np.ones((width + 2 * state, 1, 4)),
-        "mixer.norm.weight": np.ones(width),
-    }
-    drive = drive_of(arrays, Mamba2())
-    assert_allclose(drive.gate.norms.inputs, (arrays["mixer.in_proj.weight"][-heads:] ** 2).sum(1))
-    assert_allclose(
-        drive.gate.bias, arrays["mixer.dt_bias"] + arrays["mixer.in_proj.bias"][-heads:]
-    )
-
-
-def test_rg_lru_against_the_gates_of_transformers() -> None:
-    torch.manual_seed(3)
-    module = RecurrentGemmaRglru(RecurrentGemmaConfig(lru_width=16, num_attention_heads=4)).double()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(0, 0.8)
-        x = torch.randn(SAMPLES, 16, dtype=torch.float64)
-        blocks = x.reshape(SAMPLES, 4, 4)
-        opened = torch.einsum("nhi,hij->nhj", blocks, module.recurrent_gate_weight)
-        gate = torch.sigmoid((opened + module.recurrent_gate_bias).reshape(SAMPLES, 16))
-        modulus = torch.exp(-8 * gate * torch.nn.functional.softplus(module.recurrent_param))
-    arrays = arrays_of(module, "rglru")
-    drive = drive_of(arrays, RGLRU())
-    assert drive.write_gate is not None
-    weights = arrays["rglru.input_gate_weight"]
-    assert_allclose(drive.write_gate.norms.inputs, (weights**2).sum(1).ravel(), rtol=1e-12)
-    (layer,) = inspect(arrays, gates=True).layers
-    assert_bands(layer.gates, modulus.numpy(), atol=0.01)
-    ours = {
-        name.replace("recurrent_param", "a_param")
-        .replace("recurrent_gate_bias", "a_gate.b")
-        .replace("recurrent_gate_weight", "a_gate.w")
-        .replace("input_gate_bias", "input_gate.b")
-        .replace("input_gate_weight", "input_gate.w"): array
-        for name, array in arrays.items()
-    }
-    assert_allclose(drive_of(ours, RGLRU()).gate.norms.inputs, drive.gate.norms.inputs)
-
-
 @pytest.mark.parametrize("fused", [True, False])
 def test_min_gru(fused: bool) -> None:
     rng = np.random.default_rng(5)
@@ -224,75 +98,6 @@ def test_min_gru(fused: bool) -> None:
     drive = drive_of(arrays, MinGRU())
     assert_allclose(drive.gate.norms.inputs, (gate**2).sum(1))
     assert_allclose(drive.gate.bias, bias)
-
-
-def test_gated_linear_attention_and_delta_nets() -> None:
-    rng = np.random.default_rng(5)
-    first, second = rng.normal(size=(2, 6)), rng.normal(size=(4, 2))
-    norms = ((second @ first) ** 2).sum(1)
-    gla = {"gk_proj.0.weight": first, "gk_proj.1.weight": second, "gk_proj.1.bias": np.ones(4)}
-    assert_allclose(drive_of(gla, GLA()).gate.norms.inputs, norms)
-
-    step, strength = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
-    net = {
-        "attn.A_log": rng.normal(size=4),
-        "attn.dt_bias": rng.normal(size=4),
-        "attn.a_proj.weight": step,
-        "attn.b_proj.weight": strength,
-    }
-    drive = drive_of(net, GatedDeltaNet())
-    assert_allclose(drive.gate.norms.inputs, (step**2).sum(1))
-    assert drive.write_gate is not None
-    assert_allclose(drive.write_gate.norms.inputs, (strength**2).sum(1))
-    assert_allclose(drive.write_gate.bias, 0.0)
-    olmo = {name.replace("attn", "linear_attn"): array for name, array in net.items()}
-    drive = drive_of(olmo, GatedDeltaNet())
-    assert drive.write is not None
-    assert drive.write.factor == 2.0
-    net["attn.in_proj_ba.weight"] = np.concatenate([strength, step])
-    del net["attn.a_proj.weight"], net["attn.b_proj.weight"]
-    (match,) = match_of(net, GatedDeltaNet())
-    refused = GatedDeltaNet().read(MemoryStore(net), match, ReadOptions(gates=True)).gate
-    assert isinstance(refused, NoDrive)
-    assert "key heads" in refused.reason
-
-    kda = {
-        "attn.A_log": rng.normal(size=2),
-        "attn.dt_bias": rng.normal(size=4),
-        "attn.b_proj.weight": rng.normal(size=(2, 6)),
-        "attn.f_proj.0.weight": first,
-        "attn.f_proj.1.weight": second,
-    }
-    assert_allclose(drive_of(kda, KDA()).gate.norms.inputs, norms)
-
-
-def test_hgrn_with_its_lower_bounds() -> None:
-    rng = np.random.default_rng(5)
-    weight = rng.normal(size=(4, 6))
-    arrays = {"model.lower_bounds": rng.normal(size=(3, 4))}
-    for role in ("f_proj", "i_proj", "o_proj"):
-        arrays[f"model.layers.2.attn.{role}.weight"] = weight
-    arrays["model.layers.2.attn.g_norm.weight"] = np.ones(4)
-    drive = drive_of(arrays, HGRN())
-    assert_allclose(drive.gate.norms.inputs, (weight**2).sum(1))
-    del arrays["model.lower_bounds"]
-    assert drive_of(arrays, HGRN()).motions == {}
-
-
-def test_mamba_in_gguf_names() -> None:
-    rng = np.random.default_rng(5)
-    outer, inner = rng.normal(size=(6, 2)), rng.normal(size=(8, 6))
-    arrays = {
-        "blk.0.ssm_a": -np.exp(rng.normal(size=(6, 3))),
-        "blk.0.ssm_dt.bias": rng.normal(size=6),
-        "blk.0.ssm_dt.weight": outer,
-        "blk.0.ssm_x.weight": inner,
-    }
-    drive = drive_of(arrays, GgufMamba())
-    assert_allclose(drive.gate.norms.inputs, np.repeat(((outer @ inner[:2]) ** 2).sum(1), 3))
-    arrays["blk.0.ssm_a"][0, 0] = 0.0  # rounded away
-    (match,) = match_of(arrays, GgufMamba())
-    assert GgufMamba().read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
 
 
 @pytest.mark.parametrize("linears", [True, False])

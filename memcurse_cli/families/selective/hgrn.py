@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,15 +12,16 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_weights import projected_gate
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import read_real, shown_shape
-from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import Slot, law_recurrence
+from memcurse_cli.families.reading import read_real, shown_shape, stacked_rows
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.selective.law import Slot, law_recurrence, layers_with
 from memcurse_cli.theory.gates.laws import Bounded
 
-_REQUIRED = ("f_proj.weight", "i_proj.weight", "o_proj.weight", "g_norm.weight")
 _BOUNDS = "lower_bounds"
 _LAYER = re.compile(r"^(?P<model>.*?)(?:[./,])?layers[./,](?P<index>\d+)(?:[./,]|$)")
+
+SMALLEST_SHARE = 1e-300
+"""A share of the softmax is held above it."""
 
 _WITHOUT_BIAS = (
     "the forget gate has no bias: at zero input it stands halfway between its lower bound and 1"
@@ -49,14 +51,19 @@ class HGRN:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with the forget and the input projection and nothing of a key or a value."""
-        strangers = ("k_proj.weight", "v_proj.weight", "A_log")
-        roles = (*_REQUIRED, *strangers, "q_proj.weight")
+        found = layers_with(
+            tensors,
+            self.name,
+            ("f_proj.weight", "i_proj.weight", "o_proj.weight", "g_norm.weight"),
+            optional=("q_proj.weight",),
+            without=("k_proj.weight", "v_proj.weight", "A_log"),
+            fits=lambda shapes: len(shapes["f_proj.weight"]) == 2,
+        )
+        # The bound is chosen by the layer's number.
+        places = (_LAYER.match(match.layer) for match in found)
         return [
-            Match(module or self.name, names, _place(module))
-            for module, names in group_by_module(tensors, roles).items()
-            if names.keys() >= set(_REQUIRED)
-            and not names.keys() & set(strangers)
-            and len(tensors[names["f_proj.weight"]].shape) == 2
+            match if place is None else replace(match, place=int(place["index"]))
+            for match, place in zip(found, places, strict=True)
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
@@ -65,37 +72,33 @@ class HGRN:
         Raises:
             TensorError: NaN or inf, or bounds that do not fit the layer.
         """
-        size = store.tensors[match.tensors["f_proj.weight"]].shape[0]
-        if size < 1:
-            raise TensorError(
-                "the tensor is empty",
-                where=match.tensors["f_proj.weight"],
-                remedy="use another checkpoint",
-            )
-        found = _bounds_of(store.tensors, match.layer)
+        projection = match.tensors["f_proj.weight"]
+        size = stacked_rows(store, projection, 1)
         sentences = [_WITHOUT_BIAS]
         slots: list[Slot] = []
         complement = np.ones(size)
-        if found is None:
+        tensor = _bounds_of(store.tensors, match.layer) if match.place else None
+        if tensor is None:
             sentences.append(_UNBOUNDED)
         else:
-            tensor, index = found
-            bounds = _read_bounds(store, tensor, index, size)
-            share = _softmax(bounds)
+            bounds = read_real(store, tensor, (None, size))
+            if match.place is None or match.place >= len(bounds):
+                raise TensorError(
+                    f"its shape {shown_shape(bounds.shape)} has no row for layer {match.place}",
+                    where=tensor,
+                    remedy="use a checkpoint of the whole model",
+                )
+            share = np.exp(bounds - bounds.max(axis=0))
+            # A share that underflows would have no logarithm.
+            share = np.maximum(share / share.sum(axis=0), SMALLEST_SHARE)
             counted = np.zeros(bounds.shape)
-            counted[1 : index + 1] = 1.0
+            counted[1 : match.place + 1] = 1.0
             # 1 - β, summed without cancellation where β is close to 1.
             complement = np.sum(share * (1 - counted), axis=0)
             slope = share * np.where(counted > 0, complement, complement - 1)
+            each = np.tile(np.arange(size), len(bounds))
             slots.append(
-                Slot(
-                    _BOUNDS,
-                    tensor,
-                    bounds.ravel(),
-                    "bound",
-                    slope.ravel(),
-                    eigenvalue=np.tile(np.arange(size), bounds.shape[0]),
-                )
+                Slot(_BOUNDS, tensor, bounds.ravel(), "bound", slope.ravel(), eigenvalue=each)
             )
         if "q_proj.weight" in match.tensors:
             sentences.append(_EXPANDED)
@@ -107,54 +110,15 @@ class HGRN:
             law=Bounded(complement),
             at=np.zeros(size),
             slots=slots,
-            # The forget gate's projection has no bias.
-            gates=lambda: projected_gate(store, np.zeros(size), match.tensors["f_proj.weight"]),
+            gates=lambda: projected_gate(store, np.zeros(size), projection),
             tensors=(*match.tensors.values(), *(slot.tensor for slot in slots)),
             assumptions=sentences,
         )
 
 
-def _place(layer: str) -> int | None:
-    """The layer's number, by which its bound is chosen."""
+def _bounds_of(tensors: Mapping[str, TensorSpec], layer: str) -> str | None:
+    """The lower bounds of the model that a layer is in, or None."""
     parts = _LAYER.match(layer)
-    return None if parts is None else int(parts["index"])
-
-
-def _bounds_of(tensors: Mapping[str, TensorSpec], layer: str) -> tuple[str, int] | None:
-    """The lower bounds of the model that a layer is in, and the layer's number; None without."""
-    parts = _LAYER.match(layer)
-    if parts is None or int(parts["index"]) == 0:
-        return None
-    name = next(
-        (
-            f"{parts['model']}{separator}{_BOUNDS}"
-            for separator in (("",) if not parts["model"] else tuple("./,"))
-            if f"{parts['model']}{separator}{_BOUNDS}" in tensors
-        ),
-        None,
-    )
-    return None if name is None else (name, int(parts["index"]))
-
-
-def _read_bounds(store: TensorStore, tensor: str, index: int, size: int) -> Floats:
-    """The bounds of every layer.
-
-    Raises:
-        TensorError: NaN or inf, or too few rows for the layer.
-    """
-    bounds = read_real(store, tensor, (None, size))
-    if index >= bounds.shape[0]:
-        raise TensorError(
-            f"its shape {shown_shape(bounds.shape)} has no row for layer {index}",
-            where=tensor,
-            remedy="use a checkpoint of the whole model",
-        )
-    return bounds
-
-
-def _softmax(bounds: Floats) -> Floats:
-    """Over the layers."""
-    shares: Floats = np.exp(bounds - bounds.max(axis=0))
-    # A share that underflows would have no logarithm.
-    floored: Floats = np.maximum(shares / shares.sum(axis=0), 1e-300)
-    return floored
+    model = "" if parts is None else parts["model"]
+    names = [f"{model}{joint}{_BOUNDS}" for joint in ("./," if model else ("",))]
+    return next((name for name in names if name in tensors), None)

@@ -1,7 +1,4 @@
-"""Mamba-2 (state space duality) of Dao & Gu 2024, arXiv 2405.21060, at its nominal input.
-
-What a model's configuration says of a Mamba-2 mixer and its tensors do not.
-"""
+"""Mamba-2 (state space duality) of Dao & Gu 2024, arXiv 2405.21060, at its nominal input."""
 
 from __future__ import annotations
 
@@ -33,20 +30,12 @@ _LIMITS = ("time_step_limit", "ssm_cfg.dt_limit")
 
 LARGEST_FACTOR = 1e6
 LARGEST_COUNT = 10**6
+"""Of the factor and the groups that a configuration may claim."""
 
 UNCLAMPED = (
     "Δ is not clamped: the limits of time_step_limit are in the configuration, not in the"
     " checkpoint, and act on whole sequences only"
 )
-
-
-def configured_groups(config: Mapping[str, Any]) -> str | None:
-    """How many groups of heads share B and C; None where that is not said or is no count."""
-    for key in _GROUPS:
-        value = setting(config, key)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < LARGEST_COUNT:
-            return str(value)
-    return None
 
 
 def clamp_sentence(config: Mapping[str, Any], step: Floats) -> tuple[str, ...]:
@@ -56,10 +45,14 @@ def clamp_sentence(config: Mapping[str, Any], step: Floats) -> tuple[str, ...]:
         config: the model's configuration.
         step: (heads,) Δ at zero input.
     """
-    limits = _limits(config)
-    if limits is None:
+    pair: Any = next(
+        (found for key in _LIMITS if (found := setting(config, key)) is not None), None
+    )
+    if setting(config, "model_type") in _CLAMPED_AT_THE_SMALLEST:
+        pair = [setting(config, "time_step_min"), math.inf]
+    low, high = map(_number, pair) if isinstance(pair, list) and len(pair) == 2 else (None, None)
+    if low is None or high is None or low > high:
         return (UNCLAMPED,)
-    low, high = limits
     if low <= 0 and high == math.inf:
         return ()
     outside = int(((step < low) | (step > high)).sum())
@@ -70,18 +63,6 @@ def clamp_sentence(config: Mapping[str, Any], step: Floats) -> tuple[str, ...]:
     return (sentence,)
 
 
-def _limits(config: Mapping[str, Any]) -> tuple[float, float] | None:
-    if setting(config, "model_type") in _CLAMPED_AT_THE_SMALLEST:
-        pair: Any = [setting(config, "time_step_min"), math.inf]
-    else:
-        found = (setting(config, key) for key in _LIMITS)
-        pair = next((value for value in found if value is not None), None)
-    if not isinstance(pair, list) or len(pair) != 2:
-        return None
-    low, high = map(_number, pair)
-    return None if low is None or high is None or low > high else (low, high)
-
-
 def _number(value: Any) -> float | None:
     if isinstance(value, Mapping):  # how transformers 5 writes an infinity into JSON
         return math.inf if value.get("__float__") == "Infinity" else None
@@ -90,7 +71,7 @@ def _number(value: Any) -> float | None:
     return float(value) if abs(value) < 1e300 or value == math.inf else None
 
 
-def bias_scale(config: Mapping[str, Any]) -> float:
+def _bias_scale(config: Mapping[str, Any]) -> float:
     """The factor that Falcon-H1 puts on the rows of in_proj, its bias included, that make Δ."""
     factors = setting(config, "ssm_multipliers")
     if setting(config, "model_type") != "falcon_h1" or not isinstance(factors, list):
@@ -158,7 +139,7 @@ class Mamba2:
         """
         names = match.tensors
         assumed = Assumed(options, store.config)
-        groups = assumed.choose(GROUPS, configured=configured_groups(store.config))
+        groups = assumed.choose(GROUPS, configured=_configured_groups(store.config))
         if not re.fullmatch(r"0*[1-9]\d{0,8}", groups):
             raise UsageError(
                 f"{printable(groups, 60)} is not a value of {GROUPS.key}",
@@ -172,7 +153,7 @@ class Mamba2:
         forward = both and not match.layer.endswith(_BACKWARD)
         rows = slice(-2 * heads, -heads) if forward else slice(-heads, None)
         biases = {"dt_bias": read_real(store, names["dt_bias"], (heads,))}
-        scales = {"dt_bias": 1.0, "in_proj.bias": bias_scale(store.config)}
+        scales = {"dt_bias": 1.0, "in_proj.bias": _bias_scale(store.config)}
         if "in_proj.bias" in names:
             biases["in_proj.bias"] = read_real(store, names["in_proj.bias"], (None,))[rows]
 
@@ -208,6 +189,13 @@ class Mamba2:
                 *([_SHARED] if both else []),
             ),
         )
+
+
+def _configured_groups(config: Mapping[str, Any]) -> str | None:
+    """How many groups of heads share B and C; None where that is not said or is no count."""
+    values = (setting(config, key) for key in _GROUPS)
+    counts = (value for value in values if type(value) is int and 0 < value < LARGEST_COUNT)
+    return next(map(str, counts), None)
 
 
 def _multiplicity(store: TensorStore, names: Mapping[str, str], groups: int) -> int:

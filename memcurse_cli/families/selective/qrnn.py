@@ -8,12 +8,13 @@ from collections.abc import Mapping
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_weights import projected_gate
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import first_name, read_vector, stacked_rows
 from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.selective.law import Slot, law_recurrence
+from memcurse_cli.theory.gates.laws import Mix
 
 OUTPUT_GATE = Assumption(
     key="output_gate",
@@ -81,19 +82,17 @@ class QRNN:
             gated = assumed.choose(OUTPUT_GATE) == "yes"
         size = stacked_rows(store, weight, 3 if gated else 2)
         forget = read_vector(store, tensor, rows)[size : 2 * size]
-        bias = GateBias(forget, (("linear.bias", tensor, forget, store.tensors[tensor].dtype),))
-        return coupled_recurrence(
+        return law_recurrence(
+            store,
             match,
+            options,
             family=self.name,
-            gate="forget",
-            bias=bias,
-            keeps=False,
-            assumptions=tuple(assumed.sentences),
-            inputs=(
-                projected_gate(store, forget, weight, rows=slice(size, 2 * size))
-                if options.gates
-                else None
-            ),
+            law=Mix(keeps=False, parameter="forget"),
+            at=forget,
+            slots=[Slot("linear.bias[forget]", tensor, forget, "forget")],
+            gates=lambda: projected_gate(store, forget, weight, rows=slice(size, 2 * size)),
+            tensors=tuple(match.tensors.values()),
+            assumptions=assumed.sentences,
         )
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.cells.gated_layer import GateBias, coupled_recurrence
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
@@ -22,6 +21,8 @@ from memcurse_cli.families.gate_inputs import (
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_finite, read_real
 from memcurse_cli.families.recurrence import Floats, Recurrence
+from memcurse_cli.families.selective.law import Slot, law_recurrence
+from memcurse_cli.theory.gates.laws import Mix
 
 NORM = ("layer_norm.weight", "layer_norm.bias")
 ROLES = ("bias", "weight_c", "weight", "weight_proj", "scale_x", *NORM)
@@ -75,14 +76,17 @@ class SRU:
         sentences = [_NOMINAL] if "weight_c" in match.tensors else []
         if "layer_norm.weight" in match.tensors:
             sentences.append(_NORMALISED)
-        recurrence = coupled_recurrence(
+        recurrence = law_recurrence(
+            store,
             match,
+            options,
             family=self.name,
-            gate="forget",
-            bias=GateBias(forget, (("bias", tensor, forget, store.tensors[tensor].dtype),)),
-            keeps=True,
-            assumptions=tuple(sentences),
-            inputs=_gate(store, match.tensors, forget) if options.gates else None,
+            law=Mix(parameter="forget"),
+            at=forget,
+            slots=[Slot("bias[forget]", tensor, forget, "forget")],
+            gates=lambda: _gate(store, match.tensors, forget),
+            tensors=tuple(match.tensors.values()),
+            assumptions=sentences,
         )
         return _seeing_its_state(store, match.tensors, recurrence)
 

@@ -223,16 +223,18 @@ class StepSize:
         writes: whether γ is Δ.
         bias: the name of the parameter that is added to z.
         log_rate: the name of log a.
+        negated: ``log_rate`` names -a instead, which GGUF stores and rounding may bring to a ≤ 0.
     """
 
     rate: Array
     bias: str = "dt_bias"
     log_rate: str = "A_log"
     writes: bool = True
+    negated: bool = False
     smooth = True
 
     def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -aλσ(z) with dγ/db = σ(z), and dλ/d log a = -aΔλ."""
+        """dλ/db = -aλσ(z) with dγ/db = σ(z), and dλ/d log a = -aΔλ or dλ/d(-a) = Δλ."""
         xp = array_namespace(z)
         slope = LOGISTIC(z).value
         step = xp.where(z > 0, z, 0.0) + xp.log1p(xp.exp(-xp.abs(z)))
@@ -240,7 +242,7 @@ class StepSize:
         value = xp.exp(-exponent)
         motions = {
             self.bias: Motion(-self.rate * slope * value, slope if self.writes else 0 * slope),
-            self.log_rate: Motion(-exponent * value, 0 * slope),
+            self.log_rate: Motion((step if self.negated else -exponent) * value, 0 * slope),
         }
         gain = step if self.writes else xp.ones_like(step)
         return GateValues(value, -xp.expm1(-exponent), gain, motions)
@@ -252,15 +254,17 @@ class StepSize:
 
 @dataclass(frozen=True)
 class Root:
-    """λ = σ(z)^p and γ = 1: gated linear attention, whose p is 1/16.
+    """λ = σ(z)^p and γ = 1, or 1 - λ: gated linear attention, whose p is 1/16, or gated slots.
 
     Attributes:
         power: p > 0.
         parameter: the name of the gate.
+        coupled: γ is 1 - λ.
     """
 
     power: float
     parameter: str = "gate"
+    coupled: bool = False
     smooth = True
 
     def __call__(self, z: Array) -> GateValues:
@@ -270,10 +274,10 @@ class Root:
         # log σ(z), exact in both tails
         log = xp.where(z < 0, z, 0.0) - xp.log1p(xp.exp(-xp.abs(z)))
         value = xp.exp(self.power * log)
-        motion = Motion(self.power * value * opened.complement, 0 * value)
-        return GateValues(
-            value, -xp.expm1(self.power * log), xp.ones_like(value), {self.parameter: motion}
-        )
+        lost = -xp.expm1(self.power * log)
+        moved = self.power * value * opened.complement
+        gain, by_gain = (lost, -moved) if self.coupled else (xp.ones_like(value), 0 * moved)
+        return GateValues(value, lost, gain, {self.parameter: Motion(moved, by_gain)})
 
     def take(self, units: Units) -> Root:
         """The same law for every unit."""
@@ -282,19 +286,21 @@ class Root:
 
 @dataclass(frozen=True)
 class Exponent:
-    """λ = e^(-cσ(z)), with γ = √(1-λ²) or 1: RG-LRU's recurrence gate.
+    """λ = e^(-cσ(z)) and γ = √(1-λ²+ε): RG-LRU's recurrence gate.
 
     Attributes:
         rate: (n,) c·softplus(Λ) > 0.
         rate_slope: (n,) d log(rate)/dΛ.
         bias: the name of the parameter that is added to z.
         rate_parameter: the name of Λ.
+        offset: ε, by which some code keeps γ from vanishing.
     """
 
     rate: Array
     rate_slope: Array
     bias: str = "recurrence"
     rate_parameter: str = "rate"
+    offset: float = 0.0
     smooth = True
 
     def __call__(self, z: Array) -> GateValues:
@@ -303,7 +309,7 @@ class Exponent:
         opened = LOGISTIC(z)
         exponent = self.rate * opened.value
         value = xp.exp(-exponent)
-        gain = xp.sqrt(-xp.expm1(-2 * exponent))
+        gain = xp.sqrt(-xp.expm1(-2 * exponent) + self.offset)
 
         def motion(log_derivative: Array) -> Motion:
             return Motion(value * log_derivative, -(value**2) * log_derivative / gain)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import match_of, read_layer
+from families.selective.layers import sru
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
@@ -13,14 +14,6 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.selective.sru import SRU
 
 N, INPUTS = 3, 4
-
-
-def layer(columns: int = 4, width: int = N) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(columns)
-    shapes = {"weight": (INPUTS, columns * width), "weight_c": (2 * width,), "bias": (2 * width,)}
-    return {name: generator.normal(size=shape) for name, shape in shapes.items()} | {
-        "scale_x": np.ones(1)
-    }
 
 
 def run(arrays: dict[str, np.ndarray], inputs: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
@@ -38,7 +31,7 @@ def run(arrays: dict[str, np.ndarray], inputs: torch.Tensor, cell: torch.Tensor)
 
 
 def test_a_small_state_decays_by_the_forget_gate() -> None:
-    arrays = layer()
+    arrays = sru()
     recurrence = read_layer({f"rnn_lst.0.{name}": array for name, array in arrays.items()}, SRU())
     assert recurrence.name == "rnn_lst.0"
     silence = torch.zeros(6, INPUTS, dtype=torch.float64)
@@ -48,7 +41,7 @@ def test_a_small_state_decays_by_the_forget_gate() -> None:
 
 
 def test_an_impulse_enters_by_what_forgetting_leaves() -> None:
-    arrays = layer()
+    arrays = sru()
     recurrence = read_layer(arrays, SRU())
     inputs = torch.zeros(4, INPUTS, dtype=torch.float64)
     inputs[0] = 1e-7
@@ -58,21 +51,16 @@ def test_an_impulse_enters_by_what_forgetting_leaves() -> None:
     assert_allclose(cells[-1].numpy(), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("columns", [3, 4])
-def test_derivatives(columns: int) -> None:
-    check_derivatives(layer(columns), SRU(), elements={"bias[forget]": slice(0, N)})
-
-
 def test_both_directions_stand_in_each_half() -> None:
     # A bidirectional layer has (2, directions, n) biases: forget of both, then reset of both.
-    arrays = layer(3, width=2 * N)
+    arrays = sru(3, width=2 * N)
     recurrence = read_layer(arrays, SRU())
     forget = arrays["bias"].reshape(2, 2, N)[0].ravel()
     assert_allclose(np.exp(recurrence.log_eigenvalues), 1 / (1 + np.exp(-forget)))
 
 
 def test_old_layers_without_weight_c_are_told_by_their_list() -> None:
-    old = {name: array for name, array in layer().items() if name in ("weight", "bias")}
+    old = {name: array for name, array in sru().items() if name in ("weight", "bias")}
     (match,) = match_of({f"encoder.rnn_lst.3.{name}": a for name, a in old.items()}, SRU())
     assert match.layer == "encoder.rnn_lst.3"
     # A linear layer and a normalisation have a weight and a bias as well.
@@ -83,7 +71,7 @@ def test_old_layers_without_weight_c_are_told_by_their_list() -> None:
 
 
 def test_sru_plus_plus_changes_the_projection_only() -> None:
-    arrays = layer()
+    arrays = sru()
     projection = arrays.pop("weight")
     plus = {f"rnn_lst.0.{name}": array for name, array in arrays.items()} | {
         "rnn_lst.0.transform_module.linear1.weight": np.zeros((2, INPUTS)),
@@ -100,7 +88,7 @@ def test_sru_plus_plus_changes_the_projection_only() -> None:
 @pytest.mark.parametrize("projected", [False, True])
 def test_the_bands_of_gates_that_see_the_input_alone(projected: bool) -> None:
     """The library's first version, `v1`, whose weight_c is zero."""
-    arrays = layer() | {"weight_c": np.zeros(2 * N)}
+    arrays = sru() | {"weight_c": np.zeros(2 * N)}
     if projected:
         arrays["weight_proj"] = np.random.default_rng(3).normal(size=(6, INPUTS)) / 2
     arrays = {f"rnn_lst.0.{name}": array for name, array in arrays.items()}
@@ -119,7 +107,7 @@ def test_the_bands_of_gates_that_see_the_input_alone(projected: bool) -> None:
     ],
 )
 def test_gates_that_see_more_have_a_reason(change: dict[str, np.ndarray], reason: str) -> None:
-    arrays = layer() | {"weight_c": np.zeros(2 * N)} | change
+    arrays = sru() | {"weight_c": np.zeros(2 * N)} | change
     gates = gates_of({f"rnn_lst.0.{n}": a for n, a in arrays.items() if a is not None})
     assert gates.spread is None
     assert reason in (gates.reason or "")

@@ -1,20 +1,62 @@
-"""RetNet as torchscale stores it: one buffer of decays above every layer."""
+"""RetNet in two libraries' names and lightning attention: constant decays."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from families.derivatives import match_of
+from families.derivatives import match_of, read_layer
 from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.selective.retnet import TorchscaleRetNet
+from memcurse_cli.families.selective.retention import LightningAttention, RetNet, TorchscaleRetNet
 
 HEADS, KEYS, VALUES, WIDTH = 3, 2, 4, 6
+
+
+RETNET = {
+    "q_proj.weight": np.zeros((HEADS * KEYS, WIDTH)),
+    "k_proj.weight": np.zeros((HEADS * KEYS, WIDTH)),
+    "v_proj.weight": np.zeros((HEADS * VALUES, WIDTH)),
+    "g_proj.weight": np.zeros((HEADS * VALUES, WIDTH)),
+    "o_proj.weight": np.zeros((WIDTH, HEADS * VALUES)),
+    "g_norm.weight": np.ones(VALUES),
+}
+
+
+@pytest.mark.parametrize("norm", ["g_norm.weight", "g_norm_swish_gate.weight"])
+def test_every_head_has_its_constant_decay(norm: str) -> None:
+    arrays = {f"layers.0.attn.{name}": array for name, array in RETNET.items()}
+    arrays[f"layers.0.attn.{norm}"] = arrays.pop("layers.0.attn.g_norm.weight")
+    arrays["layers.0.attn_norm.weight"] = np.ones(WIDTH)
+    recurrence = read_layer(arrays, RetNet())
+    assert recurrence.name == "layers.0.attn"
+    assert_allclose(np.exp(recurrence.log_eigenvalues), [1 - 1 / 32, 1 - 1 / 64, 1 - 1 / 128])
+    assert recurrence.multiplicity == KEYS * VALUES
+    assert not recurrence.input_dependent
+    assert recurrence.stable_by_construction
+    assert "not stored" in recurrence.assumptions[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gk_proj.0.weight": np.zeros((4, WIDTH))},
+        {"rotary.inv_freq": np.zeros(1)},
+        {"g_norm.weight": np.ones(5)},
+        {"g_norm.weight": np.ones((VALUES, 1))},
+        {"f.weight": np.zeros((2, 2))},
+    ],
+)
+def test_other_layers_are_not_it(change: dict[str, np.ndarray]) -> None:
+    assert match_of(RETNET | change, RetNet()) == []
+
+
 DECAY = np.log(1 - 2.0 ** (-5 - np.arange(HEADS, dtype=np.float32))).astype(np.float32)
+
+
 LAYER = {
     "q_proj.weight": np.zeros((HEADS * KEYS, WIDTH)),
     "k_proj.weight": np.zeros((HEADS * KEYS, WIDTH)),
@@ -73,3 +115,12 @@ def test_a_decay_that_grows_is_refused() -> None:
     (match,) = match_of(arrays, TorchscaleRetNet())
     with pytest.raises(TensorError, match="positive"):
         TorchscaleRetNet().read(MemoryStore(arrays), match, ReadOptions())
+
+
+def test_a_rate_without_the_projection_is_not_it() -> None:
+    assert match_of({"slope_rate": np.ones(HEADS)}, LightningAttention()) == []
+
+
+def test_a_negative_rate_is_not_called_stable() -> None:
+    arrays = {"slope_rate": np.array([0.1, -0.1]), "qkv_proj.weight": np.zeros((12, 4))}
+    assert not read_layer(arrays, LightningAttention()).stable_by_construction

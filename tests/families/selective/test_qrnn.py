@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import match_of, read_layer
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
@@ -50,11 +50,6 @@ def test_two_states_come_together_by_the_gate_that_writes(parts: int) -> None:
     first = run(arrays, silence[:1], np.zeros(H))
     z = np.tanh(arrays["bias"][:H])
     assert_allclose(first, np.exp(recurrence.log_gain.real) * z, rtol=1e-12)
-
-
-def test_derivatives() -> None:
-    arrays = named("rnn.layers.0.linear.{}", linear())
-    check_derivatives(arrays, QRNN(), elements={"linear.bias[forget]": slice(H, 2 * H)})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Gated delta nets against transformers' own layers, the range of the delta rule, differences."""
+"""Gated delta nets and KDA as transformers runs them."""
 
 from __future__ import annotations
 
@@ -7,33 +7,39 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families.cached_state import decay_of_the_state
-from families.derivatives import check_derivatives, match_of, read_configured, read_layer
+from families.derivatives import match_of, read_layer
+from families.selective.layers import KDA_LAYER
 from families.simulated_gates import check_bands, drive_of, gates_of
+from library.cached_state import decay_of_the_state
 from numpy.testing import assert_allclose
 from safetensors.torch import save_file
-from transformers import OlmoHybridConfig, Qwen3_5TextConfig, Qwen3NextConfig
+from transformers import (
+    BailingHybridConfig,
+    KimiLinearConfig,
+    OlmoHybridConfig,
+    Qwen3_5TextConfig,
+    Qwen3NextConfig,
+)
+from transformers.models.bailing_hybrid.modeling_bailing_hybrid import BailingHybridForgetGate
+from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
 from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.selective.gated_delta_net import GatedDeltaNet
-from memcurse_cli.families.selective.kda import KDA
+from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
 from memcurse_cli.families.selective.mamba2 import Mamba2
-from memcurse_cli.families.selective.rank_one import delta_rule
 
 HEADS, WIDTH = 4, 16
+
+
 RANDOM = np.random.default_rng(16)
+
+
 RATE, BIAS = RANDOM.normal(size=HEADS), RANDOM.normal(size=HEADS) - 3
-SEPARATE = {
-    "A_log": RATE,
-    "dt_bias": BIAS,
-    "b_proj.weight": np.zeros((HEADS, WIDTH)),
-    "k_proj.weight": np.zeros((HEADS * 3, WIDTH)),
-    "v_proj.weight": np.zeros((HEADS * 5, WIDTH)),
-}
+
+
 SHAPE = {
     "vocab_size": 8,
     "hidden_size": WIDTH,
@@ -43,6 +49,7 @@ SHAPE = {
     "linear_num_value_heads": HEADS,
     "layer_types": ["linear_attention", "full_attention"],
 }
+
 
 LIBRARIES = {
     "Qwen3-Next": (Qwen3NextGatedDeltaNet, Qwen3NextConfig(**SHAPE, linear_num_key_heads=2), 0.5),
@@ -73,76 +80,6 @@ def test_the_state_decays_as_the_library_lets_it(library: str) -> None:
     # The library accumulates in float32.
     assert_allclose(ratio, np.broadcast_to(expected[:, None, None], ratio.shape), rtol=2e-4)
     assert_allclose(np.exp(recurrence.log_gain), strength)
-
-
-def test_derivatives() -> None:
-    check_derivatives(SEPARATE, GatedDeltaNet())
-
-
-def test_flash_linear_attention() -> None:
-    recurrence = read_layer({f"attn.{n}": a for n, a in SEPARATE.items()}, GatedDeltaNet())
-    expected = -np.exp(RATE) * np.log1p(np.exp(BIAS))
-    assert_allclose(recurrence.log_eigenvalues, expected, rtol=1e-13)
-    assert recurrence.multiplicity == 3 * 5
-    assert_allclose(np.exp(recurrence.log_gain), 0.5)
-    assert recurrence.rank_one == delta_rule(negative=False)
-    negative = read_layer(SEPARATE, GatedDeltaNet(), negative_eigenvalues="true")
-    assert_allclose(negative.log_gain, 0)
-    assert negative.rank_one == delta_rule(negative=True)
-
-
-@pytest.mark.parametrize(
-    ("configured", "width"), [({}, 3), ({"head_dim": 6}, 6), ({"head_dim": 9}, 3)]
-)
-def test_value_heads_that_share_keys_do_not_halve_them(
-    configured: dict[str, int], width: int
-) -> None:
-    """flash-linear-attention's num_v_heads: k_proj has the rows of half as many, wider heads."""
-    recurrence = read_configured(SEPARATE, GatedDeltaNet(), configured)
-    assert recurrence.multiplicity == width * 5
-
-
-def test_the_configuration_gives_the_width_of_the_keys() -> None:
-    layer = Qwen3NextGatedDeltaNet(Qwen3NextConfig(**SHAPE, linear_num_key_heads=2), layer_idx=0)
-    arrays = {name: tensor.detach().numpy() for name, tensor in layer.state_dict().items()}
-    for config in ({"linear_key_head_dim": 4}, {"text_config": {"linear_key_head_dim": 4}}):
-        recurrence = read_configured(arrays, GatedDeltaNet(), config)
-        assert recurrence.multiplicity == 4 * 6
-        assert len(recurrence.assumptions) == 1
-    for width in (-4, 0, "4", 10**50, 4.0):
-        recurrence = read_configured(arrays, GatedDeltaNet(), {"linear_key_head_dim": width})
-        assert recurrence.multiplicity == 6 * 6
-
-
-@pytest.mark.parametrize("negative", [False, True])
-def test_the_range_that_the_delta_rule_is_said_to_reach(negative: bool) -> None:
-    bound = delta_rule(negative=negative).lowest
-    lowest = 1.0
-    for _ in range(500):
-        decay = RANDOM.uniform(0, 1, 3) ** 0.2
-        key = RANDOM.normal(size=3)
-        key /= np.linalg.norm(key)
-        strength = (2 if negative else 1) * RANDOM.uniform(0, 1) ** 0.2
-        values = np.linalg.eigvals((np.eye(3) - strength * np.outer(key, key)) * decay)
-        assert_allclose(values.imag, 0, atol=1e-9)
-        smallest, *others = np.sort(values.real)
-        assert decay.min() - 1e-12 < min(others)
-        assert max(others) < decay.max() + 1e-12
-        assert smallest > (-decay.max() if negative else 0) - 1e-12
-        lowest = min(lowest, smallest)
-    assert bound < lowest < bound + 0.1
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"D": np.zeros(HEADS)},  # Comba
-        {"A_log_atk": np.zeros(HEADS)},  # preconditioned
-        {"b_proj.weight": np.zeros((2 * HEADS, WIDTH))},  # Gated DeltaProduct
-    ],
-)
-def test_other_rules_are_not_it(change: dict[str, np.ndarray]) -> None:
-    assert match_of(SEPARATE | change, GatedDeltaNet()) == []
 
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
@@ -176,3 +113,70 @@ def test_step_and_strength_are_ordered_by_key_heads(key_heads: int, tmp_path: Pa
     without = gates_of(arrays)
     assert without.spread is None
     assert "linear_num_key_heads" in (without.reason or "")
+
+
+def test_the_state_decays_as_kimi_linear_lets_it() -> None:
+    config = KimiLinearConfig(
+        vocab_size=8, hidden_size=8, num_hidden_layers=2, pad_token_id=0,
+        linear_num_heads=2, linear_head_dim=3,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    layer = KimiLinearDeltaAttention(config, layer_idx=0).double()
+    heads = layer.forget_gate.A_log.numel()
+    keys = layer.forget_gate.dt_bias.numel() // heads
+    with torch.no_grad():
+        layer.forget_gate.A_log.copy_(torch.linspace(-1, 1, heads).view(1, 1, heads, 1))
+        layer.forget_gate.dt_bias.copy_(torch.linspace(-4, 0, heads * keys))
+    # `save_pretrained` writes the gate's tensors as the layer's own, `state_dict` does not.
+    nested = dict(layer.state_dict())
+    arrays = {n.replace("forget_gate.", ""): a for n, a in nested.items()}
+    assert match_of(nested, DeltaNet()) == match_of(arrays, DeltaNet()) == []
+    recurrence = read_layer(arrays, KDA())
+    in_memory = read_layer(nested, KDA())
+    assert_allclose(in_memory.log_eigenvalues, recurrence.log_eigenvalues, rtol=0)
+    assert in_memory.multiplicity == recurrence.multiplicity
+    ratio = decay_of_the_state(layer, config, 3)
+    expected = np.exp(3 * recurrence.log_eigenvalues.real).reshape(heads, keys, 1)
+    # The library accumulates in float32.
+    assert_allclose(ratio, np.broadcast_to(expected, ratio.shape), rtol=2e-3)
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_the_gate_of_bailing(safe: bool) -> None:
+    config = BailingHybridConfig(
+        vocab_size=8, hidden_size=8, linear_num_heads=2, linear_head_dim=3,
+        kda_safe_gate=safe, kda_lower_bound=-5.0, pad_token_id=0,
+    )  # fmt: skip
+    gate = BailingHybridForgetGate(config).double()
+    with torch.no_grad():
+        gate.A_log.copy_(torch.from_numpy(KDA_LAYER["A_log"].ravel()))
+        gate.dt_bias.copy_(torch.from_numpy(KDA_LAYER["dt_bias"]))
+        decay = gate(torch.zeros(1, 1, 8, dtype=torch.float64)).ravel().numpy()
+    recurrence = read_layer(KDA_LAYER, KDA(), kda_lower_bound="-5" if safe else "0")
+    assert_allclose(recurrence.log_eigenvalues.real, decay, rtol=1e-6)
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_the_bands_are_those_of_the_gate_of_bailing(safe: bool) -> None:
+    heads, keys, width = 4, 16, 32
+    config = BailingHybridConfig(
+        vocab_size=8, hidden_size=width, linear_num_heads=heads, linear_head_dim=keys,
+        kda_safe_gate=safe, kda_lower_bound=-5.0, pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(5)
+    gate = BailingHybridForgetGate(config).double()
+    with torch.no_grad():
+        gate.A_log.normal_(0.0, 0.3)
+        gate.dt_bias.normal_(-2.0, 0.5)
+        gate.f_proj.weight.normal_(0.0, 0.2)
+        seen = gate(torch.randn(1, 20_000, width, dtype=torch.float64)).exp().numpy()
+    arrays = {name: tensor.numpy() for name, tensor in gate.state_dict().items()}
+    arrays |= {
+        "b_proj.weight": RANDOM.normal(size=(heads, width)),
+        "v_proj.weight": np.zeros((heads * 4, width)),
+    }
+    store = MemoryStore(arrays)
+    store.config = {"kda_safe_gate": safe, "kda_lower_bound": -5.0}
+    drive_of(store, KDA())
+    assume = {"kda_lower_bound": -5 if safe else 0}
+    check_bands(gates_of(arrays, assume=assume), seen.reshape(20_000, heads * keys), 0.01)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families.cached_state import states_after_an_impulse
+from library.cached_state import states_after_an_impulse
 from numpy.testing import assert_allclose
 from transformers import AutoModelForCausalLM
 

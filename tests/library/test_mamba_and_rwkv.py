@@ -1,0 +1,289 @@
+"""Mamba, RWKV, the RG-LRU, the mLSTM and lightning attention as transformers runs them."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+import torch
+from families.derivatives import match_of, read_configured, read_layer
+from families.selective.layers import MLSTM_FUSED, MLSTM_LARGE, RG_LRU
+from families.simulated_gates import check_bands, drive_of, gates_of
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from transformers import (
+    MambaConfig,
+    MiniMaxConfig,
+    RecurrentGemmaConfig,
+    RwkvConfig,
+    RwkvModel,
+    xLSTMConfig,
+)
+from transformers.models.mamba.modeling_mamba import MambaMixer
+from transformers.models.minimax.modeling_minimax import MiniMaxCache, MiniMaxLightningAttention
+from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
+from transformers.models.rwkv.modeling_rwkv import rwkv_linear_attention_cpu
+from transformers.models.xlstm.modeling_xlstm import xLSTMLayer
+
+from memcurse_cli import inspect
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.selective.mamba import Mamba
+from memcurse_cli.families.selective.retention import LightningAttention
+from memcurse_cli.families.selective.rg_lru import RGLRU
+from memcurse_cli.families.selective.rwkv import RWKV
+from memcurse_cli.families.selective.xlstm import MLSTM
+from memcurse_cli.schema.gates import GateSummary
+
+WIDTH = 6
+
+
+def test_the_state_of_rwkv() -> None:
+    torch.manual_seed(0)
+    config = RwkvConfig(
+        vocab_size=8, context_length=16, hidden_size=WIDTH, num_hidden_layers=2, intermediate_size=8
+    )
+    model = RwkvModel(config).double()
+    arrays = dict(model.state_dict())
+    assert [match.layer for match in match_of(arrays, RWKV())] == [
+        "blocks.0.attention",
+        "blocks.1.attention",
+    ]
+    recurrence = read_layer(arrays, RWKV(), layer=1)
+    attention = model.blocks[1].attention
+    steps = 9
+    key = torch.full((1, steps, WIDTH), -1e30, dtype=torch.float64)
+    key[:, 0] = 0.0  # one token writes, the others do not
+    value = torch.ones(1, steps, WIDTH, dtype=torch.float64)
+    with torch.no_grad():
+        _, state = rwkv_linear_attention_cpu(
+            attention.time_decay, attention.time_first, key, value, return_state=True
+        )
+    numerator, denominator, log_scale = (part.double().numpy()[0] for part in state)
+    decayed = np.exp((steps - 1) * recurrence.log_eigenvalues.real)
+    # The library accumulates in float32.
+    assert_allclose(numerator * np.exp(log_scale), decayed, rtol=1e-5)
+    assert_allclose(denominator * np.exp(log_scale), decayed, rtol=1e-5)
+
+
+@pytest.fixture
+def rg_lru() -> RecurrentGemmaRglru:
+    config = RecurrentGemmaConfig(
+        vocab_size=8, hidden_size=WIDTH, lru_width=WIDTH, num_attention_heads=2
+    )
+    layer = RecurrentGemmaRglru(config)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            values = RG_LRU.get(name, np.zeros(parameter.shape))
+            values = values if "bias" in name or "param" in name else 0 * values
+            parameter.copy_(torch.from_numpy(values))
+    return layer.double()
+
+
+def test_the_state_of_the_rg_lru(rg_lru: RecurrentGemmaRglru) -> None:
+    recurrence = read_layer(
+        {f"rg_lru.{name}": a for name, a in rg_lru.state_dict().items()}, RGLRU()
+    )
+    impulse = torch.zeros(1, 9, WIDTH, dtype=torch.float64)
+    impulse[0, 0] = 1.0
+    with torch.no_grad():
+        states = rg_lru(impulse, torch.arange(1, 10)[None])[0].numpy()
+    expected = np.exp(
+        np.outer(np.arange(9), recurrence.log_eigenvalues.real) + recurrence.log_gain.real
+    )
+    # The library accumulates in float32.
+    assert_allclose(states, expected, rtol=3e-6)
+    assert recurrence.name == "rg_lru"
+    assert recurrence.input_dependent
+
+
+@pytest.mark.parametrize("weight_mode", ["single", "fused"])
+def test_the_state_of_the_mlstm(weight_mode: str) -> None:
+    torch.manual_seed(1)
+    config = xLSTMConfig(
+        vocab_size=8, hidden_size=8, num_heads=2, num_hidden_layers=1, mode="inference",
+        qk_dim_factor=0.5, weight_mode=weight_mode, chunk_size=16,
+    )  # fmt: skip
+    layer = xLSTMLayer(config).double()
+    arrays = MLSTM_LARGE if weight_mode == "single" else MLSTM_FUSED
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name in arrays and name.endswith("bias"):
+                parameter.copy_(torch.from_numpy(arrays[name]))
+    (match,) = match_of(layer.state_dict(), MLSTM())
+    recurrence = read_layer(layer.state_dict(), MLSTM())
+    assert match.layer == "mlstm"
+    assert recurrence.multiplicity == 2 * 4  # keys × values of a head
+    kicked = torch.ones(1, 2, 2, 4)
+    state = (kicked, torch.zeros(1, 2, 2), torch.zeros(1, 2, 1))
+    with torch.no_grad():
+        _, (cell, _, log_scale) = layer(torch.zeros(1, 5, 8, dtype=torch.float64), state)
+    real = cell[0, :, 0, 0].double().numpy() * np.exp(log_scale.double().numpy()).reshape(2)
+    # The library keeps its state in float32.
+    assert_allclose(real, np.exp(5 * recurrence.log_eigenvalues.real), rtol=1e-5)
+
+
+@pytest.mark.parametrize("weight_mode", ["single", "fused"])
+def test_the_bands_of_the_mlstm(weight_mode: str) -> None:
+    torch.manual_seed(3)
+    width, heads, steps = 32, 16, 10_000
+    config = xLSTMConfig(
+        vocab_size=8, hidden_size=width, num_heads=heads, num_hidden_layers=1, mode="inference",
+        qk_dim_factor=0.5, weight_mode=weight_mode, chunk_size=16, gate_soft_cap=3.0,
+    )  # fmt: skip
+    layer = xLSTMLayer(config).double()
+    x = 2 * torch.randn(steps, width, dtype=torch.float64)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if "gate_preact" in name and name.split(".")[0] != "ogate_preact":
+                parameter.normal_(0.0, 0.3)
+        gates = layer.fgate_preact if weight_mode == "single" else layer.ifgate_preact
+        z = gates(x)[:, -heads:]
+    arrays = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
+    store = MemoryStore(arrays)
+    store.config = {"gate_soft_cap": 3.0}
+    drive = drive_of(store, MLSTM())
+    bands = gates_of(arrays, assume={"gate_soft_cap": 3.0}, input_scale=2.0)
+    check_bands(bands, 1 / (1 + np.exp(-3 * np.tanh(z.numpy() / 3))), 0.02)
+    # γ of the nominal layer, and its derivative by the input gate's bias.
+    assert drive.write is not None
+    assert drive.write_gate is not None
+    recurrence = read_layer(arrays, MLSTM(), gate_soft_cap="3")
+    opened = drive.write(drive.write_gate.bias)
+    assert_allclose(opened.value, np.exp(recurrence.log_gain.real), rtol=1e-12)
+    slope = recurrence.parameters[1].log_gain_derivative.real * opened.value
+    assert_allclose(opened.slope, slope, rtol=1e-12)
+
+
+STEPS = 5
+
+
+def test_the_state_of_lightning_attention() -> None:
+    config = MiniMaxConfig(
+        vocab_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
+        head_dim=3, block_size=16, layer_types=["linear_attention", "full_attention"],
+    )  # fmt: skip
+    torch.manual_seed(4)
+    layer = MiniMaxLightningAttention(config, layer_idx=0).double()
+    recurrence = read_layer({f"self_attn.{n}": a for n, a in layer.state_dict().items()},
+                            LightningAttention())  # fmt: skip
+    states = []
+    for length in (1, 1 + STEPS):
+        impulse = torch.zeros(1, length, 16, dtype=torch.float64)
+        impulse[0, 0] = torch.linspace(-1, 1, 16)
+        cache = MiniMaxCache()
+        with torch.no_grad():
+            layer(impulse, None, None, cache)
+        states.append(cache.get_linear_cache(0)[0].numpy())
+    ratio = states[1] / states[0]
+    expected = np.exp(STEPS * recurrence.log_eigenvalues.real)
+    assert_allclose(ratio, np.broadcast_to(expected[:, None, None], ratio.shape), rtol=1e-5)
+    assert recurrence.multiplicity == 3 * 3
+    assert recurrence.stable_by_construction
+    assert recurrence.parameters == ()
+
+
+def test_a_rate_that_is_not_stored_is_the_librarys() -> None:
+    for number in range(3):
+        config = MiniMaxConfig(
+            vocab_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
+            head_dim=3, block_size=16,
+        )  # fmt: skip
+        layer = MiniMaxLightningAttention(config, layer_idx=number)
+        prefix = f"model.layers.{number}.self_attn."
+        stored = {f"{prefix}{n}": a.detach().numpy() for n, a in layer.state_dict().items()}
+        weights = {name: array for name, array in stored.items() if name.endswith(".weight")}
+        sizes = {"num_attention_heads": 4, "num_hidden_layers": 3}
+        computed = read_configured(weights, LightningAttention(), sizes)
+        expected = read_layer(stored, LightningAttention())
+        # The buffer is in single precision.
+        assert_allclose(computed.log_eigenvalues, expected.log_eigenvalues, rtol=2e-6)
+        assert computed.multiplicity == expected.multiplicity
+        for short in (
+            {},
+            sizes | {"num_hidden_layers": number},
+            sizes | {"num_attention_heads": 0},
+        ):
+            with pytest.raises(TensorError, match="slope_rate beside it is not stored"):
+                read_configured(weights, LightningAttention(), short)
+
+
+SAMPLES = 20_000
+
+
+def arrays_of(module: torch.nn.Module, prefix: str = "mixer") -> dict[str, NDArray]:
+    return {
+        f"{prefix}.{name}": tensor.detach().double().numpy()
+        for name, tensor in module.state_dict().items()
+    }
+
+
+def assert_bands(gates: GateSummary | None, modulus: NDArray, *, atol: float) -> None:
+    """The quantiles over time of every unit's |λ|, (samples, n), at the median unit."""
+    assert gates is not None
+    for band in gates.bands:
+        seen = np.quantile(modulus, band.share, axis=0)
+        assert_allclose(band.modulus.p50, np.median(seen), atol=atol)
+        assert_allclose(band.modulus.p90, np.quantile(seen, 0.9), atol=atol)
+
+
+def test_the_bands_of_mamba() -> None:
+    torch.manual_seed(3)
+    config = MambaConfig(
+        hidden_size=16, state_size=4, num_hidden_layers=1, time_step_rank=4, expand=2
+    )
+    mixer = MambaMixer(config, layer_idx=0).double()
+    with torch.no_grad():
+        mixer.dt_proj.weight.normal_(0, 0.8)
+        mixer.x_proj.weight.normal_(0, 0.25)
+        mixer.dt_proj.bias.uniform_(-4, 0)
+        # Under standard normal inputs of x_proj, the step that the mixer takes:
+        u = 1.5 * torch.randn(SAMPLES, mixer.intermediate_size, dtype=torch.float64)
+        projected = mixer.x_proj(u)[:, : mixer.time_step_rank]
+        step = torch.nn.functional.softplus(mixer.dt_proj(projected))
+        modulus = torch.exp(-step[..., None] * mixer.A_log.exp()).flatten(1).numpy()
+    arrays = arrays_of(mixer)
+    drive = drive_of(MemoryStore(arrays), Mamba())
+    product = arrays["mixer.dt_proj.weight"] @ arrays["mixer.x_proj.weight"][:4]
+    assert_allclose(drive.gate.norms.inputs, np.repeat((product**2).sum(1), 4), rtol=1e-12)
+    (layer,) = inspect(arrays, input_scale=1.5).layers
+    assert_bands(layer.gates, modulus, atol=0.01)
+    (layer,) = inspect(arrays, gates=True).layers
+    assert layer.gates is not None
+    assert [one.name for one in layer.gates.parameters] == ["A_log", "dt_proj.bias"]
+    for one, group in zip(layer.gates.parameters, layer.parameters, strict=True):
+        # Tied scalars too: one bias moves the whole state of its channel.
+        assert astuple(one.relative_sensitivity.nominal) == pytest.approx(
+            astuple(group.relative_sensitivity)
+        )
+
+
+def test_the_bands_of_the_rg_lru() -> None:
+    torch.manual_seed(3)
+    module = RecurrentGemmaRglru(RecurrentGemmaConfig(lru_width=16, num_attention_heads=4)).double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(0, 0.8)
+        x = torch.randn(SAMPLES, 16, dtype=torch.float64)
+        blocks = x.reshape(SAMPLES, 4, 4)
+        opened = torch.einsum("nhi,hij->nhj", blocks, module.recurrent_gate_weight)
+        gate = torch.sigmoid((opened + module.recurrent_gate_bias).reshape(SAMPLES, 16))
+        modulus = torch.exp(-8 * gate * torch.nn.functional.softplus(module.recurrent_param))
+    arrays = arrays_of(module, "rglru")
+    drive = drive_of(MemoryStore(arrays), RGLRU())
+    assert drive.write_gate is not None
+    weights = arrays["rglru.input_gate_weight"]
+    assert_allclose(drive.write_gate.norms.inputs, (weights**2).sum(1).ravel(), rtol=1e-12)
+    (layer,) = inspect(arrays, gates=True).layers
+    assert_bands(layer.gates, modulus.numpy(), atol=0.01)
+    ours = {
+        name.replace("recurrent_param", "a_param")
+        .replace("recurrent_gate_bias", "a_gate.b")
+        .replace("recurrent_gate_weight", "a_gate.w")
+        .replace("input_gate_bias", "input_gate.b")
+        .replace("input_gate_weight", "input_gate.w"): array
+        for name, array in arrays.items()
+    }
+    assert_allclose(drive_of(MemoryStore(ours), RGLRU()).gate.norms.inputs, drive.gate.norms.inputs)
