@@ -14,13 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.families.gate_inputs import (
-    GateDrive,
-    NoDrive,
-    OwnStateDrive,
-    TurningDrive,
-    TwoGateDrive,
-)
+from memcurse_cli.families.gate_inputs import Drive
 from memcurse_cli.theory.dense.eigenbasis import Eigenbasis
 from memcurse_cli.theory.gates.network import GatedNetwork
 
@@ -228,7 +222,7 @@ class Recurrence:
     rank_one: RankOneCorrection | None = None
     unitary: bool = False
     projections: tuple[ProjectionGroup, ...] = ()
-    gate: GateDrive | TwoGateDrive | TurningDrive | OwnStateDrive | NoDrive | None = None
+    gate: Drive | None = None
     activation: str = "linear"
 
     @cached_property

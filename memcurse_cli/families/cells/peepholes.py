@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memcurse_cli.families.cells.gated_layer import GateBias, GateFunction
-from memcurse_cli.families.gate_inputs import GateDrive, PeepholeDrive
+from memcurse_cli.families.gate_inputs import GateDrive, peephole_drive
 from memcurse_cli.families.reading import log_of_eigenvalues, one_to_one
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 
@@ -63,9 +63,10 @@ def with_peepholes(
         function: σ.
     """
     plain = recurrence.gate
-    if isinstance(plain, GateDrive) and peepholes:
+    if isinstance(plain, GateDrive) and plain.state is not None and peepholes:
         seen = {gate: peephole.values for gate, peephole in peepholes.items()}
-        recurrence = replace(recurrence, gate=PeepholeDrive(plain, seen, _OWN_STATE))
+        drive = peephole_drive(plain, plain.state, seen, _OWN_STATE)
+        recurrence = replace(recurrence, gate=drive)
     if "input" not in peepholes:
         return recurrence
     peephole = peepholes["input"]

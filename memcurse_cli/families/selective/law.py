@@ -9,7 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.family import Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, GateInput, NoDrive
+from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, JointDrive, NoDrive
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import (
     Floats,
@@ -18,11 +18,11 @@ from memcurse_cli.families.recurrence import (
     RankOneCorrection,
     Recurrence,
 )
-from memcurse_cli.theory.gates.laws import GateLaw, Write
+from memcurse_cli.theory.gates.laws import GateLaw, JointLaw, JointValues, Write
 
-Seen = GateInput | NoDrive | tuple[GateInput | None, GateInput | None] | None
-"""The pre-activation of λ, or with it that of a write gate; why there is none; None where weights
-are not in the checkpoint."""
+Seen = GateInput | JointDrive | NoDrive | tuple[GateInput | None, GateInput | None] | None
+"""The pre-activation of λ, or with it that of a write gate; all of a joint law; why there is none;
+None where weights are not in the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def law_recurrence(
     options: ReadOptions,
     *,
     family: str,
-    law: GateLaw,
+    law: GateLaw | JointLaw,
     at: Floats,
     slots: Sequence[Slot],
     gates: Callable[[], Seen] | None = None,
@@ -75,7 +75,7 @@ def law_recurrence(
         options: what to read beside its parameters.
         family: the name of its family.
         law: λ, γ and what moves them, as functions of a pre-activation.
-        at: (n,) the pre-activation at zero input.
+        at: (n,) the pre-activation at zero input; (n, gates) where the law takes several.
         slots: what is stored.
         gates: what the gates see, asked for where that is to be read.
         write: a further factor of γ, at rest at zero input.
@@ -85,7 +85,8 @@ def law_recurrence(
         assumptions: what was assumed, one sentence each.
         rank_one: what the transition has beside λ.
     """
-    nominal = law(at)
+    values = law(at)
+    nominal = values.nominal if isinstance(values, JointValues) else values
     with np.errstate(divide="ignore"):
         lost = np.asarray(nominal.complement)
         log = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(nominal.eigenvalue))
@@ -95,8 +96,12 @@ def law_recurrence(
         log_gain = log_gain + np.log(write(np.zeros_like(log_gain)).value)
     seen = gates() if gates is not None and options.gates else None
     gate, write_gate = seen if isinstance(seen, tuple) else (seen, None)
-    drive: GateDrive | NoDrive | None = gate if isinstance(gate, NoDrive) else None
-    if isinstance(gate, GateInput) and (write is None) == (write_gate is None):
+    drive: Drive | None = gate if isinstance(gate, NoDrive | JointDrive) else None
+    if (
+        isinstance(law, GateLaw)
+        and isinstance(gate, GateInput)
+        and (write is None) == (write_gate is None)
+    ):
         drive = GateDrive(
             law,
             gate,
@@ -107,7 +112,7 @@ def law_recurrence(
         )
 
     def group(slot: Slot) -> ParameterGroup:
-        each = np.arange(at.size) if slot.eigenvalue is None else slot.eigenvalue
+        each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
         motion = nominal.motions[slot.moves]
         moved = slot.scale * (np.asarray(motion.gain) / gain)[each]
         return ParameterGroup(

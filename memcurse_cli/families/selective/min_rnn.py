@@ -13,10 +13,9 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import WITHOUT_BIAS
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import TwoGateDrive
-from memcurse_cli.families.gate_weights import projected_gate, two_gates
+from memcurse_cli.families.gate_inputs import JointDrive
+from memcurse_cli.families.gate_weights import inner_products, projected_gate, read_rows
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import log_sigmoid, one_to_one, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import Slot, law_recurrence
 from memcurse_cli.families.vectors import read_vector, stacked_rows
@@ -70,61 +69,39 @@ class MinLSTM:
         Raises:
             TensorError: NaN or inf, a bias that does not fit its weight, or one gate without.
         """
+        names, law = match.tensors, Share()
         size, gates = _read_gates(store, match)
-        zero = np.zeros(size)
-        forget, opened = (gate[2] for gate in gates) if gates else (zero, zero)
-        balance = log_sigmoid(opened) - log_sigmoid(forget)
-        eigenvalue, gain = sigmoid(-balance), sigmoid(balance)
-        return Recurrence(
-            name=match.layer,
+        at = np.stack([each[2] for each in gates], axis=1) if gates else np.zeros((size, 2))
+        slots = [
+            Slot(role, tensor, values, moves)
+            for (role, tensor, values), moves in zip(gates, (law.forget, law.opened), strict=False)
+        ]
+
+        def seen() -> JointDrive | None:
+            """The rows of the forget and the input gate, which see the same input."""
+            fused = names.get(f"{_FUSED_LSTM}.weight")
+            apart = [names[f"{layer}.weight"] for layer in _SEPARATE] if fused is None else [fused]
+            rows = read_rows(store, apart)
+            if rows is None:
+                return None
+            forget, opened = rows if fused is None else rows[0].reshape(3, size, -1)[1:]
+            motions: dict[str, tuple[str, float | Floats]] = {
+                slot.name: (slot.moves, 1.0) for slot in slots
+            }
+            return JointDrive(law, at, inner_products(forget, opened), motions)
+
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_sigmoid(-balance).astype(np.complex128),
-            log_gain=log_sigmoid(balance).astype(np.complex128),
-            parameters=tuple(
-                one_to_one(
-                    role,
-                    tensor,
-                    values,
-                    store.tensors[tensor].dtype,
-                    -eigenvalue * gain * slope,
-                    eigenvalue * slope,
-                )
-                for (role, tensor, values), slope in zip(
-                    gates, (-sigmoid(-forget), sigmoid(-opened)), strict=False
-                )
-            ),
-            input_dependent=True,
-            stable_by_construction=True,
+            law=law,
+            at=at,
+            slots=slots,
+            gates=seen,
+            tensors=tuple(names.values()),
             assumptions=() if gates else (WITHOUT_BIAS,),
-            gate=_drive(store, match, (forget, opened), gates) if options.gates else None,
         )
-
-
-def _drive(
-    store: TensorStore, match: Match, biases: tuple[Floats, Floats], gates: tuple[_Gate, ...]
-) -> TwoGateDrive | None:
-    """The rows of the forget and the input gate, which see the same input."""
-    names, size, law = match.tensors, biases[0].size, Share()
-    fused = names.get(f"{_FUSED_LSTM}.weight")
-    if fused is not None:
-        found = two_gates(
-            store, biases, (fused, fused), (slice(size, 2 * size), slice(2 * size, None))
-        )
-    else:
-        forget, opened = (names[f"{layer}.weight"] for layer in _SEPARATE)
-        found = two_gates(store, biases, (forget, opened))
-    if found is None:
-        return None
-    return TwoGateDrive(
-        law,
-        *found,
-        values=law,
-        motions={
-            role: (parameter, 1.0)
-            for (role, _, _), parameter in zip(gates, (law.forget, law.opened), strict=False)
-        },
-    )
 
 
 def _read_gates(store: TensorStore, match: Match) -> tuple[int, tuple[_Gate, ...]]:
