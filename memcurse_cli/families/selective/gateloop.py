@@ -12,11 +12,12 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
+from memcurse_cli.families.gate_inputs import JointDrive
 from memcurse_cli.families.gate_weights import inner_products, projected_gate, read_rows
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.selective.law import law_recurrence
 from memcurse_cli.theory.gates.laws import Root, Turn
 
 _PROJECTION = "to_qkva.0.weight"
@@ -54,23 +55,18 @@ class SimpleGateLoop:
         """
         tensor = match.tensors[_PROJECTION]
         channels = _channels(store.tensors[tensor].shape)
-        drive = None
-        if options.gates:
-            gate = projected_gate(
-                store, np.zeros(channels), tensor, rows=slice(2 * channels, 3 * channels)
-            )
-            drive = None if gate is None else GateDrive(Root(1.0), gate)
-        return Recurrence(
-            name=match.layer,
+        still = np.zeros(channels)
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
+            law=Root(1.0),
+            at=still,
+            slots=[],
+            gates=lambda: projected_gate(store, still, tensor, rows=slice(2 * channels, None)),
             tensors=(tensor,),
-            log_eigenvalues=np.full(channels, np.log(0.5), dtype=np.complex128),
-            log_gain=np.zeros(channels, dtype=np.complex128),
-            parameters=(),
-            input_dependent=True,
-            stable_by_construction=True,
             assumptions=(_WITHOUT_BIAS,),
-            gate=drive,
         )
 
 

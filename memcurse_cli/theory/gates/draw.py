@@ -275,8 +275,8 @@ def _of_pole(of: _Expectations, p: complex, stable: NDArray[np.bool_]) -> Floats
     def paired(left: int, right: int) -> Array:
         """E ββ* + (1-|p|²) E νν* or its like, by the places of both μ."""
         square = of.products[..., left : left + 2, right : right + 2]
-        both = np.einsum("i,...ij,j->...", pole, square, pole.conj())
-        return both + fresh * square[..., 1, 1]
+        both: Array = np.einsum("i,...ij,j->...", pole, square, pole.conj())
+        return np.asarray(both + fresh * square[..., 1, 1])
 
     def by_input(left: int, right: int) -> Array:
         """E λβ* or its like, by the places of λ and μ."""
