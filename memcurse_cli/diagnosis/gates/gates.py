@@ -137,7 +137,7 @@ def _of_own_states(drive: OwnStateDrive, settings: Settings) -> GateSummary:
         hidden_second_moment=shown,
         bands=_bands(opened.value, opened.complement),
         reason=drive.reason,
-        sampling_error=relative_error(of_median),
+        sampling_error=float(np.max(relative_error(of_median))),
     )
 
 

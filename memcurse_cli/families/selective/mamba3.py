@@ -38,7 +38,7 @@ _NOMINAL = (
 LARGEST_ALIGNMENT = 0.05
 """Squared correlation of angles and steps, beyond which κ can be off by more than 7 %."""
 ALIGNED = "a state turns by angles that are correlated with the steps, which the sums leave out"
-KINDS = 8
+KINDS = 4
 """States that turn by angles of about the same size are taken as of one of so many kinds."""
 _UNFIT = NoDrive(
     "the rows of in_proj are not those of z, x, B, C, step, rate, trapezoid and angles for the"

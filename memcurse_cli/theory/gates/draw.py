@@ -34,7 +34,7 @@ WIDTH = 1.3
 """Of the draws, in standard deviations: the tails count for 1 - λ of slow gates."""
 COUNTS = (512, 2048, 8192)
 """Points of a replicate, tried in turn until the error is `AIM`."""
-AIM = 0.01
+AIM = 0.007
 """The standard error of any figure, relative: the theory of i.i.d. gates is itself good to 3 %."""
 CHUNK = 1 << 17
 """Draws times units that are held at once."""
@@ -137,16 +137,16 @@ def drawn_gates(
         kinds: what share of the states each kind has.
     """
     size, gate_count = len(gates.mean) // len(kinds), gates.mean.shape[1]
+    log_moduli, errors = np.empty((len(shares), size)), np.zeros(size)
+    parts, left = [], np.arange(size)
     moving = bool(np.any(gates.covariance))
     for count in COUNTS if moving else (1,):
         points, weights = np.zeros((1, 1, gate_count)), np.ones((1, 1))
         if moving:
             points, weights = normal_points(count, gate_count)
-        log_moduli, parts, error = np.empty((len(shares), size)), [], 0.0
         length = max(CHUNK // (weights.size * len(kinds)), 1)
-        for start in range(0, size, length):
-            units = np.arange(start, min(start + length, size))
-            rows = slice(start * len(kinds), (start + length) * len(kinds))
+        for units in (left[start : start + length] for start in range(0, left.size, length)):
+            rows = (units[:, None] * len(kinds) + np.arange(len(kinds))).ravel()
             values = law(gates.take(rows).at(points[:, :, None]))
             bands = _quantiles(values.log_eigenvalue.real[..., :: len(kinds)], weights, shares)
             log_moduli[:, units] = bands.mean(axis=0)
@@ -155,21 +155,23 @@ def drawn_gates(
             whole = ({name: each[0] for name, each in of.items()} for of in (mixed, moved))
             parts.append((units, GatedMoments(held[0], *whole)))
             with np.errstate(invalid="ignore"):  # of gates that never forget
-                figures = [bands, held[1:], *(each[1:] / held[1:] for each in moved.values())]
-                error = max(error, *map(relative_error, figures))
-        if error <= AIM:
+                figures = [*bands.swapaxes(0, 1), held[1:]]
+                figures += [each[1:] / held[1:] for each in moved.values()]
+                errors[units] = np.max([relative_error(each) for each in figures], axis=0)
+        left = left[errors[left] > AIM]
+        if left.size == 0:
             break
-    return Drawn(log_moduli, gathered(size, parts), error)
+    return Drawn(log_moduli, gathered(size, parts), float(np.max(errors, initial=0.0)))
 
 
-def relative_error(replicates: Floats) -> float:
-    """The largest standard error of the mean of replicates, the first axis, over that mean."""
+def relative_error(replicates: Floats) -> Floats:
+    """The standard error of the mean of replicates, the first axis, over that mean; 0 of none."""
     if len(replicates) == 1:
-        return 0.0
+        return np.zeros(replicates.shape[1:])
     mean = replicates.mean(axis=0)
     error = replicates.std(axis=0, ddof=1) / math.sqrt(len(replicates))
     counts = np.isfinite(error) & (mean != 0)
-    return float(np.max(error[counts] / np.abs(mean[counts]), initial=0.0))
+    return np.asarray(np.where(counts, error / np.abs(np.where(counts, mean, 1.0)), 0.0))
 
 
 class _Expectations(NamedTuple):
