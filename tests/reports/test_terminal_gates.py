@@ -11,7 +11,6 @@ from memcurse_cli import inspect
 from memcurse_cli.reports.html.document import to_html
 from memcurse_cli.reports.terminal.report import to_text
 
-
 RANDOM = np.random.default_rng(1)
 MIN_LSTM = {"first.to_hidden_and_f_i_gate.weight": 0.5 * RANDOM.standard_normal((9, 4))}
 SRU = {
