@@ -1,31 +1,25 @@
-"""What moves an input-dependent gate: its bias, and how large its input and hidden weights are.
+"""What moves input-dependent gates beside their biases: what they see, and through which weights.
 
-Gates behind a low-rank layer with tanh between its two matrices, as in RWKV-6 and 7.
-
-What moves gates that see, beside their input, the state of their own unit.
-
-What moves an eigenvalue that turns as it decays: a complex projection of the input.
+A drive holds the law of λ and γ and the squared norms of the rows of weights behind each of its
+pre-activations, or their inner products where several of them move λ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.theory.gates.draw import JointPreactivations, OwnState, OwnStep
 from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
-from memcurse_cli.theory.gates.laws import LOGISTIC, GateLaw, Opening, RatedStep, TwoGateLaw, Write
-from memcurse_cli.theory.gates.own_states import DrawnGates, draw_lstm_gates, draw_mixing_gates
+from memcurse_cli.theory.gates.laws import LOGISTIC, GateLaw, JointLaw, Opening, Write
 from memcurse_cli.theory.gates.quadrature import Preactivation, normal_nodes
-from memcurse_cli.theory.gates.trapezoid_nodes import TrapezoidGates
-from memcurse_cli.theory.gates.turning_gates import TurningGates
-from memcurse_cli.theory.gates.two_gate_bands import TwoPreactivations
-from memcurse_cli.theory.gates.two_gate_moments import Values
 
+Integers = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 HIGHEST_ORDER = 15
@@ -214,76 +208,116 @@ class GateDrive:
 
 
 @dataclass(frozen=True)
-class Trapezoid:
-    """What a trapezoidal step has beside its size and its rate: a weight, and angles to turn by.
+class JointDrive:
+    """What drives λ and γ where several pre-activations of the same input move them.
 
     Attributes:
-        law: λ as a function of the size and the rate.
-        weight: z of the weight of every head.
-        with_step: (n,) the inner product of its weights and those of the step.
-        with_rate: (n,) of its weights and those of the rate.
-        angles: (K,) squared norms of the rows of the angles.
-        alignment: (n,) the squared correlation of an angle with the step and the rate, mean over
-            the angles, which `gates` takes as 0.
-        turning: the share of the states that turn.
-    """
-
-    law: RatedStep
-    weight: GateInput
-    with_step: Floats
-    with_rate: Floats
-    angles: Floats
-    alignment: Floats
-    turning: float
-
-    def gates(self, rated: TwoPreactivations, input_second_moment: float) -> TrapezoidGates:
-        """All for an input of independent components of this second moment."""
-        spread = np.sqrt(self.weight.variance(input_second_moment, 0.0))
-        weight = Preactivation(self.weight.bias, spread)
-        return TrapezoidGates(
-            rated,
-            weight,
-            _correlation(self.with_step * input_second_moment, rated.first, weight),
-            _correlation(self.with_rate * input_second_moment, rated.second, weight),
-            np.sqrt(self.angles * input_second_moment),
-            self.turning,
-        )
-
-
-@dataclass(frozen=True)
-class TwoGateDrive:
-    """What drives λ where two pre-activations of the same input move it.
-
-    Attributes:
-        law: λ as a function of both.
-        first: the one of every eigenvalue, without a part that sees the state.
-        second: the other, likewise.
-        shared: (n,) W₁ᵢ·W₂ᵢ, the inner product of their weights.
-        values: λ and γ with what each parameter moves, or None where an input comes in twice or
-            ``reason`` tells why not.
-        trapezoid: what else decides how an input comes in twice, or None.
-        motions: as those of `GateDrive`.
-        reason: why there are no moments beside the band of λ, as a clause, or None.
+        law: λ and γ as functions of all.
+        bias: (n · kinds, gates), the kinds of states that an eigenvalue drives one after the other.
+        gram: (n · kinds, gates, gates) the inner products of the rows of their weights.
+        motions: as those of `GateDrive`, of the groups whose κ is given.
+        kinds: the share of the states of each kind.
+        reason: why figures beside the band of λ are missing, as a clause, or None.
+        white_alone: E|h|² is given for a white drive alone.
         sees: what the weights multiply.
     """
 
-    law: TwoGateLaw
-    first: GateInput
-    second: GateInput
-    shared: Floats
-    values: Values | None = None
-    trapezoid: Trapezoid | None = None
+    law: JointLaw
+    bias: Floats
+    gram: Floats
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
+    kinds: tuple[float, ...] = (1.0,)
     reason: str | None = None
+    white_alone: bool = False
     sees: str = "the layer's input"
 
-    def gates(self, input_second_moment: float) -> TwoPreactivations:
-        """Both for an input of independent components of this second moment."""
-        first, second = (
-            gate.preactivation(input_second_moment) for gate in (self.first, self.second)
-        )
-        shared = self.shared * input_second_moment
-        return TwoPreactivations(first, second, _correlation(shared, first, second))
+    def preactivations(self, input_second_moment: float) -> JointPreactivations:
+        """All for an input of independent components of this second moment."""
+        return JointPreactivations(self.bias, self.gram * input_second_moment)
+
+
+@dataclass(frozen=True)
+class OwnStateDrive:
+    """Gates that see the state of their own unit, of which there is a band alone.
+
+    Attributes:
+        preactivations: what they have beside it, given E x² and E h² of what they see of others.
+        step: a step of these units.
+        opening: σ of the gate that keeps the state.
+        reason: why there are no moments, as a clause.
+        projection: what a projection makes of E h².
+        sees: what the weights multiply.
+    """
+
+    preactivations: Callable[[float, float], JointPreactivations]
+    step: OwnStep
+    opening: Opening
+    reason: str
+    projection: float = 1.0
+    sees: str = "the layer's input"
+
+
+def mixing_drive(
+    gate: GateInput, taken: GateInput, shared: Floats, own: Floats, reason: str
+) -> OwnStateDrive:
+    """``c' = σ(z) c + (1 - σ(z)) u`` with ``z = z₀ + v c``: the SRU.
+
+    Args:
+        gate: z₀ of every unit, without a part that sees other units.
+        taken: u, likewise.
+        shared: (n,) the inner product of their weights.
+        own: (n,) v.
+        reason: why there are no moments.
+    """
+
+    def preactivations(inputs: float, _: float) -> JointPreactivations:
+        both = shared if gate.fixed is not None else shared * inputs
+        variances = (of.variance(inputs, 0.0) for of in (gate, taken))
+        first, second = variances
+        covariance = np.stack([first, both, both, second], axis=-1).reshape(-1, 2, 2)
+        return JointPreactivations(np.stack([gate.centre, taken.centre], axis=-1), covariance)
+
+    def step(z: Floats, c: Floats, units: Integers) -> OwnState:
+        kept = z[..., 0] + own[units] * c
+        opened = LOGISTIC(kept)
+        return OwnState(kept, opened.value * c + opened.complement * z[..., 1])
+
+    return OwnStateDrive(preactivations, step, LOGISTIC, reason)
+
+
+def peephole_drive(
+    plain: GateDrive, state: HiddenState, peepholes: Mapping[str, Floats], reason: str
+) -> OwnStateDrive:
+    """``c' = σ(f + p_f c) c + σ(i + p_i c) tanh(g)``, ``h = σ(o + p_o c') tanh(c')``.
+
+    Args:
+        plain: what drives the LSTM without its peepholes.
+        state: what is known of its state, with an output gate.
+        peepholes: (n,) p_f, p_i and p_o by gate, of those that are there.
+        reason: why there are no moments.
+    """
+    seen = (plain.gate, plain.write_gate, state.candidate, state.output)
+    none, opening = np.zeros_like(plain.gate.bias), state.opening
+    by_forget, by_input, by_output = (
+        peepholes.get(gate, none) for gate in ("forget", "input", "output")
+    )
+
+    def preactivations(inputs: float, held: float) -> JointPreactivations:
+        gates = [gate for gate in seen if gate is not None]
+        variances = np.stack([gate.variance(inputs, held) for gate in gates], axis=-1)
+        means = np.stack([gate.centre for gate in gates], axis=-1)
+        return JointPreactivations(means, variances[..., None] * np.eye(len(gates)))
+
+    def step(z: Floats, c: Floats, units: Integers) -> OwnState:
+        forget, entered, candidate, output = np.moveaxis(z, -1, 0)
+        kept = forget + by_forget[units] * c
+        taken = opening(entered + by_input[units] * c).value * np.tanh(candidate)
+        after = opening(kept).value * c + taken
+        shown = opening(output + by_output[units] * after).value * np.tanh(after)
+        return OwnState(kept, after, shown)
+
+    projection = 1.0 if state.projection is None else float(np.mean(state.projection))
+    return OwnStateDrive(preactivations, step, opening, reason, projection, plain.sees)
 
 
 @dataclass(frozen=True)
@@ -297,128 +331,10 @@ class NoDrive:
     reason: str
 
 
-def _correlation(covariance: Floats, first: Preactivation, second: Preactivation) -> Floats:
-    """In [-1, 1], and 0 where one of the two stands still."""
-    both = first.spread * second.spread
-    moving = both > 0
-    found = np.clip(covariance / np.where(moving, both, 1.0), -1.0, 1.0)
-    return np.where(moving, found, 0.0)
+Drive = GateDrive | JointDrive | OwnStateDrive | NoDrive
 
 
 def squared_rows(matrix: NDArray[Any]) -> Floats:
     """‖·‖² of every row of a real matrix."""
     norms: Floats = np.einsum("ij,ij->i", matrix, matrix)
     return norms
-
-
-@dataclass(frozen=True)
-class MixingDrive:
-    """The SRU's forget gate ``σ(z₀ + v c)``, behind which it takes in u.
-
-    Attributes:
-        gate: z₀ of every unit, without a part that sees other units.
-        taken: u, likewise.
-        shared: (n,) the inner product of their weights.
-        own: (n,) v.
-        sees: what the weights multiply.
-        reason: why there are no moments, as a clause.
-    """
-
-    gate: GateInput
-    taken: GateInput
-    shared: Floats
-    own: Floats
-    reason: str
-    sees: str = "the layer's input"
-    opening = LOGISTIC
-
-    def draw(self, input_second_moment: float) -> DrawnGates:
-        """Both of the same Gaussian input."""
-        gate, taken = (of.preactivation(input_second_moment) for of in (self.gate, self.taken))
-        scale = 1.0 if self.gate.fixed is not None else input_second_moment
-        both = gate.spread * taken.spread
-        correlation = np.divide(self.shared * scale, both, out=np.zeros_like(both), where=both > 0)
-        return draw_mixing_gates(gate, taken, np.clip(correlation, -1.0, 1.0), self.own)
-
-
-@dataclass(frozen=True)
-class PeepholeDrive:
-    """An LSTM's gates, some of which see c.
-
-    Attributes:
-        plain: what drives the LSTM without its peepholes.
-        peepholes: (n,) p_f, p_i and p_o by gate, of those that are there.
-        reason: why there are no moments, as a clause.
-    """
-
-    plain: GateDrive
-    peepholes: Mapping[str, Floats]
-    reason: str
-
-    @property
-    def sees(self) -> str:
-        """That of the gates."""
-        return self.plain.sees
-
-    @property
-    def opening(self) -> Opening:
-        """That of the gates."""
-        return LOGISTIC if self.plain.state is None else self.plain.state.opening
-
-    def draw(self, input_second_moment: float) -> DrawnGates:
-        """The gates under an input and a state of independent components."""
-        plain, state = self.plain, self.plain.state
-        assert state is not None
-        inputs = {
-            "forget": plain.gate,
-            "input": plain.write_gate,
-            "cell": state.candidate,
-            "output": state.output,
-        }
-        gates = {name: of for name, of in inputs.items() if of is not None}
-        projection = 1.0 if state.projection is None else float(np.mean(state.projection))
-        return draw_lstm_gates(
-            lambda held: {
-                name: of.preactivation(input_second_moment, held) for name, of in gates.items()
-            },
-            dict(self.peepholes),
-            state.opening,
-            projection,
-        )
-
-
-OwnStateDrive = MixingDrive | PeepholeDrive
-"""Gates whose band is drawn: no theory of gates that are drawn anew at every step fits them."""
-
-
-@dataclass(frozen=True)
-class TurningDrive:
-    """What drives ``λ = σ(|a|) e^(i arg a)`` of a layer beside the bias of a; γ = 1.
-
-    E|dλ/da|² is infinite where a has a density at 0, and with it every sensitivity.
-
-    Attributes:
-        real: Re a of every eigenvalue, without a part that sees the state.
-        imaginary: Im a, likewise.
-        shared: (n,) W₁ᵢ·W₂ᵢ, the inner product of their weights.
-        sees: what the weights multiply.
-    """
-
-    real: GateInput
-    imaginary: GateInput
-    shared: Floats
-    sees: str = "the layer's input"
-
-    def spreads(self, input_second_moment: float) -> Floats:
-        """(2n,) the standard deviations of both parts, real parts first."""
-        both = [gate.variance(input_second_moment, 0.0) for gate in (self.real, self.imaginary)]
-        return np.sqrt(np.concatenate(both))
-
-    def gates(self, input_second_moment: float) -> TurningGates:
-        """a for an input of independent components of this second moment."""
-        return TurningGates.from_covariance(
-            self.real.bias + 1j * self.imaginary.bias,
-            self.real.variance(input_second_moment, 0.0),
-            self.imaginary.variance(input_second_moment, 0.0),
-            self.shared * input_second_moment,
-        )

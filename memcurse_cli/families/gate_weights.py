@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -80,33 +82,24 @@ def low_rank_gate(
     return _gate(bias, np.maximum(np.sum((above @ gram) * above, axis=-1), 0.0).ravel())
 
 
-def two_gates(
-    store: TensorStore,
-    biases: tuple[Floats, Floats],
-    tensors: tuple[str, str],
-    rows: tuple[slice, slice] = (slice(None), slice(None)),
-) -> tuple[GateInput, GateInput, Floats] | None:
-    """``z₁ = W₁ x + b₁``, ``z₂ = W₂ x + b₂`` and (n,) W₁ᵢ·W₂ᵢ; None where they are not there.
+def inner_products(*rows: Floats) -> Floats:
+    """(n, gates, gates) of the weights (n, inputs) of each gate."""
+    stacked = np.stack(rows, axis=1)
+    return stacked @ stacked.swapaxes(1, 2)
 
-    Args:
-        store: the open checkpoint.
-        biases: (n,) b₁ and b₂.
-        tensors: those of W₁ and W₂, or of more rows.
-        rows: which rows of each.
+
+def read_rows(store: TensorStore, tensors: Sequence[str]) -> list[Floats] | None:
+    """The real (rows, inputs) weights of gates that see the same input; None where they are not.
 
     Raises:
-        TensorError: NaN or inf in W₁ or W₂.
+        TensorError: NaN or inf in one of them.
     """
     if any(len(store.tensors[tensor].shape) != 2 for tensor in tensors):
         return None
-    whole = {tensor: read_finite(store, tensor) for tensor in dict.fromkeys(tensors)}
-    first, second = (whole[tensor][part] for tensor, part in zip(tensors, rows, strict=True))
-    if first.shape != second.shape or len(first) != biases[0].size:
+    found = [read_finite(store, tensor) for tensor in tensors]
+    if any(np.iscomplexobj(rows) for rows in found) or len({rows.shape for rows in found}) > 1:
         return None
-    if np.iscomplexobj(first) or np.iscomplexobj(second):
-        return None
-    shared: Floats = np.einsum("ij,ij->i", first, second)
-    return _gate(biases[0], squared_rows(first)), _gate(biases[1], squared_rows(second)), shared
+    return found
 
 
 def repeated(gate: GateInput, count: int) -> GateInput:

@@ -15,13 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from memcurse_cli.families.gate_inputs import (
-        GateDrive,
-        NoDrive,
-        OwnStateDrive,
-        TurningDrive,
-        TwoGateDrive,
-    )
+    from memcurse_cli.families.gate_inputs import Drive
     from memcurse_cli.theory.dense.bases import Eigenbasis
     from memcurse_cli.theory.gates.network import GatedNetwork
 
@@ -229,7 +223,7 @@ class Recurrence:
     rank_one: RankOneCorrection | None = None
     unitary: bool = False
     projections: tuple[ProjectionGroup, ...] = ()
-    gate: GateDrive | TwoGateDrive | TurningDrive | OwnStateDrive | NoDrive | None = None
+    gate: Drive | None = None
     activation: str = "linear"
 
     @cached_property

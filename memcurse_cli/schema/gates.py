@@ -131,6 +131,9 @@ class GateSummary:
         second_moment: E|h|² for a drive of unit variance.
         parameters: the groups that move λ or γ.
         reason: why figures are missing, all of them, those beside the bands, or κ alone; or None.
+        sampling_error: where gates are drawn, the relative standard error of τ in the bands, of
+            E|h|² and of κ: the largest of any unit, or that of the median unit's τ where gates see
+            their own unit's state; None where all are integrals.
     """
 
     input_scale: float
@@ -141,3 +144,4 @@ class GateSummary:
     second_moment: GateFigure | None = None
     parameters: tuple[GateParameter, ...] = ()
     reason: str | None = None
+    sampling_error: float | None = None

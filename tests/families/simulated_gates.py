@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli import inspect
 from memcurse_cli.families.family import Family, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, TwoGateDrive
+from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
 from memcurse_cli.schema.gates import GateSummary
 
 
@@ -62,35 +62,17 @@ def drive_of(store: Any, family: Family, **assume: str) -> GateDrive:
     return drive
 
 
-def two_gate_drive_of(store: Any, family: Family, **assume: str) -> TwoGateDrive:
-    """The same of a layer whose λ two pre-activations move."""
+def joint_drive_of(store: Any, family: Family, **assume: str) -> JointDrive:
+    """The same of a layer whose λ several pre-activations move."""
     (match,) = family.find(store.tensors)
     recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
-    assert family.read(store, match, ReadOptions()).gate is None
+    assert family.read(store, match, ReadOptions(assume=assume)).gate is None
     drive = recurrence.gate
-    assert isinstance(drive, TwoGateDrive)
-    biases = drive.first.bias, drive.second.bias
-    assert_allclose(
-        drive.law.log_rate(*biases),
-        np.log(-recurrence.log_eigenvalues.real),
-        rtol=1e-12,
-        atol=1e-12,
+    assert isinstance(drive, JointDrive)
+    values = drive.law(drive.bias[:: len(drive.kinds)])
+    assert_allclose(values.log_eigenvalue, recurrence.log_eigenvalues, rtol=1e-12, atol=1e-14)
+    assert_allclose(values.log_gain, recurrence.log_gain.real, rtol=1e-12, atol=1e-14)
+    assert (drive.reason is None) == (
+        drive.motions.keys() == {g.name for g in recurrence.parameters}
     )
-    if drive.values is None:
-        assert (drive.reason is None) == (drive.trapezoid is not None)
-        if drive.trapezoid is not None:
-            assert drive.motions.keys() == {group.name for group in recurrence.parameters}
-        return drive
-    values = drive.values(*biases)
-    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
-    assert_allclose(values.gain, np.exp(recurrence.log_gain.real), rtol=1e-12)
-    assert drive.motions.keys() == {group.name for group in recurrence.parameters}
-    for group in recurrence.parameters:
-        parameter, factor = drive.motions[group.name]
-        motion = values.motions[parameter]
-        assert_allclose(factor * motion.eigenvalue, group.eigenvalue_derivative.real, rtol=1e-10)
-        assert group.log_gain_derivative is not None
-        assert_allclose(
-            factor * motion.gain, group.log_gain_derivative.real * values.gain, rtol=1e-10
-        )
     return drive

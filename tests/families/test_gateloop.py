@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.diagnosis.gates.gates import ANGLE_AT_ZERO
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, TurningDrive
-from memcurse_cli.families.selective.gateloop import GateLoop, SimpleGateLoop
+from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
+from memcurse_cli.families.selective.gateloop import ANGLE_AT_ZERO, GateLoop, SimpleGateLoop
 
 RNG = np.random.default_rng(23)
 WIDTH, HEADS, HEAD_SIZE = 5, 4, 3
@@ -59,17 +58,11 @@ def test_its_parts_alternate_in_the_weights_too() -> None:
     store = MemoryStore(ARRAYS)
     assert GateLoop().read(store, match, ReadOptions()).gate is None
     drive = GateLoop().read(store, match, ReadOptions(gates=True)).gate
-    assert isinstance(drive, TurningDrive)
+    assert isinstance(drive, JointDrive)
+    gates = drive.preactivations(0.49)
     weight = ARRAYS["to_a.0.weight"].reshape(HEADS, 2, WIDTH)
-    covariance = 0.49 * weight @ weight.swapaxes(1, 2)
-    spreads = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    assert_allclose(drive.spreads(0.49), spreads.T.ravel())
-    gates = drive.gates(0.49)
-    directions = np.exp(1j * gates.angle)
-    assert_allclose(gates.mean * directions, ARRAYS["to_a.0.bias"][::2] + 1j * drive.imaginary.bias)
-    assert_allclose(np.stack((gates.across, gates.along), 1) ** 2, np.linalg.eigvalsh(covariance))
-    wide = np.stack((directions.real, directions.imag), axis=1)[:, :, None]
-    assert_allclose(covariance @ wide, gates.along[:, None, None] ** 2 * wide)
+    assert_allclose(gates.covariance, 0.49 * weight @ weight.swapaxes(1, 2))
+    assert_allclose(gates.mean, ARRAYS["to_a.0.bias"].reshape(HEADS, 2))
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])

@@ -8,18 +8,17 @@ import torch
 from families.derivatives import check_derivatives, match_of, read_layer
 from families.mamba3_mixers import HEAD_DIMENSION, HEADS, mixer
 from families.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
-from families.simulated_gates import check_bands, gates_of, two_gate_drive_of
+from families.simulated_gates import check_bands, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.diagnosis.gates.gates import ALIGNED
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.gate_inputs import TwoGateDrive
-from memcurse_cli.families.selective.mamba3 import Mamba3
+from memcurse_cli.families.gate_inputs import JointDrive
+from memcurse_cli.families.selective.mamba3 import ALIGNED, KINDS, Mamba3, alignment
 
 STATE = 3
 RANDOM = np.random.default_rng(23)
@@ -104,14 +103,6 @@ def steps_of(
     return step.numpy(), rate.clamp(min=1e-4).numpy()
 
 
-def gate_rows(arrays: dict[str, NDArray], inputs: NDArray, groups: int) -> list[NDArray]:
-    """What the step and the rate of every head see."""
-    _, rank, state = arrays["mixer.B_bias"].shape
-    start = 2 * HEADS * HEAD_DIMENSION + 2 * state * groups * rank
-    seen = inputs @ arrays["mixer.in_proj.weight"][start : start + 2 * HEADS].T
-    return [seen[:, :HEADS], seen[:, HEADS:]]
-
-
 @pytest.mark.parametrize("function", ["heavy_tail", "softplus"])
 @pytest.mark.parametrize(
     "layout",
@@ -122,7 +113,7 @@ def test_the_bands_are_those_of_the_library_on_random_inputs(
     layout: dict[str, float], function: str
 ) -> None:
     arrays = mixer(**layout)
-    drive = two_gate_drive_of(MemoryStore(arrays), Mamba3(), rate_function=function)
+    drive = joint_drive_of(MemoryStore(arrays), Mamba3(), rate_function=function)
     inputs = 1.5 * np.random.default_rng(3).standard_normal((40_000, 6))
     step, rate = steps_of(arrays, inputs, function, int(layout.get("groups", 1)))
     gates = gates_of(arrays, input_scale=1.5, assume={"rate_function": function})
@@ -130,15 +121,7 @@ def test_the_bands_are_those_of_the_library_on_random_inputs(
     for band in gates.bands:
         seen = np.median(np.quantile(1 / (rate * step), band.share, axis=0))
         assert_allclose(band.time_constant.p50, seen, rtol=0.03)
-    # Among six inputs no two rows are nearly orthogonal.
-    assert drive.trapezoid is not None
-    angles = arrays["mixer.in_proj.weight"][-drive.trapezoid.angles.size :]
-    seen = [
-        np.corrcoef(inputs @ row, moves.T)[0, 1:] ** 2
-        for row in angles
-        for moves in gate_rows(arrays, inputs, int(layout.get("groups", 1)))
-    ]
-    assert_allclose(drive.trapezoid.alignment, 2 * np.mean(seen, axis=0), atol=0.02)
+    assert drive.white_alone
     assert gates.second_moment is not None
     assert gates.parameters == ()
     assert gates_of(arrays, rho=0.5).second_moment is None
@@ -166,9 +149,17 @@ def test_the_floor_of_the_rate_is_that_of_the_configuration() -> None:
     store = MemoryStore(mixer(scale=3.0))
     for floor, config in ((1e-4, {}), (0.05, {"ssm_cfg": {"A_floor": 0.05}})):
         store.config = config
-        drive = two_gate_drive_of(store, Mamba3(), rate_function="softplus")
-        low = drive.law.log_rate(np.array([2.0]), np.array([-50.0]))
-        assert_allclose(np.exp(low), floor * np.log1p(np.exp(2.0)), rtol=1e-12)
+        drive = joint_drive_of(store, Mamba3(), rate_function="softplus")
+        low = drive.law(np.array([[2.0, -50.0, 0.0, 0.0]])).log_eigenvalue.real
+        assert_allclose(-low, floor * np.log1p(np.exp(2.0)), rtol=1e-12)
+
+
+def test_alignment_is_a_squared_correlation() -> None:
+    random = np.random.default_rng(4)
+    angles, rows = random.normal(size=(3, 6)), random.normal(size=(2, 6))
+    inputs = random.standard_normal((200_000, 6))
+    seen = [np.corrcoef(inputs @ angle, (inputs @ rows.T).T)[0, 1:] ** 2 for angle in angles]
+    assert_allclose(alignment(angles, rows), np.mean(seen, axis=0), atol=0.01)
 
 
 @pytest.mark.parametrize(
@@ -191,18 +182,21 @@ def test_the_rows_of_the_zoo_are_found(file: ZooFile) -> None:
     with open_checkpoint(file.path) as store:
         for family, match in detect(store.tensors):
             drive = family.read(store, match, ReadOptions(gates=True)).gate
-            assert isinstance(drive, TwoGateDrive)
+            assert isinstance(drive, JointDrive)
             weight = store.read(f"{match.layer}.in_proj.weight")
-            first, second = weight[160:168], weight[168:176]  # z, x: 64 each; B, C: 16 each
-            assert_allclose(drive.first.norms.inputs, (first**2).sum(1), rtol=1e-12)
-            assert_allclose(drive.second.norms.inputs, (second**2).sum(1), rtol=1e-12)
-            assert_allclose(drive.shared, (first * second).sum(1), rtol=1e-9, atol=1e-12)
-            trapezoid = drive.trapezoid
-            assert trapezoid is not None
-            third, angles = weight[176:184], weight[184:]
-            assert_allclose(trapezoid.weight.norms.inputs, (third**2).sum(1), rtol=1e-12)
-            for shared, other in ((trapezoid.with_step, first), (trapezoid.with_rate, second)):
-                assert_allclose(shared, (third * other).sum(1), rtol=1e-9, atol=1e-12)
-            assert_allclose(trapezoid.angles, (angles**2).sum(1), rtol=1e-12)
+            # z, x: 64 each; B, C: 16 each; then step, rate and trapezoid.
+            rows = weight[160:184].reshape(3, 8, -1)
+            gram = drive.gram.reshape(8, len(drive.kinds), 4, 4)
+            for kind in range(len(drive.kinds)):
+                expected = np.einsum("ahi,bhi->hab", rows, rows)
+                assert_allclose(gram[:, kind, :3, :3], expected, rtol=1e-9, atol=1e-12)
+            assert not np.any(gram[..., :3, 3])
+            angles = (weight[184:] ** 2).sum(1)
             state = store.tensors[f"{match.layer}.B_bias"].shape[2]
-            assert trapezoid.turning == 2 * len(angles) / state
+            assert sum(drive.kinds) == pytest.approx(1.0)
+            turning = (
+                np.array(drive.kinds[:KINDS]) * (gram[0, :KINDS, 3, 3] > 0)[: len(drive.kinds)]
+            )
+            assert turning.sum() == pytest.approx(2 * len(angles) / state)
+            mean = np.array(drive.kinds) @ gram[0, :, 3, 3] / turning.sum()
+            assert mean == pytest.approx(angles.mean())

@@ -101,10 +101,3 @@ def test_gates_that_stand_still_have_the_moments_of_the_impulse() -> None:
     expected = step**2 * (0.25 + np.exp(-2 * step) / -np.expm1(-2 * step))
     assert gates.second_moment.nominal.max == pytest.approx(expected.max())
     assert gates.second_moment.nominal.min == pytest.approx(expected.min())
-
-
-def test_gates_that_are_switches_have_a_band_alone() -> None:
-    gates = gates_of(mixer(), input_scale=500.0)
-    assert gates.second_moment is None
-    assert "take more than 5.4e+08 terms" in (gates.reason or "")
-    assert len(gates.bands) == 4

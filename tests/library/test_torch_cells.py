@@ -31,7 +31,7 @@ from memcurse_cli.families.cells.torch import GRU, LSTM
 from memcurse_cli.families.cells.torch_lookalikes import named_cell
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.gate_inputs import NoDrive, PeepholeDrive
+from memcurse_cli.families.gate_inputs import NoDrive, OwnStateDrive
 from memcurse_cli.families.state_space.ind_rnn import IndRNN
 
 UPDATE, NEW = slice(0, H), slice(2 * H, 3 * H)
@@ -281,8 +281,11 @@ def test_the_whole_step_behind_peepholes() -> None:
     store = MemoryStore(arrays_of(cell))
     (match,) = LSTM.find(store.tensors)
     found = LSTM.read(store, match, ReadOptions(spectra=True, gates=True))
-    assert isinstance(found.gate, PeepholeDrive)
-    assert_allclose(found.gate.peepholes["output"], cell.weight_ph.detach().numpy()[2 * H :])
+    assert isinstance(found.gate, OwnStateDrive)
+    _, forget, output = cell.weight_ph.detach().numpy().reshape(3, H)
+    after = found.gate.step(np.zeros((1, H, 4)), np.ones((1, H)), np.arange(H))
+    kept = 1 / (1 + np.exp(-forget))  # of c = 1, with nothing taken in
+    assert_allclose(after.shown, [np.tanh(kept) / (1 + np.exp(-output * kept))])
     expected = whole_jacobian(cell)
     assert found.hidden is not None
     assert found.hidden.jacobian is not None

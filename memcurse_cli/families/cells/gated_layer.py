@@ -18,7 +18,7 @@ from memcurse_cli.families.gate_inputs import (
     GateInput,
     HiddenState,
     NoDrive,
-    PeepholeDrive,
+    peephole_drive,
 )
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
@@ -476,9 +476,10 @@ def with_peepholes(
         function: σ.
     """
     plain = recurrence.gate
-    if isinstance(plain, GateDrive) and peepholes:
+    if isinstance(plain, GateDrive) and plain.state is not None and peepholes:
         seen = {gate: peephole.values for gate, peephole in peepholes.items()}
-        recurrence = replace(recurrence, gate=PeepholeDrive(plain, seen, _OWN_STATE))
+        drive = peephole_drive(plain, plain.state, seen, _OWN_STATE)
+        recurrence = replace(recurrence, gate=drive)
     if "input" not in peepholes:
         return recurrence
     peephole = peepholes["input"]

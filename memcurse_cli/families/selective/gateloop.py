@@ -12,12 +12,13 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, TurningDrive
-from memcurse_cli.families.gate_weights import projected_gate, two_gates
+from memcurse_cli.families.gate_inputs import JointDrive
+from memcurse_cli.families.gate_weights import inner_products, projected_gate, read_rows
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import log_sigmoid, read_real, sigmoid
+from memcurse_cli.families.reading import read_real
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
-from memcurse_cli.theory.gates.laws import Root
+from memcurse_cli.families.selective.law import law_recurrence
+from memcurse_cli.theory.gates.laws import Root, Turn
 
 _PROJECTION = "to_qkva.0.weight"
 
@@ -54,23 +55,18 @@ class SimpleGateLoop:
         """
         tensor = match.tensors[_PROJECTION]
         channels = _channels(store.tensors[tensor].shape)
-        drive = None
-        if options.gates:
-            gate = projected_gate(
-                store, np.zeros(channels), tensor, rows=slice(2 * channels, 3 * channels)
-            )
-            drive = None if gate is None else GateDrive(Root(1.0), gate)
-        return Recurrence(
-            name=match.layer,
+        still = np.zeros(channels)
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
+            law=Root(1.0),
+            at=still,
+            slots=[],
+            gates=lambda: projected_gate(store, still, tensor, rows=slice(2 * channels, None)),
             tensors=(tensor,),
-            log_eigenvalues=np.full(channels, np.log(0.5), dtype=np.complex128),
-            log_gain=np.zeros(channels, dtype=np.complex128),
-            parameters=(),
-            input_dependent=True,
-            stable_by_construction=True,
             assumptions=(_WITHOUT_BIAS,),
-            gate=drive,
         )
 
 
@@ -81,6 +77,9 @@ def _channels(shape: tuple[int, ...]) -> int:
 
 _QKV, _WEIGHT, _BIAS = "to_qkv.weight", "to_a.0.weight", "to_a.0.bias"
 
+ANGLE_AT_ZERO = (
+    "E|dλ/db|² is infinite where a = W x + b can come near 0, since dλ/db grows as 1/|a|"
+)
 _AT_ZERO = (
     "the first components of to_a are the real parts of a head's transition and the second ones"
     " its imaginary parts, as gateloop-transformer interleaves them"
@@ -123,30 +122,23 @@ class GateLoop:
         tensor = match.tensors[_BIAS]
         heads = _heads(store.tensors, match.tensors)
         parts = read_real(store, tensor, (2 * heads,)).reshape(heads, 2)
-        bias = parts[:, 0] + 1j * parts[:, 1]
-        radius = np.abs(bias)
-        if np.any(radius == 0):
+        law = Turn()
+        still = law(parts)
+        eigenvalue = np.exp(still.log_eigenvalue)
+        apart = np.hypot(parts[:, 0], parts[:, 1])
+        if np.any(apart == 0):
             raise TensorError(
-                f"head {int(np.argmin(radius))} has a bias of 0, where λ has no angle",
+                f"head {int(np.argmin(apart))} has a bias of 0, where λ has no angle",
                 where=tensor,
                 remedy="inspect a checkpoint from after the first steps of training",
             )
-        phase = bias / radius
-        outward = sigmoid(radius) * sigmoid(-radius)
-        around = 1j * sigmoid(radius) / radius
-        moved = np.stack(
-            (
-                phase * (outward * phase.real - around * phase.imag),
-                phase * (outward * phase.imag + around * phase.real),
-            ),
-            axis=1,
-        )
+        moved = [eigenvalue * still.motions[name].eigenvalue for name in (law.real, law.imaginary)]
         head_size = store.tensors[match.tensors[_QKV]].shape[0] // (3 * heads)
         return Recurrence(
             name=match.layer,
             family=self.name,
             tensors=(tensor,),
-            log_eigenvalues=log_sigmoid(radius) + 1j * np.angle(bias),
+            log_eigenvalues=still.log_eigenvalue,
             log_gain=np.zeros(heads, dtype=np.complex128),
             parameters=(
                 ParameterGroup(
@@ -156,27 +148,23 @@ class GateLoop:
                     dtype=store.tensors[tensor].dtype,
                     scalar=np.arange(2 * heads),
                     eigenvalue=np.repeat(np.arange(heads), 2),
-                    eigenvalue_derivative=moved.ravel(),
+                    eigenvalue_derivative=np.stack(moved, axis=1).ravel(),
                 ),
             ),
             multiplicity=head_size**2,
             input_dependent=True,
             stable_by_construction=True,
             assumptions=(_AT_ZERO,),
-            gate=_drive(store, match, parts) if options.gates else None,
+            gate=_drive(store, match, law, parts) if options.gates else None,
         )
 
 
-def _drive(store: TensorStore, match: Match, parts: Floats) -> TurningDrive | None:
+def _drive(store: TensorStore, match: Match, law: Turn, parts: Floats) -> JointDrive | None:
     """The rows of both parts of a, which alternate as those (heads, 2) of its bias do."""
-    weight = match.tensors[_WEIGHT]
-    found = two_gates(
-        store,
-        (parts[:, 0], parts[:, 1]),
-        (weight, weight),
-        (slice(0, None, 2), slice(1, None, 2)),
-    )
-    return None if found is None else TurningDrive(*found)
+    rows = read_rows(store, [match.tensors[_WEIGHT]])
+    if rows is None:
+        return None
+    return JointDrive(law, parts, inner_products(rows[0][::2], rows[0][1::2]), reason=ANGLE_AT_ZERO)
 
 
 def _heads(tensors: Mapping[str, TensorSpec], names: Mapping[str, str]) -> int:

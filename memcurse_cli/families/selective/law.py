@@ -9,7 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, GateInput, NoDrive
+from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, JointDrive, NoDrive
 from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
@@ -21,11 +21,18 @@ from memcurse_cli.families.recurrence import (
     RankOneCorrection,
     Recurrence,
 )
-from memcurse_cli.theory.gates.laws import Exponential, GateLaw, Write, soft_cap
+from memcurse_cli.theory.gates.laws import (
+    Exponential,
+    GateLaw,
+    JointLaw,
+    JointValues,
+    Write,
+    soft_cap,
+)
 
-Seen = GateInput | NoDrive | tuple[GateInput | None, GateInput | None] | None
-"""The pre-activation of λ, or with it that of a write gate; why there is none; None where weights
-are not in the checkpoint."""
+Seen = GateInput | JointDrive | NoDrive | tuple[GateInput | None, GateInput | None] | None
+"""The pre-activation of λ, or with it that of a write gate; all of a joint law; why there is none;
+None where weights are not in the checkpoint."""
 
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -122,7 +129,7 @@ def law_recurrence(
     options: ReadOptions,
     *,
     family: str,
-    law: GateLaw,
+    law: GateLaw | JointLaw,
     at: Floats,
     slots: Sequence[Slot],
     gates: Callable[[], Seen] | None = None,
@@ -147,7 +154,7 @@ def law_recurrence(
         options: what to read beside its parameters.
         family: the name of its family.
         law: λ, γ and what moves them, as functions of a pre-activation.
-        at: (n,) the pre-activation at zero input.
+        at: (n,) the pre-activation at zero input; (n, gates) where the law takes several.
         slots: what is stored.
         gates: what the gates see, asked for where that is to be read.
         nominal: the law at zero input, where that is another.
@@ -165,22 +172,27 @@ def law_recurrence(
         TensorError: λ overflows.
     """
     with np.errstate(divide="ignore", over="ignore"):
-        still = (nominal or law)(at)
+        values = (nominal or law)(at)
+        still = values.nominal if isinstance(values, JointValues) else values
         lost = np.asarray(still.complement)
         log = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(still.eigenvalue))
     if slots:
         require_finite(np.asarray(still.eigenvalue), slots[0].tensor, "λ")
     gain = np.maximum(still.gain, np.finfo(np.float64).tiny)
-    log_gain, write_slope = np.log(gain), np.zeros(at.size)
+    log_gain, write_slope = np.log(gain), np.zeros(len(at))
     if write is not None:
         factor, write_slope = _log_factor(
-            write, np.zeros(at.size) if write_at is None else write_at
+            write, np.zeros(len(at)) if write_at is None else write_at
         )
         log_gain = log_gain + factor
     seen = gates() if gates is not None and options.gates else None
     gate, write_gate = seen if isinstance(seen, tuple) else (seen, None)
-    drive: GateDrive | NoDrive | None = gate if isinstance(gate, NoDrive) else None
-    if isinstance(gate, GateInput) and (write is None) == (write_gate is None):
+    drive: Drive | None = gate if isinstance(gate, NoDrive | JointDrive) else None
+    if (
+        isinstance(law, GateLaw)
+        and isinstance(gate, GateInput)
+        and (write is None) == (write_gate is None)
+    ):
         drive = GateDrive(
             law,
             gate,
@@ -192,9 +204,9 @@ def law_recurrence(
         )
 
     def group(slot: Slot) -> ParameterGroup:
-        each = np.arange(at.size) if slot.eigenvalue is None else slot.eigenvalue
+        each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
         if write is not None and slot.moves == write.parameter:
-            of_eigenvalue, of_gain = np.zeros(at.size), write_slope
+            of_eigenvalue, of_gain = np.zeros(len(at)), write_slope
         else:
             motion = still.motions[slot.moves]
             of_eigenvalue, of_gain = np.asarray(motion.eigenvalue), np.asarray(motion.gain) / gain

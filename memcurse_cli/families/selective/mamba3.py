@@ -10,37 +10,21 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed, setting
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import (
-    GateInput,
-    NoDrive,
-    RowNorms,
-    Trapezoid,
-    TwoGateDrive,
-    squared_rows,
-)
+from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, squared_rows
+from memcurse_cli.families.gate_weights import inner_products
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    one_to_one,
-    read_finite,
-    read_real,
-    require_shape,
-    shown_shape,
-)
+from memcurse_cli.families.reading import read_finite, read_real, require_shape, shown_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.state_space.discretization import apply_transform
-from memcurse_cli.theory.gates.laws import HeavyTail, Rate, RatedStep, Softplus
-from memcurse_cli.theory.gates.trapezoid_moments import BIAS
+from memcurse_cli.families.selective.law import Slot, law_recurrence
+from memcurse_cli.theory.gates.laws import TrapezoidStep
 
-# -A as a function of its projection.
-_RATES: dict[str, Rate] = {"heavy_tail": HeavyTail(), "softplus": Softplus()}
 _SMALLEST_RATE = 1e-4
 """mamba_ssm's A_floor, where the configuration has none."""
 
 RATE_FUNCTION = Assumption(
     key="rate_function",
     default="heavy_tail",
-    choices=tuple(_RATES),
+    choices=("heavy_tail", "softplus"),
     meaning="the map from Mamba-3's projection to -A: 1 at zero, or log 2 with softplus",
 )
 
@@ -51,6 +35,11 @@ _NOMINAL = (
     " turn at a zero input, where the rotation of B and C stands still"
 )
 
+LARGEST_ALIGNMENT = 0.05
+"""Squared correlation of angles and steps, beyond which κ can be off by more than 7 %."""
+ALIGNED = "a state turns by angles that are correlated with the steps, which the sums leave out"
+KINDS = 4
+"""States that turn by angles of about the same size are taken as of one of so many kinds."""
 _UNFIT = NoDrive(
     "the rows of in_proj are not those of z, x, B, C, step, rate, trapezoid and angles for the"
     " shapes of its other tensors"
@@ -89,84 +78,70 @@ class Mamba3:
             TensorError: NaN or inf, or shapes that do not make a mixer.
         """
         assumed = Assumed(options, store.config)
-        function = _RATES[assumed.choose(RATE_FUNCTION)]
-        rate = float(np.exp(function.log(np.zeros(()))))
+        softplus = assumed.choose(RATE_FUNCTION) == "softplus"
+        law = TrapezoidStep(softplus, _floor(store))
         tensor = match.tensors["dt_bias"]
         bias = read_real(store, tensor, (None,))
-        step = apply_transform(bias, "softplus")
-        decay = rate * step.value
-        return Recurrence(
-            name=match.layer,
+        at = np.zeros((bias.size, 4))
+        at[:, 0] = bias
+        return law_recurrence(
+            store,
+            match,
+            options,
             family=self.name,
-            tensors=(tensor,),
-            log_eigenvalues=-np.minimum(decay, LARGEST_DECAY).astype(np.complex128),
-            log_gain=step.log,
-            parameters=(
-                one_to_one(
-                    "dt_bias",
-                    tensor,
-                    bias,
-                    store.tensors[tensor].dtype,
-                    -np.exp(-decay) * rate * step.slope,
-                    step.log_slope,
-                ),
-            ),
+            law=law,
+            at=at,
+            slots=[Slot("dt_bias", tensor, bias, law.bias)],
+            gates=lambda: _drive(store, match.tensors, law, at),
             multiplicity=_multiplicity(store, match.tensors, bias.size),
-            input_dependent=True,
-            stable_by_construction=True,
             assumptions=(*assumed.sentences, _NOMINAL),
-            gate=_drive(store, match.tensors, bias, function) if options.gates else None,
         )
 
 
 def _drive(
-    store: TensorStore, names: Mapping[str, str], bias: Floats, function: Rate
-) -> TwoGateDrive | NoDrive:
-    """The rows of the step, the rate, the trapezoid and the angles, in the library's order."""
-    tensor = names["in_proj.weight"]
-    start = _first_step_row(store, names, bias.size)
-    if start is None or start + 3 * bias.size >= store.tensors[tensor].shape[0]:
+    store: TensorStore, names: Mapping[str, str], law: TrapezoidStep, at: Floats
+) -> JointDrive | NoDrive:
+    """The rows of the step, the rate, the trapezoid and the angles, in the library's order.
+
+    The states of a head are of several kinds, which turn by angles of about the same size, taken as
+    independent of all else.
+    """
+    tensor, heads = names["in_proj.weight"], len(at)
+    start = _first_step_row(store, names, heads)
+    if start is None or start + 3 * heads >= store.tensors[tensor].shape[0]:
         return _UNFIT
     rows = read_finite(store, tensor)[start:]
     if np.iscomplexobj(rows):
         return _UNFIT
-    heads = bias.size
-    step, rate, weight = rows[: 3 * heads].reshape(3, heads, -1)
-    angles = rows[3 * heads :]
-    law = RatedStep(function, float(np.log(_floor(store))))
-    still = np.zeros_like(bias)
-
-    def shared(first: Floats, second: Floats) -> Floats:
-        return np.asarray(np.einsum("ij,ij->i", first, second))
-
-    return TwoGateDrive(
+    (step, rate, weight), angles = rows[: 3 * heads].reshape(3, heads, -1), rows[3 * heads :]
+    groups = np.array_split(np.sort(squared_rows(angles)), min(len(angles), KINDS))
+    turning = 2 * len(angles) / store.tensors[names["B_bias"]].shape[2]
+    kinds = [(float(np.mean(group)), turning * group.size / len(angles)) for group in groups]
+    if turning < 1:
+        kinds.append((0.0, 1 - turning))
+    gram = np.zeros((heads, len(kinds), 4, 4))
+    gram[:, :, :3, :3] = inner_products(step, rate, weight)[:, None]
+    gram[:, :, 3, 3] = [angle for angle, _ in kinds]
+    aligned = float(np.max(alignment(angles, step) + alignment(angles, rate), initial=0.0))
+    fits = aligned <= LARGEST_ALIGNMENT
+    return JointDrive(
         law,
-        _gate(bias, step),
-        _gate(still, rate),
-        shared(step, rate),
-        trapezoid=Trapezoid(
-            law,
-            _gate(still, weight),
-            shared(weight, step),
-            shared(weight, rate),
-            squared_rows(angles),
-            _alignment(angles, step) + _alignment(angles, rate),
-            2 * len(angles) / store.tensors[names["B_bias"]].shape[2],
-        ),
-        motions={"dt_bias": (BIAS, 1.0)},
+        np.repeat(at, len(kinds), axis=0),
+        gram.reshape(-1, 4, 4),
+        motions={"dt_bias": (law.bias, 1.0)} if fits else {},
+        kinds=tuple(share for _, share in kinds),
+        reason=None if fits else ALIGNED,
+        # The size of a state that a white drive leaves does not depend on how it turns.
+        white_alone=not fits,
         sees="what in_proj sees, the mixer's input",
     )
 
 
-def _alignment(angles: Floats, rows: Floats) -> Floats:
+def alignment(angles: Floats, rows: Floats) -> Floats:
     """(n,) the squared cosine between a row and one of the angles, mean over these."""
     both = squared_rows(rows)[:, None] * squared_rows(angles)
     cosines = (rows @ angles.T) ** 2 / np.where(both > 0, both, 1.0)
     return np.asarray(cosines.mean(axis=1))
-
-
-def _gate(bias: Floats, rows: Floats) -> GateInput:
-    return GateInput(bias, RowNorms(squared_rows(rows), np.zeros_like(bias)))
 
 
 def _floor(store: TensorStore) -> float:

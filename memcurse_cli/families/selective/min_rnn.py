@@ -1,11 +1,13 @@
-"""The minGRU of Feng et al. 2024, arXiv 2410.01201.
+"""The minGRU and the minLSTM of Feng et al. 2024, arXiv 2410.01201.
 
-The minLSTM of Feng et al. 2024, arXiv 2410.01201.
+minGRU-pytorch stores the rows of the candidate and of the gates in one projection; the paper's
+listing has a layer for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,35 +15,134 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import WITHOUT_BIAS
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import TwoGateDrive
-from memcurse_cli.families.gate_weights import projected_gate, two_gates
+from memcurse_cli.families.gate_inputs import JointDrive
+from memcurse_cli.families.gate_weights import inner_products, projected_gate, read_rows
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import (
-    log_sigmoid,
-    one_to_one,
-    read_vector,
-    sigmoid,
-    stacked_rows,
-)
-from memcurse_cli.families.recurrence import Floats, Recurrence
+from memcurse_cli.families.reading import read_vector, stacked_rows
+from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.selective.law import Slot, law_recurrence
 from memcurse_cli.theory.gates.laws import Mix, Share
 
-# minGRU-pytorch, whose rows are the candidate, the forget and the input gate; the paper's listing.
-_FUSED_LSTM = "to_hidden_and_f_i_gate"
-_SEPARATE = ("linear_f", "linear_i")
 _CANDIDATE = "linear_h"
-# A layer with any of these is another LSTM.
-_LSTM_STRANGERS = tuple(f"linear_{gate}.weight" for gate in "ozrc")
-
-_Gate = tuple[str, str, Floats]
 
 
-class MinLSTM:
-    """``h[t] = f/(f+i) h[t-1] + i/(f+i) x̃[t]`` with f = σ(b_f) and i = σ(b_i).
+class _MinRNN:
+    """What both have: a candidate and gates that see nothing but the input.
 
-    With u = log i - log f: ``λ = σ(-u)`` and ``γ = 1 - λ = σ(u)``, so dλ/du = -λγ, d log γ/du = λ,
-    du/db_f = -σ(-b_f) and du/db_i = σ(-b_i). Gates stand at zero input; without biases λ = 1/2.
+    Attributes:
+        fused: the layer whose rows are the candidate and the gates.
+        gates: for each gate its own layer, what its part of the fused bias is called and the
+            parameter of the law that is its bias.
+        strangers: a module with any of these has more gates.
+    """
+
+    fused: ClassVar[str]
+    gates: ClassVar[tuple[tuple[str, str, str], ...]]
+    strangers: ClassVar[tuple[str, ...]]
+    name: str
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with the fused projection, or with those of the gates and the candidate alone."""
+        layers = [layer for layer, _, _ in self.gates]
+        fused, separate = (
+            f"{self.fused}.weight",
+            [f"{each}.weight" for each in (*layers, _CANDIDATE)],
+        )
+        biases = [f"{each}.bias" for each in (self.fused, *layers)]
+        matches = []
+        roles = (fused, *separate, *biases, *self.strangers)
+        for module, names in group_by_module(tensors, roles).items():
+            apart = names.keys() >= set(separate) and not names.keys() & set(self.strangers)
+            if apart and len({tensors[names[role]].shape for role in separate}) > 1:
+                continue
+            if fused in names or apart:
+                matches.append(Match(module or self.name, names))
+        return matches
+
+    def slots(self, store: TensorStore, match: Match) -> tuple[int, list[Slot]]:
+        """The number of units, and the bias of each gate; none where there are none.
+
+        Raises:
+            TensorError: NaN or inf, a bias that does not fit its weight, or a gate without one.
+        """
+        names, parts = match.tensors, len(self.gates) + 1
+        if f"{self.fused}.weight" in names:
+            size = stacked_rows(store, names[f"{self.fused}.weight"], parts)
+            role = f"{self.fused}.bias"
+            if role not in names:
+                return size, []
+            rows = read_vector(store, names[role], parts * size).reshape(parts, size)[1:]
+            return size, [
+                Slot(f"{role}[{label}]", names[role], bias, moves)
+                for (_, label, moves), bias in zip(self.gates, rows, strict=True)
+            ]
+        size = stacked_rows(store, names[f"{self.gates[0][0]}.weight"], 1)
+        found = [
+            (f"{layer}.bias", moves) for layer, _, moves in self.gates if f"{layer}.bias" in names
+        ]
+        if found and len(found) < len(self.gates):
+            raise TensorError(
+                "only one of the two gates has a bias",
+                where=names[found[0][0]],
+                remedy="name the right family with --family",
+            )
+        return size, [
+            Slot(role, names[role], read_vector(store, names[role], size), moves)
+            for role, moves in found
+        ]
+
+    def weights(self, match: Match) -> list[str]:
+        """The tensors that hold the rows of the gates: one, or one of each."""
+        fused = match.tensors.get(f"{self.fused}.weight")
+        if fused is not None:
+            return [fused]
+        return [match.tensors[f"{layer}.weight"] for layer, _, _ in self.gates]
+
+
+class MinGRU(_MinRNN):
+    """``h[t] = (1 - z) h[t-1] + z x̃[t]``, z = σ(b): ``λ = σ(-b)``, coupled to ``γ = σ(b)``.
+
+    The gate stands at zero input; without a bias λ = 1/2.
+    """
+
+    name = "min_gru"
+    title = "minGRU"
+    recognised_by = "to_hidden_and_gate.weight (2n, d); or linear_z.weight beside linear_h.weight"
+    equation = "λ = 1 - σ(b_z), γ = σ(b_z)"
+    source = "minGRU-pytorch; Feng et al. 2024, arXiv 2410.01201"
+    assumptions: tuple[Assumption, ...] = ()
+    fused = "to_hidden_and_gate"
+    gates = (("linear_z", "gate", "update"),)
+    strangers = tuple(f"linear_{gate}.weight" for gate in "rfioc")
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the gate's bias, if there is one; the weight only gives the size.
+
+        Raises:
+            TensorError: NaN or inf, or a bias that does not fit the weight.
+        """
+        size, slots = self.slots(store, match)
+        bias = slots[0].values if slots else np.zeros(size)
+        (weight,) = self.weights(match)
+        return law_recurrence(
+            store,
+            match,
+            options,
+            family=self.name,
+            law=Mix(keeps=False),
+            at=bias,
+            slots=slots,
+            # The gate's rows are the last ones of a fused projection.
+            gates=lambda: projected_gate(store, bias, weight, rows=slice(-size, None)),
+            tensors=tuple(match.tensors.values()),
+            assumptions=() if slots else (WITHOUT_BIAS,),
+        )
+
+
+class MinLSTM(_MinRNN):
+    """``h[t] = f/(f+i) h[t-1] + i/(f+i) x̃[t]`` with f = σ(b_f) and i = σ(b_i): γ = 1 - λ.
+
+    Gates stand at zero input; without biases λ = 1/2.
     """
 
     name = "min_lstm"
@@ -53,21 +154,9 @@ class MinLSTM:
     equation = "λ = f/(f+i), γ = i/(f+i), f = σ(b_f), i = σ(b_i)"
     source = "minGRU-pytorch; Feng et al. 2024, arXiv 2410.01201"
     assumptions: tuple[Assumption, ...] = ()
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the fused projection, or with those of two gates and the candidate alone."""
-        separate = tuple(f"{layer}.weight" for layer in (*_SEPARATE, _CANDIDATE))
-        fused = f"{_FUSED_LSTM}.weight"
-        biases = tuple(f"{layer}.bias" for layer in (_FUSED_LSTM, *_SEPARATE))
-        matches = []
-        roles = (fused, *separate, *biases, *_LSTM_STRANGERS)
-        for module, names in group_by_module(tensors, roles).items():
-            apart = names.keys() >= set(separate) and not names.keys() & set(_LSTM_STRANGERS)
-            if apart and len({tensors[names[role]].shape for role in separate}) > 1:
-                continue
-            if fused in names or apart:
-                matches.append(Match(module or self.name, names))
-        return matches
+    fused = "to_hidden_and_f_i_gate"
+    gates = (("linear_f", "forget", "forget"), ("linear_i", "input", "input"))
+    strangers = tuple(f"linear_{gate}.weight" for gate in "ozrc")
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the gates' biases, if there are any; the weights only give the size.
@@ -75,153 +164,25 @@ class MinLSTM:
         Raises:
             TensorError: NaN or inf, a bias that does not fit its weight, or one gate without.
         """
-        size, gates = _read_gates(store, match)
-        zero = np.zeros(size)
-        forget, opened = (gate[2] for gate in gates) if gates else (zero, zero)
-        balance = log_sigmoid(opened) - log_sigmoid(forget)
-        eigenvalue, gain = sigmoid(-balance), sigmoid(balance)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_sigmoid(-balance).astype(np.complex128),
-            log_gain=log_sigmoid(balance).astype(np.complex128),
-            parameters=tuple(
-                one_to_one(
-                    role,
-                    tensor,
-                    values,
-                    store.tensors[tensor].dtype,
-                    -eigenvalue * gain * slope,
-                    eigenvalue * slope,
-                )
-                for (role, tensor, values), slope in zip(
-                    gates, (-sigmoid(-forget), sigmoid(-opened)), strict=False
-                )
-            ),
-            input_dependent=True,
-            stable_by_construction=True,
-            assumptions=() if gates else (WITHOUT_BIAS,),
-            gate=_drive(store, match, (forget, opened), gates) if options.gates else None,
-        )
+        size, slots = self.slots(store, match)
+        at = np.stack([slot.values for slot in slots], axis=1) if slots else np.zeros((size, 2))
 
+        def gates() -> JointDrive | None:
+            rows = read_rows(store, self.weights(match))
+            if rows is None:
+                return None
+            gram = inner_products(*(rows if len(rows) == 2 else np.split(rows[0], 3)[1:]))
+            return JointDrive(Share(), at, gram, {slot.name: (slot.moves, 1.0) for slot in slots})
 
-def _drive(
-    store: TensorStore, match: Match, biases: tuple[Floats, Floats], gates: tuple[_Gate, ...]
-) -> TwoGateDrive | None:
-    """The rows of the forget and the input gate, which see the same input."""
-    names, size, law = match.tensors, biases[0].size, Share()
-    fused = names.get(f"{_FUSED_LSTM}.weight")
-    if fused is not None:
-        found = two_gates(
-            store, biases, (fused, fused), (slice(size, 2 * size), slice(2 * size, None))
-        )
-    else:
-        forget, opened = (names[f"{layer}.weight"] for layer in _SEPARATE)
-        found = two_gates(store, biases, (forget, opened))
-    if found is None:
-        return None
-    return TwoGateDrive(
-        law,
-        *found,
-        values=law,
-        motions={
-            role: (parameter, 1.0)
-            for (role, _, _), parameter in zip(gates, (law.forget, law.opened), strict=False)
-        },
-    )
-
-
-def _read_gates(store: TensorStore, match: Match) -> tuple[int, tuple[_Gate, ...]]:
-    """The number of units, and (role, tensor, values) of the forget and the input gate's biases.
-
-    Raises:
-        TensorError: NaN or inf, a bias that does not fit its weight, or one gate without.
-    """
-    names = match.tensors
-    fused = f"{_FUSED_LSTM}.weight" in names
-    weight = names[f"{_FUSED_LSTM if fused else _SEPARATE[0]}.weight"]
-    size = stacked_rows(store, weight, 3 if fused else 1)
-    if fused:
-        role = f"{_FUSED_LSTM}.bias"
-        if role not in names:
-            return size, ()
-        bias = read_vector(store, names[role], 3 * size)
-        return size, (
-            (f"{role}[forget]", names[role], bias[size : 2 * size]),
-            (f"{role}[input]", names[role], bias[2 * size : 3 * size]),
-        )
-    present = [f"{layer}.bias" for layer in _SEPARATE if f"{layer}.bias" in names]
-    if len(present) == 1:
-        raise TensorError(
-            "only one of the two gates has a bias",
-            where=names[present[0]],
-            remedy="name the right family with --family",
-        )
-    return size, tuple(
-        (role, names[role], read_vector(store, names[role], size)) for role in present
-    )
-
-
-# minGRU-pytorch, whose rows are the candidate and the gate; the paper's listing.
-_FUSED = "to_hidden_and_gate"
-_GATE, _CANDIDATE = "linear_z", "linear_h"
-# A layer with any of these has more gates.
-_STRANGERS = tuple(f"linear_{gate}.weight" for gate in "rfioc")
-
-
-class MinGRU:
-    """``h[t] = (1 - z) h[t-1] + z x̃[t]``, z = σ(b): ``λ = σ(-b)``, coupled to ``γ = σ(b)``.
-
-    dλ/db = -λ(1-λ) and d log γ/db = λ. The gate stands at zero input; without a bias λ = 1/2.
-    """
-
-    name = "min_gru"
-    title = "minGRU"
-    recognised_by = "to_hidden_and_gate.weight (2n, d); or linear_z.weight beside linear_h.weight"
-    equation = "λ = 1 - σ(b_z), γ = σ(b_z)"
-    source = "minGRU-pytorch; Feng et al. 2024, arXiv 2410.01201"
-    assumptions: tuple[Assumption, ...] = ()
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the fused projection, or with those of the gate and the candidate alone."""
-        weights = tuple(f"{layer}.weight" for layer in (_FUSED, _GATE, _CANDIDATE))
-        roles = (*weights, f"{_FUSED}.bias", f"{_GATE}.bias", *_STRANGERS)
-        matches = []
-        for module, names in group_by_module(tensors, roles).items():
-            separate = names.keys() >= set(weights[1:]) and not names.keys() & set(_STRANGERS)
-            if separate and tensors[names[weights[1]]].shape != tensors[names[weights[2]]].shape:
-                continue
-            if weights[0] in names or separate:
-                matches.append(Match(module or self.name, names))
-        return matches
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the gate's bias, if there is one; the weight only gives the size.
-
-        Raises:
-            TensorError: NaN or inf, or a bias that does not fit the weight.
-        """
-        names = match.tensors
-        fused = f"{_FUSED}.weight" in names
-        role = f"{_FUSED if fused else _GATE}.bias"
-        weight = names[f"{_FUSED if fused else _GATE}.weight"]
-        parts = 2 if fused else 1
-        size = stacked_rows(store, weight, parts)
-        bias, tensor = np.zeros(size), names.get(role)
-        if tensor is not None:
-            bias = read_vector(store, tensor, parts * size)[-size:]
-        name = f"{role}[gate]" if fused else role
         return law_recurrence(
             store,
             match,
             options,
             family=self.name,
-            law=Mix(keeps=False),
-            at=bias,
-            slots=[] if tensor is None else [Slot(name, tensor, bias, "update")],
-            # The gate's rows are the last ones of a fused projection.
-            gates=lambda: projected_gate(store, bias, weight, rows=slice(-size, None)),
-            tensors=tuple(names.values()),
-            assumptions=(WITHOUT_BIAS,) if tensor is None else (),
+            law=Share(),
+            at=at,
+            slots=slots,
+            gates=gates,
+            tensors=tuple(match.tensors.values()),
+            assumptions=() if slots else (WITHOUT_BIAS,),
         )

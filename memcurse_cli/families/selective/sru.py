@@ -13,9 +13,9 @@ from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
-    MixingDrive,
     NoDrive,
     RowNorms,
+    mixing_drive,
     squared_rows,
 )
 from memcurse_cli.families.module_names import group_by_module
@@ -113,7 +113,7 @@ def _seeing_its_state(
     scaled = _scale(store, names, len(weights))[:, None, None] * weights
     shared: Floats = np.einsum("ij,ij->j", scaled[:, :, 0], scaled[:, :, 1])
     taken = _behind_norm(store, names, np.zeros(size), weights[:, :, 0])
-    return replace(recurrence, gate=MixingDrive(drive.gate, taken, shared, own, _OWN_STATE))
+    return replace(recurrence, gate=mixing_drive(drive.gate, taken, shared, own, _OWN_STATE))
 
 
 def _weights(store: TensorStore, names: Mapping[str, str], size: int) -> Floats | None:

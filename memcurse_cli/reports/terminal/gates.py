@@ -266,8 +266,10 @@ def gates_assume(taken: Sequence[tuple[LayerReport, GateSummary]]) -> str:
     state = ""
     if any(value is not None for value in held):
         state = ", and the state at the size that such inputs give it"
+    error = max((gates.sampling_error or 0.0 for _, gates in taken), default=0.0)
+    drawn = f" Drawn figures have a standard error of {number(100 * error, 2)} %." if error else ""
     return (
         f"Assumes that every component of {seen} has RMS {setting(scale)} (--input-scale), "
         f"independent of the others and of the past{state}; gates are drawn anew at every step, "
-        "for infinitely many."
+        f"for infinitely many.{drawn}"
     )

@@ -1,28 +1,17 @@
-"""How the pre-activation of a gate becomes an eigenvalue and a gain, with the derivatives.
+"""How the pre-activations of a gate become an eigenvalue and a gain, with the derivatives.
 
-A law takes pre-activations z (…, n) and gives λ, 1 - λ, γ and what each of its parameters moves.
-1 - λ is never a difference of rounded numbers. The laws follow the Array API.
-
-Laws of gates that mix the old state with the new by shares that need not add up to one.
-
-Laws of gates that set the rate of a decay, not the eigenvalue: KDA's safe gate and RWKV.
-
-Gates behind a soft cap ``c tanh(z/c)``, and exponential ones, as in xLSTM.
-
-The law of a delta rule, which forgets nothing but what it overwrites.
-
-Eigenvalues that two pre-activations move at once: minLSTM's and Mamba-3's.
-
-A law gives log(-log λ), minus the logarithm of the time constant, which is exact at both ends of
-λ, and the place of either pre-activation at which it takes a value. The laws follow the Array API.
+A `GateLaw` takes one pre-activation z (…, n) of every unit, a `JointLaw` several (…, n, gates);
+both give λ, γ and what each of their parameters moves. 1 - λ is never a difference of rounded
+numbers. The laws follow the Array API.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,53 +22,28 @@ Array = Any
 Units = slice | NDArray[np.intp]
 """Some of the units; what a law has of each takes the shape of their indices."""
 
-
-class Motion(NamedTuple):
-    """What one unit of a parameter adds, at every pre-activation.
-
-    Attributes:
-        eigenvalue: dλ/dω.
-        gain: dγ/dω.
-    """
-
-    eigenvalue: Array
-    gain: Array
+LARGEST_EXPONENT = 700.0
+"""e^z is held below this power of e, far beyond where λ = e^(-e^z) has come to 0."""
+SMALL = -36.0
+"""Below it log(1 + e^z) is e^z to the last digit."""
 
 
-class GateValues(NamedTuple):
-    """A gate at given pre-activations.
-
-    Attributes:
-        eigenvalue: λ.
-        complement: 1 - λ.
-        gain: γ.
-        motions: what each parameter moves, by the parameter's name.
-        squared_complement: 1 - λ², or its mean where λ is itself a mean over what the gate does not
-            decide; None for the square of λ.
-    """
-
-    eigenvalue: Array
-    complement: Array
-    gain: Array
-    motions: Mapping[str, Motion]
-    squared_complement: Array | None = None
+def softplus(z: Array) -> Array:
+    """log(1 + e^z)."""
+    xp = array_namespace(z)
+    return xp.where(z > 0, z, 0.0) + xp.log1p(xp.exp(-xp.abs(z)))
 
 
-class GateLaw(Protocol):
-    """λ and γ of n units as functions of one pre-activation each."""
+def log_softplus(z: Array) -> Array:
+    """log log(1 + e^z), which is z far below 0."""
+    xp = array_namespace(z)
+    return xp.where(z < SMALL, z, xp.log(softplus(xp.clip(z, SMALL, None))))
 
-    @property
-    def smooth(self) -> bool:
-        """Whether λ and γ are analytic for |Im z| < π/2."""
 
-    def __call__(self, z: Array) -> GateValues:
-        """The gates at pre-activations (…, n), or (…, n, 1) for each row of units that share one.
-
-        What the units of a row have in common may stay (…, n, 1).
-        """
-
-    def take(self, units: Units) -> GateLaw:
-        """The law of some of the units."""
+def soft_cap(z: Array, cap: float) -> tuple[Array, Array]:
+    """``c tanh(z/c)`` and its slope ``4σ(2z/c)σ(-2z/c)``, exact in both tails."""
+    xp = array_namespace(z)
+    return cap * xp.tanh(z / cap), 4 * LOGISTIC(2 * z / cap).slope
 
 
 class Openness(NamedTuple):
@@ -116,6 +80,9 @@ class Logistic:
         return Openness(value, xp.where(z >= 0, near_zero, near_one), near_one * near_zero)
 
 
+LOGISTIC = Logistic()
+
+
 @dataclass(frozen=True)
 class Clipped:
     """min(1, max(0, slope · z + offset)), Keras's and ONNX's hard sigmoid."""
@@ -133,196 +100,41 @@ class Clipped:
         return Openness(value, 1 - value, xp.where(inside, self.slope, 0.0))
 
 
-LOGISTIC = Logistic()
-
-
 @dataclass(frozen=True)
-class Keep:
-    """λ = σ(z) and γ = 1: an LSTM's forget gate, to whose γ a `Write` gate of its own is added."""
+class CappedLogistic:
+    """σ(c tanh(z/c)): xLSTM's forget gate, with c > 0."""
 
-    opening: Opening = LOGISTIC
-    parameter: str = "forget"
+    cap: float
 
     @property
     def smooth(self) -> bool:
-        """As the gate's function."""
-        return self.opening.smooth
+        """Whether its first singularity, where c tan(y/c) = π, is beyond π/2."""
+        return self.cap * math.atan(math.pi / self.cap) > math.pi / 2
 
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = σ'(z)."""
-        value, complement, slope = self.opening(z)
-        one = value + complement
-        return GateValues(value, complement, one, {self.parameter: Motion(slope, 0 * slope)})
-
-    def take(self, units: Units) -> Keep:
-        """The same law for every unit."""
-        return self
+    def __call__(self, z: Array) -> Openness:
+        """The gate, and its slope with the cap's own, 1/cosh²(z/c)."""
+        capped, slope = soft_cap(z, self.cap)
+        opened = LOGISTIC(capped)
+        return Openness(opened.value, opened.complement, opened.slope * slope)
 
 
 @dataclass(frozen=True)
-class Mix:
-    """λ = σ(z) and γ = 1 - λ, or the other way round where an open gate takes the new value.
+class Exponential:
+    """e^(c tanh(z/c)), or e^z without a cap: xLSTM's input gate, which may be larger than 1."""
 
-    Attributes:
-        keeps: an open gate keeps the state (GRU); otherwise it writes (minGRU, MGU).
-        opening: σ.
-        parameter: the name of the gate.
-    """
-
-    keeps: bool = True
-    opening: Opening = LOGISTIC
-    parameter: str = "update"
+    cap: float | None = None
 
     @property
     def smooth(self) -> bool:
-        """As the gate's function."""
-        return self.opening.smooth
+        """Whether the poles of the cap, at ic π/2, are beyond π/2."""
+        return self.cap is None or self.cap > 1
 
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = ±σ'(z) = -dγ/db."""
-        value, complement, slope = self.opening(z)
-        if not self.keeps:
-            value, complement, slope = complement, value, -slope
-        return GateValues(value, complement, complement, {self.parameter: Motion(slope, -slope)})
-
-    def take(self, units: Units) -> Mix:
-        """The same law for every unit."""
-        return self
-
-
-@dataclass(frozen=True)
-class Bounded:
-    """λ = 1 - (1-β) σ(-z) and γ = 1 - λ: HGRN, whose λ stays above β.
-
-    Attributes:
-        complement: (n,) 1 - β.
-        bound: the name of the parameter β.
-    """
-
-    complement: Array
-    bound: str = "bound"
-    smooth = True
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/dβ = σ(-z) = -dγ/dβ."""
-        shut = LOGISTIC(z).complement
-        lost = self.complement * shut
-        return GateValues(1 - lost, lost, lost, {self.bound: Motion(shut, -shut)})
-
-    def take(self, units: Units) -> Bounded:
-        """The bounds of these units."""
-        return replace(self, complement=self.complement[units])
-
-
-@dataclass(frozen=True)
-class StepSize:
-    """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net.
-
-    Attributes:
-        rate: (n,) a > 0.
-        writes: whether γ is Δ.
-        bias: the name of the parameter that is added to z.
-        log_rate: the name of log a.
-        negated: ``log_rate`` names -a instead, which GGUF stores and rounding may bring to a ≤ 0.
-    """
-
-    rate: Array
-    bias: str = "dt_bias"
-    log_rate: str = "A_log"
-    writes: bool = True
-    negated: bool = False
-    smooth = True
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -aλσ(z) with dγ/db = σ(z), and dλ/d log a = -aΔλ or dλ/d(-a) = Δλ."""
+    def __call__(self, z: Array) -> Openness:
+        """The gate; 1 - e^z, which is negative for most, and the slope."""
         xp = array_namespace(z)
-        slope = LOGISTIC(z).value
-        step = xp.where(z > 0, z, 0.0) + xp.log1p(xp.exp(-xp.abs(z)))
-        exponent = self.rate * step
-        value = xp.exp(-exponent)
-        motions = {
-            self.bias: Motion(-self.rate * slope * value, slope if self.writes else 0 * slope),
-            self.log_rate: Motion((step if self.negated else -exponent) * value, 0 * slope),
-        }
-        gain = step if self.writes else xp.ones_like(step)
-        return GateValues(value, -xp.expm1(-exponent), gain, motions)
-
-    def take(self, units: Units) -> StepSize:
-        """The rates of these units."""
-        return replace(self, rate=self.rate[units])
-
-
-@dataclass(frozen=True)
-class Root:
-    """λ = σ(z)^p and γ = 1, or 1 - λ: gated linear attention, whose p is 1/16, or gated slots.
-
-    Attributes:
-        power: p > 0.
-        parameter: the name of the gate.
-        coupled: γ is 1 - λ.
-    """
-
-    power: float
-    parameter: str = "gate"
-    coupled: bool = False
-    smooth = True
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = p λ σ(-z)."""
-        xp = array_namespace(z)
-        opened = LOGISTIC(z)
-        # log σ(z), exact in both tails
-        log = xp.where(z < 0, z, 0.0) - xp.log1p(xp.exp(-xp.abs(z)))
-        value = xp.exp(self.power * log)
-        lost = -xp.expm1(self.power * log)
-        moved = self.power * value * opened.complement
-        gain, by_gain = (lost, -moved) if self.coupled else (xp.ones_like(value), 0 * moved)
-        return GateValues(value, lost, gain, {self.parameter: Motion(moved, by_gain)})
-
-    def take(self, units: Units) -> Root:
-        """The same law for every unit."""
-        return self
-
-
-@dataclass(frozen=True)
-class Exponent:
-    """λ = e^(-cσ(z)) and γ = √(1-λ²+ε): RG-LRU's recurrence gate.
-
-    Attributes:
-        rate: (n,) c·softplus(Λ) > 0.
-        rate_slope: (n,) d log(rate)/dΛ.
-        bias: the name of the parameter that is added to z.
-        rate_parameter: the name of Λ.
-        offset: ε, by which some code keeps γ from vanishing.
-    """
-
-    rate: Array
-    rate_slope: Array
-    bias: str = "recurrence"
-    rate_parameter: str = "rate"
-    offset: float = 0.0
-    smooth = True
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/dω = λ d log λ/dω and dγ/dω = -λ² (d log λ/dω) / γ."""
-        xp = array_namespace(z)
-        opened = LOGISTIC(z)
-        exponent = self.rate * opened.value
-        value = xp.exp(-exponent)
-        gain = xp.sqrt(-xp.expm1(-2 * exponent) + self.offset)
-
-        def motion(log_derivative: Array) -> Motion:
-            return Motion(value * log_derivative, -(value**2) * log_derivative / gain)
-
-        motions = {
-            self.bias: motion(-self.rate * opened.slope),
-            self.rate_parameter: motion(-exponent * self.rate_slope),
-        }
-        return GateValues(value, -xp.expm1(-exponent), gain, motions)
-
-    def take(self, units: Units) -> Exponent:
-        """The rates of these units."""
-        return replace(self, rate=self.rate[units], rate_slope=self.rate_slope[units])
+        capped, slope = (z, 1.0) if self.cap is None else soft_cap(z, self.cap)
+        value = xp.exp(capped)
+        return Openness(value, -xp.expm1(capped), value * slope)
 
 
 @dataclass(frozen=True)
@@ -353,8 +165,138 @@ class Write:
         return Openness(self.factor * value, complement, self.factor * slope)
 
 
+class Motion(NamedTuple):
+    """What one unit of a parameter adds, at every pre-activation.
+
+    Attributes:
+        eigenvalue: dλ/dω.
+        gain: dγ/dω.
+    """
+
+    eigenvalue: Array
+    gain: Array
+
+
+class GateValues(NamedTuple):
+    """A gate at given pre-activations.
+
+    Attributes:
+        eigenvalue: λ.
+        complement: 1 - λ.
+        gain: γ.
+        motions: what each parameter moves, by the parameter's name.
+        squared_complement: 1 - λ², or its mean where λ is itself a mean over what the gate does not
+            decide; None for the square of λ.
+    """
+
+    eigenvalue: Array
+    complement: Array
+    gain: Array
+    motions: Mapping[str, Motion]
+    squared_complement: Array | None = None
+
+
 @dataclass(frozen=True)
-class FlooredMix:
+class GateLaw(ABC):
+    """λ and γ of n units as functions of one pre-activation each."""
+
+    @property
+    def smooth(self) -> bool:
+        """Whether λ and γ are analytic for |Im z| < π/2."""
+        return True
+
+    @abstractmethod
+    def __call__(self, z: Array) -> GateValues:
+        """The gates at pre-activations (…, n), or (…, n, 1) for each row of units that share one.
+
+        What the units of a row have in common may stay (…, n, 1).
+        """
+
+    def take(self, units: Units) -> Self:
+        """The law of some of the units, with what it has of each."""
+        taken: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                taken[field.name] = value[units]
+            elif isinstance(value, GateLaw):
+                taken[field.name] = value.take(units)
+        return replace(self, **taken) if taken else self
+
+
+def decayed(exponent: Array, slopes: Mapping[str, Array], gain: Array | None = None) -> GateValues:
+    """λ = e^-x with dx/dω by parameter, and a γ, 1 by default, that none of them moves."""
+    xp = array_namespace(exponent)
+    value = xp.exp(-exponent)
+    motions = {name: Motion(-slope * value, 0 * slope) for name, slope in slopes.items()}
+    return GateValues(
+        value, -xp.expm1(-exponent), xp.ones_like(value) if gain is None else gain, motions
+    )
+
+
+@dataclass(frozen=True)
+class Keep(GateLaw):
+    """λ = σ(z) and γ = 1: an LSTM's forget gate, to whose γ a `Write` gate of its own is added."""
+
+    opening: Opening = LOGISTIC
+    parameter: str = "forget"
+
+    @property
+    def smooth(self) -> bool:
+        """As the gate's function."""
+        return self.opening.smooth
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = σ'(z)."""
+        value, complement, slope = self.opening(z)
+        one = value + complement
+        return GateValues(value, complement, one, {self.parameter: Motion(slope, 0 * slope)})
+
+
+@dataclass(frozen=True)
+class Mix(GateLaw):
+    """λ = σ(z) and γ = 1 - λ, or the other way round where an open gate takes the new value.
+
+    Attributes:
+        keeps: an open gate keeps the state (GRU); otherwise it writes (minGRU, MGU).
+        opening: σ.
+        parameter: the name of the gate.
+    """
+
+    keeps: bool = True
+    opening: Opening = LOGISTIC
+    parameter: str = "update"
+
+    @property
+    def smooth(self) -> bool:
+        """As the gate's function."""
+        return self.opening.smooth
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = ±σ'(z) = -dγ/db."""
+        value, complement, slope = self.opening(z)
+        if not self.keeps:
+            value, complement, slope = complement, value, -slope
+        return GateValues(value, complement, complement, {self.parameter: Motion(slope, -slope)})
+
+
+@dataclass(frozen=True)
+class PartialMix(GateLaw):
+    """λ = 1 - c σ(z) and γ = c σ(z) with c in (0, 1]: LEM, whose step is c σ(z)."""
+
+    largest: float
+    parameter: str = "step"
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = -c σ'(z) = -dγ/db; λ = σ(-z) + (1-c) σ(z) without cancellation."""
+        opened = LOGISTIC(z)
+        step, slope = self.largest * opened.value, self.largest * opened.slope
+        kept = opened.complement + (1 - self.largest) * opened.value
+        return GateValues(kept, step, step, {self.parameter: Motion(-slope, slope)})
+
+
+@dataclass(frozen=True)
+class FlooredMix(GateLaw):
     """λ = σ(z) and γ = σ(ζ) (1 - λ) + σ(ν): FastGRNN, whose γ never closes.
 
     Attributes:
@@ -370,7 +312,6 @@ class FlooredMix:
     bias: str = "bias_gate"
     scale_parameter: str = "zeta"
     floor_parameter: str = "nu"
-    smooth = True
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z) with dγ/db = -σ(ζ) σ'(z), dγ/dζ = σ'(ζ) (1 - λ) and dγ/dν = σ'(ν)."""
@@ -378,24 +319,17 @@ class FlooredMix:
         kept = LOGISTIC(z)
         scale, floor = (LOGISTIC(xp.asarray(value)) for value in (self.scale, self.floor))
         nothing = 0 * kept.slope
-        return GateValues(
-            kept.value,
-            kept.complement,
-            scale.value * kept.complement + floor.value,
-            {
-                self.bias: Motion(kept.slope, -scale.value * kept.slope),
-                self.scale_parameter: Motion(nothing, scale.slope * kept.complement),
-                self.floor_parameter: Motion(nothing, floor.slope + nothing),
-            },
-        )
-
-    def take(self, units: Units) -> FlooredMix:
-        """The same law for every unit."""
-        return self
+        motions = {
+            self.bias: Motion(kept.slope, -scale.value * kept.slope),
+            self.scale_parameter: Motion(nothing, scale.slope * kept.complement),
+            self.floor_parameter: Motion(nothing, floor.slope + nothing),
+        }
+        gain = scale.value * kept.complement + floor.value
+        return GateValues(kept.value, kept.complement, gain, motions)
 
 
 @dataclass(frozen=True)
-class OffsetMix:
+class OffsetMix(GateLaw):
     """λ = σ(z) and γ = 1 - σ(z - β): JANET, whose two shares add up to more than 1 for β > 0.
 
     Attributes:
@@ -407,28 +341,38 @@ class OffsetMix:
     offset: float
     parameter: str = "update"
     offset_parameter: str = "beta"
-    smooth = True
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z) and dγ/dβ = σ'(z - β) = -dγ/db."""
         kept, shut = LOGISTIC(z), LOGISTIC(z - self.offset)
-        return GateValues(
-            kept.value,
-            kept.complement,
-            shut.complement,
-            {
-                self.parameter: Motion(kept.slope, -shut.slope),
-                self.offset_parameter: Motion(0 * kept.slope, shut.slope),
-            },
-        )
-
-    def take(self, units: Units) -> OffsetMix:
-        """The same law for every unit."""
-        return self
+        motions = {
+            self.parameter: Motion(kept.slope, -shut.slope),
+            self.offset_parameter: Motion(0 * kept.slope, shut.slope),
+        }
+        return GateValues(kept.value, kept.complement, shut.complement, motions)
 
 
 @dataclass(frozen=True)
-class Written:
+class Bounded(GateLaw):
+    """λ = 1 - (1-β) σ(-z) and γ = 1 - λ: HGRN, whose λ stays above β.
+
+    Attributes:
+        complement: (n,) 1 - β.
+        bound: the name of the parameter β.
+    """
+
+    complement: Array
+    bound: str = "bound"
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/dβ = σ(-z) = -dγ/dβ."""
+        shut = LOGISTIC(z).complement
+        lost = self.complement * shut
+        return GateValues(1 - lost, lost, lost, {self.bound: Motion(shut, -shut)})
+
+
+@dataclass(frozen=True)
+class Written(GateLaw):
     """λ and, in the place of γ, all that is written: γ(z) tanh(z + d), of one pre-activation.
 
     Attributes:
@@ -438,7 +382,6 @@ class Written:
 
     law: GateLaw
     offset: Array
-    smooth = True
 
     def __call__(self, z: Array) -> GateValues:
         """Without motions: it serves for the size of the state alone."""
@@ -446,154 +389,9 @@ class Written:
         candidate = array_namespace(z).tanh(z + self.offset)
         return GateValues(values.eigenvalue, values.complement, values.gain * candidate, {})
 
-    def take(self, units: Units) -> Written:
-        """The offsets of these units."""
-        return replace(self, law=self.law.take(units), offset=self.offset[units])
-
 
 @dataclass(frozen=True)
-class PartialMix:
-    """λ = 1 - c σ(z) and γ = c σ(z): LEM, whose step is c σ(z) with c ≤ 1.
-
-    Attributes:
-        largest: c in (0, 1].
-        parameter: the name of the gate.
-    """
-
-    largest: float
-    parameter: str = "step"
-    smooth = True
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -c σ'(z) = -dγ/db; λ = σ(-z) + (1-c) σ(z) without cancellation."""
-        opened = LOGISTIC(z)
-        step, slope = self.largest * opened.value, self.largest * opened.slope
-        kept = opened.complement + (1 - self.largest) * opened.value
-        return GateValues(kept, step, step, {self.parameter: Motion(-slope, slope)})
-
-    def take(self, units: Units) -> PartialMix:
-        """The same law for every unit."""
-        return self
-
-
-LARGEST_EXPONENT = 700.0
-"""e^z is held below this power of e, far beyond where λ = e^(-e^z) has come to 0."""
-
-
-@dataclass(frozen=True)
-class OpenedDecay:
-    """λ = e^(-cσ(z)) and γ = 1: RWKV-7, and KDA's safe gate, whose z is e^a times what it sees.
-
-    Attributes:
-        rate: c > 0, -log λ of a gate that is fully open.
-        bias: the name of the parameter that is added to z.
-        log_scale: the name of a parameter a with dz/da = z, or None.
-    """
-
-    rate: float
-    bias: str = "bias"
-    log_scale: str | None = None
-    smooth = True
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -cσ'(z) λ, and z times that for the scale."""
-        xp = array_namespace(z)
-        opened = LOGISTIC(z)
-        exponent = self.rate * opened.value
-        value = xp.exp(-exponent)
-        by_bias = -self.rate * opened.slope * value
-        motions = {self.bias: Motion(by_bias, 0 * by_bias)}
-        if self.log_scale is not None:
-            motions[self.log_scale] = Motion(z * by_bias, 0 * by_bias)
-        return GateValues(value, -xp.expm1(-exponent), xp.ones_like(value), motions)
-
-    def take(self, units: Units) -> OpenedDecay:
-        """The same law for every unit."""
-        return self
-
-
-@dataclass(frozen=True)
-class ExponentialDecay:
-    """λ = e^(-e^z) and γ = 1: RWKV-6.
-
-    Attributes:
-        bias: the name of the parameter that is added to z.
-    """
-
-    bias: str = "bias"
-    smooth = True
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -e^z λ."""
-        xp = array_namespace(z)
-        exponent = xp.exp(xp.clip(z, None, LARGEST_EXPONENT))
-        value = xp.exp(-exponent)
-        by_bias = -exponent * value
-        return GateValues(
-            value,
-            -xp.expm1(-exponent),
-            xp.ones_like(value),
-            {self.bias: Motion(by_bias, 0 * by_bias)},
-        )
-
-    def take(self, units: Units) -> ExponentialDecay:
-        """The same law for every unit."""
-        return self
-
-
-def soft_cap(z: Array, cap: float) -> tuple[Array, Array]:
-    """``c tanh(z/c)`` and its slope ``4σ(2z/c)σ(-2z/c)``, exact in both tails."""
-    xp = array_namespace(z)
-    return cap * xp.tanh(z / cap), 4 * LOGISTIC(2 * z / cap).slope
-
-
-@dataclass(frozen=True)
-class CappedLogistic:
-    """σ(c tanh(z/c)): xLSTM's forget gate.
-
-    Attributes:
-        cap: c > 0.
-    """
-
-    cap: float
-
-    @property
-    def smooth(self) -> bool:
-        """Whether its first singularity, where c tan(y/c) = π, is beyond π/2."""
-        return self.cap * math.atan(math.pi / self.cap) > math.pi / 2
-
-    def __call__(self, z: Array) -> Openness:
-        """The gate, and its slope with the cap's own, 1/cosh²(z/c)."""
-        capped, slope = soft_cap(z, self.cap)
-        opened = LOGISTIC(capped)
-        return Openness(opened.value, opened.complement, opened.slope * slope)
-
-
-@dataclass(frozen=True)
-class Exponential:
-    """e^(c tanh(z/c)), or e^z without a cap: xLSTM's input gate, which may be larger than 1.
-
-    Attributes:
-        cap: c > 0, or None.
-    """
-
-    cap: float | None = None
-
-    @property
-    def smooth(self) -> bool:
-        """Whether the poles of the cap, at ic π/2, are beyond π/2."""
-        return self.cap is None or self.cap > 1
-
-    def __call__(self, z: Array) -> Openness:
-        """The gate; 1 - e^z, which is negative for most, and the slope."""
-        xp = array_namespace(z)
-        capped, slope = (z, 1.0) if self.cap is None else soft_cap(z, self.cap)
-        value = xp.exp(capped)
-        return Openness(value, -xp.expm1(capped), value * slope)
-
-
-@dataclass(frozen=True)
-class Overwrite:
+class Overwrite(GateLaw):
     """``S' = S (I - β k kᵀ) + β v kᵀ`` with β = f σ(z) and a unit key k of any direction: DeltaNet.
 
     A key drawn anew at every step, all directions of d alike, takes β/d of an entry of S on
@@ -607,7 +405,6 @@ class Overwrite:
 
     width: float
     factor: float = 1.0
-    smooth = True
 
     def __call__(self, z: Array) -> GateValues:
         """No parameter is added to z."""
@@ -615,43 +412,180 @@ class Overwrite:
         lost = strength / self.width
         return GateValues(1 - lost, lost, strength, {}, lost * (2 - strength))
 
-    def take(self, units: Units) -> Overwrite:
-        """The same law for every unit."""
-        return self
 
-
-SMALL = -36.0
-"""Below it log(1 + e^z) is e^z to the last digit."""
-LARGEST_LOG = 700.0
-
-
-class TwoGateLaw(Protocol):
-    """λ of n units as a function of two pre-activations each, monotonic in either.
+@dataclass(frozen=True)
+class StepSize(GateLaw):
+    """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net.
 
     Attributes:
-        signs: for either pre-activation, 1 where λ falls with it and -1 where it rises.
+        rate: (n,) a > 0.
+        bias: the name of the parameter that is added to z.
+        log_rate: the name of log a.
+        writes: whether γ is Δ.
+        negated: ``log_rate`` names -a instead, which GGUF stores and rounding may bring to a ≤ 0.
+    """
+
+    rate: Array
+    bias: str = "dt_bias"
+    log_rate: str = "A_log"
+    writes: bool = True
+    negated: bool = False
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = -aλσ(z) with dγ/db = σ(z), and dλ/d log a = -aΔλ or dλ/d(-a) = Δλ."""
+        slope, step = LOGISTIC(z).value, softplus(z)
+        exponent = self.rate * step
+        by_rate = -step if self.negated else exponent
+        slopes = {self.bias: self.rate * slope, self.log_rate: by_rate}
+        if not self.writes:
+            return decayed(exponent, slopes, array_namespace(z).ones_like(step))
+        values = decayed(exponent, slopes, step)
+        by_bias = Motion(values.motions[self.bias].eigenvalue, slope)
+        return values._replace(motions={**values.motions, self.bias: by_bias})
+
+
+@dataclass(frozen=True)
+class Root(GateLaw):
+    """λ = σ(z)^p and γ = 1, or 1 - λ: gated linear attention, whose p is 1/16, or gated slots.
+
+    Attributes:
+        power: p > 0.
+        parameter: the name of the gate.
+        coupled: γ is 1 - λ.
+    """
+
+    power: float
+    parameter: str = "gate"
+    coupled: bool = False
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = p λ σ(-z), with -log σ(z) exact in both tails."""
+        slope = -self.power * LOGISTIC(z).complement
+        values = decayed(self.power * softplus(-z), {self.parameter: slope})
+        if not self.coupled:
+            return values
+        moved = values.motions[self.parameter].eigenvalue
+        motions = {self.parameter: Motion(moved, -moved)}
+        return values._replace(gain=values.complement, motions=motions)
+
+
+@dataclass(frozen=True)
+class Exponent(GateLaw):
+    """λ = e^(-cσ(z)) and γ = √(1-λ²+ε): RG-LRU's recurrence gate.
+
+    Attributes:
+        rate: (n,) c·softplus(Λ) > 0.
+        rate_slope: (n,) d log(rate)/dΛ.
+        bias: the name of the parameter that is added to z.
+        rate_parameter: the name of Λ.
+        offset: ε, by which some code keeps γ from vanishing.
+    """
+
+    rate: Array
+    rate_slope: Array
+    bias: str = "recurrence"
+    rate_parameter: str = "rate"
+    offset: float = 0.0
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/dω = λ d log λ/dω and dγ/dω = -λ² (d log λ/dω) / γ."""
+        xp = array_namespace(z)
+        opened = LOGISTIC(z)
+        exponent = self.rate * opened.value
+        gain = xp.sqrt(-xp.expm1(-2 * exponent) + self.offset)
+        slopes = {
+            self.bias: self.rate * opened.slope,
+            self.rate_parameter: exponent * self.rate_slope,
+        }
+        values = decayed(exponent, slopes, gain)
+        motions = {
+            name: Motion(moved, -values.eigenvalue * moved / gain)
+            for name, (moved, _) in values.motions.items()
+        }
+        return values._replace(motions=motions)
+
+
+@dataclass(frozen=True)
+class OpenedDecay(GateLaw):
+    """λ = e^(-cσ(z)) and γ = 1: RWKV-7, and KDA's safe gate, whose z is e^a times what it sees.
+
+    Attributes:
+        rate: c > 0, -log λ of a gate that is fully open.
+        bias: the name of the parameter that is added to z.
+        log_scale: the name of a parameter a with dz/da = z, or None.
+    """
+
+    rate: float
+    bias: str = "bias"
+    log_scale: str | None = None
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = -cσ'(z) λ, and z times that for the scale."""
+        opened = LOGISTIC(z)
+        slopes = {self.bias: self.rate * opened.slope}
+        if self.log_scale is not None:
+            slopes[self.log_scale] = z * slopes[self.bias]
+        return decayed(self.rate * opened.value, slopes)
+
+
+@dataclass(frozen=True)
+class ExponentialDecay(GateLaw):
+    """λ = e^(-e^z) and γ = 1: RWKV-6, with the name of the parameter that is added to z."""
+
+    bias: str = "bias"
+
+    def __call__(self, z: Array) -> GateValues:
+        """dλ/db = -e^z λ."""
+        xp = array_namespace(z)
+        exponent = xp.exp(xp.clip(z, None, LARGEST_EXPONENT))
+        return decayed(exponent, {self.bias: exponent})
+
+
+class JointValues(NamedTuple):
+    """λ and γ of gates with several pre-activations, by their logarithms.
+
+    Attributes:
+        log_eigenvalue: log λ, complex where λ turns.
+        log_gain: log γ.
+        motions: d log λ/dω and d log γ/dω by parameter.
+        share: w, how much of an input comes in with the gain wγ of its own step, the rest with
+            λ(1-w)γ of the step after it; None for all.
+    """
+
+    log_eigenvalue: Array
+    log_gain: Array
+    motions: Mapping[str, Motion]
+    share: Array | None = None
+
+    @property
+    def nominal(self) -> GateValues:
+        """The same as of gates that stand still, under which an input's share does not matter."""
+        xp = array_namespace(self.log_eigenvalue)
+        eigenvalue, gain = xp.exp(self.log_eigenvalue), xp.exp(self.log_gain)
+        motions = {
+            name: Motion(eigenvalue * of.eigenvalue, gain * of.gain)
+            for name, of in self.motions.items()
+        }
+        return GateValues(eigenvalue, -xp.expm1(self.log_eigenvalue), gain, motions)
+
+
+class JointLaw(Protocol):
+    """λ and γ of n units as functions of several pre-activations each.
+
+    The first two move |λ|.
     """
 
     @property
-    def signs(self) -> tuple[int, int]:
-        """For either pre-activation, 1 where λ falls with it and -1 where it rises."""
+    def symmetric(self) -> bool:
+        """Whether λ is as likely as its conjugate, whatever |λ| and γ are."""
 
-    def log_rate(self, first: Array, second: Array) -> Array:
-        """log(-log λ) at pre-activations (…, n)."""
-
-    def first_at(self, log_rate: Array, second: Array) -> Array:
-        """The first pre-activation that makes log(-log λ) this; ±inf where none is far enough."""
-
-    def second_at(self, log_rate: Array, first: Array) -> Array:
-        """The second one that does."""
+    def __call__(self, z: Array) -> JointValues:
+        """The gates at pre-activations (…, n, gates)."""
 
 
 @dataclass(frozen=True)
 class Share:
     """λ = f/(f+i) and γ = i/(f+i) with f = σ(z₁) and i = σ(z₂): minLSTM.
-
-    With y = log i - log f = log(1 + e^-z₁) - log(1 + e^-z₂): λ = σ(-y), γ = σ(y) and -log λ is
-    log(1 + e^y).
 
     Attributes:
         forget: the name of the parameter that is added to z₁.
@@ -660,126 +594,83 @@ class Share:
 
     forget: str = "forget"
     opened: str = "input"
-    signs = (-1, 1)
+    symmetric = True
 
-    def __call__(self, first: Array, second: Array) -> GateValues:
-        """dλ/db_f = λγσ(-z₁) = -dγ/db_f and dλ/db_i = -λγσ(-z₂) = -dγ/db_i."""
-        kept = LOGISTIC(_softplus(-second) - _softplus(-first))
-        by_first = kept.slope * LOGISTIC(first).complement
-        by_second = kept.slope * LOGISTIC(second).complement
-        return GateValues(
-            kept.value,
-            kept.complement,
-            kept.complement,
-            {
-                self.forget: Motion(by_first, -by_first),
-                self.opened: Motion(-by_second, by_second),
-            },
-        )
-
-    def log_rate(self, first: Array, second: Array) -> Array:
-        """log log(1 + e^y)."""
-        return _log_softplus(_softplus(-first) - _softplus(-second))
-
-    def first_at(self, log_rate: Array, second: Array) -> Array:
-        """log(1 + e^-z₁) = y + log(1 + e^-z₂), which no z₁ gives where that is not positive."""
-        return -_inverse_softplus(_at_log_softplus(log_rate) + _softplus(-second))
-
-    def second_at(self, log_rate: Array, first: Array) -> Array:
-        """log(1 + e^-z₂) = log(1 + e^-z₁) - y."""
-        return -_inverse_softplus(_softplus(-first) - _at_log_softplus(log_rate))
+    def __call__(self, z: Array) -> JointValues:
+        """With y = log i - log f, λ = σ(-y) and γ = σ(y): dy/db_f = -σ(-z₁), dy/db_i = σ(-z₂)."""
+        first, second = z[..., 0], z[..., 1]
+        y = softplus(-first) - softplus(-second)
+        kept = LOGISTIC(-y)
+        by_first, by_second = LOGISTIC(first).complement, -LOGISTIC(second).complement
+        motions = {
+            name: Motion(kept.complement * by, -kept.value * by)
+            for name, by in ((self.forget, by_first), (self.opened, by_second))
+        }
+        return JointValues(-softplus(y), -softplus(-y), motions)
 
 
-class Rate(Protocol):
-    """A positive function a(z) that rises with z."""
-
-    def log(self, z: Array) -> Array:
-        """log a(z)."""
-
-    def at_log(self, log: Array) -> Array:
-        """z at a value of log a."""
+def heavy_tail(z: Array) -> Array:
+    """log a with a = 1 + z for z ≥ 0 and 1/(1 - z) below: ±log(1 + |z|)."""
+    xp = array_namespace(z)
+    return xp.sign(z) * xp.log1p(xp.abs(z))
 
 
 @dataclass(frozen=True)
-class HeavyTail:
-    """a = 1 + z for z ≥ 0 and 1/(1 - z) below, so that log a = ±log(1 + |z|)."""
+class TrapezoidStep:
+    """Mamba-3, whose step is ``h = λ (h⁻ + (1-w) Δ u⁻) + w Δ u`` in a frame that turns with keys.
 
-    def log(self, z: Array) -> Array:
-        """±log(1 + |z|)."""
-        xp = array_namespace(z)
-        return xp.sign(z) * xp.log1p(xp.abs(z))
-
-    def at_log(self, log: Array) -> Array:
-        """±(a^±1 - 1)."""
-        xp = array_namespace(log)
-        return xp.sign(log) * xp.expm1(xp.clip(xp.abs(log), 0.0, LARGEST_LOG))
-
-
-@dataclass(frozen=True)
-class Softplus:
-    """a = log(1 + e^z)."""
-
-    def log(self, z: Array) -> Array:
-        """log log(1 + e^z)."""
-        return _log_softplus(z)
-
-    def at_log(self, log: Array) -> Array:
-        """log(e^a - 1)."""
-        return _at_log_softplus(log)
-
-
-@dataclass(frozen=True)
-class RatedStep:
-    """λ = e^(-aΔ) with Δ = log(1 + e^z₁) and a = max(a(z₂), floor): Mamba-3.
+    ``λ = e^(-aΔ - iθΔ)`` with Δ = log(1 + e^z₁), a = max(a(z₂), floor), w = σ(z₃), θ = π tanh(z₄).
 
     Attributes:
-        rate: a(z₂).
-        log_floor: the logarithm of the smallest a.
+        softplus_rate: a(z) is log(1 + e^z), otherwise that of `heavy_tail`.
+        floor: the smallest a.
+        bias: the name of the parameter that is added to z₁.
     """
 
-    rate: Rate
-    log_floor: float
-    signs = (1, 1)
+    softplus_rate: bool
+    floor: float
+    bias: str = "dt_bias"
+    symmetric = True
 
-    def log_rate(self, first: Array, second: Array) -> Array:
-        """log Δ + log a."""
-        return _log_softplus(first) + self._log_rate(second)
-
-    def first_at(self, log_rate: Array, second: Array) -> Array:
-        """log(1 + e^z₁) = -log λ / a."""
-        return _at_log_softplus(log_rate - self._log_rate(second))
-
-    def second_at(self, log_rate: Array, first: Array) -> Array:
-        """a = -log λ / Δ, which no z₂ gives where that is below the floor."""
-        log = log_rate - _log_softplus(first)
-        xp = array_namespace(log)
-        return xp.where(log < self.log_floor, -xp.inf, self.rate.at_log(log))
-
-    def _log_rate(self, second: Array) -> Array:
-        return array_namespace(second).clip(self.rate.log(second), self.log_floor, None)
+    def __call__(self, z: Array) -> JointValues:
+        """d log λ/db = -(a + iθ) σ(z₁) and d log γ/db = σ(z₁)/Δ."""
+        xp = array_namespace(z)
+        log_rate = log_softplus(z[..., 1]) if self.softplus_rate else heavy_tail(z[..., 1])
+        rate = xp.exp(xp.clip(log_rate, math.log(self.floor), None))
+        turning = rate + 1j * math.pi * xp.tanh(z[..., 3])
+        log_step = log_softplus(z[..., 0])
+        slope = LOGISTIC(z[..., 0]).value
+        by_bias = Motion(-turning * slope, xp.exp(-softplus(-z[..., 0]) - log_step))
+        return JointValues(
+            -turning * xp.exp(log_step), log_step, {self.bias: by_bias}, LOGISTIC(z[..., 2]).value
+        )
 
 
-def _softplus(z: Array) -> Array:
-    """log(1 + e^z)."""
-    xp = array_namespace(z)
-    return xp.where(z > 0, z, 0.0) + xp.log1p(xp.exp(-xp.abs(z)))
+@dataclass(frozen=True)
+class Turn:
+    """``λ = σ(|a|) e^(i arg a)`` with a = z₁ + iz₂, and γ = 1: GateLoop.
 
+    Attributes:
+        real: the name of the parameter that is added to z₁.
+        imaginary: that of z₂.
+    """
 
-def _inverse_softplus(value: Array) -> Array:
-    """log(e^value - 1), and -inf where the value is not positive."""
-    xp = array_namespace(value)
-    positive = xp.where(value > 0, value, 1.0)
-    return xp.where(value > 0, positive + xp.log(-xp.expm1(-positive)), -xp.inf)
+    real: str = "real"
+    imaginary: str = "imaginary"
+    symmetric = False
 
-
-def _log_softplus(z: Array) -> Array:
-    """log log(1 + e^z), which is z far below 0."""
-    xp = array_namespace(z)
-    return xp.where(z < SMALL, z, xp.log(_softplus(xp.clip(z, SMALL, None))))
-
-
-def _at_log_softplus(log: Array) -> Array:
-    """z at which log log(1 + e^z) has a value."""
-    xp = array_namespace(log)
-    value = xp.exp(xp.clip(log, SMALL, LARGEST_LOG))
-    return xp.where(log < SMALL, log, _inverse_softplus(value))
+    def __call__(self, z: Array) -> JointValues:
+        """``d log λ/dz₁ = σ(-|a|) cos φ - i sin φ/|a|`` with φ = arg a, likewise by z₂."""
+        xp = array_namespace(z)
+        a = z[..., 0] + 1j * z[..., 1]
+        radius = xp.abs(a)
+        away = xp.where(radius > 0, radius, 1.0)
+        cosine, sine = z[..., 0] / away, z[..., 1] / away
+        outward, nothing = LOGISTIC(radius).complement, xp.zeros_like(radius)
+        motions = {
+            self.real: Motion(outward * cosine - 1j * sine / away, nothing),
+            self.imaginary: Motion(outward * sine + 1j * cosine / away, nothing),
+        }
+        return JointValues(
+            -softplus(-radius) + 1j * xp.atan2(z[..., 1], z[..., 0]), nothing, motions
+        )

@@ -1,0 +1,484 @@
+"""Drawn gates: bands and moments by brute force, closed forms, one-gate quadrature and autodiff."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from scipy.integrate import dblquad
+from scipy.stats import norm, rice
+
+from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.gates.draw import (
+    AIM,
+    REPLICATES,
+    Drawn,
+    JointPreactivations,
+    OwnState,
+    drawn_gates,
+    normal_points,
+    relative_error,
+    run_own_states,
+)
+from memcurse_cli.theory.gates.laws import (
+    LOGISTIC,
+    GateLaw,
+    GateValues,
+    JointLaw,
+    Keep,
+    Share,
+    TrapezoidStep,
+    Turn,
+)
+from memcurse_cli.theory.gates.moments import gated_moments
+from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.moments.moments import moments
+
+Floats = NDArray[np.float64]
+
+SHARES = (0.05, 0.1587, 0.8413, 0.95)
+COSINE = Autocorrelation((1.0,), (0.9,), (0.7,))
+MIXTURE = Autocorrelation((0.3, 0.2, 0.5), (0.0, 0.97, 0.9), (0.0, 0.0, 0.7))
+HEAVY_TAIL, SOFTPLUS = TrapezoidStep(False, 1e-4), TrapezoidStep(True, 1e-4)
+LAWS: dict[str, tuple[JointLaw, list[str]]] = {
+    "share": (Share(), ["forget", "input"]),
+    "heavy tail": (HEAVY_TAIL, ["dt_bias"]),
+    "softplus": (SOFTPLUS, ["dt_bias"]),
+    "high floor": (TrapezoidStep(False, 0.4), ["dt_bias"]),
+    "turn": (Turn(), []),
+}
+MEANS = np.array([[-3.0, 0.0], [-1.0, 1.0], [0.3, -2.0], [2.0, -0.5], [0.5, 0.2]])
+
+
+def gates_of(
+    law: JointLaw,
+    means: Any = MEANS,
+    spreads: Sequence[float] = (1.0, 0.8),
+    correlation: float = 0.4,
+    others: Sequence[float] = (1.1, 0.9),
+    weight: float = 0.0,
+) -> JointPreactivations:
+    """Two correlated pre-activations, and of a trapezoid two more that are independent."""
+    means = np.asarray(means, dtype=float)
+    count = 4 if isinstance(law, TrapezoidStep) else 2
+    spread = np.array([*spreads, *others][:count])
+    correlations = np.eye(count)
+    correlations[0, 1] = correlations[1, 0] = correlation
+    covariance = np.tile(spread[:, None] * correlations * spread, (len(means), 1, 1))
+    means = np.pad(means, ((0, 0), (0, count - 2)))
+    means[:, 2:3] = weight
+    return JointPreactivations(means, covariance)
+
+
+def found_of(name: str, part: Autocorrelation = WHITE, **gates: Any) -> Drawn:
+    law, parameters = LAWS[name]
+    return drawn_gates(law, gates_of(law, **gates), part, SHARES, parameters=parameters)
+
+
+def log_modulus_of(name: str, first: Floats, second: Floats) -> Floats:
+    """log|λ| as the libraries write it."""
+    if name == "turn":
+        return -np.log1p(np.exp(-np.hypot(first, second)))
+    if name == "share":
+        forget, opened = 1 / (1 + np.exp(-first)), 1 / (1 + np.exp(-second))
+        return np.log(forget / (forget + opened))
+    rate = np.log1p(np.exp(second))
+    if name != "softplus":
+        rate = np.maximum(second, 0) + 1 / (1 - np.minimum(second, 0))
+    return -np.log1p(np.exp(first)) * np.maximum(rate, 0.4 if name == "high floor" else 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("spreads", "correlation"),
+    [((1.0, 1.0), 0.0), ((0.5, 2.0), 0.7), ((2.0, 0.3), -0.9), ((4.0, 4.0), 1.0), ((2.0, 0.0), 0)],
+)
+@pytest.mark.parametrize("name", LAWS)
+def test_the_quantiles_are_those_of_random_gates(
+    name: str, spreads: tuple[float, float], correlation: float
+) -> None:
+    u, v = np.random.default_rng(5).standard_normal((2, 200_000, 1))
+    second = correlation * u + math.sqrt(1 - correlation**2) * v
+    seen = log_modulus_of(name, MEANS[:, 0] + spreads[0] * u, MEANS[:, 1] + spreads[1] * second)
+    found = found_of(name, spreads=spreads, correlation=correlation)
+    for share, at in zip(SHARES, found.log_moduli, strict=True):
+        # λ of a rate at its floor has an atom.
+        below, to = (seen < at - 1e-9).mean(axis=0), (seen <= at + 1e-9).mean(axis=0)
+        assert (below < share + 0.005).all()
+        assert (to > share - 0.005).all()
+
+
+def test_the_radius_of_a_round_gaussian_has_rices_law() -> None:
+    for spread in (0.03, 1.0, 5.0):
+        found = found_of("turn", spreads=(spread, spread), correlation=0.0)
+        radii = rice(np.hypot(*MEANS.T) / spread, scale=spread).ppf(np.array(SHARES)[:, None])
+        assert_allclose(found.log_moduli, -np.log1p(np.exp(-radii)), rtol=4 * found.error)
+
+
+@dataclass(frozen=True)
+class OneMoves(GateLaw):
+    """The law of one gate that is left where the others of a real λ stand still."""
+
+    law: JointLaw
+    which: int
+    others: tuple[float, ...]
+
+    def __call__(self, z: Any) -> GateValues:
+        each = np.broadcast_to(self.others, (*z.shape, len(self.others))).copy()
+        each[..., self.which] = z
+        values = self.law(each).nominal
+        motions = {
+            name: type(of)(np.real(of.eigenvalue), of.gain) for name, of in values.motions.items()
+        }
+        return GateValues(
+            np.real(values.eigenvalue), np.real(values.complement), values.gain, motions
+        )
+
+
+@pytest.mark.parametrize("part", [WHITE, MIXTURE], ids=["white", "mixture"])
+@pytest.mark.parametrize(("name", "which"), [("share", 0), ("share", 1), ("softplus", 0)])
+def test_where_one_moves_the_figures_are_those_of_quadrature(
+    name: str, which: int, part: Autocorrelation
+) -> None:
+    """With w = 1, where nothing comes in a step later."""
+    law, parameters = LAWS[name]
+    gates = gates_of(law, spreads=(0.0, 0.0), others=(0.0, 0.0), weight=60.0)
+    gates.covariance[:, which, which] = 1.4**2
+    found = drawn_gates(law, gates, part, SHARES, parameters=parameters)
+    assert 0 < found.error <= AIM
+    for unit, mean in enumerate(gates.mean):
+        one = Preactivation(mean[which : which + 1], np.array([1.4]))
+        expected = gated_moments(OneMoves(law, which, tuple(mean)), one, part)
+        held = found.moments.second_moment[unit]
+        assert held == pytest.approx(expected.second_moment[0], rel=4 * found.error)
+        for parameter in parameters:
+            for of in ("cross_moments", "sensitivities"):
+                seen = getattr(found.moments, of)[parameter][unit]
+                exact = getattr(expected, of)[parameter][0]
+                size = math.sqrt(held * expected.sensitivities[parameter][0])
+                assert seen == pytest.approx(exact, rel=4 * found.error, abs=0.01 * size)
+    places = MEANS[:, which] + 1.4 * norm.ppf(SHARES)[:, None]
+    ends = [
+        OneMoves(law, which, tuple(mean))(places[:, unit]) for unit, mean in enumerate(gates.mean)
+    ]
+    expected_bands = np.sort(np.log([values.eigenvalue for values in ends]), axis=1).T
+    assert_allclose(found.log_moduli, expected_bands, rtol=4 * found.error)
+
+
+@pytest.mark.parametrize(
+    ("means", "spreads", "correlation"),
+    [((1.0, -0.5), (1.5, 1.0), 0.5), ((3.0, -2.0), (0.6, 0.6), 0.0), ((0.0, 1.0), (2, 3), -0.8)],
+)
+def test_two_gates_have_the_expectations_of_scipy(
+    means: tuple[float, float], spreads: tuple[float, float], correlation: float
+) -> None:
+    """E h² = E γ² / (1 - E λ²) for a white drive, with SciPy's integrals over the plane."""
+    free = math.sqrt(1 - correlation**2)
+
+    def mean(power: int, *, gain: bool) -> float:
+        def integrand(v: float, u: float) -> float:
+            y = np.logaddexp(0, -(means[0] + spreads[0] * u))
+            y -= np.logaddexp(0, -(means[1] + spreads[1] * (correlation * u + free * v)))
+            share = 1 / (1 + np.exp(-y if gain else y))
+            return float(share**power * np.exp(-(u * u + v * v) / 2) / (2 * np.pi))
+
+        return dblquad(integrand, -8, 8, -8, 8, epsabs=1e-7, epsrel=1e-7)[0]
+
+    found = found_of("share", means=[means], spreads=spreads, correlation=correlation)
+    expected = mean(2, gain=True) / (1 - mean(2, gain=False))
+    assert found.error <= AIM
+    assert_allclose(found.moments.second_moment, expected, rtol=4 * found.error)
+
+
+def unrolled(
+    law: TrapezoidStep, gates: JointPreactivations, kinds: Floats, part: Autocorrelation, runs: int
+) -> tuple[Floats, Floats]:
+    """E|h|², Re E hs* and E|s|² of a head and their errors, by JAX's jvp through the recurrence."""
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    steps, skipped = 320, 120
+    (rho,), (frequency,) = part.rhos, part.frequencies
+    random = np.random.default_rng(3)
+    # Every kind of state at its share of the runs.
+    kind = np.searchsorted(np.cumsum(kinds), (np.arange(runs) + 0.5) / runs)
+
+    def complex_normal(*shape: int) -> NDArray[np.complex128]:
+        return (random.normal(size=shape) + 1j * random.normal(size=shape)) / np.sqrt(2)
+
+    # The mean of two processes that turn either way has ρ^Δ cos(ωΔ).
+    noise, pole = complex_normal(2, steps, runs), rho * np.exp(1j * frequency)
+    parts = noise.copy()
+    for time in range(1, steps):
+        for way, turn in enumerate((pole, np.conj(pole))):
+            parts[way, time] = turn * parts[way, time - 1]
+            parts[way, time] += np.sqrt(1 - rho**2) * noise[way, time]
+    drive = parts.sum(axis=0) / np.sqrt(2)
+    factor = np.linalg.cholesky(gates.covariance[0] + 1e-12 * np.eye(4))
+    z = gates.mean[0] + random.normal(size=(steps, runs, 4)) @ factor.T
+    turning = np.sqrt(gates.covariance[:, 3, 3])[kind] * random.normal(size=(steps, runs))
+    floor = law.floor
+    if law.softplus_rate:
+        rate = np.log1p(np.exp(z[..., 1]))
+    else:
+        rate = np.maximum(z[..., 1], 0) + 1 / (1 - np.minimum(z[..., 1], 0))
+    sequence = (
+        z[..., 0] - gates.mean[0, 0],
+        np.maximum(rate, floor),
+        1 / (1 + np.exp(-z[..., 2])),
+        np.pi * np.tanh(turning),
+    )
+
+    def run(bias: Any) -> Any:
+        def step(carry: Any, now: Any) -> Any:
+            state, last = carry
+            off, rate, weight, theta, drive = now
+            size = jax.nn.softplus(bias + off)
+            kept = jnp.exp(-rate * size - 1j * theta * size)
+            state = kept * (state + (1 - weight) * size * last) + weight * size * drive
+            return (state, drive), state
+
+        empty = jnp.zeros(runs, dtype=complex)
+        return jax.lax.scan(step, (empty, empty), (*sequence, drive))[1]
+
+    with jax.enable_x64(True):
+        states, changes = jax.jvp(run, (float(gates.mean[0, 0]),), (1.0,))
+    h, s = np.asarray(states)[skipped:], np.asarray(changes)[skipped:]
+    of_runs = np.array([np.abs(h) ** 2, (h * s.conj()).real, np.abs(s) ** 2]).mean(axis=1)
+    return of_runs.mean(axis=1), of_runs.std(axis=1) / np.sqrt(runs)
+
+
+TRAPEZOIDS: dict[str, dict[str, Any]] = {
+    "heavy tail": {"bias": -1.0, "spreads": (1.0, 0.8), "correlation": 0.5, "angles": (0.0,)},
+    "softplus": {
+        "bias": 0.5,
+        "spreads": (1.5, 1.5),
+        "correlation": -0.6,
+        "angles": (0.2, 1.0, 3.0, 0.0),
+    },
+    "high floor": {"bias": 0.6, "spreads": (0.3, 0.2), "correlation": 0.0, "angles": (30.0,)},
+}
+
+
+@pytest.mark.parametrize("part", [WHITE, Autocorrelation.from_rho(0.8), COSINE], ids=str)
+@pytest.mark.parametrize("name", TRAPEZOIDS)
+def test_a_trapezoid_has_the_moments_of_its_recurrence(name: str, part: Autocorrelation) -> None:
+    case, (law, parameters) = TRAPEZOIDS[name], LAWS[name]
+    assert isinstance(law, TrapezoidStep)
+    angles = case["angles"]
+    gates = gates_of(law, [[case["bias"], 0.0]] * len(angles), case["spreads"], case["correlation"])
+    gates.covariance[:, 3, 3] = np.square(angles)
+    gates.covariance[:, 2, 0] = gates.covariance[:, 0, 2] = 0.3 * case["spreads"][0]
+    kinds = np.full(len(angles), 1 / len(angles))
+    found = drawn_gates(law, gates, part, SHARES, parameters=parameters, kinds=tuple(kinds))
+    held, mixed, moved = found.moments
+    seen, error = unrolled(law, gates, kinds, part, runs=2500)
+    expected = np.array([held[0], mixed["dt_bias"][0], moved["dt_bias"][0]])
+    assert (np.abs(expected - seen) < 4 * error + 2 * found.error * seen).all()
+    assert (error < 0.04 * expected).all()
+
+
+@pytest.mark.parametrize("part", [WHITE, MIXTURE], ids=["white", "mixture"])
+def test_a_turning_gate_has_the_second_moment_of_its_mean_products(part: Autocorrelation) -> None:
+    """Σ_kl E[λ_1…λ_k λ̄_1…λ̄_l] R(k-l): the shorter product squares, the rest is a mean."""
+    random = np.random.default_rng(3)
+    a = MEANS + random.standard_normal((400_000, 1, 2)) * (1.0, 0.8) @ [[1.0, 0.4], [0.0, 0.9]]
+    spreads, correlation = (1.0, math.hypot(0.4, 0.72)), 0.4 / math.hypot(0.4, 0.72)
+    radius, angle = np.hypot(*np.moveaxis(a, -1, 0)), np.arctan2(a[..., 1], a[..., 0])
+    eigenvalue = np.exp(1j * angle) / (1 + np.exp(-radius))
+    lag = np.arange(400)[:, None]
+    ahead = (eigenvalue.mean(axis=0) ** lag * part.at(lag.astype(float))).sum(axis=0)
+    expected = (2 * ahead.real - part.variance) / (1 - (np.abs(eigenvalue) ** 2).mean(axis=0))
+    found = found_of("turn", part, spreads=spreads, correlation=correlation)
+    assert_allclose(found.moments.second_moment, expected, rtol=0.01)
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(6.0, 0.5), (15.0, 1.5), (30.0, 2.0)])
+def test_an_angle_that_stays_is_a_real_gate(mean: float, spread: float) -> None:
+    """1 - λ is 1e-13 at a mean of 30, where no difference from 1 has a digit of it."""
+    one = np.ones(1)
+    for part in (WHITE, MIXTURE):
+        expected = gated_moments(Keep(), Preactivation(mean * one, spread * one), part)
+        found = found_of("turn", part, means=[[mean, 0.0]], spreads=(spread, 0.0), correlation=0.0)
+        assert_allclose(found.moments.second_moment, expected.second_moment, rtol=AIM)
+
+
+@pytest.mark.parametrize(
+    "part", [WHITE, MIXTURE, Autocorrelation((0.5, 0.5), (1, 1), (0.0, 1.0))], ids=str
+)
+@pytest.mark.parametrize("name", LAWS)
+def test_gates_that_stand_still_are_a_constant_eigenvalue(name: str, part: Autocorrelation) -> None:
+    law, parameters = LAWS[name]
+    means = np.concatenate([MEANS, [[-9.0, 0.5]]])  # slow in a trapezoid
+    gates = gates_of(law, means, weight=60.0).still  # nothing comes in a step later
+    found = drawn_gates(law, gates, part, SHARES, parameters=parameters)
+    values = law(gates.mean)
+    assert found.error == 0
+    assert_allclose(found.log_moduli, np.tile(values.log_eigenvalue.real, (4, 1)), rtol=1e-14)
+    gain, expected = np.exp(values.log_gain), moments(values.log_eigenvalue, part)
+    assert_allclose(found.moments.second_moment, gain**2 * expected.second_moment, rtol=1e-9)
+    for parameter in parameters:
+        by_eigenvalue, by_gain = values.nominal.motions[parameter]
+        squared = gain**2 * np.abs(by_eigenvalue) ** 2 * expected.sensitivity
+        squared += 2 * gain * by_gain * (np.conj(by_eigenvalue) * expected.cross_moment).real
+        squared += by_gain**2 * expected.second_moment
+        assert_allclose(found.moments.sensitivities[parameter], squared, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [-60.0, 0.7, 60.0])
+def test_an_input_comes_in_with_the_gains_of_two_steps(weight: float) -> None:
+    """c_0 = wΔ and c_k = Δλᵏ."""
+    means = np.stack([MEANS[:, 0], np.zeros(len(MEANS))], axis=1)
+    still = gates_of(HEAVY_TAIL, means, weight=weight).still
+    w, lags = 1 / (1 + np.exp(-weight)), np.arange(3000)
+    apart = np.abs(lags[:, None] - lags)[:400, :400]
+    for part in (WHITE, COSINE):
+        found = drawn_gates(HEAVY_TAIL, still, part, SHARES).moments.second_moment
+        for unit in (1, 2, 3):
+            step = np.log1p(np.exp(MEANS[unit, 0]))
+            response = (step * np.exp(-step * lags) * np.where(lags == 0, w, 1.0))[:400]
+            expected = response @ part.at(apart.astype(float)) @ response
+            assert found[unit] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("part", [WHITE, MIXTURE], ids=["white", "mixture"])
+@pytest.mark.parametrize("name", ["share", "heavy tail", "softplus"])
+def test_the_cross_moment_is_half_the_slope_of_the_second_moment(
+    name: str, part: Autocorrelation
+) -> None:
+    """d E|h|²/db = 2 Re E[h s*], by central differences of the same draws."""
+    here = found_of(name, part).moments
+    for place, parameter in enumerate(LAWS[name][1]):
+        shift = 1e-4 * np.eye(2)[place]
+        above, below = (
+            found_of(name, part, means=MEANS + sign * shift).moments.second_moment
+            for sign in (1, -1)
+        )
+        slope = (above - below) / 2e-4
+        assert_allclose(2 * here.cross_moments[parameter], slope, rtol=1e-5, atol=1e-8)
+
+
+def test_the_motions_of_the_laws_are_those_of_autodiff() -> None:
+    jax = pytest.importorskip("jax")
+    places = {"forget": 0, "input": 1, "dt_bias": 0, "real": 0, "imaginary": 1}
+    with jax.enable_x64(True):
+        z = jax.numpy.asarray(gates_of(HEAVY_TAIL, MEANS + 0.02).mean) + 0.01
+        for law, _ in LAWS.values():
+            values = law(z)
+            assert values.motions.keys() <= places.keys()
+            for parameter, motion in values.motions.items():
+                along = jax.numpy.zeros(4).at[places[parameter]].set(1.0)
+
+                def logs(shift: Any, law: JointLaw = law, along: Any = along) -> Any:
+                    moved = law(z + shift * along)
+                    return moved.log_eigenvalue, moved.log_gain
+
+                _, slopes = jax.jvp(logs, (0.0,), (1.0,))
+                assert_allclose(motion.eigenvalue, slopes[0], rtol=1e-10, atol=1e-15)
+                assert_allclose(motion.gain, slopes[1], rtol=1e-10, atol=1e-15)
+
+
+def test_the_floor_of_the_rate_and_its_tails() -> None:
+    z = np.array([[2.0, -50.0, 0.0, 0.0], [-90.0, -80.0, 0.0, 0.0], [-800.0, 700.0, 0.0, 0.0]])
+    step, rate = np.log1p(np.exp(2.0)), 1 / 81
+    seen = -SOFTPLUS(z).log_eigenvalue.real
+    assert_allclose(seen[0], 1e-4 * step, rtol=1e-12)
+    assert_allclose(HEAVY_TAIL(z).log_eigenvalue.real[1], -rate * np.exp(-90.0), rtol=1e-12)
+    assert_allclose(HEAVY_TAIL(z).motions["dt_bias"].gain[1:], 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_far_out_the_figures_are_no_nan(name: str) -> None:
+    far = np.array([-1e70, -800.0, -40.0, 40.0, 800.0, 1e70])
+    for spread in (1.0, 1e4, 1e70):
+        for correlation in (0.0, 1.0, -1.0):
+            found = found_of(
+                name,
+                means=np.stack([far, far[::-1]], axis=1),
+                spreads=(spread, spread),
+                correlation=correlation,
+            )
+            assert not np.isnan(found.log_moduli).any()
+            assert (np.diff(found.log_moduli, axis=0) >= 0).all()
+            for each in (found.moments.second_moment, *found.moments.sensitivities.values()):
+                assert (each >= 0).all()
+
+
+@pytest.mark.parametrize("correlation", [-0.9, 0.0, 0.6])
+def test_the_widest_gates_are_switches(correlation: float) -> None:
+    """At σ → ∞ λ is 1/2 where both are open, and otherwise 1 or 0 as the forget gate is wider open.
+
+    Both are open at the share of an orthant; of the rest one half each, by symmetry.
+    """
+    both = 0.25 + math.asin(correlation) / (2 * math.pi)
+    rest = (1 - both) / 2
+    expected = (both / 4 + rest) / (1 - both / 4 - rest)
+    found = found_of("share", means=[[0.0, 0.0]], spreads=(2e4, 2e4), correlation=correlation)
+    assert found.moments.second_moment[0] == pytest.approx(expected, rel=4 * found.error + 1e-3)
+
+
+def test_a_gate_that_never_forgets_diverges() -> None:
+    for spread in (0.0, 0.5):
+        held = found_of("turn", MIXTURE, means=[[800.0, 0.0], [2.0, 0.0]], spreads=(spread, spread))
+        assert np.isinf(held.moments.second_moment).tolist() == [True, False]
+
+
+def test_units_are_drawn_each_on_its_own() -> None:
+    random = np.random.default_rng(2)
+    means, law = random.normal(size=(100, 2)), Share()
+    whole, alone = (
+        drawn_gates(law, gates_of(law, some), MIXTURE, SHARES, parameters=["input"])
+        for some in (means, means[[7, 63]])
+    )
+    if whole.error <= AIM and alone.error <= AIM:
+        assert_allclose(whole.log_moduli[:, [7, 63]], alone.log_moduli, rtol=2 * AIM)
+    assert_allclose(
+        whole.moments.sensitivities["input"][[7, 63]],
+        alone.moments.sensitivities["input"],
+        rtol=2 * AIM,
+    )
+
+
+def test_the_points_are_normal_and_the_same_at_every_call() -> None:
+    points, weights = normal_points(2048, 4)
+    assert points.shape == (REPLICATES, 2048, 4)
+    assert_allclose(weights.mean(axis=1), 1.0)
+    weighted = weights[..., None] * points / 2048
+    assert_allclose(weighted.sum(axis=1), 0, atol=0.01)
+    second = weighted.swapaxes(1, 2) @ points
+    assert_allclose(second, np.tile(np.eye(4), (REPLICATES, 1, 1)), atol=0.03)
+    assert (points == normal_points(2048, 4)[0]).all()
+    # Of points that are drawn at random it is 1/√n.
+    assert relative_error(1 + weighted.sum(axis=1)).max() < 0.3 / math.sqrt(2048 * REPLICATES)
+
+
+@pytest.mark.parametrize("own", [0.0, 1.5])
+def test_gates_that_see_their_own_state_are_those_of_a_long_run(own: float) -> None:
+    """``c' = σ(z) c + (1 - σ(z)) u`` with z = z₀ + v c, correlated with u."""
+    mean, covariance = np.array([0.5, 0.0]), np.array([[1.0, 0.6], [0.6, 1.44]])
+    units = 64
+    gates = JointPreactivations(np.tile(mean, (units, 1)), np.tile(covariance, (units, 1, 1)))
+
+    def step(z: Floats, c: Floats, some: NDArray[np.intp]) -> OwnState:
+        kept = z[..., 0] + own * c
+        opened = LOGISTIC(kept).value
+        return OwnState(kept, opened * c + (1 - opened) * z[..., 1])
+
+    found, shown = run_own_states(lambda _: gates, step)
+    assert shown is None
+    assert found.shape == (REPLICATES, 1000, units)
+    random = np.random.default_rng(4)
+    c, seen = np.zeros(4000), []
+    for _ in range(300):
+        first, second = random.multivariate_normal(mean, covariance, 4000).T
+        kept = 1 / (1 + np.exp(-first - own * c))
+        c = kept * c + (1 - kept) * second
+        seen.append(kept)
+    places = LOGISTIC(np.quantile(found, SHARES)).value
+    assert_allclose(places, np.quantile(seen[100:], SHARES), atol=0.01)
+    still = LOGISTIC(0.5 + norm.ppf(SHARES)).value
+    assert (np.abs(places - still) < 0.005).all() == (own == 0)
