@@ -63,6 +63,13 @@ def cases(folder: Path) -> list[Case]:
             "0.35 s",
         ),
         Case(
+            "inspect the LRU sample",
+            [*inspect, str(README.parent / "sample_checkpoints" / "lru.safetensors")],
+            "an empty Typer command that imports NumPy and Rich",
+            [*peers, "empty_command"],
+            "1.5 × the peer",
+        ),
+        Case(
             "inspect LSTM(1024)",
             [*inspect, lstm],
             "NumPy: eigenvalues of its 4 gates",
@@ -83,7 +90,7 @@ def cases(folder: Path) -> list[Case]:
             [*inspect, dense],
             "`numpy.linalg.eig`",
             [*peers, "dense_eig", dense],
-            "1.3 × the peer",
+            "1.8 × the peer",
             5,
         ),
         Case(

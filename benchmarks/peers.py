@@ -7,6 +7,17 @@ import sys
 import numpy as np
 
 
+def empty_command() -> None:
+    """A command line that does nothing, with what ours cannot do without."""
+    import rich.console
+    import rich.table  # noqa: F401
+    import typer
+
+    app = typer.Typer()
+    app.command()(lambda: None)
+    app([])
+
+
 def lstm_gates(path: str) -> None:
     """The eigenvalues of the four hidden gate matrices of an LSTM."""
     from safetensors.numpy import load_file

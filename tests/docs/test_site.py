@@ -1,104 +1,70 @@
-"""The site: pages that are generated are today's, every page is in the menu, and it builds.
-
-`MEMCURSE_UPDATE_README=1 pytest tests/docs/test_site.py` writes the generated pages anew.
-"""
+"""The site: what the program writes about itself is on its pages, and it builds."""
 
 from __future__ import annotations
 
-import html
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from memcurse_cli.app import COMMANDS, load
+from memcurse_cli.diagnosis.findings.rules import all_rules
 from memcurse_cli.families.registry import all_families
+from memcurse_cli.schema.documents import DOCUMENTS
+from memcurse_cli.schema.json_codec import document_schema
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+SPEC = spec_from_file_location("generate", DOCS / "generate.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+generate: Any = module_from_spec(SPEC)
+SPEC.loader.exec_module(generate)
 
 
-def commands_page() -> str:
-    """The reference of every command, from the app itself."""
-    lines = [
-        "# Commands",
-        "",
-        "Made from the program's own help. Data goes to standard output, everything else to",
-        "standard error. Exit codes: 0 done and passed, 1 a check found a violation, 2 bad usage",
-        "or an input that cannot be read.",
-    ]
-    for name, summary in COMMANDS.items():
-        app = typer.Typer(add_completion=False)
-        app.command(name=name)(load(name))
-        command: Any = typer.main.get_command(app)
-        lines += ["", f"## memcurse {name}", "", summary]
-        for paragraph in (command.help or "").split("\n\n")[1:]:
-            said = " ".join(paragraph.split())
-            example = re.fullmatch(r"Example: (memcurse .*)", said)
-            lines += ["", f"    {example[1]}" if example else said]
-        rows = list(parameters(command))
-        if rows:
-            lines += ["", "| option | what it does |", "|---|---|", *rows]
-    return "\n".join(lines) + "\n"
+def family_pages() -> dict[str, str]:
+    return {
+        package: generate.family_page(package, (DOCS / "families" / f"{package}.md").read_text())
+        for package in generate.PACKAGES
+    }
 
 
-def parameters(command: Any) -> Iterator[str]:
-    for parameter in command.params:
-        if parameter.name == "help":
-            continue
-        if parameter.param_type_name == "argument":
-            names = parameter.metavar or parameter.name.upper()
-        else:
-            names = ", ".join([*parameter.opts, *parameter.secondary_opts])
-            if parameter.metavar:
-                names += f" {parameter.metavar}"
-        text = " ".join((parameter.help or "").split())
-        yield f"| <code>{escape(names)}</code> | {escape(text)} |"
+def test_every_family_is_told_once() -> None:
+    told = [name for page in family_pages().values() for name in re.findall(r"\{#(\w+)\}", page)]
+    assert sorted(told) == sorted(family.name for family in all_families())
+    whole = "".join(family_pages().values())
+    for family in all_families():
+        assert family.equation in whole
+        assert family.source in whole
+        assert all(f"--assume {one.key}=" in whole for one in family.assumptions)
 
 
-def escape(text: str) -> str:
-    """Text that can stand in a cell of a Markdown table."""
-    return html.escape(text, quote=False).replace("|", "&#124;").replace("*", "&#42;")
+def test_a_note_on_no_family_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"dense.md: no family is named \['elman'\]"):
+        generate.family_page("dense", "# Dense\n\n## elman\n\nnothing\n")
 
 
-def families_page() -> str:
-    """The list of families, from the registry."""
-    lines = [
-        "# Families",
-        "",
-        f"{len(all_families())} recurrent families are recognised by the names and shapes of their",
-        "tensors; `memcurse families` says more.",
-        "",
-        "A tensor in a layer's module that its family does not read, and that is not known to",
-        "leave λ alone (as projections and counters do), is named among what the report assumes;",
-        "where it is known to change λ, the layer is refused.",
-        "",
-        "| family | equation |",
-        "|---|---|",
-    ]
-    for family in sorted(all_families(), key=lambda one: one.title.lower()):
-        page = DOCS / "families" / f"{family.name}.md"
-        if not page.exists():
-            page = DOCS / "families" / f"{family.name.partition('_')[0]}.md"
-        lines.append(f"| [{family.title}](families/{page.name}) | {escape(family.equation)} |")
-    return "\n".join(lines) + "\n"
+def test_every_finding_and_every_field_is_told() -> None:
+    findings, fields = generate.findings_page(), generate.json_page()
+    assert all(f"### {rule.code}: {rule.title}" in findings for rule in all_rules())
+    for document in DOCUMENTS:
+        schema = document_schema(document)
+        for definition in (schema, *schema["$defs"].values()):
+            for name, field in definition["properties"].items():
+                assert f"| `{name}`" in fields
+                assert field["description"].replace("|", "\\|") in fields
 
 
-@pytest.mark.parametrize(
-    ("name", "generate"), [("commands.md", commands_page), ("families.md", families_page)]
-)
-def test_a_generated_page_is_todays(name: str, generate: Callable[[], str]) -> None:
-    page = DOCS / name
-    if os.environ.get("MEMCURSE_UPDATE_README"):
-        page.write_text(generate(), encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == generate()
+def test_an_object_has_one_meaning_in_every_document() -> None:
+    meanings: dict[str, Any] = {}
+    for document in DOCUMENTS:
+        for name, definition in document_schema(document)["$defs"].items():
+            assert meanings.setdefault(name, definition) == definition, name
 
 
 def test_every_page_is_in_the_menu() -> None:
@@ -108,7 +74,8 @@ def test_every_page_is_in_the_menu() -> None:
             yield from [value] if isinstance(value, str) else named(value)
 
     menu = set(named(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
-    assert menu == {page.name for page in DOCS.glob("*.md")}
+    written = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert menu == {*written, *generate.PAGES}
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
@@ -121,4 +88,5 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "verdict" / "index.html").exists()
+    assert "--horizon" in (tmp_path / "commands" / "index.html").read_text()
+    assert "gk_proj" in (tmp_path / "families" / "selective" / "index.html").read_text()

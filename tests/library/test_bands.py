@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families.library_cells import arrays_of, torchrecurrent
+from library.library_cells import arrays_of, torchrecurrent
 from families.simulated_gates import check_bands, gates_of
 
 INPUTS, UNITS, STEPS, BURN_IN = 40, 96, 2000, 300
