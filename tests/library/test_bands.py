@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from library.library_cells import arrays_of, torchrecurrent
 from families.simulated_gates import check_bands, gates_of
+from library.library_cells import arrays_of, torchrecurrent
 
 INPUTS, UNITS, STEPS, BURN_IN = 40, 96, 2000, 300
 # The rows of the gate in the weights of x and of h, whether it keeps, and the cell's states.
