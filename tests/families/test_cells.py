@@ -13,7 +13,7 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import MemcurseError, TensorError
 from memcurse_cli.families.detect import detect, named_family
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, NoDrive, PeepholeDrive
+from memcurse_cli.families.gate_inputs import GateDrive, NoDrive, OwnStateDrive
 from memcurse_cli.families.recurrence import Recurrence
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -68,8 +68,11 @@ def test_the_law_of_the_gates_at_the_bias_is_the_layer(case: Case) -> None:
     if isinstance(drive, NoDrive):
         assert case.family == "torch_recurrent"
         return
-    if isinstance(drive, PeepholeDrive):
-        assert drive.plain.motions.keys() <= {group.name for group in found.parameters}
+    if isinstance(drive, OwnStateDrive):
+        still, units = drive.preactivations(1.0, 0.0).mean, np.arange(found.size)
+        ahead, behind = (drive.step(still, np.full(found.size, c), units) for c in (1e-6, -1e-6))
+        slope = (ahead.state - behind.state) / 2e-6
+        assert_allclose(slope, np.exp(found.log_eigenvalues.real), rtol=1e-8)
         return
     if drive is None:
         assert not case.whole  # what is normalised, or passes a highway

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, setting
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
 from memcurse_cli.reports.terminal.layers import Names, fitting, legend
 from memcurse_cli.schema.figures import Quantiles
 from memcurse_cli.schema.gates import (
@@ -267,7 +267,7 @@ def gates_assume(taken: Sequence[tuple[LayerReport, GateSummary]]) -> str:
     if any(value is not None for value in held):
         state = ", and the state at the size that such inputs give it"
     error = max((gates.sampling_error or 0.0 for _, gates in taken), default=0.0)
-    drawn = f" Drawn figures have a standard error of {number(100 * error, 2)} %." if error else ""
+    drawn = f" Drawn figures have a standard error of {percent(error, 2)}." if error else ""
     return (
         f"Assumes that every component of {seen} has RMS {setting(scale)} (--input-scale), "
         f"independent of the others and of the past{state}; gates are drawn anew at every step, "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 COMMITTED = Path(__file__).parents[2] / "checkpoints" / "files"
 # By what a tensor is called in the file: its elements, and Adam's second moment.

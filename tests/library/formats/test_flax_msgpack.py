@@ -154,7 +154,7 @@ def array(shape: Any = (2,), dtype: Any = "float32", content: Any = bytes(8)) ->
         (msgpack.packb({"w": array((10**9, 10**9))}), "needs 4000000000000000000 bytes and has 8"),
         (msgpack.packb({"w": array((-2,))}), "not of natural numbers"),
         (msgpack.packb({"w": array((1.0,))}), "not of natural numbers"),
-        (msgpack.packb({"w": array((1,) * 65)}), "without a shape"),
+        (msgpack.packb({"w": array((1,) * 65)}), "shape is not of natural numbers"),
         (msgpack.packb({"w": array((2,), None)}), "without a type"),
         (msgpack.packb({"w": array((2,), "float32", "text")}), "without elements"),
         (msgpack.packb({"w": msgpack.ExtType(1, b"\x93\x90\xa1f\xc4\x20")}), "before the 32 bytes"),

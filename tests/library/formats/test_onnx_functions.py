@@ -11,7 +11,9 @@ import numpy as np
 import onnx
 import pytest
 from checkpoints.fuzzing import FUZZ, changed, survives
-from checkpoints.test_onnx import (
+from hypothesis import given
+from hypothesis import strategies as st
+from library.formats.test_onnx import (
     H,
     branches,
     gru_node,
@@ -20,8 +22,6 @@ from checkpoints.test_onnx import (
     initializer,
     saved,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, inliner, numpy_helper
 
 from memcurse_cli.checkpoints.open import open_checkpoint
