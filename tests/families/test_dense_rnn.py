@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
-from memcurse_cli.families import bounds
+from memcurse_cli.families import layers
 from memcurse_cli.families.dense.dense_rnn import DenseLinearRNN, ElmanRNN
 from memcurse_cli.families.dense.rate_rnn import LeakyRNN
 from memcurse_cli.families.detect import detect
@@ -212,7 +212,7 @@ def test_a_linear_system_is_read_where_its_family_is_named() -> None:
     assert [family.name for family, _ in detect(driven.tensors)] == ["dense_linear"]
     for each in (store, driven):
         ((family, match),) = detect(each.tensors, "linear_system")
-        recurrence = bounds.read_layer(family, each, match, ReadOptions())
+        recurrence = layers.read_layer(family, each, match, ReadOptions())
         theirs = np.linalg.eigvals(arrays["A"])
         assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
         assert recurrence.readout is not None

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import MemcurseError, NoRecurrenceError, TensorError
-from memcurse_cli.families.bounds import read_layer
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.layers import read_layer
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.registry import all_families
 

@@ -18,9 +18,9 @@ from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError
-from memcurse_cli.families.bounds import read_layer
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.layers import read_layer
 from memcurse_cli.families.registry import all_families, families_marked
 from memcurse_cli.reports.console import text_for_file
 from memcurse_cli.reports.html.report import to_html

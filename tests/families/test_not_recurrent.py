@@ -11,7 +11,7 @@ from transformers import Qwen4ExpForCausalLM, Qwen4ExpTextConfig
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.not_recurrent import attention_layers
+from memcurse_cli.families.detect import attention_layers
 from memcurse_cli.schema.report import NotRecurrent
 
 

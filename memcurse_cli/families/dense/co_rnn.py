@@ -8,9 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.dense.dense_layer import dense_recurrence
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import read_real
 from memcurse_cli.families.recurrence import Floats, Recurrence

@@ -12,9 +12,8 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.dense.dense_layer import dense_recurrence, left_eigenvectors
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import log_of_eigenvalues, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence

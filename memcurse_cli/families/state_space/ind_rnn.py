@@ -8,10 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.torch_lookalikes import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.reading import log_of_eigenvalues, one_to_one, read_real
 from memcurse_cli.families.recurrence import Complexes, Recurrence

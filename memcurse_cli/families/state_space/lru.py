@@ -10,6 +10,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.projections import layer_projections
 from memcurse_cli.families.reading import (
@@ -23,7 +24,6 @@ from memcurse_cli.families.reading import (
     shown_shape,
 )
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
-from memcurse_cli.families.stacked import member_of, split_stack
 
 NORMALISATION = Assumption(
     key="normalization",

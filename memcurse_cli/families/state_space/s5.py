@@ -9,13 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, direct_part, stored_parts
 from memcurse_cli.families.reading import read_pairs, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
-from memcurse_cli.families.stacked import member_of, split_stack
 from memcurse_cli.families.state_space.discretization import (
     METHODS,
     ZERO_ORDER_HOLD,

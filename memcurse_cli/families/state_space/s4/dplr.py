@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import IMAGINARY, REAL
 from memcurse_cli.families.reading import (

@@ -14,8 +14,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.family import Assumed, Assumption, Match
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_pairs, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers
