@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Family
-from memcurse_cli.families.state_space.s4.dplr import AnnotatedS4
-from memcurse_cli.families.state_space.s4.s4d import AnnotatedS4D
+from memcurse_cli.families.state_space.s4_dplr import AnnotatedS4
+from memcurse_cli.families.state_space.s4d import AnnotatedS4D
 
 N, H, STEPS = 4, 3, 16
 

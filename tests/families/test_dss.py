@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.state_space.dss import DSS
+from memcurse_cli.families.state_space.s4d import DSS
 
 H, N, OUTPUTS, STEPS = 3, 4, 2, 12
 RANDOM = np.random.default_rng(7)

@@ -15,7 +15,7 @@ from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.complex_diagonal import ComplexDiagonalRNN
 from memcurse_cli.families.state_space.lru import LRU
-from memcurse_cli.families.state_space.s4.s4d import S4D
+from memcurse_cli.families.state_space.s4d import S4D
 from memcurse_cli.families.state_space.s5 import S5
 
 RNG = np.random.default_rng(0)

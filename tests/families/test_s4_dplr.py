@@ -26,7 +26,7 @@ from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.state_space.s4.dplr import S4DPLR, decompose
+from memcurse_cli.families.state_space.s4_dplr import S4DPLR, decompose
 
 H, N = 2, 3
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.signal import cont2discrete
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.state_space.s4.s4d import S4D
+from memcurse_cli.families.state_space.s4d import S4D
 
 H, N = 3, 2
 STEPS = 20

@@ -14,17 +14,16 @@ from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, direct_part, stored_parts
 from memcurse_cli.families.reading import read_pairs, read_real
-from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
+from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
-    METHODS,
-    ZERO_ORDER_HOLD,
-    Part,
-    apply_transform,
-    discretise,
-)
-from memcurse_cli.families.state_space.s4.names import (
     LARGEST_REAL_PART,
+    METHODS,
     STEP_RESCALE,
+    ZERO_ORDER_HOLD,
+    Step,
+    apply_transform,
+    clipped_diagonal,
+    discretise,
     step_factor,
 )
 
@@ -85,12 +84,7 @@ class S5:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Λ, Δ, B and C.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not fit together.
-            UsageError: Δ is to be rescaled by a factor that is not positive.
-        """
+        """Read Λ, Δ, B and C."""
         store = member_of(store, match, _AXES)
         names = match.tensors
         assumed = Assumed(options)
@@ -102,24 +96,25 @@ class S5:
         )
         clipped = assumed.choose(CLIP_EIGENVALUES, silent=not split)
 
-        (real_tensor, real), (imag_tensor, imag) = _read_lambda(store, names)
-        size = real.size
         largest = LARGEST_REAL_PART if clipped == "true" else math.inf
-        free = (real < largest).astype(np.float64)
+        held = dict(names)
+        if split:
+            real = read_real(store, names["Lambda_re"], (None,))
+            imag = read_real(store, names["Lambda_im"], real.shape)
+        else:
+            both = read_pairs(store, names["Lambda"], (None,))
+            real, imag = both.real, both.imag
+            held |= dict.fromkeys(("Lambda_re", "Lambda_im"), names["Lambda"])
+        size = real.size
+        diagonal = clipped_diagonal(("Lambda_re", "Lambda_im"), real, imag, largest)
         # log Δ is stored with a last axis of one in JAX.
         column = len(store.tensors[names["log_step"]].shape) == 2
-        shape = (size, 1) if column else (size,)
-        log_step = read_real(store, names["log_step"], shape).ravel()
-        step = apply_transform(log_step, "exp").times(step_factor(assumed))
-        z = step.value * (np.minimum(real, largest) + 1j * imag)
-        modes = discretise(z, method)
-        index = np.arange(size)
-        parts = (
-            Part("Lambda_re", real, index, free * step.value),
-            Part("Lambda_im", imag, index, 1j * step.value),
-            Part("log_step", log_step, index, z, 1.0),
+        log_step = read_real(store, names["log_step"], (size, 1) if column else (size,)).ravel()
+        step = Step(
+            "log_step", apply_transform(log_step, "exp").times(step_factor(assumed)), log_step
         )
-        held = {**names, "Lambda_re": real_tensor, "Lambda_im": imag_tensor}
+        modes = discretise(step.parameter.value * diagonal.values, method)
+        parts = (*step.scaled(diagonal), step.part(diagonal.values))
         readin = read_pairs(store, names["B"], (size, None)) if "B" in names else None
         readout, bidirectional = _read_readout(store, names, size)
         return Recurrence(
@@ -127,7 +122,7 @@ class S5:
             family=self.name,
             tensors=tuple(name for role, name in names.items() if role != "BP"),
             log_eigenvalues=modes.log_eigenvalue,
-            log_gain=modes.log_gain + step.log,
+            log_gain=modes.log_gain + step.parameter.log,
             # Nothing but Re Λ changes the sign of Re z.
             parameters=tuple(
                 replace(part.group(store, held, modes), keeps_stable=part.role != "Lambda_re")
@@ -140,18 +135,6 @@ class S5:
             stable_by_construction=clipped == "true",
             assumptions=(*assumed.sentences, *([_BIDIRECTIONAL] if bidirectional else [])),
         )
-
-
-def _read_lambda(
-    store: TensorStore, names: Mapping[str, str]
-) -> tuple[tuple[str, Floats], tuple[str, Floats]]:
-    """The real and the imaginary part of Λ, each (P,), with the tensor that holds it."""
-    if "Lambda" in names:
-        values = read_pairs(store, names["Lambda"], (None,))
-        return (names["Lambda"], values.real), (names["Lambda"], values.imag)
-    real = read_real(store, names["Lambda_re"], (None,))
-    imag = read_real(store, names["Lambda_im"], real.shape)
-    return (names["Lambda_re"], real), (names["Lambda_im"], imag)
 
 
 def _projections(

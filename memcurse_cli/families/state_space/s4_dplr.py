@@ -28,17 +28,20 @@ from memcurse_cli.families.reading import (
     require_shape,
 )
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
-from memcurse_cli.families.state_space.discretization import BILINEAR, METHODS, Part, discretise
-from memcurse_cli.families.state_space.s4.names import (
+from memcurse_cli.families.state_space.discretization import (
+    BILINEAR,
     FAST_STEP,
     IMAG_TRANSFORM,
     LARGEST_REAL_PART,
+    METHODS,
     REAL_TRANSFORM,
     S4_VERSIONS,
     STEP_RESCALE,
     STEP_TRANSFORM,
+    Part,
     Version,
     as_scalars,
+    discretise,
     find_mapped,
     read_diagonal,
     read_mapped,
@@ -116,8 +119,7 @@ class S4DPLR:
         is decomposed for every channel.
 
         Raises:
-            TensorError: NaN or inf, shapes that do not fit together, or an A that has no basis of
-                eigenvectors.
+            TensorError: also where A has no basis of eigenvectors.
         """
         names = dict(match.tensors)
         first = "P" not in names
@@ -175,18 +177,10 @@ class S4DPLR:
             moved = spectrum.along_weight() * step.parameter.slope[:, None]
             scalar = np.arange(step.stored.size).reshape(step.stored.shape)[:, None]
             parts = [Part(step.role, step.stored, scalar, moved, mode=mode)]
-        for decomposed, used in zip(
-            diagonal.of(source).parts, diagonal.of(system).parts, strict=True
-        ):
-            moved = spectrum.along_diagonal(decomposed.z_slope)[..., row, :, :]
-            parts.append(
-                replace(
-                    used,
-                    scalar=used.scalar[..., None, :],
-                    z_slope=scale[..., None] * moved,
-                    mode=mode,
-                )
-            )
+        for part in diagonal.parts:
+            moved = spectrum.along_diagonal(part.z_slope[..., source, :])[..., row, :, :]
+            scalar = part.scalar[..., system, None, :]
+            parts.append(replace(part, scalar=scalar, z_slope=scale[..., None] * moved, mode=mode))
         parts.append(low_rank("P", p, spectrum.along_p()))
         if q is not None:
             along_q = spectrum.along_q()
@@ -230,10 +224,7 @@ def _version(names: Mapping[str, str]) -> Version | None:
 
 
 def _is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether w, B and C are those of version 1, whose B and C hold P and Q.
-
-    C is (H, 1 + rank, N/2, 2), B too, or without the first axis where it is not trained.
-    """
+    """Whether B and C hold P and Q: C is (H, 1 + rank, N/2, 2), B too or without the first axis."""
     if not {"log_dt", "w", "B", "C"} <= shapes.keys():
         return False
     w, b, c = shapes["w"], shapes["B"], shapes["C"]
@@ -248,11 +239,7 @@ def _is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
 
 
 def _read_rows(store: TensorStore, tensor: str, channels: int, modes: int) -> Complexes:
-    """B or C of version 1 as (1 + rank, channels, modes), with one channel where all share it.
-
-    Raises:
-        TensorError: NaN or inf.
-    """
+    """B or C of version 1 as (1 + rank, channels, modes), with one channel where all share it."""
     shared = len(store.tensors[tensor].shape) == 3
     rows = read_pairs(store, tensor, (1 if shared else channels, None, modes))
     return np.swapaxes(rows, 0, 1)
@@ -281,12 +268,7 @@ class AnnotatedS4:
         return find_mapped(self.name, tensors, "Lambda_re", "Lambda_im", "P", "B")
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Λ, Δ, P and B, and decompose A.
-
-        Raises:
-            TensorError: NaN or inf, shapes that do not fit together, or an A that has no basis of
-                eigenvectors.
-        """
+        """Read Λ, Δ, P and B, and decompose A."""
         names = match.tensors
         diagonal, step = read_mapped(store, names, "Lambda_re", "Lambda_im", LARGEST_REAL_PART)
         channels, modes = diagonal.values.shape
@@ -307,8 +289,8 @@ class AnnotatedS4:
         met = np.einsum("hk,hik->hi", p.conj(), right)[..., None] * left
         seen = np.einsum("hik,hk->hi", left, p)[..., None] * right
         real, imag = diagonal.parts
-        slopes = [(real, real.z_slope[:, None] * share), (imag, imag.z_slope[:, None] * share)]
         scalar = real.scalar
+        slopes = [(each, each.z_slope[:, None] * share) for each in (real, imag)]
         if np.iscomplexobj(stored):
             named = Part("P", stored.real, scalar, scalar, name=f"P[{REAL}]")
             slopes.append((named, -(met + seen)))
@@ -349,10 +331,9 @@ class LowRankSpectrum:
 
     Attributes:
         values: (rows, 2 modes) eigenvalues, by frequency.
-        left_real: (rows, 2 modes, modes) the part of each left eigenvector that meets Re s.
-        left_imag: the same for Im s.
-        right_real: (rows, 2 modes, modes) likewise of the right eigenvectors, of norm 1.
-        right_imag: the same for Im s.
+        left_real, left_imag: (rows, 2 modes, modes) the part of each left eigenvector that meets
+            Re s and Im s.
+        right_real, right_imag: likewise of the right eigenvectors, of norm 1.
         weight: (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one.
         left_p: (rank, rows, 2 modes) l·p, weighted.
         right_q: (rank, rows, 2 modes) q·r.
@@ -391,11 +372,7 @@ class LowRankSpectrum:
         return -2 * self.left_p[..., None, None] * right
 
     def along_weight(self) -> Complexes:
-        """(rows, 2 modes, modes) da for the step size of each mode.
-
-        ``d(D A)`` for ``D = diag(Δ)`` is ``dD D⁻¹ (D A)``, so that da is ``a/Δ`` times the mode's
-        share of ``l r``.
-        """
+        """(rows, 2 modes, modes) da for the step size of each mode: a/Δ times its share of l r."""
         share = self.left_real * self.right_real + self.left_imag * self.right_imag
         return self.values[..., None] * share / self.weight
 
@@ -413,16 +390,8 @@ def decompose(
 ) -> LowRankSpectrum:
     """The eigenvalues and eigenvectors of ``diag(weight) (diag(w) - P Qᵀ)``, conjugates included.
 
-    Args:
-        diagonal: (rows, modes) w.
-        p: (rank, rows, modes) P.
-        q: (rank, rows, modes) Q, or None where it is P's conjugate.
-        weight: (rows, 1 or modes).
-        device: where to decompose.
-        tensor: what to name in an error.
-
-    Raises:
-        TensorError: a matrix has no basis of eigenvectors.
+    w is (rows, modes), P and Q (rank, rows, modes), Q None where it is P's conjugate; the weight is
+    (rows, 1 or modes), and ``tensor`` what an error names.
     """
     rows, modes = diagonal.shape
     p_real = np.concatenate([p.real, p.imag], axis=-1)
