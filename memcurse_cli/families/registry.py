@@ -33,7 +33,7 @@ class _Row(NamedTuple):
 
 
 _ROWS = (
-    _Row("state_space.lru", "LRU", "nu_log theta_log | nu theta gamma_log | params_log"),
+    _Row("state_space.diagonal", "LRU", "nu_log theta_log | nu theta gamma_log | params_log"),
     _Row("selective.rg_lru", "RGLRU", "recurrent_param | a_param"),
     _Row("selective.rg_lru", "Hawk", "forget_base | Lambda ba"),
     _Row("selective.rwkv", "RWKV", "time_decay | w_proj | time_mix_decay"),
@@ -67,7 +67,7 @@ _ROWS = (
     _Row("cells.liquid", "LTC", "gleak vleak"),
     _Row("cells.liquid", "CfC", "ff1"),
     _Row("cells.liquid", "LIQUID_LSTM", "recurrent_map input_map"),
-    _Row("state_space.unicornn", "UnICORNN", "weight_hh c_"),
+    _Row("state_space.oscillators", "UnICORNN", "weight_hh c_"),
     _Row(
         "state_space.ind_rnn",
         "IndRNN",
@@ -103,19 +103,19 @@ _ROWS = (
     _Row("state_space.s4d", "DSS", "Lambda W | Lambda_log_neg_re | Lambda_re W | param_D"),
     _Row("state_space.ema", "EMA", "alpha delta gamma | decay_factor damping_factor"),
     _Row("state_space.ema", "MultiHeadedEMA", "alphas dampen_factors"),
-    _Row("state_space.parcae", "Parcae", "log_state_decay | parcae_log_a"),
-    _Row("state_space.linoss", "LinOSS", "A_diag"),
+    _Row("state_space.ema", "Parcae", "log_state_decay | parcae_log_a"),
+    _Row("state_space.oscillators", "LinOSS", "A_diag"),
     _Row("dense.lmu", "LMU", "e_m W_m"),
     _Row("state_space.s4_dplr", "S4DPLR", "log_dt w | log_w_real | inv_w_real | A_real"),
     _Row("state_space.s4d", "S4D", "log_dt w | log_A_real | log_w_real | inv_A_real | A_real"),
     _Row("state_space.s5", "S5", "Lambda log_step | Lambda_re log_step"),
-    _Row("state_space.striped_hyena", "StripedHyena", "residues"),
+    _Row("state_space.diagonal", "StripedHyena", "residues"),
     _Row("selective.mamba", "Mamba", "A_* dt_proj*"),
     _Row("selective.mamba2", "Mamba2", "A_log dt_bias conv1d"),
     _Row("selective.mamba3", "Mamba3", "dt_bias B_bias C_bias"),
     _Row("selective.mamba", "GgufMamba", "ssm_a ssm_dt"),
     _Row(
-        "state_space.complex_diagonal",
+        "state_space.diagonal",
         "ComplexDiagonalRNN",
         "A | A_re | lambda | lambda_* | Lambda | Lambda_re | nu theta",
     ),

@@ -8,7 +8,7 @@ from families.derivatives import check_derivatives, match_of, read_layer
 from numpy.testing import assert_allclose
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.state_space.complex_diagonal import ComplexDiagonalRNN
+from memcurse_cli.families.state_space.diagonal import ComplexDiagonalRNN
 
 FAMILY = ComplexDiagonalRNN()
 MODULUS = np.array([0.3, 0.9, 1.1, 0.999])

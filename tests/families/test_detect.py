@@ -237,7 +237,7 @@ def test_only_the_code_of_marked_families_is_imported() -> None:
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert result.stdout.split() == ["memcurse_cli.families.state_space.lru"]
+    assert result.stdout.split() == ["memcurse_cli.families.state_space.diagonal"]
 
 
 def test_the_registry_is_light() -> None:

@@ -9,7 +9,7 @@ from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.families.state_space.linoss import LinOSS
+from memcurse_cli.families.state_space.oscillators import LinOSS
 
 P, H, STEPS = 4, 3, 24
 

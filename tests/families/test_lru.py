@@ -12,7 +12,7 @@ from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_l
 from numpy.testing import assert_allclose
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.state_space.lru import LRU
+from memcurse_cli.families.state_space.diagonal import LRU
 
 RANDOM = np.random.default_rng(4)
 N, INPUTS, OUTPUTS = 5, 2, 3

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.state_space.parcae import ESM, TRANSFORMERS, Parcae
+from memcurse_cli.families.state_space.ema import PARCAE, PARCAE_ESM, Parcae
 
 N, STEPS = 6, 12
 
@@ -34,7 +34,7 @@ def test_an_impulse(arrays: dict[str, NDArray]) -> None:
     assert recurrence.stable_by_construction
     assert "recycling loop" in recurrence.assumptions[0]
     rate, delta, readin, readout = (
-        arrays[f"trunk.parcae.{TRANSFORMERS[role]}"] for role in ("rate", "step", "B", "C")
+        arrays[f"trunk.parcae.{PARCAE[role]}"] for role in ("rate", "step", "B", "C")
     )
     step = np.log1p(np.exp(delta))
     decay = np.exp(-step * np.exp(rate))
@@ -44,7 +44,7 @@ def test_an_impulse(arrays: dict[str, NDArray]) -> None:
 
 
 def test_the_names_of_esm(arrays: dict[str, NDArray]) -> None:
-    renamed = {ESM[r]: arrays[f"trunk.parcae.{name}"] for r, name in TRANSFORMERS.items()}
+    renamed = {PARCAE_ESM[r]: arrays[f"trunk.parcae.{name}"] for r, name in PARCAE.items()}
     recurrence, expected = read_layer(renamed, Parcae()), read_layer(arrays, Parcae())
     assert recurrence.name == "parcae"
     assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
-from memcurse_cli.families.state_space.complex_diagonal import ComplexDiagonalRNN
-from memcurse_cli.families.state_space.lru import LRU
+from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN
 from memcurse_cli.families.state_space.s4d import S4D
 from memcurse_cli.families.state_space.s5 import S5
 

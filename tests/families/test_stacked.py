@@ -15,7 +15,7 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.state_space.lru import LRU
+from memcurse_cli.families.state_space.diagonal import LRU
 from memcurse_cli.families.state_space.s5 import S5
 
 N, H, MEMBERS = 4, 3, 3

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.state_space.striped_hyena import StripedHyena
+from memcurse_cli.families.state_space.diagonal import StripedHyena
 
 FILTERS, N, STEPS = 3, 2, 12
 

@@ -14,7 +14,7 @@ from memcurse_cli.diagnosis.diagnose import diagnose
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.state_space.unicornn import UnICORNN
+from memcurse_cli.families.state_space.oscillators import UnICORNN
 
 ARRAYS = {
     "RNNs.0.weight_hh": np.array([0.2, 0.9, 0.01, 0.5]),

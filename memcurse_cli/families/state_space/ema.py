@@ -1,7 +1,4 @@
-"""The moving averages of Mega, Ma et al. 2023, and of Megalodon, Ma et al. 2024.
-
-The multi-headed moving average of lucidrains' mega-pytorch: rates that all channels share.
-"""
+"""Moving averages: Mega's, Megalodon's and mega-pytorch's; and Parcae, ESMFold2's recycling."""
 
 from __future__ import annotations
 
@@ -18,8 +15,10 @@ from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     log_sigmoid,
     one_to_many,
+    one_to_one,
     read_pairs,
     read_real,
+    require_finite,
     sigmoid,
 )
 from memcurse_cli.families.recurrence import (
@@ -28,6 +27,7 @@ from memcurse_cli.families.recurrence import (
     ProjectionGroup,
     Recurrence,
 )
+from memcurse_cli.families.state_space.discretization import apply_transform
 
 _RATE, _DAMPING = "alphas", "dampen_factors"
 _BACKWARD = ("reverse_alphas", "reverse_dampen_factors")
@@ -64,11 +64,7 @@ class MultiHeadedEMA:
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the rates, and where time runs one way the projections.
-
-        Raises:
-            TensorError: NaN or inf in one of them.
-        """
+        """Read the rates, and where time runs one way the projections."""
         names = match.tensors
         pairs = [(_RATE, _DAMPING), _BACKWARD][: 2 if _BACKWARD[0] in names else 1]
         (heads,) = store.tensors[names[_RATE]].shape
@@ -76,17 +72,17 @@ class MultiHeadedEMA:
         head = np.repeat(np.arange(heads), channels)
         logs, gains, groups = [], [], []
         for direction, (rate, damping) in enumerate(pairs):
+            place = direction * head.size + np.arange(head.size)
             alpha, delta = (read_real(store, names[role], (heads,)) for role in (rate, damping))
             logs.append(log_sigmoid(-alpha) + log_sigmoid(delta))
             gains.append(log_sigmoid(alpha))
             eigenvalue = np.exp(logs[-1])
-            first = direction * head.size
             for role, values, slope, log_gain_slope in (
                 (rate, alpha, -eigenvalue * sigmoid(alpha), sigmoid(-alpha)[head]),
                 (damping, delta, eigenvalue * sigmoid(-delta), None),
             ):
                 moved = (store.tensors[names[role]].dtype, head, slope[head], log_gain_slope)
-                groups.append(one_to_many(role, names[role], values, *moved, first=first))
+                groups.append(one_to_many(role, names[role], values, *moved, eigenvalue=place))
         readin = readout = None
         projections: tuple[ProjectionGroup, ...] = ()
         if len(pairs) == 1:
@@ -180,11 +176,7 @@ class EMA:
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the rates, the expansion and the projection.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not fit together.
-        """
+        """Read the rates, the expansion and the projection."""
         names = match.tensors
         channels, modes, _ = store.tensors[names["alpha"]].shape
         shape = (channels, modes)
@@ -282,3 +274,111 @@ def _read_projections(
     groups += stored_parts(store, names["gamma"], "C", readout.shape, pairs=pairs, factor=scale)
     direct = names.get("omega")
     return readin, readout, (*groups, *channel_direct_part(store, direct, 1, channels))
+
+
+PARCAE = {
+    "rate": "log_state_decay",
+    "step": "log_delta",
+    "B": "input_matrix_continuous",
+    "C": "out_proj.weight",
+}
+PARCAE_ESM = {
+    "rate": "parcae_log_a",
+    "step": "parcae_log_delta",
+    "B": "parcae_b_cont",
+    "C": "parcae_readout.weight",
+}
+_RECYCLING = (
+    "a step is one recycling loop, and the folding trunk rewrites the state between two of them: "
+    "λ is that of the update alone"
+)
+
+
+class Parcae:
+    """``h[t] = λ h[t-1] + Δ B x[t]``, ``λ = exp(-Δ e^log_state_decay)``, ``Δ = softplus(…)``.
+
+    `EsmFold2Parcae` (models/esmfold2/modeling_esmfold2.py) in transformers; x is the normalised
+    pair representation, t counts the recycling loops, every pair of residues has a state of its
+    own. dλ/da = λ log λ for the rate a, dλ/dp = -e^a σ(p) λ for the step's p, and γ = Δ.
+    """
+
+    name = "parcae"
+    title = "Parcae (ESMFold2's recycling)"
+    recognised_by = (
+        "log_state_decay and log_delta (n) beside input_matrix_continuous (n, n); or parcae_log_a,"
+        " parcae_log_delta and parcae_b_cont"
+    )
+    equation = "λ = exp(-Δ e^log_state_decay), γ = Δ = softplus(log_delta)"
+    source = (
+        "transformers, modeling_esmfold2.py; Prairie, Novack, Berg-Kirkpatrick & Fu 2026, "
+        "arXiv 2604.12946"
+    )
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with a rate and a step of one length, and a square matrix of inputs."""
+        roles = (*PARCAE.values(), *PARCAE_ESM.values())
+        matches = []
+        for module, names in group_by_module(tensors, roles).items():
+            for library in (PARCAE, PARCAE_ESM):
+                found = {role: names[name] for role, name in library.items() if name in names}
+                if found.keys() >= {"rate", "step", "B"} and _fits_parcae(tensors, found):
+                    matches.append(Match(module or self.name, found))
+                    break
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the rates, the steps, B and C."""
+        names = match.tensors
+        (size,) = store.tensors[names["rate"]].shape
+        rate = read_real(store, names["rate"], (size,))
+        stored = read_real(store, names["step"], (size,))
+        step = apply_transform(stored, "softplus")
+        # Both factors may overflow alone where their product does not.
+        decay = np.exp(np.minimum(rate + step.log.real, np.log(LARGEST_DECAY)))
+        eigenvalue = np.exp(-decay)
+        slopes = -decay * eigenvalue
+        require_finite(slopes, names["rate"], "the decay")
+        dtypes = {role: store.tensors[names[role]].dtype for role in ("rate", "step")}
+        readin = read_real(store, names["B"], (size, size)).astype(np.complex128)
+        readout: Complexes | None = None
+        projections: tuple[ProjectionGroup, ...] = ()
+        if "C" in names:
+            readout = read_real(store, names["C"], (None, size)).astype(np.complex128)
+            projections = (
+                *stored_parts(store, names["B"], "B", readin.shape),
+                *stored_parts(store, names["C"], "C", readout.shape),
+            )
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(names.values()),
+            log_eigenvalues=-decay.astype(np.complex128),
+            log_gain=step.log,
+            parameters=(
+                one_to_one("log_state_decay", names["rate"], rate, dtypes["rate"], slopes),
+                one_to_one(
+                    "log_delta",
+                    names["step"],
+                    stored,
+                    dtypes["step"],
+                    slopes * step.log_slope,
+                    step.log_slope,
+                ),
+            ),
+            readin=readin,
+            readout=readout,
+            projections=projections,
+            stable_by_construction=True,
+            assumptions=(_RECYCLING,),
+        )
+
+
+def _fits_parcae(tensors: Mapping[str, TensorSpec], names: Mapping[str, str]) -> bool:
+    """Whether the rate, the step and B are of one width."""
+    shape = tensors[names["rate"]].shape
+    return (
+        len(shape) == 1
+        and tensors[names["step"]].shape == shape
+        and tensors[names["B"]].shape == shape * 2
+    )

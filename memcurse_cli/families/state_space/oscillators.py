@@ -1,8 +1,8 @@
-"""Oscillatory state spaces: LinOSS of Rusch & Rus 2024, arXiv 2410.03943, and D-LinOSS."""
+"""Oscillators: LinOSS and D-LinOSS, and the independent undamped ones of UnICORNN."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,14 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside, direct_part, stored_parts
-from memcurse_cli.families.reading import log_of_eigenvalues, one_to_many, read_pairs, read_real
+from memcurse_cli.families.reading import (
+    log_of_eigenvalues,
+    misfit,
+    one_to_many,
+    read_pairs,
+    read_real,
+    sigmoid,
+)
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 SCHEME = Assumption(
@@ -54,37 +61,23 @@ class _Pair:
     drive: _Values
 
 
-def _implicit_velocity(a: _Values, g: _Values, step: _Values) -> _Pair:
-    scale = 1 + step * g
-    trace = (2 + step * g - step**2 * a) / scale
-    discriminant = step**2 * ((g - step * a) ** 2 - 4 * a) / scale**2
-    return _Pair(trace, -np.log1p(step * g), discriminant, step**2 / scale)
-
-
-def _damped_before(a: _Values, g: _Values, step: _Values) -> _Pair:
-    trace = 2 - step * g - step**2 * a
-    discriminant = step**2 * ((g + step * a) ** 2 - 4 * a)
-    return _Pair(trace, np.log1p(-step * g), discriminant, step**2)
-
-
-def _implicit(a: _Values, g: _Values, step: _Values) -> _Pair:
-    scale = 1 + step * g + step**2 * a
-    discriminant = step**2 * (g**2 - 4 * a) / scale**2
-    log_determinant = -np.log1p(step * g + step**2 * a)
-    return _Pair((2 + step * g) / scale, log_determinant, discriminant, step**2 / scale)
-
-
-def _explicit(a: _Values, g: _Values, step: _Values) -> _Pair:
-    log_determinant = np.log1p(step**2 * a - step * g)
-    return _Pair(2 - step * g, log_determinant, step**2 * (g**2 - 4 * a), step**2)
-
-
-_SCHEMES: dict[str, Callable[[_Values, _Values, _Values], _Pair]] = {
-    "imex": _implicit_velocity,
-    "imex2": _damped_before,
-    "im": _implicit,
-    "ex": _explicit,
-}
+def _step(scheme: str, a: _Values, g: _Values, step: _Values) -> _Pair:
+    """One step of an oscillator with stiffness a and damping g."""
+    square, damped = step**2, step * g
+    if scheme == "imex":
+        scale = 1 + damped
+        discriminant = square * ((g - step * a) ** 2 - 4 * a) / scale**2
+        trace = (2 + damped - square * a) / scale
+        return _Pair(trace, -np.log1p(damped), discriminant, square / scale)
+    if scheme == "imex2":
+        discriminant = square * ((g + step * a) ** 2 - 4 * a)
+        return _Pair(2 - damped - square * a, np.log1p(-damped), discriminant, square)
+    discriminant = square * (g**2 - 4 * a)
+    if scheme == "ex":
+        return _Pair(2 - damped, np.log1p(square * a - damped), discriminant, square)
+    scale = 1 + damped + square * a
+    log_determinant = -np.log1p(damped + square * a)
+    return _Pair((2 + damped) / scale, log_determinant, discriminant / scale**2, square / scale)
 
 
 class LinOSS:
@@ -117,11 +110,7 @@ class LinOSS:
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read A, G, Δ, B and C.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not fit together.
-        """
+        """Read A, G, Δ, B and C."""
         names = match.tensors
         assumed = Assumed(options)
         scheme = assumed.choose(SCHEME)
@@ -132,7 +121,7 @@ class LinOSS:
         if damped:
             roles.append("G_diag")
         stored = {role: read_real(store, names[role], (size,)) for role in roles}
-        pair = _oscillator(scheme, *_ordered(stored, roles))
+        pair = _oscillator(scheme, *stored.values())
         gap, log_eigenvalues = _solve(pair)
         eigenvalues = np.exp(log_eigenvalues)
         log_gain = np.log(pair.drive) - np.log(gap)
@@ -140,8 +129,8 @@ class LinOSS:
             log_gain = log_gain + log_eigenvalues
         groups = []
         for role in roles:
-            moved = {name: values + 1j * _TINY * (name == role) for name, values in stored.items()}
-            other = _oscillator(scheme, *_ordered(moved, roles))
+            moved = (values + 1j * _TINY * (name == role) for name, values in stored.items())
+            other = _oscillator(scheme, *moved)
             slopes = _slopes(pair, other, gap, eigenvalues, delayed=scheme == "ex")
             # One scalar moves both eigenvalues of its oscillator.
             dtype, unit = store.tensors[names[role]].dtype, np.arange(size)
@@ -174,12 +163,7 @@ class LinOSS:
         )
 
 
-def _ordered(values: Mapping[str, _Values], roles: list[str]) -> tuple[Any, Any, Any]:
-    """A, G or None, and the step's parameter."""
-    return values["A_diag"], values.get("G_diag"), values[roles[1]]
-
-
-def _oscillator(scheme: str, a: _Values, g: _Values | None, parameter: _Values) -> _Pair:
+def _oscillator(scheme: str, a: _Values, parameter: _Values, g: _Values | None = None) -> _Pair:
     """The oscillator with A and G where the layer's projection takes them.
 
     Analytic in whichever argument has an imaginary part of 1e-30, so that the results' are the
@@ -187,17 +171,17 @@ def _oscillator(scheme: str, a: _Values, g: _Values | None, parameter: _Values) 
     """
     step = 1 / (1 + np.exp(-parameter))
     if g is None:
-        return _SCHEMES[scheme](_at_least(a, 0.0), np.zeros(a.shape), step)
+        return _step(scheme, _at_least(a, 0.0), np.zeros(a.shape), step)
     if scheme in ("im", "ex"):
         g = _at_least(g, step * a * (1 if scheme == "ex" else -1))
         a = _at_least(a, g**2 / 4)
-        return _SCHEMES[scheme](a, g, step)
+        return _step(scheme, a, g, step)
     g = _at_least(g, 0.0)
     sign = 1 if scheme == "imex" else -1
     root = 2 * np.sqrt(1 + sign * step * g)
     square = _at_least(step**2, 1e-6)
     low, high = (2 + sign * step * g - root) / square, (2 + sign * step * g + root) / square
-    return _SCHEMES[scheme](-_at_least(-_at_least(a, low), -high), g, step)
+    return _step(scheme, -_at_least(-_at_least(a, low), -high), g, step)
 
 
 def _at_least(values: _Values, bound: _Values | float) -> _Values:
@@ -234,3 +218,97 @@ def _slopes(
         smallest = np.finfo(np.float64).tiny
         log_gain = log_gain + along / np.where(np.abs(eigenvalues) < smallest, 1.0, eigenvalues)
     return along, log_gain
+
+
+STEP = Assumption(
+    key="dt",
+    default="0.19",
+    choices=(),
+    meaning="the largest time step of an oscillator network",
+    tensors=("dt",),
+)
+CONTROL = Assumption(
+    key="stiffness",
+    default="30.65",
+    choices=(),
+    meaning="α of UnICORNN, the stiffness that every oscillator has beside its own weight",
+    tensors=("alpha",),
+)
+_RECURRENT, _TIME = "weight_hh", "c_"
+_LINEARISED = "the tanh is taken with slope 1; where it is flatter the oscillation is slower"
+
+
+class UnICORNN:
+    """``z' = z - Δ (tanh(w y + V x) + α y)``, ``y' = y + Δ z'``, Δ = dt σ(c), tanh with slope 1.
+
+    A unit's step on (y, z) has determinant 1 and trace 2 - s with ``s = Δ² (w + α)``, so that
+    ``log λ = ± 2i arcsin(√s / 2)``: a pair on the unit circle for 0 < s < 4, and otherwise a pair
+    λ, 1/λ of reals. dλ/ds = λ² / (1 - λ²), ds/dw = Δ² and ds/dc = 2 s (1 - σ(c)).
+    """
+
+    name = "unicornn"
+    title = "UnICORNN (undamped oscillators)"
+    recognised_by = "weight_hh (H) beside c_ (H)"
+    equation = "log λ = ± 2i arcsin(√s / 2), s = (dt σ(c_))² (weight_hh + α)"
+    source = "tk-rusch/unicornn; Rusch & Mishra 2021, arXiv 2103.05487"
+    assumptions: tuple[Assumption, ...] = (STEP, CONTROL)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with both vectors, of one size."""
+        matches = []
+        for module, names in group_by_module(
+            tensors, (_RECURRENT, _TIME, *STEP.roles, *CONTROL.roles)
+        ).items():
+            shapes = {tensors[names[role]].shape for role in (_RECURRENT, _TIME) if role in names}
+            if names.keys() >= {_RECURRENT, _TIME} and len(shapes) == 1 and len(shapes.pop()) == 1:
+                matches.append(Match(module or self.name, names))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read both vectors.
+
+        Raises:
+            TensorError: also for a unit without an oscillation, whose λ is a double 1 or -1.
+        """
+        weight, time = (
+            read_real(store, match.tensors[role], (None,)) for role in (_RECURRENT, _TIME)
+        )
+        assumed = Assumed(options, store=store, match=match)
+        step, stiffness = (float(assumed.choose(each)) for each in (STEP, CONTROL))
+        squared = (step * sigmoid(time)) ** 2
+        turn = squared * (weight + stiffness)
+        if not np.all(turn * (4 - turn)):
+            raise misfit(
+                "a unit does not oscillate: its two eigenvalues coincide",
+                match.tensors[_RECURRENT],
+                "give the values it was trained with: --assume dt=, --assume stiffness=",
+            )
+        logs = 2j * np.arcsin(np.sqrt(turn.astype(np.complex128)) / 2)
+        log_eigenvalues = np.stack([logs, -logs], axis=1)
+        eigenvalues = np.exp(log_eigenvalues)
+        slope = eigenvalues**2 / (1 - eigenvalues**2)
+        unit = np.arange(weight.size)[:, None]  # each scalar moves both eigenvalues of its unit
+        return Recurrence(
+            name=match.layer,
+            family=self.name,
+            tensors=tuple(match.tensors.values()),
+            log_eigenvalues=log_eigenvalues.ravel(),
+            log_gain=np.zeros(eigenvalues.size, dtype=np.complex128),
+            parameters=tuple(
+                one_to_many(
+                    role,
+                    match.tensors[role],
+                    values,
+                    store.tensors[match.tensors[role]].dtype,
+                    unit,
+                    slope * inner[:, None],
+                )
+                for role, values, inner in (
+                    (_RECURRENT, weight, squared),
+                    (_TIME, time, 2 * turn * sigmoid(-time)),
+                )
+            ),
+            assumptions=(*assumed.sentences, _LINEARISED),
+            activation="tanh",
+            unitary=bool(np.all((turn > 0) & (turn < 4))),
+        )
