@@ -105,7 +105,7 @@ _ROWS = (
     _Row("state_space.ema", "MultiHeadedEMA", "alphas dampen_factors"),
     _Row("state_space.ema", "Parcae", "log_state_decay | parcae_log_a"),
     _Row("state_space.oscillators", "LinOSS", "A_diag"),
-    _Row("dense.lmu", "LMU", "e_m W_m"),
+    _Row("dense.dense_rnn", "LMU", "e_m W_m"),
     _Row("state_space.s4_dplr", "S4DPLR", "log_dt w | log_w_real | inv_w_real | A_real"),
     _Row("state_space.s4d", "S4D", "log_dt w | log_A_real | log_w_real | inv_A_real | A_real"),
     _Row("state_space.s5", "S5", "Lambda log_step | Lambda_re log_step"),
@@ -121,11 +121,11 @@ _ROWS = (
     ),
     _Row("dense.rate_rnn", "LeakyRNN", "W_rec W_in | wrec wi | Wrec Win"),
     _Row("dense.rate_rnn", "LowRankRNN", "m n wi wo"),
-    _Row("dense.co_rnn", "CoRNN", "i2h"),
+    _Row("dense.rate_rnn", "CoRNN", "i2h"),
     _Row("dense.orthogonal", "OrthogonalRNN", "parametrizations | recurrent_kernel base"),
     _Row("dense.dense_rnn", "LinearSystem"),
     _Row("dense.dense_rnn", "DenseLinearRNN", "A B | A B_re | A B_real"),
-    _Row("dense.block_diagonal", "BlockDiagonalRNN", "A B"),
+    _Row("dense.dense_rnn", "BlockDiagonalRNN", "A B"),
     # Last, since it also takes hidden weights whose shape fits no other family.
     _Row("dense.dense_rnn", "ElmanRNN", "*_hh*"),
 )

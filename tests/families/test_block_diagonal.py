@@ -9,7 +9,7 @@ from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network
-from memcurse_cli.families.dense.block_diagonal import BlockDiagonalRNN
+from memcurse_cli.families.dense.dense_rnn import BlockDiagonalRNN
 from memcurse_cli.families.family import ReadOptions
 
 UNITS = 12

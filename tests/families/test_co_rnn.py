@@ -9,7 +9,7 @@ from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
-from memcurse_cli.families.dense.co_rnn import CoRNN
+from memcurse_cli.families.dense.rate_rnn import CoRNN
 
 H, INPUTS = 4, 2
 VALUES = {"dt": "0.042", "gamma": "2.7", "epsilon": "4.7"}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.signal import cont2discrete
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.dense.lmu import LMU
+from memcurse_cli.families.dense.dense_rnn import LMU
 from memcurse_cli.families.detect import detect
 
 N, H, INPUTS, THETA = 6, 5, 3, 20

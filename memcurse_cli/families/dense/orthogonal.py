@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
 from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
-from memcurse_cli.families.reading import read_finite, read_real, require_shape
+from memcurse_cli.families.reading import misfit, read_finite, read_real, require_shape
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 
 MAP = Assumption(
@@ -99,7 +98,7 @@ class OrthogonalRNN:
         """Form the orthogonal matrix and decompose it.
 
         Raises:
-            TensorError: NaN or inf, or a base that is not orthogonal.
+            TensorError: also where the base is not orthogonal.
         """
         role = "upper" if "upper" in match.tensors else "lower"
         tensor = match.tensors[role]
@@ -107,16 +106,14 @@ class OrthogonalRNN:
         size = shape[0]
         # expRNN's own maps are those of a real matrix.
         is_complex = role == "lower" and store.tensors[tensor].dtype.startswith("complex")
-        stored, base = (
-            (_read_complex if is_complex else read_real)(store, name, shape)
-            for name in (tensor, match.tensors["base"])
-        )
+        reader = _read_complex if is_complex else read_real
+        stored, base = (reader(store, name, shape) for name in (tensor, match.tensors["base"]))
         if np.abs(base.conj().T @ base - np.eye(size)).max() > ROUGHLY_ORTHOGONAL:
             wanted = "unitary" if is_complex else "orthogonal"
-            raise TensorError(
+            raise misfit(
                 f"the base of the parametrisation is not {wanted}",
-                where=match.tensors["base"],
-                remedy="another parametrisation may bear these names; export the matrix itself",
+                match.tensors["base"],
+                "another parametrisation may bear these names; export the matrix itself",
             )
         assumed = Assumed(options)
         kind = assumed.choose(MAP)
@@ -127,10 +124,9 @@ class OrthogonalRNN:
         matrix = turned.T if role == "upper" else turned
         readin: Complexes | None = None
         if "readin" in match.tensors:
-            reader = _read_complex if is_complex else read_real
             readin = reader(store, match.tensors["readin"], (size, None)).astype(np.complex128)
-        if is_complex:
-            matrix = _as_real(matrix)
+        if is_complex:  # what it does to real and imaginary parts, one below the other
+            matrix = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
             if readin is not None:
                 readin = np.concatenate([readin.real, readin.imag]).astype(np.complex128)
         recurrence = dense_recurrence(
@@ -160,29 +156,14 @@ def _read_complex(store: TensorStore, tensor: str, shape: tuple[int | None, ...]
 
 
 def _require_signs(stored: Square, tensor: str) -> None:
-    """Check the diagonal of Householder reflections, whose signs the diagonal of Q takes.
-
-    Raises:
-        TensorError: it is not of ones and minus ones, or the matrix is complex.
-    """
+    """Check the diagonal of Householder reflections, whose signs the diagonal of Q takes."""
+    what = None
     if np.iscomplexobj(stored):
-        raise TensorError(
-            "Householder reflections stand for no complex matrix",
-            where=tensor,
-            remedy="take another --assume orthogonal_map=",
-        )
-    if np.any(np.abs(np.trunc(np.diagonal(stored))) != 1):
-        raise TensorError(
-            "its diagonal is not of ones and minus ones, as that of Householder reflections is",
-            where=tensor,
-            remedy="take another --assume orthogonal_map=",
-        )
-
-
-def _as_real(matrix: Square) -> Floats:
-    """(2n, 2n) what a complex matrix does to real and imaginary parts, one below the other."""
-    real: Floats = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
-    return real
+        what = "Householder reflections stand for no complex matrix"
+    elif np.any(np.abs(np.trunc(np.diagonal(stored))) != 1):
+        what = "its diagonal is not of ones and minus ones, as that of Householder reflections is"
+    if what:
+        raise misfit(what, tensor, "take another --assume orthogonal_map=")
 
 
 def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) -> dict[str, str]:

@@ -1,22 +1,19 @@
-"""The leaky rate networks of computational neuroscience, dense and of low rank.
-
-That of low rank is Mastrogiuseppe & Ostojic's, 2018, and Dubreuil et al.'s, 2022.
-"""
+"""Networks in continuous time: leaky rate networks, dense and of low rank, and coRNN."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.dense.dense_layer import dense_recurrence, left_eigenvectors
 from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import log_of_eigenvalues, read_real
-from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.module_names import group_by_module, split_name
+from memcurse_cli.families.reading import log_of_eigenvalues, misfit, one_to_many, read_real
+from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 
 LEAK = Assumption(
     key="alpha",
@@ -99,13 +96,7 @@ class LeakyRNN:
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read W, W_in and their masks.
-
-        Raises:
-            TensorError: NaN or inf, matrices whose shapes do not fit together, or a stored α that
-                is not one number in (0, 1].
-            UsageError: the user's α is not in (0, 1].
-        """
+        """Read W, W_in and their masks."""
         names = match.tensors
         naming = next(each for each in _NAMINGS if each.recurrent in names)
         tensor = names[naming.recurrent]
@@ -147,8 +138,8 @@ CONNECTIVITY = Assumption(
     choices=("mean", "sum"),
     meaning="whether a low-rank network's connectivity is m nᵀ / N or m nᵀ",
 )
-FACTORS = ("m", "n")
-SIDES = ("wi", "wo")
+_FACTORS = ("m", "n")
+_SIDES = ("wi", "wo")
 _DEFAULT_LEAK = "0.2"
 _DEFECTIVE = "the overlap of m and n cannot be diagonalised"
 _LINEARISED = "the activation is taken with slope 1, which tanh has at the zero state"
@@ -176,10 +167,10 @@ class LowRankRNN:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with both factors, of one shape, and the input and output weights."""
         matches = []
-        for module, names in group_by_module(tensors, (*FACTORS, *SIDES, *LEAK.roles)).items():
-            if not names.keys() >= {*FACTORS, *SIDES}:
+        for module, names in group_by_module(tensors, (*_FACTORS, *_SIDES, *LEAK.roles)).items():
+            if not names.keys() >= {*_FACTORS, *_SIDES}:
                 continue
-            m, n, readin, readout = (tensors[names[role]].shape for role in (*FACTORS, *SIDES))
+            m, n, readin, readout = (tensors[names[role]].shape for role in (*_FACTORS, *_SIDES))
             if m != n or len(m) != 2 or not 0 < m[1] < m[0]:
                 continue
             if readin[1:] == m[:1] and len(readout) == 2 and readout[0] == m[0]:
@@ -190,11 +181,9 @@ class LowRankRNN:
         """Read m and n.
 
         Raises:
-            TensorError: NaN or inf, a J that cannot be diagonalised, or a stored α that is not one
-                number in (0, 1].
-            UsageError: the user's α is not in (0, 1].
+            TensorError: also for a J that cannot be diagonalised.
         """
-        m, n = (read_real(store, match.tensors[role], (None, None)) for role in FACTORS)
+        m, n = (read_real(store, match.tensors[role], (None, None)) for role in _FACTORS)
         units, rank = m.shape
         assumed = Assumed(options, store=store, match=match)
         leak = assumed.fraction(LEAK, default=_DEFAULT_LEAK)
@@ -203,16 +192,29 @@ class LowRankRNN:
             overlap = scale * (n.T @ m)
         values, right, left = _decompose(overlap, match.tensors["m"])
         eigenvalues = np.concatenate([1 - leak + values, np.full(units - rank, 1 - leak)])
+        # (k, i, a): eigenvalue, unit, rank.
+        slopes = {
+            "m": scale * np.einsum("kb,ib,ak->kia", left, n, right),
+            "n": scale * np.einsum("ka,ib,bk->kia", left, m, right),
+        }
+        scalar, moved = np.arange(m.size).reshape(m.shape), np.arange(rank)[:, None, None]
         return Recurrence(
             name=match.layer,
             family=self.name,
             tensors=tuple(match.tensors.values()),
             log_eigenvalues=log_of_eigenvalues(eigenvalues),
             log_gain=np.zeros(units, dtype=np.complex128),
-            parameters=(
-                # (k, i, a): eigenvalue, unit, rank.
-                _group(store, match, "m", m, scale * np.einsum("kb,ib,ak->kia", left, n, right)),
-                _group(store, match, "n", n, scale * np.einsum("ka,ib,bk->kia", left, m, right)),
+            parameters=tuple(
+                one_to_many(
+                    role,
+                    match.tensors[role],
+                    stored,
+                    store.tensors[match.tensors[role]].dtype,
+                    scalar,
+                    slopes[role],
+                    eigenvalue=moved,
+                )
+                for role, stored in (("m", m), ("n", n))
             ),
             assumptions=(*assumed.sentences, _LINEARISED),
             activation="tanh",
@@ -220,30 +222,129 @@ class LowRankRNN:
 
 
 def _decompose(overlap: Floats, tensor: str) -> tuple[Complexes, Complexes, Complexes]:
-    """The eigenvalues of J, its right eigenvectors as columns and its left ones as rows.
-
-    Raises:
-        TensorError: it overflows, or has no basis of eigenvectors.
-    """
+    """The eigenvalues of J, its right eigenvectors as columns and its left ones as rows."""
     if not np.isfinite(overlap).all():
-        raise TensorError(_DEFECTIVE, where=tensor, remedy="use a checkpoint from another step")
+        raise misfit(_DEFECTIVE, tensor, "use a checkpoint from another step")
     values, right = np.linalg.eig(overlap)
     order = np.lexsort((values.imag, values.real))
     left = left_eigenvectors(right[:, order], tensor, _DEFECTIVE)
     return values[order].astype(np.complex128), right[:, order].astype(np.complex128), left
 
 
-def _group(
-    store: TensorStore, match: Match, role: str, values: Floats, derivative: Complexes
-) -> ParameterGroup:
-    """Every scalar moves each of the first eigenvalues."""
-    rank, size = derivative.shape[0], values.size
-    return ParameterGroup(
-        name=role,
-        tensor=match.tensors[role],
-        values=values.ravel(),
-        dtype=store.tensors[match.tensors[role]].dtype,
-        scalar=np.tile(np.arange(size), rank),
-        eigenvalue=np.repeat(np.arange(rank), size),
-        eigenvalue_derivative=derivative.ravel(),
+STEP = Assumption(
+    key="dt",
+    default="0.042",
+    choices=(),
+    meaning="the time step of a coRNN",
+    tensors=("dt",),
+)
+FREQUENCY = Assumption(
+    key="gamma",
+    default="2.7",
+    choices=(),
+    meaning="γ of a coRNN, the squared frequency that every oscillator has beside W",
+    tensors=("gamma",),
+)
+DAMPING = Assumption(
+    key="epsilon",
+    default="4.7",
+    choices=(),
+    meaning="ε of a coRNN, the damping that every oscillator has beside W",
+    tensors=("epsilon",),
+)
+_JOINT, _HIDDEN, _READOUT = "i2h.weight", "h2h.weight", "readout.weight"
+_CONSTANTS = (*STEP.roles, *FREQUENCY.roles, *DAMPING.roles)
+_BOUND = (
+    "sensitivities are those of every entry of the step's 2n × 2n matrix, times dt: an upper bound "
+    "for the n × 2n entries that are stored"
+)
+
+
+class CoRNN:
+    """``z' = z + dt (tanh(W_x x + W_z z + W_y y + b) - γ y - ε z)``, ``y' = y + dt z'``.
+
+    The implicit-explicit step on (y, z), the tanh with slope 1, is A = A₀ + P W with
+    ``P = dt (dt, 1)`` in blocks. In the orthonormal coordinates u = (dt y + z) / √(1+dt²) and
+    v = (dt z - y) / √(1+dt²), which change no eigenvalue and no norm, W moves the rows of u alone,
+    by ``dt √(1+dt²)``.
+    """
+
+    name = "co_rnn"
+    title = "coRNN (coupled oscillators)"
+    recognised_by = (
+        "cell.i2h.weight (n, inputs + 2n) beside readout.weight; or i2h.weight beside h2h.weight "
+        "(n, 2n)"
     )
+    equation = "λ = eig(z' = z + dt (W_z z + W_y y - γ y - ε z), y' = y + dt z')"
+    source = "tk-rusch/coRNN; Rusch & Mishra 2021, arXiv 2010.00951"
+    assumptions: tuple[Assumption, ...] = (STEP, FREQUENCY, DAMPING)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Cells whose one linear sees the input and both states, and those that split it in two."""
+        matches = []
+        for module, names in group_by_module(tensors, (_JOINT, _HIDDEN, *_CONSTANTS)).items():
+            if _JOINT not in names:
+                continue
+            shapes = [tensors[names[role]].shape for role in (_JOINT, _HIDDEN) if role in names]
+            if any(len(shape) != 2 or not shape[0] for shape in shapes):
+                continue
+            size, columns = tensors[names[_JOINT]].shape
+            if _HIDDEN in names:
+                fits = tensors[names[_HIDDEN]].shape == (size, 2 * size)
+            else:
+                above, last = split_name(module)
+                readout = tensors.get(f"{above}.{_READOUT}" if above else _READOUT)
+                seen = readout is not None and readout.shape[1:] == (size,)
+                fits = last == "cell" and seen and columns > 2 * size
+            if fits:
+                matches.append(Match(module or self.name, names))
+        return matches
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the weights and decompose the step."""
+        assumed = Assumed(options, store=store, match=match)
+        step, frequency, damping = (
+            float(assumed.choose(each)) for each in (STEP, FREQUENCY, DAMPING)
+        )
+        joint = read_real(store, match.tensors[_JOINT], (None, None))
+        size = joint.shape[0]
+        role = _HIDDEN if _HIDDEN in match.tensors else _JOINT
+        states = (
+            read_real(store, match.tensors[_HIDDEN], (size, None)) if role == _HIDDEN else joint
+        )
+        # The columns are x, z, y, or z, y of the states alone.
+        by_velocity, by_position = states[:, -2 * size : -size], states[:, -size:]
+        inputs = joint if split else joint[:, : -2 * size]
+        scale = step * math.hypot(1, step)
+        readin = np.zeros((2 * size, inputs.shape[1]), dtype=np.complex128)
+        readin[:size] = scale * inputs
+        matrix = _step(by_position, by_velocity, step, frequency, damping)
+        rotation = _rotation(size, step)
+        return dense_recurrence(
+            store,
+            match,
+            family=self.name,
+            matrix=rotation @ matrix @ rotation.T,
+            tensor=match.tensors[role],
+            activation="tanh",
+            device=options.device,
+            readin=readin,
+            scale=scale,
+            assumptions=(*assumed.sentences, _BOUND),
+        )
+
+
+def _step(
+    by_position: Floats, by_velocity: Floats, step: float, frequency: float, damping: float
+) -> Floats:
+    """(2n, 2n) of (y, z): z' from y and z, and y' = y + dt z'."""
+    one = np.eye(by_position.shape[0])
+    pushed = step * (by_position - frequency * one)
+    kept = (1 - step * damping) * one + step * by_velocity
+    return np.block([[one + step * pushed, step * kept], [pushed, kept]])
+
+
+def _rotation(size: int, step: float) -> Floats:
+    """(2n, 2n) from (y, z) to (u, v)."""
+    one = np.eye(size) / math.hypot(1, step)
+    return np.block([[step * one, one], [-one, step * one]])
