@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.module_names import shared_module, split_name
-from memcurse_cli.families.reading import read_real, shown_shape
-from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.module_names import group_by_module, shared_module, split_name
+from memcurse_cli.families.projections import Matrix, stored_parts
+from memcurse_cli.families.reading import one_to_many, read_pairs, read_real, shown_shape
+from memcurse_cli.families.recurrence import (
+    Complexes,
+    Floats,
+    Integers,
+    ParameterGroup,
+    ProjectionGroup,
+    Recurrence,
+)
 
 
 @dataclass(frozen=True)
@@ -288,3 +299,176 @@ def configured_choice(config: Mapping[str, Any], assumption: Assumption) -> str 
         if text in assumption.choices or (not assumption.choices and not isinstance(value, bool)):
             return text
     return None
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each role's tensor."""
+
+
+class Layout(NamedTuple):
+    """The tensors that tell a layer.
+
+    Attributes:
+        required: the roles that it must have, or several of which it must have one.
+        optional: those that are kept beside them.
+        without: those of another family, which it must not have.
+        fits: what the shapes must fulfil.
+        called: the library's names of roles that it calls otherwise.
+    """
+
+    required: tuple[str | tuple[str, ...], ...]
+    optional: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    fits: Callable[[Shapes], bool] | None = None
+    called: Mapping[str, str] = {}
+
+    def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
+        """Every such module; ``default`` names a layer whose tensors have none."""
+        choices = [(each,) if isinstance(each, str) else each for each in self.required]
+        roles = [role for choice in choices for role in choice]
+        by_name = {
+            self.called.get(role, role): role for role in (*roles, *self.optional, *self.without)
+        }
+        matches = []
+        for module, named in group_by_module(tensors, by_name).items():
+            # In the order of the file, or of the roles where they have names of their own.
+            order = by_name if self.called else named
+            found = {by_name[last]: named[last] for last in order if last in named}
+            if any(found.keys().isdisjoint(choice) for choice in choices):
+                continue
+            if found.keys().isdisjoint(self.without) and (
+                self.fits is None
+                or self.fits({role: tensors[name].shape for role, name in found.items()})
+            ):
+                matches.append(Match(module or default, found))
+        return matches
+
+
+@dataclass
+class Layer:
+    """A layer that a family recognised, read by its roles.
+
+    Attributes:
+        family: the name of its family.
+        store: the open checkpoint.
+        match: where it stands.
+        options: the user's choices.
+    """
+
+    family: str
+    store: TensorStore
+    match: Match
+    options: ReadOptions
+
+    def __post_init__(self) -> None:
+        self.names = self.match.tensors
+        self.assumed = Assumed(self.options, None, self.store, self.match)
+
+    def shape(self, role: str) -> tuple[int, ...]:
+        """The shape of a role's tensor."""
+        return self.store.tensors[self.names[role]].shape
+
+    def real(self, role: str, shape: tuple[int | None, ...]) -> Floats:
+        """As `read_real`."""
+        return read_real(self.store, self.names[role], shape)
+
+    def pairs(self, role: str, shape: tuple[int | None, ...], *, paired: bool = True) -> Complexes:
+        """As `read_pairs`."""
+        return read_pairs(self.store, self.names[role], shape, paired=paired)
+
+    def group(
+        self,
+        role: str,
+        values: Floats,
+        slope: NDArray[Any],
+        log_gain_slope: NDArray[Any] | None = None,
+        *,
+        name: str = "",
+        scalar: Integers | None = None,
+        eigenvalue: Integers | None = None,
+        keeps_stable: bool = False,
+    ) -> ParameterGroup:
+        """As `one_to_many`; each scalar moves the eigenvalue of its place if none is given."""
+        if scalar is None:
+            scalar = np.arange(values.size).reshape(values.shape)
+        return one_to_many(
+            name or role,
+            self.names[role],
+            values,
+            self.store.tensors[self.names[role]].dtype,
+            scalar,
+            slope,
+            log_gain_slope,
+            eigenvalue=eigenvalue,
+            keeps_stable=keeps_stable,
+        )
+
+    def parts(
+        self, role: str, matrix: Matrix, shape: tuple[int, ...], **form: Any
+    ) -> tuple[ProjectionGroup, ...]:
+        """As `stored_parts`."""
+        return stored_parts(self.store, self.names[role], matrix, shape, **form)
+
+    def recurrence(
+        self,
+        log_eigenvalues: NDArray[Any],
+        parameters: Sequence[ParameterGroup],
+        *,
+        log_gain: NDArray[Any] | float = 0.0,
+        channels: int | None = None,
+        tensors: Sequence[str] | None = None,
+        also: Sequence[str] = (),
+        **fields: Any,
+    ) -> Recurrence:
+        """The layer of these eigenvalues, in any shape.
+
+        Args:
+            log_eigenvalues: log λ.
+            parameters: what moves them.
+            log_gain: log γ, which broadcasts to them.
+            channels: how many single-input channels have equal parts of them.
+            tensors: those that were read, if not all of the match.
+            also: what is assumed beside what was asked for.
+            fields: further ones of `Recurrence`.
+        """
+        size = log_eigenvalues.size
+        if channels is not None:
+            fields["channel"] = np.repeat(np.arange(channels), size // channels)
+        log_gain = np.broadcast_to(log_gain, log_eigenvalues.shape)
+        return Recurrence(
+            name=self.match.layer,
+            family=self.family,
+            tensors=tuple(self.names.values() if tensors is None else tensors),
+            log_eigenvalues=log_eigenvalues.ravel().astype(np.complex128),
+            log_gain=log_gain.ravel().astype(np.complex128),
+            parameters=tuple(parameters),
+            assumptions=(*self.assumed.sentences, *also),
+            **fields,
+        )
+
+
+class LayoutFamily:
+    """A `Family` that is known by its layouts: the first that a module has is taken."""
+
+    name: str
+    title: str
+    recognised_by: str
+    equation: str
+    source: str
+    assumptions: tuple[Assumption, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """The layers of this family among the tensors, by names and shapes alone."""
+        found: dict[str, Match] = {}
+        for layout in self.layouts:
+            for match in layout.find(tensors, self.name):
+                found.setdefault(match.layer, match)
+        return list(found.values())
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """As `Family.read`."""
+        return self._recurrence(Layer(self.name, store, match, options))
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        raise NotImplementedError

@@ -308,10 +308,9 @@ class CoRNN:
         )
         joint = read_real(store, match.tensors[_JOINT], (None, None))
         size = joint.shape[0]
-        role = _HIDDEN if _HIDDEN in match.tensors else _JOINT
-        states = (
-            read_real(store, match.tensors[_HIDDEN], (size, None)) if role == _HIDDEN else joint
-        )
+        split = _HIDDEN in match.tensors
+        role = _HIDDEN if split else _JOINT
+        states = read_real(store, match.tensors[role], (size, None)) if split else joint
         # The columns are x, z, y, or z, y of the states alone.
         by_velocity, by_position = states[:, -2 * size : -size], states[:, -size:]
         inputs = joint if split else joint[:, : -2 * size]

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.projections import beside, direct_part, stored_parts
-from memcurse_cli.families.reading import (
-    log_of_eigenvalues,
-    misfit,
-    one_to_many,
-    read_pairs,
-    read_real,
-    sigmoid,
-)
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
+from memcurse_cli.families.projections import beside, direct_part
+from memcurse_cli.families.reading import log_of_eigenvalues, misfit, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 SCHEME = Assumption(
@@ -32,7 +22,6 @@ SCHEME = Assumption(
 )
 
 _STEPS = ("steps", "dt")
-_ROLES = ("A_diag", "G_diag", "B", "C", *_STEPS)
 # The two eigenvalues of an oscillator at the edge of its oscillating meet: kept this far apart.
 _SMALLEST_DISCRIMINANT = 1e-14
 _TINY = 1e-30
@@ -80,7 +69,11 @@ def _step(scheme: str, a: _Values, g: _Values, step: _Values) -> _Pair:
     return _Pair((2 + damped) / scale, log_determinant, discriminant / scale**2, square / scale)
 
 
-class LinOSS:
+def _fits_linoss(shapes: Shapes) -> bool:
+    return len(shapes["A_diag"]) == 1 and len(shapes["B"]) == len(shapes["C"]) == 3
+
+
+class LinOSS(LayoutFamily):
     """``λ± = (t ± √(t² - 4d))/2`` of each oscillator's 2×2 step, position read out.
 
     With A ≥ 0 the stiffness, G ≥ 0 the damping and ``Δ = σ(steps)``: imex has
@@ -98,29 +91,16 @@ class LinOSS:
     source = "tk-rusch/linoss, jaredbmit/damped-linoss, linax; Rusch & Rus 2024, arXiv 2410.03943"
     assumptions = (SCHEME,)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every A_diag with a step size, and B and C that are stored as pairs."""
-        matches = []
-        for module, names in group_by_module(tensors, _ROLES).items():
-            if not {"A_diag", "B", "C"} <= names.keys() or not names.keys() & set(_STEPS):
-                continue
-            shapes = {role: tensors[name].shape for role, name in names.items()}
-            if len(shapes["A_diag"]) == 1 and len(shapes["B"]) == len(shapes["C"]) == 3:
-                matches.append(Match(module or self.name, names))
-        return matches
+    layouts = (Layout(("A_diag", _STEPS, "B", "C"), ("G_diag",), fits=_fits_linoss),)
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read A, G, Δ, B and C."""
-        names = match.tensors
-        assumed = Assumed(options)
-        scheme = assumed.choose(SCHEME)
-        stiffness = read_real(store, names["A_diag"], (None,))
-        size = stiffness.size
-        roles = ["A_diag", next(role for role in _STEPS if role in names)]
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, names = layer.store, layer.names
+        scheme = layer.assumed.choose(SCHEME)
+        (size,) = layer.shape("A_diag")
         damped = "G_diag" in names
-        if damped:
-            roles.append("G_diag")
-        stored = {role: read_real(store, names[role], (size,)) for role in roles}
+        step = next(role for role in _STEPS if role in names)
+        roles = ("A_diag", step, *(["G_diag"] if damped else []))
+        stored = {role: layer.real(role, (size,)) for role in roles}
         pair = _oscillator(scheme, *stored.values())
         gap, log_eigenvalues = _solve(pair)
         eigenvalues = np.exp(log_eigenvalues)
@@ -131,33 +111,26 @@ class LinOSS:
         for role in roles:
             moved = (values + 1j * _TINY * (name == role) for name, values in stored.items())
             other = _oscillator(scheme, *moved)
-            slopes = _slopes(pair, other, gap, eigenvalues, delayed=scheme == "ex")
             # One scalar moves both eigenvalues of its oscillator.
-            dtype, unit = store.tensors[names[role]].dtype, np.arange(size)
-            groups.append(one_to_many(role, names[role], stored[role], dtype, unit, *slopes))
+            slopes = _slopes(pair, other, gap, eigenvalues, delayed=scheme == "ex")
+            groups.append(layer.group(role, stored[role], *slopes))
 
         # Both states of an oscillator share the rows of B and the columns of C.
-        readin = np.concatenate([read_pairs(store, names["B"], (size, None))] * 2)
-        readout = np.concatenate([read_pairs(store, names["C"], (None, size))] * 2, axis=1)
+        readin = np.concatenate([layer.pairs("B", (size, None))] * 2)
+        readout = np.concatenate([layer.pairs("C", (None, size))] * 2, axis=1)
         inputs, outputs = readin.shape[1], len(readout)
         rows = np.tile(np.arange(size * inputs), 2)
         columns = np.tile(np.arange(outputs * size).reshape(outputs, size), 2).ravel()
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names.values()),
-            log_eigenvalues=log_eigenvalues.ravel(),
-            log_gain=log_gain.ravel(),
-            parameters=tuple(groups),
+        return layer.recurrence(
+            log_eigenvalues,
+            groups,
+            log_gain=log_gain,
             readin=readin,
             readout=readout,
-            assumptions=(
-                *assumed.sentences,
-                *([_BY_DESIGN] if not damped and scheme.startswith("imex") else []),
-            ),
+            also=(_BY_DESIGN,) if not damped and scheme.startswith("imex") else (),
             projections=(
-                *stored_parts(store, names["B"], "B", readin.shape, pairs=True, scalar=rows),
-                *stored_parts(store, names["C"], "C", readout.shape, pairs=True, scalar=columns),
+                *layer.parts("B", "B", readin.shape, pairs=True, scalar=rows),
+                *layer.parts("C", "C", readout.shape, pairs=True, scalar=columns),
                 *direct_part(store, beside(store, names["B"], "D"), outputs, inputs),
             ),
         )
@@ -238,7 +211,11 @@ _RECURRENT, _TIME = "weight_hh", "c_"
 _LINEARISED = "the tanh is taken with slope 1; where it is flatter the oscillation is slower"
 
 
-class UnICORNN:
+def _two_vectors(shapes: Shapes) -> bool:
+    return shapes[_RECURRENT] == shapes[_TIME] and len(shapes[_TIME]) == 1
+
+
+class UnICORNN(LayoutFamily):
     """``z' = z - Δ (tanh(w y + V x) + α y)``, ``y' = y + Δ z'``, Δ = dt σ(c), tanh with slope 1.
 
     A unit's step on (y, z) has determinant 1 and trace 2 - s with ``s = Δ² (w + α)``, so that
@@ -251,36 +228,18 @@ class UnICORNN:
     recognised_by = "weight_hh (H) beside c_ (H)"
     equation = "log λ = ± 2i arcsin(√s / 2), s = (dt σ(c_))² (weight_hh + α)"
     source = "tk-rusch/unicornn; Rusch & Mishra 2021, arXiv 2103.05487"
-    assumptions: tuple[Assumption, ...] = (STEP, CONTROL)
+    assumptions = (STEP, CONTROL)
+    layouts = (Layout((_RECURRENT, _TIME), (*STEP.roles, *CONTROL.roles), fits=_two_vectors),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with both vectors, of one size."""
-        matches = []
-        for module, names in group_by_module(
-            tensors, (_RECURRENT, _TIME, *STEP.roles, *CONTROL.roles)
-        ).items():
-            shapes = {tensors[names[role]].shape for role in (_RECURRENT, _TIME) if role in names}
-            if names.keys() >= {_RECURRENT, _TIME} and len(shapes) == 1 and len(shapes.pop()) == 1:
-                matches.append(Match(module or self.name, names))
-        return matches
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read both vectors.
-
-        Raises:
-            TensorError: also for a unit without an oscillation, whose λ is a double 1 or -1.
-        """
-        weight, time = (
-            read_real(store, match.tensors[role], (None,)) for role in (_RECURRENT, _TIME)
-        )
-        assumed = Assumed(options, store=store, match=match)
-        step, stiffness = (float(assumed.choose(each)) for each in (STEP, CONTROL))
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        weight, time = (layer.real(role, (None,)) for role in (_RECURRENT, _TIME))
+        step, stiffness = (float(layer.assumed.choose(each)) for each in (STEP, CONTROL))
         squared = (step * sigmoid(time)) ** 2
         turn = squared * (weight + stiffness)
-        if not np.all(turn * (4 - turn)):
+        if not np.all(turn * (4 - turn)):  # λ is a double 1 or -1
             raise misfit(
                 "a unit does not oscillate: its two eigenvalues coincide",
-                match.tensors[_RECURRENT],
+                layer.names[_RECURRENT],
                 "give the values it was trained with: --assume dt=, --assume stiffness=",
             )
         logs = 2j * np.arcsin(np.sqrt(turn.astype(np.complex128)) / 2)
@@ -288,27 +247,14 @@ class UnICORNN:
         eigenvalues = np.exp(log_eigenvalues)
         slope = eigenvalues**2 / (1 - eigenvalues**2)
         unit = np.arange(weight.size)[:, None]  # each scalar moves both eigenvalues of its unit
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_eigenvalues.ravel(),
-            log_gain=np.zeros(eigenvalues.size, dtype=np.complex128),
-            parameters=tuple(
-                one_to_many(
-                    role,
-                    match.tensors[role],
-                    values,
-                    store.tensors[match.tensors[role]].dtype,
-                    unit,
-                    slope * inner[:, None],
-                )
-                for role, values, inner in (
-                    (_RECURRENT, weight, squared),
-                    (_TIME, time, 2 * turn * sigmoid(-time)),
-                )
+        along_time = (2 * turn * sigmoid(-time))[:, None]
+        return layer.recurrence(
+            log_eigenvalues,
+            (
+                layer.group(_RECURRENT, weight, slope * squared[:, None], scalar=unit),
+                layer.group(_TIME, time, slope * along_time, scalar=unit),
             ),
-            assumptions=(*assumed.sentences, _LINEARISED),
+            also=(_LINEARISED,),
             activation="tanh",
             unitary=bool(np.all((turn > 0) & (turn < 4))),
         )
