@@ -7,31 +7,29 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
 from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.projections import (
+    IMAGINARY,
+    REAL,
     beside,
     channel_direct_part,
     layer_projections,
-    stored_parts,
 )
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     complex_roles,
     log_of_eigenvalues,
     misfit,
-    one_to_many,
-    one_to_one,
     read_finite,
-    read_pairs,
     read_readin,
     read_readout,
     read_real,
     require_finite,
     shown_shape,
 )
-from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.recurrence import Floats, Recurrence
 
 NORMALISATION = Assumption(
     key="normalization",
@@ -56,7 +54,7 @@ _AXES = {
 _PROJECTIONS = {"B": "in_proj.weight", "C": "out_proj.weight"}
 
 
-class LRU:
+class LRU(LayoutFamily):
     """``h[t+1] = λ h[t] + γ B x[t+1]``, ``y = Re[C h]``.
 
     ``log λ = -e^{nu_log} + i e^{theta_log}``, so dλ/dnu_log = -e^{nu_log} λ and
@@ -70,7 +68,7 @@ class LRU:
     recognised_by = "nu_log and theta_log, with gamma_log; or params_log (3, n) or (n, 3)"
     equation = "λ = exp(-e^nu_log + i e^theta_log), γ = e^gamma_log"
     source = "minimal-LRU, online LRU, LRURec; Orvieto et al. 2023, arXiv 2303.06349"
-    assumptions: tuple[Assumption, ...] = (NORMALISATION, EXPONENTIAL)
+    assumptions = (NORMALISATION, EXPONENTIAL)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with nu_log and theta_log, or with all of them stacked in params_log."""
@@ -84,31 +82,35 @@ class LRU:
         )
         matches = []
         for module, names in group_by_module(tensors, roles).items():
-            kept = dict(names)
-            projections = {role: kept.pop(name, "") for role, name in _PROJECTIONS.items()}
-            plain = {f"{role}_log": kept.pop(role, "") for role in ("nu", "theta")}
-            if _STACKED in kept:
-                if 3 not in tensors[kept[_STACKED]].shape:
+            plain = ("nu", "theta") if names.keys() >= {"nu", "theta", "gamma_log"} else ()
+            if _STACKED in names or {"nu_log", "theta_log"} <= names.keys():
+                plain = ()
+            kept = {
+                f"{role}_log" if role in plain else role: name
+                for role, name in names.items()
+                if role not in (*_PROJECTIONS.values(), *({"nu", "theta"} - {*plain}))
+            }
+            if _STACKED in names:
+                if 3 not in tensors[names[_STACKED]].shape:
                     continue
                 # LRURec keeps B and C in complex linear layers; real ones are something else.
-                for role, name in projections.items():
+                for role, projection in _PROJECTIONS.items():
+                    name = names.get(projection, "")
                     if name and tensors[name].dtype.startswith("complex"):
                         kept[role] = name
             elif not {"nu_log", "theta_log"} <= kept.keys():
-                if not all(plain.values()) or "gamma_log" not in kept:
-                    continue
-                kept |= plain
+                continue
             matches += split_stack(Match(module or self.name, kept), tensors, _AXES)
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the three vectors, B and C."""
-        store = member_of(store, match, _AXES)
-        vectors = _read_exponents(store, match.tensors)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        names = layer.names
+        layer.store = store = member_of(layer.store, layer.match, _AXES)
+        vectors = _read_exponents(store, names)
         (nu_tensor, nu), (theta_tensor, theta) = vectors["nu_log"], vectors["theta_log"]
         size = nu.size
         plain = split_name(nu_tensor)[1] == "nu"
-        direct = plain and options.choose(EXPONENTIAL)[0] == "false"
+        direct = plain and layer.options.choose(EXPONENTIAL)[0] == "false"
         if direct:
             decay, angle = np.clip(nu, -LARGEST_DECAY, LARGEST_DECAY), theta
             decay_slope, angle_slope = np.ones(size), np.ones(size)
@@ -121,48 +123,48 @@ class LRU:
         eigenvalues = np.exp(log_eigenvalues)
         # γ is a parameter of its own, 1, or √(1-|λ|²) computed from λ.
         log_gain, along_nu = np.zeros(size), None
-        assumptions: tuple[str, ...] = ()
-        normalisation, chosen = options.choose(NORMALISATION)
+        also: tuple[str, ...] = ()
+        normalisation, chosen = layer.options.choose(NORMALISATION)
         if "gamma_log" in vectors:
             log_gain = vectors["gamma_log"][1]
         elif normalisation == "none":
-            assumptions = () if chosen else ("the gain γ is 1, since no gamma_log is stored",)
+            also = () if chosen else ("the gain γ is 1, since no gamma_log is stored",)
         else:
             # log γ = ½ log(1 - e^{-2 decay}), and d decay / d nu_log = decay
             lost = np.maximum(-np.expm1(-2 * decay), np.exp(-LARGEST_DECAY))
             log_gain, along_nu = 0.5 * np.log(lost), decay * np.exp(-2 * decay) / lost
-        nothing, one = np.zeros(size), np.ones(size)
-        parts = {
+        slopes = {
             "nu_log": (-decay_slope * eigenvalues, along_nu),
             "theta_log": (1j * angle_slope * eigenvalues, None),
-            "gamma_log": (nothing, one),
+            "gamma_log": (np.zeros(size), np.ones(size)),
         }
-        parameters = tuple(
-            one_to_many(
-                role.removesuffix("_log") if direct and role != "gamma_log" else role,
-                tensor,
+        groups = [
+            layer.group(
+                _STACKED if _STACKED in names else role,
                 values,
-                store.tensors[tensor].dtype,
-                np.arange(size),
-                *parts[role],
+                *slopes[role],
+                name=role.removesuffix("_log") if direct and role != "gamma_log" else role,
                 keeps_stable=role == "theta_log",
             )
-            for role, (tensor, values) in vectors.items()
-        )
-        readin = read_readin(store, match.tensors, size)
-        readout, sentence = _read_readout(store, match, size)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_eigenvalues,
-            log_gain=log_gain.astype(np.complex128),
-            parameters=parameters,
+            for role, (_, values) in vectors.items()
+        ]
+        readin = read_readin(store, names, size)
+        # minimal-LRU's bidirectional layers have a C of twice the width.
+        stored = [names[role] for role in complex_roles("C") if role in names]
+        if {store.tensors[tensor].shape[-1:] for tensor in stored} == {(2 * size,)}:
+            readout = None
+            also += ("C reads a pass backward in time too, and is left out",)
+        else:
+            readout = read_readout(store, names, size)
+        return layer.recurrence(
+            log_eigenvalues,
+            groups,
+            log_gain=log_gain,
             readin=readin,
             readout=readout,
-            projections=layer_projections(store, match.tensors, readin, readout),
+            projections=layer_projections(store, names, readin, readout),
             stable_by_construction=not direct,
-            assumptions=assumptions + sentence,
+            also=also,
         )
 
 
@@ -188,17 +190,6 @@ def _read_exponents(store: TensorStore, names: Mapping[str, str]) -> dict[str, t
     }
 
 
-def _read_readout(
-    store: TensorStore, match: Match, size: int
-) -> tuple[Complexes | None, tuple[str, ...]]:
-    """C, unless it reads a second pass backward in time, as minimal-LRU's bidirectional layers."""
-    stored = [match.tensors[role] for role in complex_roles("C") if role in match.tensors]
-    columns = {store.tensors[tensor].shape[-1:] for tensor in stored}
-    if columns == {(2 * size,)}:
-        return None, ("C reads a pass backward in time too, and is left out",)
-    return read_readout(store, match.tensors, size), ()
-
-
 _PARTS = (("A_re", "A_im"), ("lambda_re", "lambda_im"), ("Lambda_re", "Lambda_im"))
 _VECTORS = ("lambda", "Lambda", "lambda_", "A")
 _POLAR = ("nu", "theta")
@@ -206,7 +197,7 @@ _POLAR = ("nu", "theta")
 _STEPS = ("log_step", "log_dt", "inv_dt", "dt", "gamma_log")
 
 
-class ComplexDiagonalRNN:
+class ComplexDiagonalRNN(LayoutFamily):
     """``h[t+1] = λ h[t] + B x[t+1]``, ``y = Re[C h]``, λ free in the complex plane.
 
     ``λ = a + ib`` (dλ/da = 1, dλ/db = i), a stored complex vector likewise, or ``λ = ν e^{iθ}``
@@ -218,7 +209,6 @@ class ComplexDiagonalRNN:
     recognised_by = "A_re and A_im, lambda_re and lambda_im, a complex vector lambda, nu and theta"
     equation = "λ = A_re + i A_im, or nu e^(i theta)"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
-    assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with a diagonal under one of the names, and no step size."""
@@ -233,24 +223,36 @@ class ComplexDiagonalRNN:
             matches.append(Match(module or self.name, kept))
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read λ, B and C."""
-        form = _form(match.tensors, store.tensors)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, names = layer.store, layer.names
+        form = _form(names, store.tensors)
         assert form is not None
-        log_eigenvalues, parameters = _read_diagonal(store, match, form)
-        size = log_eigenvalues.size
-        readin = read_readin(store, match.tensors, size)
-        readout = read_readout(store, match.tensors, size)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_eigenvalues,
-            log_gain=np.zeros(size, dtype=np.complex128),
-            parameters=parameters,
+        if len(form) == 1:
+            eigenvalues = read_finite(store, names[form[0]]).astype(np.complex128)
+            first, second = eigenvalues.real.copy(), eigenvalues.imag.copy()
+            called = (f"{form[0]}[{REAL}]", f"{form[0]}[{IMAGINARY}]")
+        else:
+            first, second = (layer.real(role, layer.shape(form[0])) for role in form)
+            called = form
+        size = first.size
+        if form == _POLAR:
+            direction = np.exp(1j * second)
+            # A negative modulus turns the angle by π.
+            log_eigenvalues = log_of_eigenvalues(first) + 1j * second
+            slopes = (direction, 1j * first * direction)
+        else:
+            log_eigenvalues = log_of_eigenvalues(first + 1j * second)
+            slopes = (np.ones(size), np.full(size, 1j))
+        readin, readout = read_readin(store, names, size), read_readout(store, names, size)
+        return layer.recurrence(
+            log_eigenvalues,
+            (
+                layer.group(form[0], first, slopes[0], name=called[0]),
+                layer.group(form[-1], second, slopes[1], name=called[1]),
+            ),
             readin=readin,
             readout=readout,
-            projections=layer_projections(store, match.tensors, readin, readout),
+            projections=layer_projections(store, names, readin, readout),
         )
 
 
@@ -267,43 +269,21 @@ def _form(names: Mapping[str, str], tensors: Mapping[str, TensorSpec]) -> tuple[
     return None
 
 
-def _read_diagonal(
-    store: TensorStore, match: Match, form: tuple[str, ...]
-) -> tuple[Complexes, tuple[ParameterGroup, ...]]:
-    tensors = [match.tensors[role] for role in form]
-    dtypes = [store.tensors[tensor].dtype for tensor in tensors]
-    size = store.tensors[tensors[0]].shape[0]
-    if len(form) == 1:
-        eigenvalues = read_finite(store, tensors[0]).astype(np.complex128)
-        first, second = eigenvalues.real.copy(), eigenvalues.imag.copy()
-        names = [f"{form[0]}[real]", f"{form[0]}[imaginary]"]
-        tensors, dtypes = tensors * 2, dtypes * 2
-    else:
-        first, second = (read_real(store, tensor, (size,)) for tensor in tensors)
-        names = list(form)
-    if form == _POLAR:
-        direction = np.exp(1j * second)
-        # A negative modulus turns the angle by π.
-        log_eigenvalues = log_of_eigenvalues(first) + 1j * second
-        derivatives = (direction, 1j * first * direction)
-    else:
-        log_eigenvalues = log_of_eigenvalues(first + 1j * second)
-        derivatives = (np.ones(size, dtype=np.complex128), np.full(size, 1j))
-    groups = tuple(
-        one_to_one(name, tensor, values, dtype, derivative)
-        for name, tensor, values, dtype, derivative in zip(
-            names, tensors, (first, second), dtypes, derivatives, strict=True
-        )
-    )
-    return log_eigenvalues, groups
-
-
 _PRODUCT = (
     "what the state takes in is a product of two projections of the input, after short filters"
 )
 
 
-class StripedHyena:
+def _pairs_of_poles(shapes: Shapes) -> bool:
+    return shapes["residues"][2:] == (1, 2) and shapes["poles"] == shapes["residues"]
+
+
+def _logarithms_of_poles(shapes: Shapes) -> bool:
+    residues = shapes["residues"]
+    return len(residues) == 2 and shapes["log_poles"] == (*residues, 1)
+
+
+class StripedHyena(LayoutFamily):
     """``h[t] = λ h[t-1] + x[t]``, ``y = Re[Σ_n residues h]``, one input and N modes per filter.
 
     `ParallelHyenaFilter` in togethercomputer/stripedhyena (stripedhyena/model.py), Evo too:
@@ -321,61 +301,39 @@ class StripedHyena:
     source = (
         "togethercomputer/stripedhyena and Zymrael/vortex; Massaroli et al. 2023, arXiv 2310.18780"
     )
-    assumptions: tuple[Assumption, ...] = ()
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every pair of poles and residues in the shapes of one of the two."""
-        matches = []
-        for module, names in group_by_module(tensors, ("poles", "log_poles", "residues")).items():
-            shapes = {role: tensors[name].shape for role, name in names.items()}
-            residues = shapes.get("residues", ())
-            for role, wanted in (("poles", residues), ("log_poles", (*residues, 1))):
-                fits = residues[2:] == (1, 2) if role == "poles" else len(residues) == 2
-                if fits and shapes.get(role) == wanted:
-                    kept = {role: names[role], "residues": names["residues"]}
-                    matches.append(Match(module or self.name, kept))
-        return matches
+    layouts = (
+        Layout(("poles", "residues"), fits=_pairs_of_poles),
+        Layout(("log_poles", "residues"), fits=_logarithms_of_poles),
+    )
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the poles and the residues."""
-        names = match.tensors
-        shape = store.tensors[names["residues"]].shape
-        filters, modes = shape[:2]
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        filters, modes = layer.shape("residues")[:2]
         size = filters * modes
-        if "poles" in names:
-            eigenvalues = read_pairs(store, names["poles"], (filters, modes, 1)).ravel()
-            readout = read_pairs(store, names["residues"], (filters, modes, 1)).reshape(1, size)
+        pairs = "poles" in layer.names
+        if pairs:
+            eigenvalues = layer.pairs("poles", (filters, modes, 1)).ravel()
+            readout = layer.pairs("residues", (filters, modes, 1)).reshape(1, size)
             log_eigenvalues = log_of_eigenvalues(eigenvalues)
             both = np.stack([eigenvalues.real, eigenvalues.imag], axis=-1)
-            slopes = np.tile(np.array([1, 1j]), (size, 1))
-            dtype = store.tensors[names["poles"]].dtype
-            scalar, mode = np.arange(2 * size).reshape(size, 2), np.arange(size)[:, None]
-            group = one_to_many(
-                "poles", names["poles"], both, dtype, scalar, slopes, eigenvalue=mode
-            )
+            slopes, mode = np.tile(np.array([1, 1j]), (size, 1)), np.arange(size)[:, None]
+            group = layer.group("poles", both, slopes, eigenvalue=mode)
         else:
-            stored = read_real(store, names["log_poles"], (filters, modes, 1)).ravel()
-            residues = read_real(store, names["residues"], shape)
+            stored = layer.real("log_poles", (filters, modes, 1)).ravel()
+            residues = layer.real("residues", (filters, modes))
             readout = residues.reshape(1, size).astype(np.complex128)
-            bounded = np.clip(stored, -LARGEST_DECAY, LARGEST_DECAY)
-            log_eigenvalues = bounded.astype(np.complex128)
-            dtype = store.tensors[names["log_poles"]].dtype
-            group = one_to_one("log_poles", names["log_poles"], stored, dtype, np.exp(bounded))
-        pairs = "poles" in names
-        direct = beside(store, names["residues"], "D")
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names.values()),
-            log_eigenvalues=log_eigenvalues,
-            log_gain=np.zeros(size, dtype=np.complex128),
-            parameters=(group,),
+            log_eigenvalues = np.clip(stored, -LARGEST_DECAY, LARGEST_DECAY)
+            group = layer.group("log_poles", stored, np.exp(log_eigenvalues))
+        direct = beside(layer.store, layer.names["residues"], "D")
+        return layer.recurrence(
+            log_eigenvalues,
+            (group,),
+            channels=filters,
             readin=np.ones((size, 1), dtype=np.complex128),
             readout=readout,
-            channel=np.repeat(np.arange(filters), modes),
             projections=(
-                *stored_parts(store, names["residues"], "C", readout.shape, pairs=pairs),
-                *channel_direct_part(store, direct, 1, filters),
+                *layer.parts("residues", "C", readout.shape, pairs=pairs),
+                *channel_direct_part(layer.store, direct, 1, filters),
             ),
-            assumptions=(_PRODUCT,),
+            also=(_PRODUCT,),
         )
