@@ -11,23 +11,14 @@ version 4, and the transforms are constructor arguments that no checkpoint store
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import Assumed, Assumption, Match
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    misfit,
-    one_to_many,
-    read_pairs,
-    read_real,
-)
+from memcurse_cli.families.family import Assumed, Assumption, Layer, Shapes
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
 
 ZERO_ORDER_HOLD = "zoh"
@@ -140,21 +131,18 @@ class Part:
     mode: Integers | None = None
     name: str = ""
 
-    def group(
-        self, store: TensorStore, names: Mapping[str, str], modes: DiscreteModes
-    ) -> ParameterGroup:
+    def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
         """How the scalars move the discrete modes, whose shape is that of the entries' places."""
         mode = self.mode
         if mode is None:
             mode = np.arange(modes.log_gain.size).reshape(modes.log_gain.shape)
-        return one_to_many(
-            self.name or self.role,
-            names[self.role],
+        return layer.group(
+            self.role,
             self.stored,
-            store.tensors[names[self.role]].dtype,
-            self.scalar,
             modes.eigenvalue_slope.ravel()[mode] * self.z_slope,
             modes.log_gain_slope.ravel()[mode] * self.z_slope + self.log_step_slope,
+            name=self.name,
+            scalar=self.scalar,
             eigenvalue=mode,
             keeps_stable=not np.any(self.z_slope.real),  # |λ| < 1 where Re z < 0
         )
@@ -368,70 +356,61 @@ class Step:
         return tuple(replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
 
 
-def read_diagonal(
-    store: TensorStore, names: Mapping[str, str], version: Version, assumed: Assumed
-) -> Diagonal:
+def read_diagonal(layer: Layer, version: Version) -> Diagonal:
     """``A = -f(real) ± i g(imag)``, with the transforms of the version, or a stored A."""
     if version.real == version.imag:
-        values = read_pairs(store, names[version.real], (None, None))
+        values = layer.pairs(version.real, (None, None))
         both = np.stack([np.ones(values.shape), 1j * np.ones(values.shape)])
         scalar = 2 * np.arange(values.size).reshape(values.shape)
         part = Part(version.real, as_scalars(values), np.stack([scalar, scalar + 1]), both)
         return Diagonal(values, (part,), stable=False)
-    stored = read_real(store, names[version.real], (None, None))
-    transform = assumed.choose(REAL_TRANSFORM, silent=REAL_TRANSFORM not in version.transforms)
-    real = apply_transform(stored, transform, relu_offset=version.relu_offset)
+
+    def transform(assumption: Assumption) -> str:
+        return layer.assumed.choose(assumption, silent=assumption not in version.transforms)
+
+    stored = layer.real(version.real, (None, None))
+    real_transform = transform(REAL_TRANSFORM)
+    real = apply_transform(stored, real_transform, relu_offset=version.relu_offset)
     values = -real.value.astype(np.complex128)
     scalar = np.arange(stored.size).reshape(stored.shape)
     parts = [Part(version.real, stored, scalar, -real.slope)]
-    if version.imag in names:
-        frequency = read_real(store, names[version.imag], stored.shape)
-        silent = IMAG_TRANSFORM not in version.transforms
-        imag = apply_transform(frequency, assumed.choose(IMAG_TRANSFORM, silent=silent))
+    if version.imag in layer.names:
+        frequency = layer.real(version.imag, stored.shape)
+        imag = apply_transform(frequency, transform(IMAG_TRANSFORM))
         values = values + 1j * version.sign * imag.value
         parts.append(Part(version.imag, frequency, scalar, 1j * version.sign * imag.slope))
-    return Diagonal(values, tuple(parts), transform != "none")
+    return Diagonal(values, tuple(parts), real_transform != "none")
 
 
-def read_step(
-    store: TensorStore, names: Mapping[str, str], version: Version, modes: int, assumed: Assumed
-) -> Step:
+def read_step(layer: Layer, version: Version, modes: int) -> Step:
     """Δ of shape (H,), (H, 1) or (H, modes)."""
-    tensor = names[version.step]
-    shape = store.tensors[tensor].shape
+    shape = layer.shape(version.step)
     untied = len(shape) == 2 and shape[1] == modes
     wanted = (None,) if len(shape) == 1 else (None, modes if untied else 1)
-    stored = read_real(store, tensor, wanted)
+    stored = layer.real(version.step, wanted)
     stored = stored.reshape(stored.shape[0], -1)
-    transform = assumed.choose(STEP_TRANSFORM, silent=STEP_TRANSFORM not in version.transforms)
+    silent = STEP_TRANSFORM not in version.transforms
+    transform = layer.assumed.choose(STEP_TRANSFORM, silent=silent)
     parameter, steepness = stored, np.ones_like(stored)
-    if version.step == "inv_dt" and assumed.choose(FAST_STEP, silent=True) == "true":
+    if version.step == "inv_dt" and layer.assumed.choose(FAST_STEP, silent=True) == "true":
         bounded = np.clip(stored, -_STEEPEST, _STEEPEST)
         parameter, steepness = np.sinh(bounded), np.cosh(bounded)
     step = apply_transform(parameter, transform)
     step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
-    factor = step_factor(assumed)
+    factor = step_factor(layer.assumed)
     return Step(version.step, step.times(factor), stored, transform != "none", factor)
 
 
 def step_factor(assumed: Assumed) -> float:
-    """The factor on Δ that the layer runs with.
-
-    Raises:
-        UsageError: the factor is not positive and finite.
-    """
+    """The factor on Δ that the layer runs with."""
     remedy = "give the factor on Δ, e.g. 0.5 at twice the sampling rate"
     return assumed.positive(STEP_RESCALE, remedy, finite=True)
 
 
-def find_mapped(family: str, tensors: Mapping[str, TensorSpec], *roles: str) -> list[Match]:
-    """Flax modules with all roles, whose first is (N, H) and whose step size is (1, H)."""
-    matches = []
-    for module, names in group_by_module(tensors, (*roles, "log_step")).items():
-        shape = tensors[names[roles[0]]].shape if len(names) > len(roles) else ()
-        if len(shape) == 2 and tensors[names["log_step"]].shape == (1, shape[1]):
-            matches.append(Match(module or family, names))
-    return matches
+def mapped(shapes: Shapes) -> bool:
+    """Whether a Flax module's step size is (1, H) and everything else of two axes is (N, H)."""
+    axes = [shape for role, shape in shapes.items() if role.endswith("_re")]
+    return all(len(each) == 2 and shapes["log_step"] == (1, each[1]) for each in axes)
 
 
 def clipped_diagonal(
@@ -455,15 +434,15 @@ def clipped_diagonal(
 
 
 def read_mapped(
-    store: TensorStore, names: Mapping[str, str], real: str, imag: str, largest: float = math.inf
+    layer: Layer, real: str, imag: str, largest: float = math.inf
 ) -> tuple[Diagonal, Step]:
     """A (N, H) and log_step (1, H) of The Annotated S4, which maps its layer over the channels.
 
     ``real`` and ``imag`` are the roles of A's parts; Re A is held below ``largest``.
     """
-    stored = read_real(store, names[real], (None, None))
-    frequency = read_real(store, names[imag], stored.shape)
-    logarithm = read_real(store, names["log_step"], (1, stored.shape[1])).T
+    stored = layer.real(real, (None, None))
+    frequency = layer.real(imag, stored.shape)
+    logarithm = layer.real("log_step", (1, stored.shape[1])).T
     by_mode = clipped_diagonal((real, imag), stored, frequency, largest)
     parts = (replace(each, scalar=each.scalar.T, z_slope=each.z_slope.T) for each in by_mode.parts)
     diagonal = Diagonal(np.ascontiguousarray(by_mode.values.T), tuple(parts), by_mode.stable)
@@ -490,11 +469,9 @@ def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
     return np.arange(channels) % systems
 
 
-def reads_both_directions(
-    store: TensorStore, direct: str | None, readout: Complexes | None
-) -> bool:
+def reads_both_directions(layer: Layer, direct: str | None, readout: Complexes | None) -> bool:
     """Whether C has twice the outputs of D, so that half of it runs backward."""
     if direct is None or readout is None:
         return False
-    shape = store.tensors[direct].shape
+    shape = layer.store.tensors[direct].shape
     return len(shape) == 2 and len(readout) == 2 * shape[0]

@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import IMAGINARY, REAL
 from memcurse_cli.families.reading import (
     read_finite,
-    read_pairs,
     require_eigenvalues,
     require_shape,
 )
@@ -42,7 +41,7 @@ from memcurse_cli.families.state_space.discretization import (
     Version,
     as_scalars,
     discretise,
-    find_mapped,
+    mapped,
     read_diagonal,
     read_mapped,
     read_step,
@@ -67,7 +66,7 @@ _KERNEL_LENGTH = "and the stored C holds the kernel's length, so that there is n
 _TRAINABLE = "every tensor of A is trained; version 2 keeps them fixed unless told otherwise"
 
 
-class S4DPLR:
+class S4DPLR(LayoutFamily):
     """``λ`` of the bilinear form of ``A = diag(w) - P Q*`` over a state and its conjugate.
 
     Per channel, with ``x = [s, s̄]``: ``Ā = (1 - ΔA/2)⁻¹ (1 + ΔA/2)`` has A's eigenvectors, so that
@@ -112,38 +111,32 @@ class S4DPLR:
             matches.append(Match(module or self.name, kept))
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Δ, w, P, Q and B, and decompose A.
-
-        With one Δ per channel A is decomposed once per system and scaled; otherwise ``diag(Δ) A``
-        is decomposed for every channel.
-
-        Raises:
-            TensorError: also where A has no basis of eigenvectors.
-        """
-        names = dict(match.tensors)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
+        # is decomposed for every channel.
+        tensors = tuple(layer.names.values())
+        names = layer.names = dict(layer.names)
         first = "P" not in names
         if first:
             names |= {"P": names["B"], "Q": names.pop("C")}
         version = _version(names)
         assert version is not None
-        assumed = Assumed(options)
-        method = assumed.choose(DISCRETIZATION)
-        diagonal = read_diagonal(store, names, version, assumed)
+        method = layer.assumed.choose(DISCRETIZATION)
+        diagonal = read_diagonal(layer, version)
         if first:
-            channels = store.tensors[names["log_dt"]].shape[0]
+            channels = layer.shape("log_dt")[0]
             diagonal = diagonal.of(system_of_channel(len(diagonal.values), channels, names["w"]))
         systems, modes = diagonal.values.shape
-        step = read_step(store, names, version, modes, assumed)
+        step = read_step(layer, version, modes)
         require_eigenvalues(2 * step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names["P"])
         q: Complexes | None = None
         if first:
-            p, q = (_read_rows(store, names[role], systems, modes)[1:] for role in ("P", "Q"))
+            p, q = (_read_rows(layer, role, systems, modes)[1:] for role in ("P", "Q"))
         else:
-            p = read_pairs(store, names["P"], (None, systems, modes))
+            p = layer.pairs("P", (None, systems, modes))
             if "Q" in names:
-                q = read_pairs(store, names["Q"], p.shape)
+                q = layer.pairs("Q", p.shape)
 
         # The system of each decomposed matrix, that of each channel, and what scales them.
         delta, one = step.parameter.value, np.ones((1, 1))
@@ -156,7 +149,7 @@ class S4DPLR:
             p[:, source % p.shape[1]],
             None if q is None else (q.conj() if first else q)[:, source],
             np.broadcast_to(weight, (source.size, weight.shape[1])),
-            options.device,
+            layer.options.device,
             names["P"],
         )
         rate = spectrum.values[row]
@@ -190,25 +183,21 @@ class S4DPLR:
         readin: Complexes | None = None
         if "B" in names:
             if first:
-                drive = _read_rows(store, names["B"], systems, modes)[0]
+                drive = _read_rows(layer, "B", systems, modes)[0]
                 drive = np.broadcast_to(drive, (systems, modes))
             else:
-                drive = read_pairs(store, names["B"], (1, systems, modes))[0]
+                drive = layer.pairs("B", (1, systems, modes))[0]
             readin = spectrum.project(drive[source])[row].reshape(-1, 1)
-        log_step = step.parameter.log if step.tied else 0.0
         trainable = version in S4_VERSIONS[:2] and not first
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=discrete.log_eigenvalue.ravel(),
-            log_gain=(discrete.log_gain + log_step).ravel(),
-            parameters=tuple(part.group(store, names, discrete) for part in parts),
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in parts],
+            log_gain=discrete.log_gain + (step.parameter.log if step.tied else 0.0),
+            tensors=tensors,
+            channels=step.channels,
             readin=readin,
-            channel=np.repeat(np.arange(step.channels), 2 * modes),
             stable_by_construction=diagonal.stable and step.positive and q is None,
-            assumptions=(
-                *assumed.sentences,
+            also=(
                 *([_TRAINABLE] if trainable else []),
                 _EIGENVALUES_ONLY.format(_NO_READOUT),
             ),
@@ -238,14 +227,13 @@ def _is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
     )
 
 
-def _read_rows(store: TensorStore, tensor: str, channels: int, modes: int) -> Complexes:
+def _read_rows(layer: Layer, role: str, channels: int, modes: int) -> Complexes:
     """B or C of version 1 as (1 + rank, channels, modes), with one channel where all share it."""
-    shared = len(store.tensors[tensor].shape) == 3
-    rows = read_pairs(store, tensor, (1 if shared else channels, None, modes))
-    return np.swapaxes(rows, 0, 1)
+    shared = len(layer.shape(role)) == 3
+    return np.swapaxes(layer.pairs(role, (1 if shared else channels, None, modes)), 0, 1)
 
 
-class AnnotatedS4:
+class AnnotatedS4(LayoutFamily):
     """``λ = (1 + Δa/2)/(1 - Δa/2)``, a the eigenvalues of ``A = diag(Λ) - P P*``, per channel.
 
     `S4Layer` (s4/s4.py), mapped over the channels along the second axis, with
@@ -261,23 +249,18 @@ class AnnotatedS4:
         " Λ = min(Lambda_re, -1e-4) + i Lambda_im, Δ = exp(log_step)"
     )
     source = "srush/annotated-s4; Gu et al. 2022, arXiv 2111.00396"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (Layout(("Lambda_re", "Lambda_im", "P", "B", "log_step"), fits=mapped),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every diagonal of two axes with a P, a B and a step size."""
-        return find_mapped(self.name, tensors, "Lambda_re", "Lambda_im", "P", "B")
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Λ, Δ, P and B, and decompose A."""
-        names = match.tensors
-        diagonal, step = read_mapped(store, names, "Lambda_re", "Lambda_im", LARGEST_REAL_PART)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, names = layer.store, layer.names
+        diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im", LARGEST_REAL_PART)
         channels, modes = diagonal.values.shape
         for role in ("P", "B"):
             require_shape(store, names[role], (modes, channels))
         stored = read_finite(store, names["P"])
         p = stored.T.astype(np.complex128)
         matrix = diagonal.values[:, None] * np.eye(modes) - p[..., None] * p[:, None].conj()
-        spectrum = eigendecompose(matrix, options.device)
+        spectrum = eigendecompose(matrix, layer.options.device)
         order = np.lexsort((spectrum.values.real, spectrum.values.imag))
         values = np.take_along_axis(spectrum.values, order, axis=-1)
         vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
@@ -309,19 +292,14 @@ class AnnotatedS4:
             for part, slope in slopes
         ]
         readin = read_finite(store, names["B"]).T.astype(np.complex128)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names.values()),
-            log_eigenvalues=discrete.log_eigenvalue.ravel(),
-            log_gain=(discrete.log_gain + step.parameter.log).ravel(),
-            parameters=tuple(
-                part.group(store, names, discrete) for part in (*parts, step.part(values))
-            ),
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in (*parts, step.part(values))],
+            log_gain=discrete.log_gain + step.parameter.log,
+            channels=channels,
             readin=np.einsum("hik,hk->hi", left, readin).reshape(-1, 1),
-            channel=np.repeat(np.arange(channels), modes),
             stable_by_construction=True,
-            assumptions=(_EIGENVALUES_ONLY.format(_KERNEL_LENGTH),),
+            also=(_EIGENVALUES_ONLY.format(_KERNEL_LENGTH),),
         )
 
 

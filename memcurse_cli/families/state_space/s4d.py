@@ -8,9 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import (
+    Assumed,
+    Assumption,
+    Layer,
+    Layout,
+    LayoutFamily,
+    Match,
+)
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import (
     IMAGINARY,
@@ -18,16 +25,8 @@ from memcurse_cli.families.projections import (
     beside,
     channel_direct_part,
     named_parts,
-    stored_parts,
 )
-from memcurse_cli.families.reading import (
-    misfit,
-    read_pairs,
-    read_real,
-    require_eigenvalues,
-    require_shape,
-    shown_shape,
-)
+from memcurse_cli.families.reading import misfit, require_eigenvalues, require_shape, shown_shape
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BOTH_DIRECTIONS,
@@ -50,7 +49,7 @@ from memcurse_cli.families.state_space.discretization import (
     apply_transform,
     clipped_diagonal,
     discretise,
-    find_mapped,
+    mapped,
     read_diagonal,
     read_mapped,
     read_step,
@@ -83,8 +82,9 @@ VERSION = Assumption(
 _CLIPPED_REAL_PART = 1e-4  # where DSS's clip versions hold Re Λ: above zero
 _SMALLEST = 1e-150
 
-# The tensors of each form: of torch with Λ or its logarithm, of Flax, and of GSS.
-_FORMS = (
+
+# Of torch with Λ's logarithm or Λ, of Flax, and of GSS.
+_FORMS: tuple[tuple[str, ...], ...] = (
     ("Lambda_log_neg_re", "Lambda_log_im", "log_dt", "W"),
     ("Lambda_log_neg_re", "Lambda_im", "log_dt", "W"),
     ("Lambda_re", "Lambda_im", "log_step", "W"),
@@ -93,7 +93,7 @@ _FORMS = (
 )
 
 
-class DSS:
+class DSS(LayoutFamily):
     """``λ = e^z``, ``z = Δ Λ``, one Λ for all channels; ``y = Re[W h]`` without a B.
 
     `DSSKernel` of ag1988/dss (src/models/sequence/ss/standalone/dss.py) and `DSSLayer` of
@@ -113,36 +113,24 @@ class DSS:
     source = "ag1988/dss, annotated-s4, gated-state-spaces-pytorch; Gupta et al., arXiv 2203.14343"
     assumptions = (VERSION, KERNEL_LENGTH, EXPONENTIAL_FREQUENCY)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every Λ in one of the three forms, with the matrix that reads it out."""
-        matches = []
-        for module, names in group_by_module(
-            tensors, {role for form in _FORMS for role in form}
-        ).items():
-            roles = next((roles for roles in _FORMS if names.keys() >= set(roles)), None)
-            if roles is not None:
-                kept = {role: names[role] for role in roles}
-                matches.append(Match(module or self.name, kept))
-        return matches
+    layouts = tuple(map(Layout, _FORMS))
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Λ, Δ and W."""
-        names = match.tensors
-        assumed = Assumed(options)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        names, assumed = layer.names, layer.assumed
         gated = "param_D" in names
         version = "exp"
         if not gated:
             default = "exp" if "Lambda_log_neg_re" in names else "softmax"
             version = assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
         if gated:
-            modes = _read_gated(store, names, assumed)
+            modes = _read_gated(layer)
         elif "Lambda_re" in names:
-            diagonal, step = read_mapped(store, names, "Lambda_re", "Lambda_im")
+            diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
             z = step.parameter.value * diagonal.values
             parts = (*step.scaled(diagonal), step.part(diagonal.values))
             modes = _Modes(z, step.parameter.log, parts)
         else:
-            modes = _read_torch(store, names, clipped=version.startswith("clip"))
+            modes = _read_torch(layer, clipped=version.startswith("clip"))
         z, log_step, parts = modes.z, modes.log_step, modes.parts
         if version == "softmax":
             discrete = _with_softmax(z, _kernel_length(assumed))
@@ -152,20 +140,19 @@ class DSS:
             still = np.zeros(z.shape, dtype=np.complex128)
             discrete, log_step = replace(discrete, log_gain=still, log_gain_slope=still), still
             parts = tuple(replace(part, log_step_slope=0.0) for part in parts)
+        form = next(form for form in _FORMS if names.keys() == {*form})
         channels, size = z.shape
-        readout, both, projections = _read_readout(store, names, channels, size)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(name for role, name in names.items() if role != "param_D"),
-            log_eigenvalues=discrete.log_eigenvalue.ravel(),
-            log_gain=(discrete.log_gain + log_step).ravel(),
-            parameters=tuple(part.group(store, names, discrete) for part in parts),
-            readin=np.ones((channels * size, 1), dtype=np.complex128),
+        readout, both, projections = _read_readout(layer, channels, size)
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in parts],
+            log_gain=discrete.log_gain + log_step,
+            tensors=[names[role] for role in form if role != "param_D"],
+            channels=channels,
+            readin=np.ones((z.size, 1), dtype=np.complex128),
             readout=readout,
-            channel=np.repeat(np.arange(channels), size),
             stable_by_construction=gated or "Lambda_log_neg_re" in names,
-            assumptions=(*assumed.sentences, *([BOTH_DIRECTIONS] if both else [])),
+            also=(BOTH_DIRECTIONS,) if both else (),
             projections=() if both else projections,
         )
 
@@ -185,12 +172,10 @@ class _Modes:
     parts: tuple[Part, ...]
 
 
-def _logarithms(
-    store: TensorStore, names: Mapping[str, str], real: str, imag: str, *, exponential: bool
-) -> Diagonal:
+def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Diagonal:
     """Λ (N) with ``-Re Λ`` stored as a logarithm and perhaps Im Λ too."""
-    logarithm = read_real(store, names[real], (None,))
-    stored = read_real(store, names[imag], logarithm.shape)
+    logarithm = layer.real(real, (None,))
+    stored = layer.real(imag, logarithm.shape)
     decay = apply_transform(logarithm, "exp")
     frequency = apply_transform(stored, "exp" if exponential else "none")
     every = np.arange(logarithm.size)
@@ -201,22 +186,22 @@ def _logarithms(
     return Diagonal(-decay.value + 1j * frequency.value, parts, stable=True)
 
 
-def _read_gated(store: TensorStore, names: Mapping[str, str], assumed: Assumed) -> _Modes:
+def _read_gated(layer: Layer) -> _Modes:
     """Λ (N), shared by the channels, at a step size of one."""
-    exponential = assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
-    diagonal = _logarithms(store, names, "Lambda_real", "Lambda_imag", exponential=exponential)
+    exponential = layer.assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
+    diagonal = _logarithms(layer, "Lambda_real", "Lambda_imag", exponential=exponential)
     size = diagonal.values.size
-    require_shape(store, names["C_real"], (None, size))
-    channels = store.tensors[names["C_real"]].shape[0]
-    require_eigenvalues(channels * size, names["C_real"])
+    require_shape(layer.store, layer.names["C_real"], (None, size))
+    channels = layer.shape("C_real")[0]
+    require_eigenvalues(channels * size, layer.names["C_real"])
     z = np.broadcast_to(diagonal.values, (channels, size))
     return _Modes(z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts)
 
 
-def _read_torch(store: TensorStore, names: Mapping[str, str], *, clipped: bool) -> _Modes:
+def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
     """Λ (N), shared by the channels, and log_dt (H) or (H, 2): one of Re Λ, one of Im Λ."""
-    if "Lambda" in names:
-        values = read_pairs(store, names["Lambda"], (None,))
+    if "Lambda" in layer.names:
+        values = layer.pairs("Lambda", (None,))
         diagonal = clipped_diagonal(
             ("Lambda", "Lambda"),
             values.real.copy(),
@@ -225,18 +210,18 @@ def _read_torch(store: TensorStore, names: Mapping[str, str], *, clipped: bool) 
             (f"Lambda[{REAL}]", f"Lambda[{IMAGINARY}]"),
         )
     else:
-        exponential = "Lambda_log_im" in names
+        exponential = "Lambda_log_im" in layer.names
         imag = "Lambda_log_im" if exponential else "Lambda_im"
-        diagonal = _logarithms(store, names, "Lambda_log_neg_re", imag, exponential=exponential)
+        diagonal = _logarithms(layer, "Lambda_log_neg_re", imag, exponential=exponential)
     rate, parts = diagonal.values, diagonal.parts
-    tensor = names["log_dt"]
-    shape = store.tensors[tensor].shape
+    shape = layer.shape("log_dt")
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 2):
         raise misfit(
-            f"its shape {shown_shape(shape)} is neither (channels) nor (channels, 2)", tensor
+            f"its shape {shown_shape(shape)} is neither (channels) nor (channels, 2)",
+            layer.names["log_dt"],
         )
-    require_eigenvalues(shape[0] * rate.size, tensor)
-    stored = read_real(store, tensor, shape).reshape(shape[0], -1)
+    require_eigenvalues(shape[0] * rate.size, layer.names["log_dt"])
+    stored = layer.real("log_dt", shape).reshape(shape[0], -1)
     step = apply_transform(stored, "exp")
     channel = np.arange(len(stored))[:, None]
     if stored.shape[1] == 1:
@@ -292,23 +277,20 @@ def _away_from_zero(values: Complexes) -> Complexes:
 
 
 def _read_readout(
-    store: TensorStore, names: Mapping[str, str], channels: int, size: int
+    layer: Layer, channels: int, size: int
 ) -> tuple[Complexes, bool, tuple[ProjectionGroup, ...]]:
     """W as (outputs, channels × modes), whether half of it reads backward, and what moves it."""
+    store, names = layer.store, layer.names
     if "W" in names:
-        readout = read_pairs(store, names["W"], (None, channels, size))
-        readout = readout.reshape(-1, channels * size)
-        groups = stored_parts(store, names["W"], "C", readout.shape, pairs=True)
-        above = 0 if "log_step" in names else 1
-        direct = beside(store, names["W"], "D", above=above)
+        readout = layer.pairs("W", (None, channels, size)).reshape(-1, channels * size)
+        groups = layer.parts("W", "C", readout.shape, pairs=True)
+        direct = beside(store, names["W"], "D", above=0 if "log_step" in names else 1)
     else:
-        real, imag = (
-            read_real(store, names[f"C_{part}"], (channels, size)) for part in ("real", "imag")
-        )
+        real, imag = (layer.real(role, (channels, size)) for role in ("C_real", "C_imag"))
         readout = (real + 1j * imag).reshape(1, -1)
         groups = named_parts(store, names, "C", readout)
         direct = names["param_D"]
-    both = reads_both_directions(store, direct, readout)
+    both = reads_both_directions(layer, direct, readout)
     return readout, both, (*groups, *channel_direct_part(store, direct, len(readout), channels))
 
 
@@ -327,7 +309,7 @@ BAND_LIMIT = Assumption(
 )
 
 
-class S4D:
+class S4D(LayoutFamily):
     """``λ = exp(Δ A)`` or its bilinear form, with ``A = -f(A_real) ± i A_imag``.
 
     One input, N/2 stored modes and ``y = 2 Re[C h]`` per channel: `SSMKernelDiag` (models/s4/s4.py)
@@ -364,18 +346,16 @@ class S4D:
             if _version(names) and "P" not in names
         ]
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Δ, A, B and C."""
-        names = match.tensors
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, names, assumed = layer.store, layer.names, layer.assumed
         version = _version(names)
         assert version is not None
-        assumed = Assumed(options)
         method = assumed.choose(
             DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL
         )
-        diagonal = read_diagonal(store, names, version, assumed)
+        diagonal = read_diagonal(layer, version)
         systems, modes = diagonal.values.shape
-        step = read_step(store, names, version, modes, assumed)
+        step = read_step(layer, version, modes)
         require_eigenvalues(step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names[version.real])
         diagonal = diagonal.of(system)
@@ -390,26 +370,24 @@ class S4D:
         readin = np.ones((z.size, 1), dtype=np.complex128)
         projections: tuple[ProjectionGroup, ...] = ()
         if "B" in names:
-            rows = read_pairs(store, names["B"], (1, systems, modes), paired=pairs)
+            rows = layer.pairs("B", (1, systems, modes), paired=pairs)
             readin = rows[0, system].reshape(-1, 1)
             # Channels of a system share its row.
             shared = (system[:, None] * modes + np.arange(modes)).ravel()
-            projections = stored_parts(
-                store, names["B"], "B", readin.shape, pairs=pairs, scalar=shared
-            )
+            projections = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
         readout, both = None, False
         # The modes past the limit, Δ |Im A|/(2π) ≥ bandlimit/2 at the Δ of training, are not heard.
         limit = assumed.positive(BAND_LIMIT, "give S4's bandlimit, e.g. 0.5, or inf")
         factor = 2.0 if doubled and not pairs else 1.0
         heard = factor * (np.abs(z.imag.ravel() / step.rescaled) < limit * np.pi)
         if "C" in names:
-            stored = read_pairs(store, names["C"], (None, step.channels, modes), paired=pairs)
+            stored = layer.pairs("C", (None, step.channels, modes), paired=pairs)
             readout = stored.reshape(-1, z.size) * heard
             # D is that of the block around the kernel, which version 3 wraps once more.
             above = (beside(store, names["C"], "D", above=level) for level in (1, 2))
             direct = next(filter(None, above), None)
-            both = reads_both_directions(store, direct, readout)
-            along_readout = stored_parts(store, names["C"], "C", readout.shape, pairs=pairs)
+            both = reads_both_directions(layer, direct, readout)
+            along_readout = layer.parts("C", "C", readout.shape, pairs=pairs)
             projections = (
                 *projections,
                 *(
@@ -420,21 +398,19 @@ class S4D:
             )
         if both or readout is None:
             projections = ()
-        tensors = (version.step, *(part.role for part in diagonal.parts), "B", "C")
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names[role] for role in tensors if role in names),
-            log_eigenvalues=discrete.log_eigenvalue.ravel(),
-            log_gain=(discrete.log_gain + step.parameter.log).ravel(),
-            parameters=tuple(part.group(store, names, discrete) for part in parts),
+        roles = (version.step, *(part.role for part in diagonal.parts), "B", "C")
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in parts],
+            log_gain=discrete.log_gain + step.parameter.log,
+            tensors=[names[role] for role in roles if role in names],
+            channels=step.channels,
             readin=readin,
             readout=readout,
             projections=projections,
-            channel=np.repeat(np.arange(step.channels), modes),
             conjugate_pairs=doubled and pairs,
             stable_by_construction=diagonal.stable and step.positive,
-            assumptions=(*assumed.sentences, *([BOTH_DIRECTIONS] if both else [])),
+            also=(BOTH_DIRECTIONS,) if both else (),
         )
 
 
@@ -450,7 +426,7 @@ def _version(names: Mapping[str, str]) -> Version | None:
     return None
 
 
-class AnnotatedS4D:
+class AnnotatedS4D(LayoutFamily):
     """``λ = e^{ΔA}``, ``A = min(A_re, -1e-4) + i A_im``, ``γ = (e^{ΔA} - 1)/A``, ``y = Re[C h]``.
 
     `S4DLayer` (s4/s4d.py), mapped over the channels along the second axis. Its kernel has no B:
@@ -462,34 +438,28 @@ class AnnotatedS4D:
     recognised_by = "A_re and A_im (N, H), C (N, H, 2) and log_step (1, H)"
     equation = "λ = exp(Δ A), A = min(A_re, -1e-4) + i A_im, Δ = exp(log_step)"
     source = "srush/annotated-s4; Gu et al. 2022, arXiv 2206.11893"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (Layout(("A_re", "A_im", "C", "log_step"), fits=mapped),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every diagonal of two axes with a step size and a C."""
-        return find_mapped(self.name, tensors, "A_re", "A_im", "C")
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read A, Δ and C."""
-        names = match.tensors
-        diagonal, step = read_mapped(store, names, "A_re", "A_im", LARGEST_REAL_PART)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        diagonal, step = read_mapped(layer, "A_re", "A_im", LARGEST_REAL_PART)
         channels, modes = diagonal.values.shape
         discrete = discretise(step.parameter.value * diagonal.values, ZERO_ORDER_HOLD)
-        readout = read_pairs(store, names["C"], (modes, channels)).T.reshape(1, -1)
-        parts = (*step.scaled(diagonal), step.part(diagonal.values))
+        readout = layer.pairs("C", (modes, channels)).T.reshape(1, -1)
         scalar = diagonal.parts[0].scalar.ravel()
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names.values()),
-            log_eigenvalues=discrete.log_eigenvalue.ravel(),
-            log_gain=(discrete.log_gain + step.parameter.log).ravel(),
-            parameters=tuple(part.group(store, names, discrete) for part in parts),
+        direct = beside(layer.store, layer.names["C"], "D")
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [
+                part.group(layer, discrete)
+                for part in (*step.scaled(diagonal), step.part(diagonal.values))
+            ],
+            log_gain=discrete.log_gain + step.parameter.log,
+            channels=channels,
             readin=np.ones((scalar.size, 1), dtype=np.complex128),
             readout=readout,
-            channel=np.repeat(np.arange(channels), modes),
             stable_by_construction=True,
             projections=(
-                *stored_parts(store, names["C"], "C", readout.shape, pairs=True, scalar=scalar),
-                *channel_direct_part(store, beside(store, names["C"], "D"), 1, channels),
+                *layer.parts("C", "C", readout.shape, pairs=True, scalar=scalar),
+                *channel_direct_part(layer.store, direct, 1, channels),
             ),
         )
