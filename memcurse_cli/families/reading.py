@@ -394,22 +394,23 @@ def one_to_many(
     """
     if eigenvalue is None:
         eigenvalue = np.arange(eigenvalue_derivative.size).reshape(eigenvalue_derivative.shape)
-    slopes = (
+    slopes = [
         np.asarray(each, dtype=np.complex128)
         for each in (eigenvalue_derivative, log_gain_derivative)
         if each is not None
-    )
+    ]
     scalar, eigenvalue, *derivatives = (
         each.ravel() for each in np.broadcast_arrays(scalar, eigenvalue, *slopes)
     )
     return ParameterGroup(
-        name,
-        tensor,
-        values.ravel(),
-        dtype,
-        scalar,
-        eigenvalue,
-        *derivatives,
+        name=name,
+        tensor=tensor,
+        values=values.ravel(),
+        dtype=dtype,
+        scalar=scalar,
+        eigenvalue=eigenvalue,
+        eigenvalue_derivative=derivatives[0],
+        log_gain_derivative=None if log_gain_derivative is None else derivatives[1],
         keeps_stable=keeps_stable,
     )
 

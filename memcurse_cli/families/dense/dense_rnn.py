@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
 from memcurse_cli.families.cells.torch_lookalikes import Lookalikes
 from memcurse_cli.families.cells.torch_names import hidden_weights, read_weight, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
     complex_roles,
     misfit,
     read_readin,
     read_readout,
-    read_real,
     require_order,
     shown_shape,
 )
@@ -32,7 +31,7 @@ _STEPS = ("log_dt", "inv_dt", "log_step", "dt", "A_log")
 _HEAD = ".head"
 
 
-class ElmanRNN:
+class ElmanRNN(LayoutFamily):
     """``h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b)``, linearised: A = W_hh, B = W_ih, up to a slope.
 
     Row = target, as in torch. Where the input weight shows by its shape that a port multiplies
@@ -44,7 +43,7 @@ class ElmanRNN:
     recognised_by = "weight_hh_l0, weight_hh or W_hh (H, H)"
     equation = "λ = eig(weight_hh)"
     source = "torch.nn.RNN; Elman 1990; theory of Zucchet & Orvieto 2024, section 4"
-    assumptions: tuple[Assumption, ...] = (ACTIVATION, CELLS.assumption)
+    assumptions = (ACTIVATION, CELLS.assumption)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Layers whose hidden weight is (H, H), and those whose shape fits no torch layer.
@@ -53,12 +52,8 @@ class ElmanRNN:
         """
         return [weight.match(self.name) for weight in hidden_weights(tensors)]
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the weights and decompose the hidden one.
-
-        Raises:
-            TensorError: also for a tensor or a name that another cell has.
-        """
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, match, options = layer.store, layer.match, layer.options
         assumed = CELLS.choose(store, match, options).sentences
         tensor = match.tensors["weight_hh"]
         shape = store.tensors[tensor].shape
@@ -111,7 +106,7 @@ def _with_state_matrix(
             yield module, names, shape
 
 
-class DenseLinearRNN:
+class DenseLinearRNN(LayoutFamily):
     """``h[t+1] = A h[t] + B x[t+1]``, ``y = C h + D x``."""
 
     name = "dense_linear"
@@ -119,7 +114,6 @@ class DenseLinearRNN:
     recognised_by = "real A (n, n) beside B (n, inputs), and no step size"
     equation = "λ = eig(A)"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
-    assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with a square real A and a B of as many rows."""
@@ -133,20 +127,18 @@ class DenseLinearRNN:
             )
         ]
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read A, B and C and decompose A."""
-        tensor = match.tensors["A"]
-        size = store.tensors[tensor].shape[0]
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        size = layer.shape("A")[0]
         return dense_recurrence(
-            store,
-            match,
+            layer.store,
+            layer.match,
             family=self.name,
-            matrix=read_real(store, tensor, (size, size)),
-            tensor=tensor,
+            matrix=layer.real("A", (size, size)),
+            tensor=layer.names["A"],
             activation="linear",
-            device=options.device,
-            readin=read_readin(store, match.tensors, size),
-            readout=read_readout(store, match.tensors, size),
+            device=layer.options.device,
+            readin=read_readin(layer.store, layer.names, size),
+            readout=read_readout(layer.store, layer.names, size),
         )
 
 
@@ -172,7 +164,7 @@ class LinearSystem(DenseLinearRNN):
         return matches
 
 
-class BlockDiagonalRNN:
+class BlockDiagonalRNN(LayoutFamily):
     """``h_k[t+1] = A_k h_k[t] + B_k x[t+1]`` for every head k, ``y = Σ_k C_k h_k + D x``.
 
     No head sees another, so each is a dense layer of its own.
@@ -183,7 +175,6 @@ class BlockDiagonalRNN:
     recognised_by = "real A (heads, n, n) beside B (heads n, inputs), and no step size"
     equation = "λ = eig(A_k) of each head k"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 2.2"
-    assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """A layer for each head of a module whose B has a row for each unit of each head."""
@@ -194,23 +185,20 @@ class BlockDiagonalRNN:
             for head in range(heads)
         ]
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read one head's block, its rows of B and its columns of C."""
-        tensor = match.tensors["A"]
-        shape = store.tensors[tensor].shape
-        heads, size, _ = shape
-        head = int(match.layer.rpartition(_HEAD)[2])
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        heads, size, _ = shape = layer.shape("A")
+        head = int(layer.match.layer.rpartition(_HEAD)[2])
         units = slice(head * size, (head + 1) * size)
-        readin = read_readin(store, match.tensors, heads * size)
-        readout = read_readout(store, match.tensors, heads * size)
+        readin = read_readin(layer.store, layer.names, heads * size)
+        readout = read_readout(layer.store, layer.names, heads * size)
         recurrence = dense_recurrence(
-            store,
-            match,
+            layer.store,
+            layer.match,
             family=self.name,
-            matrix=read_real(store, tensor, shape)[head],
-            tensor=tensor,
+            matrix=layer.real("A", shape)[head],
+            tensor=layer.names["A"],
             activation="linear",
-            device=options.device,
+            device=layer.options.device,
             readin=None if readin is None else readin[units],
             readout=None if readout is None else readout[:, units],
         )
@@ -226,7 +214,7 @@ _MEMORY_ALONE = (
 _FIXED = "A and B are constants of the unit unless learn_a and learn_b were set; e_m is trained"
 
 
-class LMU:
+class LMU(LayoutFamily):
     """``m[t] = A m[t-1] + B u[t]``, ``u = e_x x + e_m m[t-1] + e_h h[t-1]``: λ of ``A + B e_m``.
 
     A and B are the Legendre delay's, discretised once over θ steps and stored as buffers:
@@ -239,33 +227,24 @@ class LMU:
     recognised_by = "A (n, n) and B (n, 1) beside e_x, e_h, e_m (1, n) and W_m"
     equation = "λ = eig(A + B e_m)"
     source = "pytorch-lmu; Voelker, Kajić & Eliasmith 2019, NeurIPS 32"
-    assumptions: tuple[Assumption, ...] = ()
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every module with all of the cell's tensors."""
-        return [
-            Match(module or self.name, names)
-            for module, names in group_by_module(tensors, _ROLES).items()
-            if len(names) == len(_ROLES)
-        ]
+    layouts = (Layout(_ROLES),)
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read A, B, e_m and e_x."""
-        names = match.tensors
-        size = store.tensors[names["A"]].shape[-1:] or (None,)
-        matrix = read_real(store, names["A"], (size[0], size[0]))
-        drive = read_real(store, names["B"], (size[0], 1))
-        feedback = read_real(store, names["e_m"], (1, size[0]))
-        encoder = read_real(store, names["e_x"], (1, None))
-        kept = {role: names[role] for role in ("A", "B", "e_x", "e_m")}
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        size = layer.shape("A")[-1:] or (None,)
+        matrix = layer.real("A", (size[0], size[0]))
+        drive = layer.real("B", (size[0], 1))
+        feedback = layer.real("e_m", (1, size[0]))
+        encoder = layer.real("e_x", (1, None))
+        kept = {role: layer.names[role] for role in ("A", "B", "e_x", "e_m")}
         return dense_recurrence(
-            store,
-            Match(match.layer, kept),
+            layer.store,
+            Match(layer.match.layer, kept),
             family=self.name,
             matrix=matrix + drive @ feedback,
-            tensor=names["A"],
+            tensor=layer.names["A"],
             activation="linear",
-            device=options.device,
+            device=layer.options.device,
             readin=(drive @ encoder).astype(np.complex128),
             assumptions=(_MEMORY_ALONE, _FIXED),
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match
 from memcurse_cli.families.reading import misfit, read_finite, read_real, require_shape
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 
@@ -48,7 +48,7 @@ _TANGENT = (
 )
 
 
-class OrthogonalRNN:
+class OrthogonalRNN(LayoutFamily):
     """``h[t+1] = φ(Q h[t] + W x[t+1])``, ``Q = B exp(X - X*)`` orthogonal: |λ| = 1 for all.
 
     X is the triangle that is trained and B a fixed orthogonal base. The Cayley map
@@ -71,7 +71,7 @@ class OrthogonalRNN:
         "torch.nn.utils.parametrizations.orthogonal, geotorch, lezcano/expRNN; Lezcano-Casado & "
         "Martínez-Rubio 2019, arXiv 1901.08428"
     )
-    assumptions: tuple[Assumption, ...] = (MAP, ACTIVATION)
+    assumptions = (MAP, ACTIVATION)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Square matrices under these names, each beside a base of its shape."""
@@ -94,12 +94,8 @@ class OrthogonalRNN:
                 matches.append(Match(layer or self.name, roles))
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Form the orthogonal matrix and decompose it.
-
-        Raises:
-            TensorError: also where the base is not orthogonal.
-        """
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, match, options = layer.store, layer.match, layer.options
         role = "upper" if "upper" in match.tensors else "lower"
         tensor = match.tensors[role]
         shape = store.tensors[tensor].shape
@@ -115,9 +111,8 @@ class OrthogonalRNN:
                 match.tensors["base"],
                 "another parametrisation may bear these names; export the matrix itself",
             )
-        assumed = Assumed(options)
-        kind = assumed.choose(MAP)
-        activation = assumed.choose(ACTIVATION)
+        kind = layer.assumed.choose(MAP)
+        activation = layer.assumed.choose(ACTIVATION)
         if kind == "householder":
             _require_signs(stored, tensor)
         turned = base @ (_from_upper if role == "upper" else _from_lower)(stored, kind)
@@ -138,7 +133,7 @@ class OrthogonalRNN:
             activation=activation,
             device=options.device,
             readin=readin,
-            assumptions=(*assumed.sentences, *([_COMPLEX] if is_complex else []), _TANGENT),
+            assumptions=(*layer.assumed.sentences, *([_COMPLEX] if is_complex else []), _TANGENT),
         )
         return replace(
             recurrence,

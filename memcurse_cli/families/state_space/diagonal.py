@@ -230,7 +230,7 @@ class ComplexDiagonalRNN(LayoutFamily):
         if len(form) == 1:
             eigenvalues = read_finite(store, names[form[0]]).astype(np.complex128)
             first, second = eigenvalues.real.copy(), eigenvalues.imag.copy()
-            called = (f"{form[0]}[{REAL}]", f"{form[0]}[{IMAGINARY}]")
+            called: tuple[str, ...] = (f"{form[0]}[{REAL}]", f"{form[0]}[{IMAGINARY}]")
         else:
             first, second = (layer.real(role, layer.shape(form[0])) for role in form)
             called = form
