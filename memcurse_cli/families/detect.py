@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
@@ -15,7 +15,7 @@ from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
 from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.families.family import Assumption, Family, Found, Match
 from memcurse_cli.families.layers import merge_tied, with_neighbours
-from memcurse_cli.families.module_names import IndexedTensors, split_name
+from memcurse_cli.families.module_names import IndexedTensors, ancestors, listed, split_name
 from memcurse_cli.families.reading import shown_shape
 from memcurse_cli.families.registry import all_families, families_marked
 
@@ -77,9 +77,7 @@ def layers_of_every_family(
 ) -> list[Found]:
     """The layers among the tensors, each tensor with the first family that recognises it.
 
-    Args:
-        tensors: every tensor's name, shape and type.
-        first: the family to ask before the others, if any.
+    ``first`` is asked before all others.
     """
     tensors = tensors if isinstance(tensors, IndexedTensors) else IndexedTensors(tensors)
     claimed: set[str] = set()
@@ -117,19 +115,16 @@ def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
     """
     for pattern in patterns:
         if not any(_called(match, pattern) for _, match in found):
-            names = [printable(match.layer, 80) for _, match in found[:SHOWN_LAYERS]]
-            more = len(found) - len(names)
+            names = listed([match.layer for _, match in found], SHOWN_LAYERS)
             raise UsageError(
                 f"no layer matches {shown_place(pattern)}",
                 where="--layer",
-                remedy=f"the layers are {', '.join(names)}" + (f" and {more} more" if more else ""),
+                remedy=f"the layers are {names}",
             )
-    if not patterns:
-        return found
     return [
         (family, match)
         for family, match in found
-        if any(_called(match, pattern) for pattern in patterns)
+        if not patterns or any(_called(match, pattern) for pattern in patterns)
     ]
 
 
@@ -156,20 +151,16 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
                 where="--assume",
                 remedy=f"choose one of {', '.join(sorted(known))}; memcurse families explains them",
             )
-        if not any(understood(assumption, value) for assumption in known[key]):
-            choices = dict.fromkeys(
-                choice
-                for assumption in known[key]
-                for choice in assumption.choices or ("a number",)
-            )
+        if not any(_understood(assumption, value) for assumption in known[key]):
+            choices = [each for one in known[key] for each in one.choices or ("a number",)]
             raise UsageError(
                 f"{shown_place(value)} is not a value of {key}",
                 where="--assume",
-                remedy=f"choose one of {', '.join(choices)}",
+                remedy=f"choose one of {', '.join(dict.fromkeys(choices))}",
             )
 
 
-def understood(assumption: Assumption, value: str) -> bool:
+def _understood(assumption: Assumption, value: str) -> bool:
     """Whether an assumption's value is one of its choices, or a number where it has none."""
     if assumption.choices:
         return value in assumption.choices
@@ -193,11 +184,9 @@ def nothing_found(
     known = sibling_shards(path) or adapter_alone(tensors)
     strangers = in_the_way(tensors, families[0]) if len(families) == 1 and not known else []
     if strangers:
-        shown = ", ".join(printable(name, 80) for name in strangers[:SHOWN_NAMES])
-        more = f" and {len(strangers) - SHOWN_NAMES} more" if strangers[SHOWN_NAMES:] else ""
-        name = families[0].name
+        shown, name = listed(strangers, SHOWN_NAMES), families[0].name
         return NoRecurrenceError(
-            f"{what}: {shown}{more} would stand beside those of {name}, which has no such tensor",
+            f"{what}: {shown} would stand beside those of {name}, which has no such tensor",
             where=path,
             remedy="leave --family out, since another family may have it",
         )
@@ -236,9 +225,7 @@ def in_the_way(tensors: Mapping[str, TensorSpec], family: Family) -> list[str]:
     if not found:
         return []
     own = list(found[0].tensors.values())
-    module, _ = split_name(own[0])
-    while not all(name.startswith(module) for name in own):
-        module, _ = split_name(module)
+    module = next(each for each in ancestors(own[0]) if all(name.startswith(each) for name in own))
     inside = [name for name in tensors if name.startswith(module)]
     kept = {name: kept[name] for name in inside if name in kept}
     strangers = []
@@ -327,11 +314,8 @@ def attention_layers(
     A layer is a module with the projections of queries, keys and values and nothing that attention
     does not have. A block that several layers share is stored, and counted, once.
 
-    Args:
-        tensors: every tensor of the checkpoint.
-        claimed: the tensors that recurrent layers were read from; a module that holds one of them
-            is not attention.
-        aliases: further names of tensors; a module that has nothing else is another's.
+    One that holds a ``claimed`` tensor, which a recurrent layer was read from, is none; one that has
+    nothing but ``aliases``, further names of tensors, is another's.
     """
     parts: dict[str, set[str]] = {}
     names = [_KERAS_VARIABLES.sub("/", name) for name in tensors]
@@ -350,10 +334,10 @@ def attention_layers(
             if module in found:
                 found[module].add(part)
             module, part = split_name(module)
-    recurrent = {ancestor for name in claimed for ancestor in _ancestors(name)}
+    recurrent = {ancestor for name in claimed for ancestor in ancestors(name)}
     if aliases:
         stored = {
-            ancestor for name in tensors if name not in aliases for ancestor in _ancestors(name)
+            ancestor for name in tensors if name not in aliases for ancestor in ancestors(name)
         }
         found = {module: own for module, own in found.items() if module in stored}
     return tuple(
@@ -375,9 +359,3 @@ def _projects(parts: set[str], module: str, tensors: Mapping[str, TensorSpec]) -
     projected, put_out = (spec.shape for spec in weights if spec is not None)
     # Queries, keys and values together have more rows than the heads put out.
     return len(projected) == len(put_out) == 2 and projected[0] > put_out[1]
-
-
-def _ancestors(name: str) -> Iterator[str]:
-    while name:
-        name, _ = split_name(name)
-        yield name

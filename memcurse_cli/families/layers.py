@@ -25,7 +25,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import CheckpointError, TensorError
 from memcurse_cli.families.family import Family, Found, Match, ReadOptions
-from memcurse_cli.families.module_names import split_name
+from memcurse_cli.families.module_names import ancestors, listed, split_name
 from memcurse_cli.families.reading import require_eigenvalues, require_size
 from memcurse_cli.families.recurrence import Floats, Recurrence
 
@@ -55,10 +55,8 @@ def read_layer(
         A scheme with one scale per tensor takes it from there, as for the gates of one bias.
         """
         spec = store.tensors.get(tensor)
-        if spec is None:
-            return None
-        parts = 2 if spec.dtype.startswith("complex") else 1
-        if parts * math.prod(spec.shape) <= values.size:
+        parts = 2 if spec is not None and spec.dtype.startswith("complex") else 1
+        if spec is None or parts * math.prod(spec.shape) <= values.size:
             return None
         held = np.abs(values).max(initial=0.0)
         return largest(tensor) if held < largest(tensor) < math.inf else None
@@ -99,12 +97,8 @@ def merge_tied(
     A module that is registered twice, or whose parameters are those of another, is trained as one:
     a step moves both, and what is said of the first holds for all. Where one tensor is its own,
     as the input weights of a cell that shares its recurrent ones, it is a layer of its own; and so
-    where its module has a tensor of its own that no layer claims, as a read-out.
-
-    Args:
-        found: the layers in the order of the file.
-        tensors: the names of every tensor.
-        aliases: for every further name of a tensor the name that holds it.
+    where its module has a tensor of its own that no layer claims, as a read-out. ``aliases`` has
+    for every further name of a tensor the name that holds it.
     """
     if not aliases:
         return found
@@ -119,7 +113,8 @@ def merge_tied(
     distinct: set[str] = set()
     for name in tensors:
         if name not in aliases and name not in claimed:
-            distinct |= _modules(name)
+            # The root only where it is in no other.
+            distinct.update(filter(None, ancestors(name)) if split_name(name)[0] else [""])
     tied: dict[int, list[str]] = {}
     merged: set[int] = set()
     for named in modules.values():
@@ -137,24 +132,11 @@ def merge_tied(
     ]
 
 
-def _modules(name: str) -> set[str]:
-    """The modules that a tensor is in; the root only where it is in no other."""
-    found = set()
-    module = split_name(name)[0]
-    while module:
-        found.add(module)
-        module = split_name(module)[0]
-    return found or {""}
-
-
 def tied_notes(matches: Iterable[Match]) -> Iterator[str]:
     """Which layers stand for others, in a few sentences."""
     tied = [match for match in matches if match.tied]
     for match in tied[:_EXPLAINED]:
-        names = [printable(name, 80) for name in match.tied[:_NAMED_TIED]]
-        more = len(match.tied) - len(names)
-        others = ", ".join(names) + (f" and {more} more" if more else "")
-        have = "has" if len(match.tied) == 1 else "have"
+        others, have = listed(match.tied, _NAMED_TIED), "has" if len(match.tied) == 1 else "have"
         yield f"{others} {have} the same tensors as {printable(match.layer, 80)}: reported once"
     if len(tied) > _EXPLAINED:
         yield f"{len(tied) - _EXPLAINED} more layers stand under several names: each reported once"
@@ -172,11 +154,7 @@ def split_stack(
 
     `jax.vmap` over an ensemble and `nn.scan` over the layers of a network put an axis before all
     others of every tensor. It is only taken for that where every tensor has it, at one size.
-
-    Args:
-        match: the layer as its names tell it.
-        tensors: the checkpoint's.
-        axes: how many axes a single layer has, for the roles that are looked at.
+    ``axes`` tells how many axes a single layer has, for the roles that are looked at.
     """
     shapes = {role: tensors[match.tensors[role]].shape for role in axes if role in match.tensors}
     sizes = {shape[:1] for shape in shapes.values()}
@@ -192,13 +170,9 @@ def split_stack(
 def member_of(
     store: TensorStore, match: Match, axes: Mapping[str, int], others: Collection[str] = ("D",)
 ) -> TensorStore:
-    """The checkpoint as one of the stacked layers has it; itself where nothing is stacked.
+    """The checkpoint as one layer of `split_stack` has it; itself where nothing is stacked.
 
-    Args:
-        store: the checkpoint.
-        match: one layer that `split_stack` gave.
-        axes: what it was given.
-        others: names beside the layer's tensors that are stacked with them.
+    ``others`` are names beside the layer's tensors that are stacked with them.
     """
     found = _MEMBER.search(match.layer)
     roles = [role for role in axes if role in match.tensors]
@@ -341,12 +315,8 @@ def with_neighbours(
     """The layers, each with the unexplained tensors of its module.
 
     A tensor belongs to the innermost module around it that holds a layer. What several layers of
-    a module hold together, as heads or directions do, stands beside each of them.
-
-    Args:
-        found: the layers.
-        tensors: every tensor of the checkpoint.
-        claimed: the tensors that layers read, and further names of tensors.
+    a module hold together, as heads or directions do, stands beside each of them. ``claimed`` are
+    the tensors that layers read, and further names of tensors.
     """
     # What stands beside the layers of one prefix, of each family.
     groups: dict[str, dict[str, dict[str, str]]] = {}
@@ -411,9 +381,6 @@ def note_neighbours(family: Family, match: Match, recurrence: Recurrence) -> Rec
                 where=name,
                 remedy="remove it from the checkpoint if the layer does not use it",
             )
-    names = ", ".join(printable(role, 80) for role in list(unread)[:_NAMED_BESIDE])
-    more = f" and {len(unread) - _NAMED_BESIDE} more" if len(unread) > _NAMED_BESIDE else ""
-    sentence = (
-        f"λ is taken without what is beside it: {names}{more}, which this family does not read"
-    )
+    names = listed(list(unread), _NAMED_BESIDE)
+    sentence = f"λ is taken without what is beside it: {names}, which this family does not read"
     return replace(recurrence, assumptions=(*recurrence.assumptions, sentence))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.family import Assumption, Layer, Match
 from memcurse_cli.families.reading import log_of_eigenvalues, misfit, require_order, shown_shape
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
@@ -90,4 +93,27 @@ def dense_recurrence(
             scale=scale,
             bias=bias,
         ),
+    )
+
+
+def dense_layer(
+    layer: Layer,
+    role: str,
+    matrix: Floats,
+    *,
+    activation: str = "linear",
+    also: Sequence[str] = (),
+    **form: Any,
+) -> Recurrence:
+    """`dense_recurrence` of a layer whose A comes from a role's tensor, with what it assumes."""
+    return dense_recurrence(
+        layer.store,
+        layer.match,
+        family=layer.family,
+        matrix=matrix,
+        tensor=layer.names[role],
+        activation=activation,
+        device=layer.options.device,
+        assumptions=(*layer.assumed.sentences, *also),
+        **form,
     )

@@ -11,7 +11,7 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
 from memcurse_cli.families.cells.torch_lookalikes import Lookalikes
 from memcurse_cli.families.cells.torch_names import hidden_weights, read_weight, torch_layout
-from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
+from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer, dense_recurrence
 from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
@@ -129,14 +129,10 @@ class DenseLinearRNN(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         size = layer.shape("A")[0]
-        return dense_recurrence(
-            layer.store,
-            layer.match,
-            family=self.name,
-            matrix=layer.real("A", (size, size)),
-            tensor=layer.names["A"],
-            activation="linear",
-            device=layer.options.device,
+        return dense_layer(
+            layer,
+            "A",
+            layer.real("A", (size, size)),
             readin=read_readin(layer.store, layer.names, size),
             readout=read_readout(layer.store, layer.names, size),
         )
@@ -191,14 +187,10 @@ class BlockDiagonalRNN(LayoutFamily):
         units = slice(head * size, (head + 1) * size)
         readin = read_readin(layer.store, layer.names, heads * size)
         readout = read_readout(layer.store, layer.names, heads * size)
-        recurrence = dense_recurrence(
-            layer.store,
-            layer.match,
-            family=self.name,
-            matrix=layer.real("A", shape)[head],
-            tensor=layer.names["A"],
-            activation="linear",
-            device=layer.options.device,
+        recurrence = dense_layer(
+            layer,
+            "A",
+            layer.real("A", shape)[head],
             readin=None if readin is None else readin[units],
             readout=None if readout is None else readout[:, units],
         )
@@ -236,15 +228,9 @@ class LMU(LayoutFamily):
         drive = layer.real("B", (size[0], 1))
         feedback = layer.real("e_m", (1, size[0]))
         encoder = layer.real("e_x", (1, None))
-        kept = {role: layer.names[role] for role in ("A", "B", "e_x", "e_m")}
-        return dense_recurrence(
-            layer.store,
-            Match(layer.match.layer, kept),
-            family=self.name,
-            matrix=matrix + drive @ feedback,
-            tensor=layer.names["A"],
-            activation="linear",
-            device=layer.options.device,
-            readin=(drive @ encoder).astype(np.complex128),
-            assumptions=(_MEMORY_ALONE, _FIXED),
+        layer.match = Match(
+            layer.match.layer, {role: layer.names[role] for role in ("A", "B", "e_x", "e_m")}
         )
+        readin = (drive @ encoder).astype(np.complex128)
+        also = (_MEMORY_ALONE, _FIXED)
+        return dense_layer(layer, "A", matrix + drive @ feedback, readin=readin, also=also)

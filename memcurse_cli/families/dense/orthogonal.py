@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
+from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match
 from memcurse_cli.families.reading import misfit, read_finite, read_real, require_shape
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
@@ -95,7 +95,7 @@ class OrthogonalRNN(LayoutFamily):
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, match, options = layer.store, layer.match, layer.options
+        store, match = layer.store, layer.match
         role = "upper" if "upper" in match.tensors else "lower"
         tensor = match.tensors[role]
         shape = store.tensors[tensor].shape
@@ -124,16 +124,9 @@ class OrthogonalRNN(LayoutFamily):
             matrix = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
             if readin is not None:
                 readin = np.concatenate([readin.real, readin.imag]).astype(np.complex128)
-        recurrence = dense_recurrence(
-            store,
-            match,
-            family=self.name,
-            matrix=matrix,
-            tensor=tensor,
-            activation=activation,
-            device=options.device,
-            readin=readin,
-            assumptions=(*layer.assumed.sentences, *([_COMPLEX] if is_complex else []), _TANGENT),
+        also = (*([_COMPLEX] if is_complex else []), _TANGENT)
+        recurrence = dense_layer(
+            layer, role, matrix, activation=activation, readin=readin, also=also
         )
         return replace(
             recurrence,

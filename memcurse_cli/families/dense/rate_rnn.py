@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.dense.dense_layer import dense_recurrence, left_eigenvectors
+from memcurse_cli.families.dense.dense_layer import dense_layer, left_eigenvectors
 from memcurse_cli.families.family import (
     Assumption,
     Layer,
@@ -120,17 +120,14 @@ class LeakyRNN(LayoutFamily):
             if (dale < 0).any():
                 weight = np.abs(weight) @ dale
         leak = layer.assumed.fraction(LEAK, default=naming.leak)
-        return dense_recurrence(
-            layer.store,
-            layer.match,
-            family=self.name,
-            matrix=(1 - leak) * np.eye(size) + leak * weight,
-            tensor=names[naming.recurrent],
+        return dense_layer(
+            layer,
+            naming.recurrent,
+            (1 - leak) * np.eye(size) + leak * weight,
             activation=naming.activation,
-            device=layer.options.device,
             readin=(leak * readin).astype(np.complex128),
             scale=leak,
-            assumptions=(*layer.assumed.sentences, *filter(None, [naming.sentence])),
+            also=(naming.sentence,) if naming.sentence else (),
         )
 
 
@@ -305,15 +302,12 @@ class CoRNN(LayoutFamily):
         matrix = np.block([[one + step * pushed, step * kept], [pushed, kept]])
         turned = one / math.hypot(1, step)
         rotation = np.block([[step * turned, turned], [-turned, step * turned]])
-        return dense_recurrence(
-            layer.store,
-            layer.match,
-            family=self.name,
-            matrix=rotation @ matrix @ rotation.T,
-            tensor=layer.names[role],
+        return dense_layer(
+            layer,
+            role,
+            rotation @ matrix @ rotation.T,
             activation="tanh",
-            device=layer.options.device,
             readin=readin,
             scale=scale,
-            assumptions=(*layer.assumed.sentences, _BOUND),
+            also=(_BOUND,),
         )
