@@ -314,7 +314,7 @@ def attention_layers(
     A layer is a module with the projections of queries, keys and values and nothing that attention
     does not have. A block that several layers share is stored, and counted, once.
 
-    One that holds a ``claimed`` tensor, which a recurrent layer was read from, is none; one that has
+    One that holds a ``claimed`` tensor, which a recurrent layer was read from, is none; one of
     nothing but ``aliases``, further names of tensors, is another's.
     """
     parts: dict[str, set[str]] = {}
