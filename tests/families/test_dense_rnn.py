@@ -1,4 +1,4 @@
-"""Dense recurrences against torch's own step, brute force and a trained leaky network."""
+"""Dense recurrences against torch's own step and brute force."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import torch
 from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from scipy.signal import cont2discrete
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network
 from memcurse_cli.families import layers
-from memcurse_cli.families.dense.dense_rnn import DenseLinearRNN, ElmanRNN
+from memcurse_cli.families.dense.dense_rnn import LMU, BlockDiagonalRNN, DenseLinearRNN, ElmanRNN
 from memcurse_cli.families.dense.rate_rnn import LeakyRNN
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
@@ -223,3 +227,120 @@ def test_a_linear_system_is_read_where_its_family_is_named() -> None:
     assert layer.family == "linear_system"
     with pytest.raises(NoRecurrenceError):
         detect(MemoryStore(arrays | {"dt": np.ones(1)}).tensors, "linear_system")
+
+
+UNITS = 12
+
+
+@pytest.fixture
+def state() -> dict[str, np.ndarray]:
+    return Network().initialise(np.random.default_rng(0), UNITS, 0.9)
+
+
+def test_every_head_is_a_dense_layer_of_its_own(state: dict[str, np.ndarray]) -> None:
+    heads, size, _ = state["A"].shape
+    assert heads > 1
+    layers = inspect(state, horizon=50).layers
+    assert [layer.name for layer in layers] == [f"block_diagonal.head{k}" for k in range(heads)]
+    for head, layer in enumerate(layers):
+        units = slice(head * size, (head + 1) * size)
+        alone = {"A": state["A"][head], "B": state["B"][units], "C": state["C"][:, units]}
+        (dense,) = inspect(alone, horizon=50).layers
+        assert layer.eigenvalues == dense.eigenvalues
+        assert layer.dense == dense.dense
+        assert layer.usable_rate == dense.usable_rate
+
+
+def test_the_hessian_says_that_heads_are_taken_apart(state: dict[str, np.ndarray]) -> None:
+    """Over all heads, whose outputs add up, it has blocks that no head's own has."""
+    for layer in hessian(state, horizon=50).layers:
+        assert "of the other heads" in (layer.left_out or "")
+    alone = {"A": state["A"][0], "B": state["B"][: state["A"].shape[1]]}
+    (dense,) = hessian(alone | {"C": state["C"][:, : len(alone["B"])]}, horizon=50).layers
+    assert "heads" not in (dense.left_out or "")
+
+
+def test_an_impulse_decays_as_the_heads_say(state: dict[str, np.ndarray]) -> None:
+    """The layer's response, step by step, from the eigenvalues, B and C of every head."""
+    family = BlockDiagonalRNN()
+    with MemoryStore({f"rnn.{name}": value for name, value in state.items()}) as store:
+        matches = family.find(store.tensors)
+        layers = [family.read(store, match, ReadOptions()) for match in matches]
+    heads, size, _ = state["A"].shape
+    whole = np.zeros((UNITS, UNITS))
+    for head in range(heads):
+        units = slice(head * size, (head + 1) * size)
+        whole[units, units] = state["A"][head]
+    for lag in (0, 1, 7, 40):
+        expected = state["C"] @ np.linalg.matrix_power(whole, lag) @ state["B"]
+        response = 0
+        for layer in layers:
+            assert layer.dense is not None
+            vectors = layer.dense.eigenvectors
+            power = vectors @ np.diag(np.exp(lag * layer.log_eigenvalues)) @ np.linalg.inv(vectors)
+            response = response + layer.readout @ power @ layer.readin
+        np.testing.assert_allclose(response, expected, atol=1e-10)
+
+
+def test_a_stack_without_a_readin_of_its_size_is_not_taken() -> None:
+    store = MemoryStore({"A": np.zeros((2, 3, 3)), "B": np.zeros((5, 1))})
+    assert BlockDiagonalRNN().find(store.tensors) == []
+
+
+N, HIDDEN, INPUTS, THETA = 6, 5, 3, 20
+
+
+def layer_of() -> dict[str, NDArray]:
+    rng = np.random.default_rng(16)
+    # stateSpaceMatrices(memory_size, theta)
+    q = np.arange(N, dtype=np.float64).reshape(-1, 1)
+    r = (2 * q + 1) / THETA
+    i, j = np.meshgrid(q, q, indexing="ij")
+    continuous = (
+        r * np.where(i < j, -1, (-1.0) ** (i - j + 1)),
+        r * (-1.0) ** q,
+        np.ones((1, N)),
+        np.zeros((1, 1)),
+    )
+    a, b, *_ = cont2discrete(continuous, dt=1.0, method="zoh")
+    layer = {"A": a, "B": b, "e_m": 0.05 * rng.normal(size=(1, N))}
+    shapes = {
+        "e_x": (1, INPUTS),
+        "e_h": (1, HIDDEN),
+        "W_x": (HIDDEN, INPUTS),
+        "W_h": (HIDDEN, HIDDEN),
+        "W_m": (HIDDEN, N),
+    }
+    layer |= {role: rng.normal(size=shape) for role, shape in shapes.items()}
+    return {f"lmu.cell.{role}": values for role, values in layer.items()}
+
+
+def test_the_memory_decays_as_its_step_says() -> None:
+    layer = layer_of()
+    part = {name.rpartition(".")[2]: values for name, values in layer.items()}
+    recurrence = read_layer(layer, LMU())
+    assert recurrence.dense is not None
+    assert recurrence.readin is not None
+    # LMUCell.forward of an impulse in the second input, with e_h = 0.
+    memory = np.zeros(N)
+    expected = []
+    for step in range(8):
+        x = np.eye(INPUTS)[1] * (step == 0)
+        u = part["e_x"] @ x + part["e_m"] @ memory
+        memory = part["A"] @ memory + part["B"] @ u
+        expected.append(memory)
+    vectors = recurrence.dense.eigenvectors
+    driven = np.linalg.solve(vectors, recurrence.readin[:, 1])
+    powers = np.exp(np.outer(recurrence.log_eigenvalues, np.arange(8)))
+    assert_allclose((vectors @ (driven[:, None] * powers)).T, expected, rtol=0, atol=1e-11)
+    assert "hidden state is left out" in recurrence.assumptions[0]
+
+
+def test_the_parallel_form_is_dense_and_linear() -> None:
+    layer = {"A": layer_of()["lmu.cell.A"], "B": layer_of()["lmu.cell.B"]}
+    parallel = layer | {
+        "W_u.weight": np.ones((1, INPUTS)),
+        "W_h.weight": np.ones((HIDDEN, N + INPUTS)),
+    }
+    assert match_of(parallel, LMU()) == []
+    assert [family.name for family, _ in detect(MemoryStore(parallel).tensors)] == ["dense_linear"]

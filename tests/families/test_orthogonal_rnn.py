@@ -170,22 +170,6 @@ def test_what_no_unitary_layer_has() -> None:
         read_layer(real | complex_readin, OrthogonalRNN())
 
 
-def test_half_precision_leaves_the_circle_alone() -> None:
-    arrays = {n: a.astype(np.float16) for n, a in arrays_of(trained("matrix_exp")).items()}
-    recurrence = read_layer(arrays, OrthogonalRNN())
-    assert not recurrence.log_eigenvalues.real.any()
-
-
-def test_the_report_says_that_a_step_only_turns() -> None:
-    recurrence = read_layer(arrays_of(trained("matrix_exp")), OrthogonalRNN())
-    report = diagnose(recurrence, Settings(horizon=50))
-    (group,) = report.parameters
-    assert group.direction == "decorrelating"
-    (finding,) = (each for each in report.findings if each.code == "MC101")
-    assert finding.severity == "info"
-    assert diagnose(recurrence, Settings()).verdict == "watch"
-
-
 def test_what_is_refused_and_what_is_left_to_others() -> None:
     arrays = arrays_of(trained("matrix_exp"))
     base = "parametrizations.weight_hh_l0.0.base"

@@ -144,13 +144,6 @@ def test_a_layer_without_a_stable_eigenvalue_says_so() -> None:
     assert rewrite(layer, Rewriting("polar")).recurrence is not None
 
 
-def test_a_dense_matrix_has_no_gain_to_normalise() -> None:
-    found = rewrite(read(dense()), Rewriting(None, "coupled"))
-    assert found.recurrence is None
-    assert found.reason is not None
-    assert "no gain of its own" in found.reason
-
-
 def test_an_eigenbasis_without_digits_gives_no_readin() -> None:
     # Real eigenvalues: of a conjugate pair two columns that are alike in part would be no defect.
     layer = read(dense() | {"A": np.diag(np.linspace(0.1, 0.8, 6)) + np.eye(6, k=1) / 4})

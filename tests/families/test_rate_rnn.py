@@ -1,15 +1,16 @@
-"""The coRNN against autodiff of its cell's step and a plain run of it."""
+"""coRNN and low-rank networks against autodiff of one step."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from families.derivatives import match_of, read_layer
+from families.derivatives import check_derivatives, match_of, read_layer
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
-from memcurse_cli.families.dense.rate_rnn import CoRNN
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.dense.rate_rnn import CoRNN, LowRankRNN
 
 H, INPUTS = 4, 2
 VALUES = {"dt": "0.042", "gamma": "2.7", "epsilon": "4.7"}
@@ -43,14 +44,6 @@ def step(
     weight = torch.tensor(cell()["cell.i2h.weight"])
     z = z + dt * (torch.tanh(weight @ torch.cat([x, z, y])) - gamma * y - epsilon * z)
     return torch.cat([y + dt * z, z])
-
-
-def test_a_constant_in_the_file_is_that_of_the_layer() -> None:
-    stored = split() | {"rnn.epsilon": np.array(0.5)}
-    given = read_layer(split(), CoRNN(), epsilon="0.5")
-    recurrence = read_layer(stored, CoRNN())
-    assert_allclose(recurrence.log_eigenvalues, given.log_eigenvalues, rtol=0)
-    assert "epsilon=0.5 (stored as rnn.epsilon)" in " ".join(recurrence.assumptions)
 
 
 @pytest.mark.parametrize("values", [VALUES, {"dt": "0.3", "gamma": "1", "epsilon": "0.2"}])
@@ -97,3 +90,71 @@ def test_what_it_leaves_to_others() -> None:
     narrow = cell() | {"cell.i2h.weight": np.zeros((H, 2 * H))}
     assert match_of(narrow, CoRNN()) == []
     assert match_of({"cell.i2h.weight": cell()["cell.i2h.weight"]}, CoRNN()) == []
+
+
+N, RANK, DRIVES = 12, 2, 3
+
+
+def network(scale: float = 2.0) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(1)
+    m = generator.normal(size=(N, RANK))
+    return {
+        "wi": generator.normal(size=(DRIVES, N)),
+        "m": m,
+        "n": scale * m + generator.normal(size=(N, RANK)),
+        "wo": generator.normal(size=(N, 1)),
+        "b": np.zeros(N),
+        "h0": np.zeros(N),
+    }
+
+
+def rate_step(h: torch.Tensor, alpha: float, units: int) -> torch.Tensor:
+    """LowRankRNN.forward of low_rank_rnns.modules without input and noise."""
+    m, n = (torch.tensor(network()[name]) for name in ("m", "n"))
+    r = torch.tanh(h)
+    return h + alpha * (-h + (r @ n) @ m.T / units)
+
+
+def test_a_constant_in_the_file_is_that_of_the_layer() -> None:
+    stored = network() | {"alpha": np.array(0.5)}
+    given = read_layer(network(), LowRankRNN(), alpha="0.5")
+    recurrence = read_layer(stored, LowRankRNN())
+    assert_allclose(recurrence.log_eigenvalues, given.log_eigenvalues, rtol=0)
+    assert "alpha=0.5 (stored as alpha)" in " ".join(recurrence.assumptions)
+
+
+@pytest.mark.parametrize(("connectivity", "units"), [("mean", N), ("sum", 1)])
+@pytest.mark.parametrize("alpha", [0.2, 0.5])
+def test_the_spectrum_of_one_step(connectivity: str, units: int, alpha: float) -> None:
+    given = {"alpha": str(alpha), "connectivity": connectivity}
+    recurrence = read_layer(network(), LowRankRNN(), **given)
+    assert recurrence.name == "low_rank_rnn"
+    origin = torch.zeros(N, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda h: rate_step(h, alpha, units), origin)
+    theirs = np.linalg.eigvals(jacobian.numpy())
+    assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
+    assert any("as given" in sentence for sentence in recurrence.assumptions)
+
+
+@pytest.mark.parametrize("connectivity", ["mean", "sum"])
+def test_derivatives(connectivity: str) -> None:
+    check_derivatives(network(), LowRankRNN(), connectivity=connectivity)
+
+
+def test_complex_pairs() -> None:
+    m = np.linalg.qr(np.random.default_rng(0).normal(size=(N, RANK)))[0]
+    arrays = network() | {"m": 3 * m, "n": 4 * m @ np.array([[1.0, 2.0], [-2.0, 1.0]])}
+    recurrence = read_layer(arrays, LowRankRNN())
+    assert_allclose(np.exp(recurrence.log_eigenvalues[:2]), 0.8 + 0.2 * np.array([1 - 2j, 1 + 2j]))
+    check_derivatives(arrays, LowRankRNN())
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(UsageError, match="outside"):
+        read_layer(network(), LowRankRNN(), alpha="1.5")
+    orthonormal = np.eye(N)[:, :RANK]
+    jordan = {"m": orthonormal, "n": orthonormal @ np.array([[1.0, 0.0], [1.0, 1.0]])}
+    with pytest.raises(TensorError, match="diagonalised"):
+        read_layer(network() | jordan, LowRankRNN())
+    assert match_of(network() | {"n": np.zeros((N, 3))}, LowRankRNN()) == []
+    assert match_of(network() | {"wi": np.zeros((N, DRIVES))}, LowRankRNN()) == []
