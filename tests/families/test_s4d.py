@@ -91,21 +91,6 @@ def as_complex(values: NDArray) -> NDArray:
     return values[..., 0] + 1j * values[..., 1]
 
 
-def test_the_minimal_layer_is_held_at_zero_order() -> None:
-    layer = minimal()
-    recurrence = read_layer(layer, S4D())
-    expected = expected_response(
-        np.exp(layer["kernel.log_dt"])[:, None],
-        -np.exp(layer["kernel.log_A_real"]) + 1j * layer["kernel.A_imag"],
-        np.ones((H, N), dtype=complex),
-        as_complex(layer["kernel.C"])[None],
-        "zoh",
-    )
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    assert recurrence.assumptions == ()
-    assert recurrence.stable_by_construction
-
-
 def version_2(rng: np.random.Generator) -> dict[str, NDArray]:
     return {
         "kernel.log_dt": rng.uniform(-3, -1, H),
@@ -114,22 +99,54 @@ def version_2(rng: np.random.Generator) -> dict[str, NDArray]:
     }
 
 
-@pytest.mark.parametrize("method", ["bilinear", "zoh"])
-def test_version_2(method: str) -> None:
+def hurwitz() -> dict[str, NDArray]:
     layer = version_2(np.random.default_rng(3))
     real, imag = np.moveaxis(layer.pop("kernel.w"), -1, 0)
-    layer |= {"kernel.log_w_real": real, "kernel.w_imag": imag}
-    given = {} if method == "zoh" else {"discretization": method}
-    recurrence = read_layer(layer, S4D(), **given)
-    expected = expected_response(
-        np.exp(layer["kernel.log_dt"])[:, None],
-        -np.exp(real) + 1j * imag,
-        np.ones((1, N), dtype=complex),
-        as_complex(layer["kernel.C"]),
-        method,
-    )
+    return layer | {"kernel.log_w_real": real, "kernel.w_imag": imag}
+
+
+LAYERS = {
+    "minimal": minimal(),
+    "version 2": hurwitz(),
+    "version 3": version_3(),
+    "one system": version_4(1),
+    "untied step": version_4(tied=False),
+    "real": version_4(real=True),
+}
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_impulse_response_and_derivatives(name: str, method: str) -> None:
+    layer = LAYERS[name]
+    recurrence = read_layer(layer, S4D(), discretization=method)
+    roles = {role.removeprefix("kernel."): values for role, values in layer.items()}
+    step = np.exp(roles["inv_dt"] if "inv_dt" in roles else roles["log_dt"][:, None])
+    (real,) = (roles[role] for role in roles if role.endswith("_real"))
+    imag = roles.get("w_imag", roles.get("A_imag", np.zeros(real.shape)))
+    diagonal = -np.exp(real) + 1j * (-imag if "inv_dt" in roles else imag)
+    readin = roles.get("B", np.ones(real.shape))
+    readout = roles["C"]
+    if name != "real":
+        readin = as_complex(readin) if "B" in roles else readin
+        readout = as_complex(readout)
+    readin, readout = readin.reshape(real.shape) + 0j, readout.reshape(-1, H, N) + 0j
+    expected = expected_response(step, diagonal, readin, readout, method)
     assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    check_derivatives(layer, S4D(), **given)
+    assert recurrence.conjugate_pairs == (name != "real")
+    assert recurrence.stable_by_construction
+    assert "kernel.A" not in recurrence.tensors
+    check_derivatives(layer, S4D(), discretization=method)
+
+
+def test_the_default_method_is_the_version_s() -> None:
+    assert read_layer(minimal(), S4D()).assumptions == ()
+    assert "discretization=bilinear" in read_layer(version_3(), S4D()).assumptions[0]
+    said = {sentence.partition(":")[0] for sentence in read_layer(version_4(), S4D()).assumptions}
+    transforms = {"real-transform=exp", "imag-transform=none", "dt-transform=exp"}
+    assert said == {
+        f"{each} (the library's default)" for each in transforms | {"discretization=zoh"}
+    }
 
 
 def test_version_2_with_the_kernel_of_dss() -> None:
@@ -154,71 +171,6 @@ def test_version_2_with_the_kernel_of_dss() -> None:
     assert match_of(without_c, S4D()) == []
     first_version = {**layer, "kernel.B": np.ones((H, 2, N, 2))}
     assert match_of(first_version, S4D()) == []
-
-
-@pytest.mark.parametrize("method", ["bilinear", "zoh"])
-def test_version_3(method: str) -> None:
-    layer = version_3()
-    given = {} if method == "bilinear" else {"discretization": method}
-    recurrence = read_layer(layer, S4D(), **given)
-    expected = expected_response(
-        np.exp(layer["kernel.log_dt"])[:, None],
-        -np.exp(layer["kernel.inv_A_real"]) + 1j * layer["kernel.A_imag"],
-        as_complex(layer["kernel.B"]),
-        as_complex(layer["kernel.C"]),
-        method,
-    )
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    assert f"discretization={method}" in recurrence.assumptions[0]
-    assert "kernel.A" not in recurrence.tensors
-
-
-@pytest.mark.parametrize("method", ["bilinear", "zoh"])
-@pytest.mark.parametrize("systems", [1, H])
-@pytest.mark.parametrize("tied", [True, False])
-def test_version_4(method: str, systems: int, tied: bool) -> None:
-    layer = version_4(systems, tied=tied)
-    assume = {"discretization": method, "dt-transform": "softplus", "real-transform": "softplus"}
-    recurrence = read_layer(layer, S4D(), **assume)
-    expected = expected_response(
-        softplus(layer["kernel.inv_dt"]),
-        -softplus(layer["kernel.A_real"]) - 1j * layer["kernel.A_imag"],
-        as_complex(layer["kernel.B"])[0],
-        as_complex(layer["kernel.C"]),
-        method,
-    )
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    given = {f"{key}={value} (as given)" for key, value in assume.items()}
-    said = {sentence.partition(":")[0] for sentence in recurrence.assumptions}
-    assert said == given | {"imag-transform=none (the library's default)"}
-
-
-def test_a_real_layer_doubles_its_output_too() -> None:
-    layer = version_4(real=True)
-    recurrence = read_layer(layer, S4D())
-    assert not recurrence.conjugate_pairs
-    expected = expected_response(
-        np.exp(layer["kernel.inv_dt"]),
-        -np.exp(layer["kernel.A_real"]) + 0j,
-        layer["kernel.B"][0] + 0j,
-        layer["kernel.C"] + 0j,
-        "zoh",
-    )
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-
-
-LAYERS = {
-    "minimal": minimal(),
-    "version_3": version_3(),
-    "one system": version_4(1),
-    "untied step": version_4(tied=False),
-    "real": version_4(real=True),
-}
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_derivatives(layer: str) -> None:
-    check_derivatives(LAYERS[layer], S4D())
 
 
 @pytest.mark.parametrize("dt", ["softplus", "none"])
