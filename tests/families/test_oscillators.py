@@ -12,8 +12,6 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.diagnosis.diagnose import diagnose
-from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.oscillators import LinOSS, UnICORNN
@@ -156,8 +154,6 @@ def test_a_dead_oscillator_stays_finite() -> None:
 def test_the_scalars_of_b_and_c_move_both_states() -> None:
     layer = layer_of()
     recurrence = read_layer(layer, LinOSS())
-    assert recurrence.readin is not None
-    assert recurrence.readout is not None
     for matrix, values in (("B", recurrence.readin), ("C", recurrence.readout)):
         real, imaginary = (each for each in recurrence.projections if each.matrix == matrix)
         stored = part(layer, matrix).reshape(-1, 2)
@@ -198,15 +194,6 @@ def test_the_spectrum_of_one_step(alpha: float) -> None:
 @pytest.mark.parametrize("alpha", ["30.65", "300", "-3"])
 def test_derivatives_of_unicornn(alpha: str) -> None:
     check_derivatives(ARRAYS, UnICORNN(), stiffness=alpha, tolerance=1e-8)
-
-
-def test_a_step_turns_and_the_report_says_that_nothing_decays() -> None:
-    settings = Settings(horizon=100)
-    report = diagnose(read_layer(ARRAYS, UnICORNN()), settings)
-    assert [group.direction for group in report.parameters] == ["decorrelating"] * 2
-    (finding,) = (each for each in report.findings if each.code == "MC101")
-    assert finding.severity == "info"
-    assert "by design" in finding.message
 
 
 def test_a_unit_that_does_not_oscillate_is_refused() -> None:

@@ -61,8 +61,6 @@ def test_the_spectrum_and_the_response_of_one_step(
     theirs = np.linalg.eigvals(jacobian.numpy())
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-11)
     # A drive of A's own coordinates: the norm of the state is that of (y, z).
-    assert recurrence.dense is not None
-    assert recurrence.readin is not None
     driven = torch.autograd.functional.jacobian(
         lambda x: step(origin, x, dt, gamma, epsilon), silence
     ).numpy()
@@ -77,8 +75,6 @@ def test_the_stored_weight_moves_the_first_rows_alone() -> None:
     before = read_layer(arrays, CoRNN()).dense
     arrays["cell.i2h.weight"][1, INPUTS + 2] += 1.0
     after = read_layer(arrays, CoRNN()).dense
-    assert before is not None
-    assert after is not None
     moved = after.matrix - before.matrix
     assert_allclose(moved[np.arange(2 * H) != 1], 0, atol=1e-15)
     assert_allclose(np.linalg.norm(moved), before.scale, rtol=1e-12)

@@ -401,14 +401,6 @@ def test_the_exponential_s_kernel(version: str, log_im: bool) -> None:
     assert [group.matrix for group in recurrence.projections] == ["C", "C", "D"]
 
 
-def test_a_second_direction_has_outputs_of_its_own_in_dss() -> None:
-    layer = exponential_layer() | {"D": np.ones((1, H))}
-    recurrence = read_layer(layer, DSS())
-    assert "backward" in recurrence.assumptions[-1]
-    assert recurrence.projections == ()
-    assert_allclose(impulse_response(recurrence, STEPS), dss_kernel(layer, LAMBDA, "exp", STEPS))
-
-
 def test_the_flax_layer_keeps_a_rate_for_every_channel() -> None:
     layer = flax_layer()
     recurrence = read_layer(layer, DSS(), **{"kernel-length": str(STEPS)})
