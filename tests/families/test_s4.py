@@ -245,10 +245,10 @@ def readout_of(arrays: Mapping[str, NDArray], recurrence: Recurrence) -> NDArray
     spectrum = decompose(diagonal, p, None, np.ones((len(diagonal), 1)), "cpu", "P")
     stored = as_complex(arrays["kernel.C"].astype(float))
     system = np.arange(stored.shape[1]) % len(diagonal)
-    right = spectrum.right_real[system], spectrum.right_imag[system]
-    on_eigenvectors = np.sqrt(2) * (
-        np.einsum("ohm,him->ohi", stored.real, right[0])
-        - np.einsum("ohm,him->ohi", stored.imag, right[1])
+    on_eigenvectors = np.sqrt(2) * np.einsum(
+        "pohm,himp->ohi",
+        np.stack([stored.real, -stored.imag]),
+        np.swapaxes(spectrum.right[system], -1, -2),
     )
     length = int(arrays["kernel.l_kernel"])
     lost = -np.expm1(length * recurrence.log_eigenvalues)

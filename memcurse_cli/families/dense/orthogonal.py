@@ -115,7 +115,7 @@ class OrthogonalRNN(LayoutFamily):
         activation = layer.assumed.choose(ACTIVATION)
         if kind == "householder":
             _require_signs(stored, tensor)
-        turned = base @ (_from_upper if role == "upper" else _from_lower)(stored, kind)
+        turned = base @ _turned(stored, kind, upper=role == "upper")
         matrix = turned.T if role == "upper" else turned
         readin: Complexes | None = None
         if "readin" in match.tensors:
@@ -164,34 +164,23 @@ def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) 
     return {}
 
 
-def _from_lower(stored: Square, kind: str) -> Square:
-    """The orthogonal or unitary matrix that torch and geotorch make of a lower triangle."""
-    if kind == "householder":
+def _turned(stored: Square, kind: str, *, upper: bool) -> Square:
+    """The orthogonal or unitary matrix that torch and geotorch make of a lower triangle.
+
+    Or expRNN of an upper one.
+    """
+    if kind == "householder" and not upper:
         return _householder(stored.real)
-    skew = np.tril(stored)
+    skew = np.triu(stored, 1) if upper else np.tril(stored)
     skew = skew - skew.conj().T
-    return _exponential(skew) if kind == "matrix_exp" else _cayley(skew / 2)
-
-
-def _from_upper(stored: Square, kind: str) -> Square:
-    """The orthogonal matrix that expRNN makes of an upper triangle."""
-    skew = np.triu(stored, 1)
-    skew = skew - skew.T
-    return _exponential(skew) if kind == "matrix_exp" else _cayley(-skew)
-
-
-def _exponential(skew: Square) -> Square:
-    """exp(S) by the eigenvectors of the Hermitian i S, which keeps it unitary whatever ‖S‖."""
-    angles, vectors = np.linalg.eigh(1j * skew)
-    turned: Complexes = (vectors * np.exp(-1j * angles)) @ vectors.conj().T
-    return turned if np.iscomplexobj(skew) else turned.real
-
-
-def _cayley(skew: Square) -> Square:
-    """(1 - S)⁻¹(1 + S), whose two factors commute."""
-    one = np.eye(skew.shape[0])
-    turned: Square = np.linalg.solve(one - skew, one + skew)
-    return turned
+    if kind == "matrix_exp":
+        # By the eigenvectors of the Hermitian i S, which keeps it unitary whatever ‖S‖.
+        angles, vectors = np.linalg.eigh(1j * skew)
+        turned: Square = (vectors * np.exp(-1j * angles)) @ vectors.conj().T
+        return turned if np.iscomplexobj(skew) else turned.real
+    half, one = (-skew if upper else skew / 2), np.eye(skew.shape[0])
+    solved: Square = np.linalg.solve(one - half, one + half)
+    return solved
 
 
 def _householder(stored: Floats) -> Floats:

@@ -309,9 +309,8 @@ class LowRankSpectrum:
 
     Attributes:
         values: (rows, 2 modes) eigenvalues, by frequency.
-        left_real, left_imag: (rows, 2 modes, modes) the part of each left eigenvector that meets
-            Re s and Im s.
-        right_real, right_imag: likewise of the right eigenvectors, of norm 1.
+        left, right: (rows, 2 modes, 2, modes) the left eigenvectors and the right ones, of norm 1,
+            by the parts that meet Re s and Im s.
         weight: (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one.
         left_p: (rank, rows, 2 modes) l·p, weighted.
         right_q: (rank, rows, 2 modes) q·r.
@@ -319,10 +318,8 @@ class LowRankSpectrum:
     """
 
     values: Complexes
-    left_real: Complexes
-    left_imag: Complexes
-    right_real: Complexes
-    right_imag: Complexes
+    left: Complexes
+    right: Complexes
     weight: Floats
     left_p: Complexes
     right_q: Complexes
@@ -331,34 +328,34 @@ class LowRankSpectrum:
     def along_diagonal(self, slope: Complexes) -> Complexes:
         """(…, rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (…, rows, modes)."""
         slope = slope[..., None, :]
-        along = self.left_real * self.right_real + self.left_imag * self.right_imag
-        across = self.left_imag * self.right_real - self.left_real * self.right_imag
+        along = (self.left * self.right).sum(axis=-2)
+        crossed = self.left[..., ::-1, :] * self.right
+        across = crossed[..., 0, :] - crossed[..., 1, :]
         return self.weight * (slope.real * along + slope.imag * across)
 
     def along_p(self) -> Complexes:
         """(rank, rows, 2 modes, modes, 2) da for Re P and Im P; Q follows where it is tied."""
-        left = np.stack([self.left_real, self.left_imag], axis=-1) * self.weight[..., None]
-        moved = self.right_q[..., None, None] * left
+        left, right = np.swapaxes(self.left, -1, -2), np.swapaxes(self.right, -1, -2)
+        moved = self.right_q[..., None, None] * (left * self.weight[..., None])
         if self.tied:
-            right = np.stack([self.right_real, self.right_imag], axis=-1)
             moved += self.left_p[..., None, None] * right
         return -2 * moved
 
     def along_q(self) -> Complexes:
         """(rank, rows, 2 modes, modes, 2) da for Re Q and Im Q."""
-        right = np.stack([self.right_real, -self.right_imag], axis=-1)
+        right = np.swapaxes(self.right, -1, -2) * np.array([1, -1])
         return -2 * self.left_p[..., None, None] * right
 
     def along_weight(self) -> Complexes:
         """(rows, 2 modes, modes) da for the step size of each mode: a/Δ times its share of l r."""
-        share = self.left_real * self.right_real + self.left_imag * self.right_imag
+        share = (self.left * self.right).sum(axis=-2)
         return self.values[..., None] * share / self.weight
 
     def project(self, readin: Complexes) -> Complexes:
         """(rows, 2 modes) of a vector (rows, modes) on s, and its conjugate, by eigenvectors."""
         weighted = readin[:, None] * self.weight
         # √2: the eigenvectors have norm 1 on [s, s̄], which is √2 times as long as x.
-        parts = self.left_real * weighted.real + self.left_imag * weighted.imag
+        parts = self.left[..., 0, :] * weighted.real + self.left[..., 1, :] * weighted.imag
         projected: Complexes = math.sqrt(2) * parts.sum(axis=-1)
         return projected
 
@@ -391,10 +388,8 @@ def decompose(
     weighted = left * np.concatenate([doubled, doubled], axis=-1)[:, None]
     return LowRankSpectrum(
         values=np.take_along_axis(spectrum.values, order, axis=-1),
-        left_real=left[..., :modes],
-        left_imag=left[..., modes:],
-        right_real=right[..., :modes],
-        right_imag=right[..., modes:],
+        left=left.reshape(rows, 2 * modes, 2, modes),
+        right=right.reshape(rows, 2 * modes, 2, modes),
         weight=weight[:, None],
         left_p=np.einsum("sim,rsm->rsi", weighted, p_real),
         right_q=np.einsum("sim,rsm->rsi", right, q_real),

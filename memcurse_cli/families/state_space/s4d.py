@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -123,15 +123,13 @@ class DSS(LayoutFamily):
             default = "exp" if "Lambda_log_neg_re" in names else "softmax"
             version = assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
         if gated:
-            modes = _read_gated(layer)
+            z, log_step, parts = _read_gated(layer)
         elif "Lambda_re" in names:
             diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
-            z = step.parameter.value * diagonal.values
+            z, log_step = step.parameter.value * diagonal.values, step.parameter.log
             parts = (*step.scaled(diagonal), step.part(diagonal.values))
-            modes = _Modes(z, step.parameter.log, parts)
         else:
-            modes = _read_torch(layer, clipped=version.startswith("clip"))
-        z, log_step, parts = modes.z, modes.log_step, modes.parts
+            z, log_step, parts = _read_torch(layer, clipped=version.startswith("clip"))
         if version == "softmax":
             discrete = _with_softmax(z, _kernel_length(assumed))
         else:
@@ -157,19 +155,9 @@ class DSS(LayoutFamily):
         )
 
 
-@dataclass(frozen=True)
-class _Modes:
-    """The exponents of λ and what moves them.
-
-    Attributes:
-        z: (channels, modes) ``Δ_re Re Λ + i Δ_im Im Λ``.
-        log_step: (channels, 1 or modes) log(z/Λ), which is log Δ where there is one Δ.
-        parts: what moves them.
-    """
-
-    z: Complexes
-    log_step: Complexes
-    parts: tuple[Part, ...]
+_Modes = tuple[Complexes, Complexes, tuple[Part, ...]]
+"""The exponents of λ, (channels, modes) ``z = Δ_re Re Λ + i Δ_im Im Λ``; log(z/Λ), which is log Δ
+where there is one Δ, (channels, 1 or modes); and what moves them."""
 
 
 def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Diagonal:
@@ -195,7 +183,7 @@ def _read_gated(layer: Layer) -> _Modes:
     channels = layer.shape("C_real")[0]
     require_eigenvalues(channels * size, layer.names["C_real"])
     z = np.broadcast_to(diagonal.values, (channels, size))
-    return _Modes(z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts)
+    return z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts
 
 
 def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
@@ -227,7 +215,7 @@ def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
     if stored.shape[1] == 1:
         z = step.value * rate
         scaled = (replace(part, z_slope=step.value * part.z_slope) for part in parts)
-        return _Modes(z, step.log, (*scaled, Part("log_dt", stored, channel, z, 1.0)))
+        return z, step.log, (*scaled, Part("log_dt", stored, channel, z, 1.0))
     real_step, imag_step = step.value[:, :1], step.value[:, 1:]
     z = _away_from_zero(real_step * rate.real + 1j * (imag_step * rate.imag))
     rate = _away_from_zero(rate)
@@ -239,7 +227,7 @@ def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
     for column, (name, share) in enumerate(((REAL, z.real), (IMAGINARY, 1j * z.imag))):
         one = stored[:, column].copy()
         untied.append(Part("log_dt", one, channel, share, share / z, name=f"log_dt[{name}]"))
-    return _Modes(z, np.log(z / rate), tuple(untied))
+    return z, np.log(z / rate), tuple(untied)
 
 
 def _with_softmax(z: Complexes, length: float) -> DiscreteModes:
