@@ -353,22 +353,16 @@ def test_the_attention_of_keras() -> None:
     assert attention_layers(named, ()) == ("mha",)
 
 
-def test_a_gated_mlp_named_as_a_mixer_is_not_attention() -> None:
-    projected = {"mixer.in_proj.weight": TensorSpec((4, 4), "float32", 64)}
-    out = {"mixer.out_proj.weight": TensorSpec((4, 4), "float32", 64)}
-    assert attention_layers({**projected, **out}, ()) == ()
-    projected["mixer.in_proj.weight"] = TensorSpec((8, 4), "float32", 128)
-    assert attention_layers({**projected, **out}, ()) == ("mixer",)
-    assert (
-        attention_layers(
-            {
-                name.replace("mixer", "mlp"): TensorSpec((8, 4), "float32", 128)
-                for name in (*projected, *out)
-            },
-            (),
-        )
-        == ()
-    )
+@pytest.mark.parametrize(
+    ("module", "rows", "found"),
+    [("mixer", 4, ()), ("mixer", 8, ("mixer",)), ("mlp", 8, ())],
+)
+def test_a_gated_mlp_named_as_a_mixer_is_not_attention(
+    module: str, rows: int, found: tuple[str, ...]
+) -> None:
+    tensors = squares(f"{module}.in_proj.weight", shape=(rows, 4))
+    tensors |= squares(f"{module}.out_proj.weight")
+    assert attention_layers(tensors, ()) == found
 
 
 def test_the_hybrid_of_mamba_ssm(zoo: Path) -> None:

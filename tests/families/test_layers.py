@@ -229,21 +229,6 @@ def test_the_report_has_a_shared_core_once_and_says_so(tmp_path: Path, kind: str
     assert inspect(path, layers=["vf_core*"]).layers == report.layers
 
 
-def test_a_layer_whose_biases_are_stored_under_another_name_has_them(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    model = nn.ModuleDict({"a": nn.LSTM(3, 4), "b": nn.LSTM(3, 4)})
-    for name in ("bias_ih_l0", "bias_hh_l0"):
-        setattr(model["b"], name, getattr(model["a"], name))
-    reports = [inspect(saved(tmp_path, kind, model)) for kind in ("pt", "safetensors")]
-    whole = inspect({name: tensor.clone() for name, tensor in model.state_dict().items()})
-    for report in reports:
-        assert [layer.name for layer in report.layers] == ["a.l0", "b.l0"]
-        assert [layer.eigenvalues for layer in report.layers] == [
-            layer.eigenvalues for layer in whole.layers
-        ]
-        assert report.layers[1].parameters == whole.layers[1].parameters
-
-
 def test_attention_that_layers_share_is_counted_once(tmp_path: Path) -> None:
     attention = nn.ModuleDict({part: nn.Linear(4, 4) for part in ("q_proj", "k_proj", "v_proj")})
     own = nn.ModuleDict(attention)

@@ -51,7 +51,8 @@ _AXES = {
     _STACKED: 2,
     **dict.fromkeys((*complex_roles("B"), *complex_roles("C")), 2),
 }
-_PROJECTIONS = {"B": "in_proj.weight", "C": "out_proj.weight"}
+_MATRICES = (*complex_roles("B"), *complex_roles("C"), "D")
+_PROJECTIONS = {"in_proj.weight": "B", "out_proj.weight": "C"}
 
 
 class LRU(LayoutFamily):
@@ -70,37 +71,23 @@ class LRU(LayoutFamily):
     source = "minimal-LRU, online LRU, LRURec; Orvieto et al. 2023, arXiv 2303.06349"
     assumptions = (NORMALISATION, EXPONENTIAL)
 
+    layouts = (
+        Layout((_STACKED,), (*_MATRICES, *_PROJECTIONS), fits=lambda shapes: 3 in shapes[_STACKED]),
+        Layout(("nu_log", "theta_log"), ("gamma_log", *_MATRICES)),
+        Layout(_LOGARITHMS, _MATRICES, called={"nu_log": "nu", "theta_log": "theta"}),
+    )
+
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with nu_log and theta_log, or with all of them stacked in params_log."""
-        roles = (
-            *_LOGARITHMS,
-            *("nu", "theta", _STACKED),
-            *complex_roles("B"),
-            *complex_roles("C"),
-            "D",
-            *_PROJECTIONS.values(),
-        )
         matches = []
-        for module, names in group_by_module(tensors, roles).items():
-            plain = ("nu", "theta") if names.keys() >= {"nu", "theta", "gamma_log"} else ()
-            if _STACKED in names or {"nu_log", "theta_log"} <= names.keys():
-                plain = ()
-            kept = {
-                f"{role}_log" if role in plain else role: name
-                for role, name in names.items()
-                if role not in (*_PROJECTIONS.values(), *({"nu", "theta"} - {*plain}))
-            }
-            if _STACKED in names:
-                if 3 not in tensors[names[_STACKED]].shape:
-                    continue
-                # LRURec keeps B and C in complex linear layers; real ones are something else.
-                for role, projection in _PROJECTIONS.items():
-                    name = names.get(projection, "")
-                    if name and tensors[name].dtype.startswith("complex"):
-                        kept[role] = name
-            elif not {"nu_log", "theta_log"} <= kept.keys():
-                continue
-            matches += split_stack(Match(module or self.name, kept), tensors, _AXES)
+        for match in super().find(tensors):
+            kept = {role: name for role, name in match.tensors.items() if role not in _PROJECTIONS}
+            # LRURec keeps B and C in complex linear layers; real ones are something else.
+            for projection, role in _PROJECTIONS.items():
+                name = match.tensors.get(projection, "")
+                if name and tensors[name].dtype.startswith("complex"):
+                    kept[role] = name
+            matches += split_stack(Match(match.layer, kept), tensors, _AXES)
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
