@@ -448,7 +448,7 @@ class Layer:
 
 
 class LayoutFamily:
-    """A `Family` that is known by its layouts: the first that a module has is taken."""
+    """A `Family` that is known by its layouts; a tensor belongs to the first that has it."""
 
     name: str
     title: str
@@ -460,11 +460,12 @@ class LayoutFamily:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """The layers of this family among the tensors, by names and shapes alone."""
-        found: dict[str, Match] = {}
+        found: list[Match] = []
         for layout in self.layouts:
-            for match in layout.find(tensors, self.name):
-                found.setdefault(match.layer, match)
-        return list(found.values())
+            claimed = {name for match in found for name in match.tensors.values()}
+            matches = layout.find(tensors, self.name)
+            found += [each for each in matches if claimed.isdisjoint(each.tensors.values())]
+        return found
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """As `Family.read`."""

@@ -211,13 +211,7 @@ def _decompose(overlap: Floats, tensor: str) -> tuple[Complexes, Complexes, Comp
     return values[order].astype(np.complex128), right[:, order].astype(np.complex128), left
 
 
-STEP = Assumption(
-    key="dt",
-    default="0.042",
-    choices=(),
-    meaning="the time step of a coRNN",
-    tensors=("dt",),
-)
+STEP = Assumption("dt", "0.042", (), "the time step of a coRNN", tensors=("dt",))
 FREQUENCY = Assumption(
     key="gamma",
     default="2.7",

@@ -214,22 +214,11 @@ LARGEST_REAL_PART = -1e-4
 _STEEPEST = 300.0
 
 REAL_TRANSFORM = Assumption(
-    key="real-transform",
-    default="exp",
-    choices=TRANSFORMS,
-    meaning="the map from A_real (inv_A_real, inv_w_real) to -Re A",
+    "real-transform", "exp", TRANSFORMS, "the map from A_real (inv_A_real, inv_w_real) to -Re A"
 )
-IMAG_TRANSFORM = Assumption(
-    key="imag-transform",
-    default="none",
-    choices=TRANSFORMS,
-    meaning="the map from A_imag to |Im A|",
-)
+IMAG_TRANSFORM = Assumption("imag-transform", "none", TRANSFORMS, "the map from A_imag to |Im A|")
 STEP_TRANSFORM = Assumption(
-    key="dt-transform",
-    default="exp",
-    choices=TRANSFORMS,
-    meaning="the map from inv_dt to the step size Δ",
+    "dt-transform", "exp", TRANSFORMS, "the map from inv_dt to the step size Δ"
 )
 STEP_RESCALE = Assumption(
     key="step-rescale",

@@ -194,11 +194,7 @@ def _slopes(
 
 
 STEP = Assumption(
-    key="dt",
-    default="0.19",
-    choices=(),
-    meaning="the largest time step of an oscillator network",
-    tensors=("dt",),
+    "dt", "0.19", (), "the largest time step of an oscillator network", tensors=("dt",)
 )
 CONTROL = Assumption(
     key="stiffness",

@@ -51,10 +51,7 @@ from memcurse_cli.families.state_space.discretization import (
 from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
 
 DISCRETIZATION = Assumption(
-    key="discretization",
-    default=BILINEAR,
-    choices=METHODS,
-    meaning="from continuous time to steps; S4's kernel is bilinear",
+    "discretization", BILINEAR, METHODS, "from continuous time to steps; S4's kernel is bilinear"
 )
 
 _EIGENVALUES_ONLY = (

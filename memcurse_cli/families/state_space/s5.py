@@ -26,10 +26,7 @@ from memcurse_cli.families.state_space.discretization import (
 )
 
 DISCRETIZATION = Assumption(
-    key="discretization",
-    default=ZERO_ORDER_HOLD,
-    choices=METHODS,
-    meaning="from continuous time to steps; S5's default is zoh",
+    "discretization", ZERO_ORDER_HOLD, METHODS, "from continuous time to steps; S5's default is zoh"
 )
 CONJUGATE_SYMMETRY = Assumption(
     key="conjugate-symmetry",
