@@ -325,7 +325,7 @@ class LowRankSpectrum:
     def along_diagonal(self, slope: Complexes) -> Complexes:
         """(…, rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (…, rows, modes)."""
         slope = slope[..., None, :]
-        along = (self.left * self.right).sum(axis=-2)
+        along: Complexes = (self.left * self.right).sum(axis=-2)
         crossed = self.left[..., ::-1, :] * self.right
         across = crossed[..., 0, :] - crossed[..., 1, :]
         return self.weight * (slope.real * along + slope.imag * across)
@@ -340,12 +340,12 @@ class LowRankSpectrum:
 
     def along_q(self) -> Complexes:
         """(rank, rows, 2 modes, modes, 2) da for Re Q and Im Q."""
-        right = np.swapaxes(self.right, -1, -2) * np.array([1, -1])
+        right: Complexes = np.swapaxes(self.right, -1, -2) * np.array([1, -1])
         return -2 * self.left_p[..., None, None] * right
 
     def along_weight(self) -> Complexes:
         """(rows, 2 modes, modes) da for the step size of each mode: a/Δ times its share of l r."""
-        share = (self.left * self.right).sum(axis=-2)
+        share: Complexes = (self.left * self.right).sum(axis=-2)
         return self.values[..., None] * share / self.weight
 
     def project(self, readin: Complexes) -> Complexes:
