@@ -42,8 +42,7 @@ def detect(
 ) -> list[Found]:
     """The recurrent layers among the tensors, in the order of the file.
 
-    A tensor belongs to one family only: where two recognise it, the more specific one has it. A
-    family may find several layers that are stacked in the same tensors.
+    A tensor belongs to one family only: where two recognise it, the more specific one has it.
 
     Args:
         tensors: every tensor's name, shape and type.

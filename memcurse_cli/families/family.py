@@ -420,12 +420,12 @@ class Layer:
         also: Sequence[str] = (),
         **fields: Any,
     ) -> Recurrence:
-        """The layer of these eigenvalues, in any shape.
+        """The layer of these eigenvalues, in any shape, to which log γ broadcasts.
 
         Args:
             log_eigenvalues: log λ.
             parameters: what moves them.
-            log_gain: log γ, which broadcasts to them.
+            log_gain: log γ.
             channels: how many single-input channels have equal parts of them.
             tensors: those that were read, if not all of the match.
             also: what is assumed beside what was asked for.

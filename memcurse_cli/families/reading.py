@@ -292,12 +292,8 @@ def read_pairs(
 ) -> Complexes:
     """A tensor that is stored complex, or real with a last axis of (real, imaginary).
 
-    Args:
-        store: the checkpoint.
-        tensor: its name.
-        shape: its shape as a complex tensor, where None stands for any size. Leading axes of
-            size one may be missing.
-        paired: whether a real tensor has that last axis; else it has no imaginary part.
+    Its ``shape`` is that of a complex tensor, where None stands for any size; leading axes of size
+    one may be missing. Where it is not ``paired``, a real tensor has no imaginary part.
 
     Raises:
         TensorError: NaN or inf, or another shape.
@@ -379,18 +375,10 @@ def one_to_many(
     eigenvalue: NDArray[np.intp] | None = None,
     keeps_stable: bool = False,
 ) -> ParameterGroup:
-    """A group of scalars that move several eigenvalues each; all entries broadcast.
+    """A `ParameterGroup` of scalars that move several eigenvalues each.
 
-    Args:
-        name: of the group.
-        tensor: that holds it.
-        values: the scalars, in any shape.
-        dtype: the stored type.
-        scalar: which of the flattened scalars moves something.
-        eigenvalue_derivative: dλ/dω.
-        log_gain_derivative: d log γ/dω, or None where γ does not move.
-        eigenvalue: which eigenvalue is moved; by default each in turn, in the shape of dλ/dω.
-        keeps_stable: as of `ParameterGroup`.
+    The values have any shape, and the arrays of entries broadcast. Where it is not said which
+    ``eigenvalue`` is moved, it is each in turn, in the shape of dλ/dω.
     """
     if eigenvalue is None:
         eigenvalue = np.arange(eigenvalue_derivative.size).reshape(eigenvalue_derivative.shape)

@@ -17,14 +17,11 @@ from memcurse_cli.families.family import Family
 
 
 class _Row(NamedTuple):
-    """One family.
+    """One family: its module below `memcurse_cli.families`, and its class or itself in it.
 
-    Attributes:
-        module: where its code is, below `memcurse_cli.families`.
-        attribute: its class, or the family itself.
-        marks: alternatives, parted by ``|``, of what has to stand in the file: parts of names
-            between ``.``, ``/`` and ``,``, with a ``*`` for any beginning or end. A family without
-            marks is only looked for by its name.
+    Marks are alternatives, parted by ``|``, of what has to stand in the file: parts of names
+    between ``.``, ``/`` and ``,``, with a ``*`` for any beginning or end. A family without marks is
+    only looked for by its name.
     """
 
     module: str
