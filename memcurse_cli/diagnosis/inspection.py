@@ -21,17 +21,16 @@ from memcurse_cli.diagnosis.sentence import sentence
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.bounds import read_layer, require_layers
 from memcurse_cli.families.detect import (
+    attention_layers,
     detect,
     layers_of_every_family,
     select_layers,
     validate_assumptions,
 )
 from memcurse_cli.families.family import Match, ReadOptions
-from memcurse_cli.families.not_recurrent import attention_layers
+from memcurse_cli.families.layers import read_layer, require_layers, tied_notes
 from memcurse_cli.families.rewriting import rewritings
-from memcurse_cli.families.stacked import tied_notes
 from memcurse_cli.schema.report import (
     CheckpointSummary,
     InputAssumption,

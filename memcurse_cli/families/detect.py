@@ -1,10 +1,10 @@
-"""Which recurrent layers a checkpoint holds, by names and shapes alone."""
+"""Which recurrent layers a checkpoint holds, by names and shapes alone; and its attention."""
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
@@ -14,11 +14,10 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
 from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.families.family import Assumption, Family, Found, Match
-from memcurse_cli.families.module_names import IndexedTensors, split_name
-from memcurse_cli.families.neighbours import with_neighbours
+from memcurse_cli.families.layers import merge_tied, with_neighbours
+from memcurse_cli.families.module_names import IndexedTensors, ancestors, listed, split_name
 from memcurse_cli.families.reading import shown_shape
 from memcurse_cli.families.registry import all_families, families_marked
-from memcurse_cli.families.stacked import merge_tied
 
 SHOWN_NAMES = 5
 SHOWN_LAYERS = 10
@@ -43,8 +42,7 @@ def detect(
 ) -> list[Found]:
     """The recurrent layers among the tensors, in the order of the file.
 
-    A tensor belongs to one family only: where two recognise it, the more specific one has it. A
-    family may find several layers that are stacked in the same tensors.
+    A tensor belongs to one family only: where two recognise it, the more specific one has it.
 
     Args:
         tensors: every tensor's name, shape and type.
@@ -78,9 +76,7 @@ def layers_of_every_family(
 ) -> list[Found]:
     """The layers among the tensors, each tensor with the first family that recognises it.
 
-    Args:
-        tensors: every tensor's name, shape and type.
-        first: the family to ask before the others, if any.
+    ``first`` is asked before all others.
     """
     tensors = tensors if isinstance(tensors, IndexedTensors) else IndexedTensors(tensors)
     claimed: set[str] = set()
@@ -118,19 +114,16 @@ def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
     """
     for pattern in patterns:
         if not any(_called(match, pattern) for _, match in found):
-            names = [printable(match.layer, 80) for _, match in found[:SHOWN_LAYERS]]
-            more = len(found) - len(names)
+            names = listed([match.layer for _, match in found], SHOWN_LAYERS)
             raise UsageError(
                 f"no layer matches {shown_place(pattern)}",
                 where="--layer",
-                remedy=f"the layers are {', '.join(names)}" + (f" and {more} more" if more else ""),
+                remedy=f"the layers are {names}",
             )
-    if not patterns:
-        return found
     return [
         (family, match)
         for family, match in found
-        if any(_called(match, pattern) for pattern in patterns)
+        if not patterns or any(_called(match, pattern) for pattern in patterns)
     ]
 
 
@@ -157,20 +150,16 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
                 where="--assume",
                 remedy=f"choose one of {', '.join(sorted(known))}; memcurse families explains them",
             )
-        if not any(understood(assumption, value) for assumption in known[key]):
-            choices = dict.fromkeys(
-                choice
-                for assumption in known[key]
-                for choice in assumption.choices or ("a number",)
-            )
+        if not any(_understood(assumption, value) for assumption in known[key]):
+            choices = [each for one in known[key] for each in one.choices or ("a number",)]
             raise UsageError(
                 f"{shown_place(value)} is not a value of {key}",
                 where="--assume",
-                remedy=f"choose one of {', '.join(choices)}",
+                remedy=f"choose one of {', '.join(dict.fromkeys(choices))}",
             )
 
 
-def understood(assumption: Assumption, value: str) -> bool:
+def _understood(assumption: Assumption, value: str) -> bool:
     """Whether an assumption's value is one of its choices, or a number where it has none."""
     if assumption.choices:
         return value in assumption.choices
@@ -194,11 +183,9 @@ def nothing_found(
     known = sibling_shards(path) or adapter_alone(tensors)
     strangers = in_the_way(tensors, families[0]) if len(families) == 1 and not known else []
     if strangers:
-        shown = ", ".join(printable(name, 80) for name in strangers[:SHOWN_NAMES])
-        more = f" and {len(strangers) - SHOWN_NAMES} more" if strangers[SHOWN_NAMES:] else ""
-        name = families[0].name
+        shown, name = listed(strangers, SHOWN_NAMES), families[0].name
         return NoRecurrenceError(
-            f"{what}: {shown}{more} would stand beside those of {name}, which has no such tensor",
+            f"{what}: {shown} would stand beside those of {name}, which has no such tensor",
             where=path,
             remedy="leave --family out, since another family may have it",
         )
@@ -237,9 +224,7 @@ def in_the_way(tensors: Mapping[str, TensorSpec], family: Family) -> list[str]:
     if not found:
         return []
     own = list(found[0].tensors.values())
-    module, _ = split_name(own[0])
-    while not all(name.startswith(module) for name in own):
-        module, _ = split_name(module)
+    module = next(each for each in ancestors(own[0]) if all(name.startswith(each) for name in own))
     inside = [name for name in tensors if name.startswith(module)]
     kept = {name: kept[name] for name in inside if name in kept}
     strangers = []
@@ -278,3 +263,98 @@ def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
 
 def _triples(text: str) -> set[str]:
     return {text[index : index + 3] for index in range(max(len(text) - 2, 1))}
+
+
+# The projections by which an attention layer is known, as the libraries spell them.
+_SPELLINGS = (
+    {"q_proj", "k_proj", "v_proj"},
+    {"linear_q", "linear_k", "linear_v"},
+    {"query", "key", "value"},
+    {"query_dense", "key_dense", "value_dense"},  # Keras
+    {"to_q", "to_k", "to_v"},
+    {"wq", "wk", "wv"},
+    {"Wqkv"},
+    {"qkv"},
+    {"qkv_proj"},
+    {"query_key_value"},
+    {"c_attn"},
+    {"att_proj"},
+    {"in_proj_weight"},  # torch.nn.MultiheadAttention
+)
+# What else such a layer may hold. Anything more, and it may be a linear attention whose state
+# decays by a rule that is not known here: it is then not called attention.
+_BESIDE = {
+    *("o_proj", "out_proj", "out", "to_out", "wo", "dense", "c_proj", "proj", "in_proj_bias"),
+    *("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm", "rotary_emb"),
+    *("linear_q_adapter_list", "linear_k_adapter_list", "linear_v_adapter_list"),  # Zamba2
+    *("sinks", "bias", "masked_bias"),
+    *("output_dense", "attention_output"),
+    "indexer",  # Qwen4-Exp: it chooses the tokens that are attended to, and keeps no state
+    # Relative positions, of Conformers and of the image encoder of SAM.
+    *("relative_k_proj", "bias_u", "bias_v", "linear_out", "linear_pos", "pos_bias_u"),
+    *("pos_bias_v", "rel_pos_h", "rel_pos_w"),
+}
+# Multi-head latent attention is known by the matrix that expands its cache, whatever is beside it.
+_LATENT = {"kv_a_proj_with_mqa", "kv_b_proj"}
+# mamba_ssm calls the projections of its attention as those of its mixers, and both a mixer.
+_MIXER = "mixer"
+# A layer of a Keras archive keeps its tensors in a folder of their own, by number.
+_KERAS_VARIABLES = re.compile(r"/vars/(?=\d+$)")
+_KNOWN = (*_SPELLINGS, {"in_proj"}, {"in_proj", "conv1d"})
+
+
+def attention_layers(
+    tensors: Mapping[str, TensorSpec],
+    claimed: Iterable[str],
+    aliases: Collection[str] = (),
+) -> tuple[str, ...]:
+    """The names of the attention layers, in the order of the file.
+
+    A layer is a module with the projections of queries, keys and values and nothing that attention
+    does not have. A block that several layers share is stored, and counted, once.
+
+    One that holds a ``claimed`` tensor, which a recurrent layer was read from, is none; one of
+    nothing but ``aliases``, further names of tensors, is another's.
+    """
+    parts: dict[str, set[str]] = {}
+    names = [_KERAS_VARIABLES.sub("/", name) for name in tensors]
+    for name in names:
+        module, last = split_name(name)
+        parent, child = split_name(module)
+        parts.setdefault(module, set()).add(last)
+        parts.setdefault(parent, set()).add(child)
+    found = {module: own for module, own in parts.items() if _projects(own, module, tensors)}
+    if not found:
+        return ()
+    # Now with what lies deeper in them.
+    for name in names:
+        module, part = split_name(name)
+        while module:
+            if module in found:
+                found[module].add(part)
+            module, part = split_name(module)
+    recurrent = {ancestor for name in claimed for ancestor in ancestors(name)}
+    if aliases:
+        stored = {
+            ancestor for name in tensors if name not in aliases for ancestor in ancestors(name)
+        }
+        found = {module: own for module, own in found.items() if module in stored}
+    return tuple(
+        module
+        for module, own in found.items()
+        if module not in recurrent and (own >= _LATENT or own - _BESIDE in _KNOWN)
+    )
+
+
+def _projects(parts: set[str], module: str, tensors: Mapping[str, TensorSpec]) -> bool:
+    """Whether a module has the projections of an attention layer."""
+    if parts >= _LATENT or any(parts >= spelling for spelling in _SPELLINGS):
+        return True
+    if split_name(module)[1] != _MIXER:
+        return False
+    weights = [tensors.get(f"{module}.{part}.weight") for part in ("in_proj", "out_proj")]
+    if not all(weights):
+        return False
+    projected, put_out = (spec.shape for spec in weights if spec is not None)
+    # Queries, keys and values together have more rows than the heads put out.
+    return len(projected) == len(put_out) == 2 and projected[0] > put_out[1]

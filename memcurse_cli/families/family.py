@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.module_names import shared_module, split_name
-from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.module_names import group_by_module, shared_module, split_name
+from memcurse_cli.families.projections import Matrix, stored_parts
+from memcurse_cli.families.reading import one_to_many, read_pairs, read_real, shown_shape
+from memcurse_cli.families.recurrence import (
+    Complexes,
+    Floats,
+    Integers,
+    ParameterGroup,
+    ProjectionGroup,
+    Recurrence,
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +118,7 @@ class Family(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in ``--family`` and in the report, e.g. ``s4d``."""
+        """In ``--family`` and in the report, e.g. ``s4d``."""
 
     @property
     def title(self) -> str:
@@ -134,7 +148,328 @@ class Family(Protocol):
 
         Raises:
             TensorError: NaN or inf in one of them, or shapes that do not fit together.
+            UsageError: an assumed number is out of its range.
         """
 
 
 Found = tuple[Family, Match]
+
+
+class Assumed:
+    """The user's choices, and a sentence for each thing that the tensors left open.
+
+    Args:
+        options: what the user chose.
+        config: the model's configuration, which settles what the user did not.
+        store: the checkpoint, where a layer may hold what is assumed as a scalar of its own.
+        match: that layer.
+
+    ``sentences`` is what was assumed so far, in the order it was asked for.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        config: Mapping[str, Any] | None = None,
+        store: TensorStore | None = None,
+        match: Match | None = None,
+    ) -> None:
+        self._options = options
+        self._config = config or {}
+        self._store, self._match = store, match
+        self.sentences: list[str] = []
+
+    def choose(
+        self,
+        assumption: Assumption,
+        *,
+        default: str | None = None,
+        configured: str | None = None,
+        silent: bool = False,
+    ) -> str:
+        """The value to use: the user's, else the layer's own, the configuration's, the default.
+
+        Args:
+            assumption: what the tensors do not say.
+            default: the default of this layer, where it is not the family's.
+            configured: what the configuration says, where `config_keys` do not tell it.
+            silent: the library's code leaves no choice, so that its default is no assumption.
+
+        Raises:
+            TensorError: the layer holds more than one value, or one of the two that tell it.
+        """
+        value, given = self._options.choose(assumption)
+        configured = configured or configured_choice(self._config, assumption)
+        origin = "the library's default"
+        stored = None if given else self._stored(assumption)
+        if given:
+            origin = "as given"
+        elif stored is not None:
+            value, origin = f"{stored[0]:g}", f"stored as {stored[1]}"
+        elif configured is not None:
+            value, origin = configured, "from config.json"
+        elif default is not None:
+            value = default
+        if given or not silent:
+            self.sentences.append(f"{assumption.key}={value} ({origin}): {assumption.meaning}")
+        return value if stored is None else repr(stored[0])
+
+    def fraction(self, assumption: Assumption, *, default: str | None = None) -> float:
+        """As `choose`, a number in (0, 1].
+
+        Raises:
+            UsageError: the user gave another one.
+            TensorError: the layer holds another one.
+        """
+        value = float(self.choose(assumption, default=default))
+        if 0 < value <= 1:
+            return value
+        what, remedy = f"{assumption.key}={value:g} is outside (0, 1]", f"give {assumption.meaning}"
+        if self._match is None or self._options.choose(assumption)[1]:
+            raise UsageError(what, where="--assume", remedy=remedy)
+        raise TensorError(what, where=self._match.layer, remedy=f"{remedy}, with --assume")
+
+    def positive(self, assumption: Assumption, remedy: str, *, finite: bool = False) -> float:
+        """As `choose`, a positive number, without a sentence where the default is taken.
+
+        Raises:
+            UsageError: it is not positive.
+        """
+        text = self.choose(assumption, silent=True)
+        number = float(text)
+        if number > 0 and not (finite and math.isinf(number)):
+            return number
+        where = f"--assume {assumption.key}"
+        raise UsageError(f"{text[:40]} is not a positive number", where=where, remedy=remedy)
+
+    def _stored(self, assumption: Assumption) -> tuple[float, str] | None:
+        """The value that the layer holds, and the names of its tensors."""
+        held = self._match.tensors if self._match else {}
+        for name in assumption.tensors:
+            roles = name.split("/")
+            if held.keys() >= set(roles):
+                first, *rest = (self._scalar(held[role], assumption) for role in roles)
+                value = first if not rest else first / rest[0] if rest[0] else math.inf
+                return value, "/".join(held[role] for role in roles)
+        for role in assumption.roles:
+            if role in held:
+                raise TensorError(
+                    f"it does not tell {assumption.key} without its other part",
+                    where=held[role],
+                    remedy=f"give {assumption.meaning}, with --assume {assumption.key}=",
+                )
+        return None
+
+    def _scalar(self, tensor: str, assumption: Assumption) -> float:
+        assert self._store is not None
+        shape = self._store.tensors[tensor].shape
+        if math.prod(shape) != 1:
+            raise TensorError(
+                f"its shape {shown_shape(shape)} does not fit, one number is needed",
+                where=tensor,
+                remedy=f"give one for the whole layer with --assume {assumption.key}=",
+            )
+        return float(read_real(self._store, tensor, shape).item())
+
+
+def setting(config: Mapping[str, Any], key: str) -> Any:
+    """The value under a key, whose parts dots join; None where there is none.
+
+    A model that sees and hears keeps the configuration of its language model in ``text_config``.
+    """
+    for root in (config, config.get("text_config")):
+        value: Any = root
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
+
+
+def configured_choice(config: Mapping[str, Any], assumption: Assumption) -> str | None:
+    """What a configuration says of an assumption, where that is a value that it understands."""
+    for key in assumption.config_keys:
+        value = setting(config, key)
+        if isinstance(value, bool):
+            text = str(value).lower()
+        elif isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+            text = f"{value:.17g}" if isinstance(value, float) else str(value)[:40]
+        else:
+            continue
+        if text in assumption.choices or (not assumption.choices and not isinstance(value, bool)):
+            return text
+    return None
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each role's tensor."""
+
+
+class Layout(NamedTuple):
+    """The tensors that tell a layer.
+
+    Attributes:
+        required: the roles that it must have, or several of which it must have one.
+        optional: those that are kept beside them.
+        without: those of another family, which it must not have.
+        fits: what the shapes must fulfil.
+        called: the library's names of roles that it calls otherwise.
+    """
+
+    required: tuple[str | tuple[str, ...], ...]
+    optional: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    fits: Callable[[Shapes], bool] | None = None
+    called: Mapping[str, str] = {}
+
+    def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
+        """Every such module; ``default`` names a layer whose tensors have none."""
+        choices = [(each,) if isinstance(each, str) else each for each in self.required]
+        roles = [role for choice in choices for role in choice]
+        by_name = {
+            self.called.get(role, role): role for role in (*roles, *self.optional, *self.without)
+        }
+        matches = []
+        for module, named in group_by_module(tensors, by_name).items():
+            # In the order of the file, or of the roles where they have names of their own.
+            order = by_name if self.called else named
+            found = {by_name[last]: named[last] for last in order if last in named}
+            if any(found.keys().isdisjoint(choice) for choice in choices):
+                continue
+            if found.keys().isdisjoint(self.without) and (
+                self.fits is None
+                or self.fits({role: tensors[name].shape for role, name in found.items()})
+            ):
+                matches.append(Match(module or default, found))
+        return matches
+
+
+@dataclass
+class Layer:
+    """A layer that a family recognised, read by its roles.
+
+    Attributes:
+        family: the name of its family.
+        store: the open checkpoint.
+        match: where it stands.
+        options: the user's choices.
+    """
+
+    family: str
+    store: TensorStore
+    match: Match
+    options: ReadOptions
+
+    def __post_init__(self) -> None:
+        self.names = self.match.tensors
+        self.assumed = Assumed(self.options, None, self.store, self.match)
+
+    def shape(self, role: str) -> tuple[int, ...]:
+        """The shape of a role's tensor."""
+        return self.store.tensors[self.names[role]].shape
+
+    def real(self, role: str, shape: tuple[int | None, ...]) -> Floats:
+        """As `read_real`."""
+        return read_real(self.store, self.names[role], shape)
+
+    def pairs(self, role: str, shape: tuple[int | None, ...], *, paired: bool = True) -> Complexes:
+        """As `read_pairs`."""
+        return read_pairs(self.store, self.names[role], shape, paired=paired)
+
+    def group(
+        self,
+        role: str,
+        values: Floats,
+        slope: NDArray[Any],
+        log_gain_slope: NDArray[Any] | None = None,
+        *,
+        name: str = "",
+        scalar: Integers | None = None,
+        eigenvalue: Integers | None = None,
+        keeps_stable: bool = False,
+    ) -> ParameterGroup:
+        """As `one_to_many`; each scalar moves the eigenvalue of its place if none is given."""
+        if scalar is None:
+            scalar = np.arange(values.size).reshape(values.shape)
+        return one_to_many(
+            name or role,
+            self.names[role],
+            values,
+            self.store.tensors[self.names[role]].dtype,
+            scalar,
+            slope,
+            log_gain_slope,
+            eigenvalue=eigenvalue,
+            keeps_stable=keeps_stable,
+        )
+
+    def parts(
+        self, role: str, matrix: Matrix, shape: tuple[int, ...], **form: Any
+    ) -> tuple[ProjectionGroup, ...]:
+        """As `stored_parts`."""
+        return stored_parts(self.store, self.names[role], matrix, shape, **form)
+
+    def recurrence(
+        self,
+        log_eigenvalues: NDArray[Any],
+        parameters: Sequence[ParameterGroup],
+        *,
+        log_gain: NDArray[Any] | float = 0.0,
+        channels: int | None = None,
+        tensors: Sequence[str] | None = None,
+        also: Sequence[str] = (),
+        **fields: Any,
+    ) -> Recurrence:
+        """The layer of these eigenvalues, in any shape, to which log γ broadcasts.
+
+        Args:
+            log_eigenvalues: log λ.
+            parameters: what moves them.
+            log_gain: log γ.
+            channels: how many single-input channels have equal parts of them.
+            tensors: those that were read, if not all of the match.
+            also: what is assumed beside what was asked for.
+            fields: further ones of `Recurrence`.
+        """
+        size = log_eigenvalues.size
+        if channels is not None:
+            fields["channel"] = np.repeat(np.arange(channels), size // channels)
+        log_gain = np.broadcast_to(log_gain, log_eigenvalues.shape)
+        return Recurrence(
+            name=self.match.layer,
+            family=self.family,
+            tensors=tuple(self.names.values() if tensors is None else tensors),
+            log_eigenvalues=log_eigenvalues.ravel().astype(np.complex128),
+            log_gain=log_gain.ravel().astype(np.complex128),
+            parameters=tuple(parameters),
+            assumptions=(*self.assumed.sentences, *also),
+            **fields,
+        )
+
+
+class LayoutFamily:
+    """A `Family` that is known by its layouts; a tensor belongs to the first that has it."""
+
+    name: str
+    title: str
+    recognised_by: str
+    equation: str
+    source: str
+    assumptions: tuple[Assumption, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """The layers of this family among the tensors, by names and shapes alone."""
+        found: list[Match] = []
+        for layout in self.layouts:
+            claimed = {name for match in found for name in match.tensors.values()}
+            matches = layout.find(tensors, self.name)
+            found += [each for each in matches if claimed.isdisjoint(each.tensors.values())]
+        return found
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """As `Family.read`."""
+        return self._recurrence(Layer(self.name, store, match, options))
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        raise NotImplementedError

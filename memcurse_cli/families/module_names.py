@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.untrusted.names import printable
 
 
 def split_name(name: str) -> tuple[str, str]:
     """The name of the module and of the tensor in it; ``.``, ``/`` and ``,`` join names."""
     end = max(name.rfind("."), name.rfind("/"), name.rfind(","))
     return (name[:end], name[end + 1 :]) if end >= 0 else ("", name)
+
+
+def ancestors(name: str) -> Iterator[str]:
+    """The modules that something of this name is in, from the innermost, and the root."""
+    while name:
+        name, _ = split_name(name)
+        yield name
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of some names as they may be shown, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(printable(name, 80) for name in names[:most]) + more
 
 
 def shared_module(modules: Iterable[str]) -> str:

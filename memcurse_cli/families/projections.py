@@ -18,18 +18,11 @@ REAL, IMAGINARY = "real", "imaginary"
 def named_parts(
     store: TensorStore, tensors: Mapping[str, str], matrix: Matrix, values: Complexes
 ) -> tuple[ProjectionGroup, ...]:
-    """The parts of a matrix that `read_complex` found: two tensors, or one complex or real one.
-
-    Args:
-        store: the checkpoint.
-        tensors: the tensor of each role.
-        matrix: ``B`` or ``C``, which is its role too.
-        values: the matrix.
-    """
+    """The parts of B or C that `read_complex` found: two tensors, or one complex or real one."""
     for names in complex_parts(matrix):
         if all(name in tensors for name in names):
             return tuple(
-                _whole(store, tensors[name], name, matrix, values.shape, derivative)
+                _group(store, tensors[name], name, matrix, values.shape, derivative)
                 for name, derivative in zip(names, (1, 1j), strict=True)
             )
     return stored_parts(store, tensors[matrix], matrix, values.shape)
@@ -76,7 +69,7 @@ def stored_parts(
     if pairs or store.tensors[tensor].dtype.startswith("complex"):
         parts = {f"{matrix}[{REAL}]": 1, f"{matrix}[{IMAGINARY}]": 1j}
     return tuple(
-        _whole(store, tensor, name, matrix, shape, factor * derivative, scalar)
+        _group(store, tensor, name, matrix, shape, factor * derivative, scalar)
         for name, derivative in parts.items()
     )
 
@@ -86,13 +79,9 @@ def direct_part(
 ) -> tuple[ProjectionGroup, ...]:
     """D of a layer that mixes its inputs: a vector is a diagonal, or nothing where none fits."""
     shape = _real_shape(store, tensor)
-    if tensor is None or shape is None:
-        return ()
-    if shape == (outputs, inputs):
-        return (_whole(store, tensor, "D", "D", shape, 1),)
-    if shape == (outputs,) and outputs == inputs:
-        every = np.arange(outputs)
-        return (_group(store, tensor, "D", "D", every, every, every, 1),)
+    fits = shape == (outputs, inputs) or (shape == (outputs,) and outputs == inputs)
+    if tensor is not None and fits:
+        return (_group(store, tensor, "D", "D", shape),)
     return ()
 
 
@@ -101,10 +90,9 @@ def channel_direct_part(
 ) -> tuple[ProjectionGroup, ...]:
     """D of single-input channels, (channels,) or (outputs, channels); nothing where none fits."""
     shape = _real_shape(store, tensor)
-    if tensor is None or shape is None:
-        return ()
-    if shape == (outputs, channels) or (shape == (channels,) and outputs == 1):
-        return (_whole(store, tensor, "D", "D", (outputs, channels), 1),)
+    fits = shape == (outputs, channels) or (shape == (channels,) and outputs == 1)
+    if tensor is not None and fits:
+        return (_group(store, tensor, "D", "D", (outputs, channels)),)
     return ()
 
 
@@ -116,25 +104,11 @@ def beside(store: TensorStore, tensor: str, role: str, *, above: int = 0) -> str
     return name if name in store.tensors else None
 
 
-def _real_shape(store: TensorStore, tensor: str | None) -> tuple[int, ...] | None:
+def _real_shape(store: TensorStore, tensor: str | None) -> tuple[int, ...]:
+    """The shape of a real tensor; that of a scalar where there is none."""
     if tensor is None or store.tensors[tensor].dtype.startswith("complex"):
-        return None
+        return ()
     return store.tensors[tensor].shape
-
-
-def _whole(
-    store: TensorStore,
-    tensor: str,
-    name: str,
-    matrix: Matrix,
-    shape: tuple[int, ...],
-    derivative: complex,
-    scalar: Integers | None = None,
-) -> ProjectionGroup:
-    """Every element of a matrix, row by row."""
-    row, column = np.indices(shape).reshape(2, -1)
-    scalar = np.arange(row.size) if scalar is None else scalar
-    return _group(store, tensor, name, matrix, scalar, row, column, derivative)
 
 
 def _group(
@@ -142,11 +116,16 @@ def _group(
     tensor: str,
     name: str,
     matrix: Matrix,
-    scalar: Integers,
-    row: Integers,
-    column: Integers,
-    derivative: complex,
+    shape: tuple[int, ...],
+    derivative: complex = 1,
+    scalar: Integers | None = None,
 ) -> ProjectionGroup:
+    """Every element of a matrix, row by row; those of the diagonal where it has one axis."""
+    if len(shape) == 1:
+        row = column = np.arange(shape[0])
+    else:
+        row, column = np.indices(shape).reshape(2, -1)
+    scalar = np.arange(row.size) if scalar is None else scalar
     return ProjectionGroup(
         name=name,
         tensor=tensor,

@@ -1,8 +1,7 @@
 """What every family needs to read a layer: checking tensors, and functions that are stable.
 
 What a few bytes of a sparse file claim must not fill the memory: the bounds on sizes stand far
-above any model that is known and are checked on shapes, before elements are read. A layer beyond
-one is left out with a `TensorError`, like any other that cannot be read.
+above any model that is known and are checked on shapes, before elements are read.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ _MOST_STATES = 64
 
 
 def require_size(store: TensorStore, tensor: str) -> None:
-    """Check that a tensor is one that a layer within the bounds can have.
+    """Check that a tensor is no larger than any that a layer within the bounds has.
 
     Raises:
-        TensorError: it is larger.
+        TensorError: it is.
     """
     shape = store.tensors[tensor].shape
     elements = math.prod(shape)
     if elements <= LARGEST_LAYER:
         return
-    if len(shape) == 2 and shape[0] == shape[1] and not _holds_scalars(tensor, shape):
-        require_order(shape[0], tensor)
     if _holds_scalars(tensor, shape):
         limit, what = LARGEST_LAYER, "of one for each eigenvalue"
     else:
+        if len(shape) == 2 and shape[0] == shape[1]:
+            require_order(shape[0], tensor)
         limit, what = LARGEST_MATRIX, "of a matrix"
     if elements > limit:
         raise _beyond(
@@ -105,11 +104,23 @@ def _holds_scalars(tensor: str, shape: tuple[int, ...]) -> bool:
 
 
 def _beyond(what: str, where: str) -> TensorError:
-    return TensorError(
-        what,
-        where=where,
-        remedy="no known model is as large: check that the checkpoint is what it should be",
+    return misfit(
+        what, where, "no known model is as large: check that the checkpoint is what it should be"
     )
+
+
+def misfit(
+    what: str,
+    tensor: str,
+    remedy: str = "name the right family with --family, or export the layer again",
+) -> TensorError:
+    """The error of a tensor that is not what its layer needs."""
+    return TensorError(what, where=tensor, remedy=remedy)
+
+
+def diverged(what: str, tensor: str) -> TensorError:
+    """The error of values that no later step mends."""
+    return misfit(what, tensor, "the run had diverged: use an earlier checkpoint")
 
 
 def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
@@ -120,33 +131,25 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
             beyond `LARGEST_VALUE`, or integers of eight bits without their scale.
     """
     if 0 in store.tensors[tensor].shape:
-        raise TensorError("the tensor is empty", where=tensor, remedy="use another checkpoint")
+        raise misfit("the tensor is empty", tensor, "use another checkpoint")
     require_size(store, tensor)
     values = store.read(tensor)
     if not np.isfinite(values).all():
-        raise TensorError(
-            f"{count_not_finite(values)} of its {values.size} values",
-            where=tensor,
-            remedy="the run had diverged: use an earlier checkpoint",
-        )
+        raise diverged(f"{_count_not_finite(values)} of its {values.size} values", tensor)
     if np.abs(values).max() > LARGEST_VALUE:
-        raise TensorError(
-            f"it holds values beyond {LARGEST_VALUE:g}",
-            where=tensor,
-            remedy="the run had diverged: use an earlier checkpoint",
-        )
+        raise diverged(f"it holds values beyond {LARGEST_VALUE:g}", tensor)
     # A store scales what it knows to be quantised; 0 and ±1 may be what someone wrote by hand.
     eight_bits = store.tensors[tensor].dtype in _EIGHT_BITS and np.abs(values).max() > 1
     if eight_bits and (values == np.rint(values)).all():
-        raise TensorError(
+        raise misfit(
             "it holds whole numbers of eight bits, quantised weights without their scale",
-            where=tensor,
-            remedy="name the checkpoint from before the weights were quantised",
+            tensor,
+            "name the checkpoint from before the weights were quantised",
         )
     return values
 
 
-def count_not_finite(values: NDArray[Any]) -> str:
+def _count_not_finite(values: NDArray[Any]) -> str:
     """``3 NaN`` or ``1 inf`` or both."""
     nan, infinite = np.count_nonzero(np.isnan(values)), np.count_nonzero(np.isinf(values))
     return " and ".join(
@@ -163,10 +166,10 @@ def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) ->
     require_shape(store, tensor, shape)
     values = read_finite(store, tensor)
     if np.iscomplexobj(values):
-        raise TensorError(
+        raise misfit(
             "the tensor is complex where this family has a real one",
-            where=tensor,
-            remedy="name the right family with --family",
+            tensor,
+            "name the right family with --family",
         )
     return values.astype(np.float64, copy=False)
 
@@ -184,10 +187,8 @@ def read_vector(store: TensorStore, tensor: str, size: int | None = None) -> Flo
     """
     shape = store.tensors[tensor].shape
     if size is not None and math.prod(shape) != size:
-        raise TensorError(
-            f"its shape {shown_shape(shape)} does not fit a layer that needs {size} values",
-            where=tensor,
-            remedy="name the right family with --family, or export the layer again",
+        raise misfit(
+            f"its shape {shown_shape(shape)} does not fit a layer that needs {size} values", tensor
         )
     return read_real(store, tensor, shape).ravel()
 
@@ -212,10 +213,8 @@ def stacked_rows(store: TensorStore, tensor: str, count: int) -> int:
     require_shape(store, tensor, (None, None))
     shape = store.tensors[tensor].shape
     if not shape[0] or shape[0] % count:
-        raise TensorError(
-            f"the rows of its shape {shown_shape(shape)} are not {count} equal parts",
-            where=tensor,
-            remedy="name the right family with --family, or export the layer again",
+        raise misfit(
+            f"the rows of its shape {shown_shape(shape)} are not {count} equal parts", tensor
         )
     return shape[0] // count
 
@@ -227,16 +226,19 @@ def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]
         TensorError: the tensor has another shape.
     """
     found = store.tensors[tensor].shape
-    fits = len(found) == len(shape) and all(
-        wanted in (None, size) for wanted, size in zip(shape, found, strict=True)
+    if not _fits(found, shape):
+        raise misfit(_other_shape(found, shape), tensor)
+
+
+def _fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(found) == len(wanted) and all(
+        each in (None, size) for each, size in zip(wanted, found, strict=True)
     )
-    if not fits:
-        wanted = ", ".join("any" if size is None else str(size) for size in shape)
-        raise TensorError(
-            f"its shape {shown_shape(found)} does not fit, ({wanted}) is needed",
-            where=tensor,
-            remedy="name the right family with --family, or export the layer again",
-        )
+
+
+def _other_shape(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> str:
+    shown = ", ".join("any" if size is None else str(size) for size in wanted)
+    return f"its shape {shown_shape(found)} does not fit, ({shown}) is needed"
 
 
 def shown_shape(shape: tuple[int, ...]) -> str:
@@ -251,11 +253,7 @@ def require_finite(values: NDArray[Any], tensor: str, what: str) -> None:
         TensorError: an element overflows.
     """
     if not np.isfinite(values).all():
-        raise TensorError(
-            f"its values are so large that {what} overflows",
-            where=tensor,
-            remedy="the run had diverged: use an earlier checkpoint",
-        )
+        raise diverged(f"its values are so large that {what} overflows", tensor)
 
 
 def read_complex(store: TensorStore, tensors: Mapping[str, str], role: str) -> Complexes | None:
@@ -294,12 +292,8 @@ def read_pairs(
 ) -> Complexes:
     """A tensor that is stored complex, or real with a last axis of (real, imaginary).
 
-    Args:
-        store: the checkpoint.
-        tensor: its name.
-        shape: its shape as a complex tensor, where None stands for any size. Leading axes of
-            size one may be missing.
-        paired: whether a real tensor has that last axis; else it has no imaginary part.
+    Its ``shape`` is that of a complex tensor, where None stands for any size; leading axes of size
+    one may be missing. Where it is not ``paired``, a real tensor has no imaginary part.
 
     Raises:
         TensorError: NaN or inf, or another shape.
@@ -308,19 +302,10 @@ def read_pairs(
     as_pairs = paired and not np.iscomplexobj(values)
     wanted = (*shape, 2) if as_pairs else shape
     padded = values.reshape((1,) * (len(wanted) - values.ndim) + values.shape)
-    fits = padded.ndim == len(wanted) and all(
-        size in (None, found) for size, found in zip(wanted, padded.shape, strict=True)
-    )
-    if not fits:
-        shown = ", ".join("any" if size is None else str(size) for size in wanted)
-        raise TensorError(
-            f"its shape {shown_shape(values.shape)} does not fit, ({shown}) is needed",
-            where=tensor,
-            remedy="check that the layer's tensors belong together",
-        )
-    if as_pairs:
-        return (padded[..., 0] + 1j * padded[..., 1]).astype(np.complex128)
-    return padded.astype(np.complex128)
+    if not _fits(padded.shape, wanted):
+        what = _other_shape(values.shape, wanted)
+        raise misfit(what, tensor, "check that the layer's tensors belong together")
+    return (padded[..., 0] + 1j * padded[..., 1] if as_pairs else padded).astype(np.complex128)
 
 
 def read_readin(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
@@ -348,10 +333,9 @@ def _read_projection(
         as_named = shape[0 if role == "B" else 1] == size  # B (n, inputs), C (outputs, n)
         matrix = matrix.T if as_named == (role == "B") else matrix
     if matrix.ndim != 2 or matrix.shape[1] != size:
-        raise TensorError(
+        raise misfit(
             f"its shape {shown_shape(shape)} does not fit a layer of {size} states",
-            where=next(tensors[name] for name in complex_roles(role) if name in tensors),
-            remedy="name the right family with --family, or export the layer again",
+            next(tensors[name] for name in complex_roles(role) if name in tensors),
         )
     return matrix
 
@@ -365,29 +349,16 @@ def one_to_one(
     log_gain_derivative: NDArray[Any] | None = None,
 ) -> ParameterGroup:
     """A parameter group whose scalar ``i`` moves eigenvalue ``i`` and no other."""
+    each = np.arange(values.size)
     return one_to_many(
-        name,
-        tensor,
-        values,
-        dtype,
-        np.arange(values.size),
-        eigenvalue_derivative,
-        log_gain_derivative,
+        name, tensor, values, dtype, each, eigenvalue_derivative, log_gain_derivative
     )
 
 
 def gain_scalar(
     name: str, tensor: str, value: Floats, dtype: str, log_gain_derivative: Floats
 ) -> ParameterGroup:
-    """A group of one scalar that moves the gain of every eigenvalue, and none of these.
-
-    Args:
-        name: of the group.
-        tensor: that holds it.
-        value: (1,) the scalar.
-        dtype: the stored type.
-        log_gain_derivative: (n,) d log γ/dω of every eigenvalue.
-    """
+    """A group of one scalar that moves the gain of every eigenvalue, and none of these."""
     nothing, first = np.zeros(log_gain_derivative.size), np.zeros(1, dtype=np.intp)
     return one_to_many(name, tensor, value, dtype, first, nothing, log_gain_derivative)
 
@@ -401,38 +372,34 @@ def one_to_many(
     eigenvalue_derivative: NDArray[Any],
     log_gain_derivative: NDArray[Any] | None = None,
     *,
-    first: int = 0,
+    eigenvalue: NDArray[np.intp] | None = None,
+    keeps_stable: bool = False,
 ) -> ParameterGroup:
-    """A group of scalars that move several eigenvalues each, one entry for every eigenvalue.
+    """A `ParameterGroup` of scalars that move several eigenvalues each.
 
-    Args:
-        name: of the group.
-        tensor: that holds it.
-        values: the scalars, in any shape.
-        dtype: the stored type.
-        scalar: which of the flattened scalars moves each of the eigenvalues from ``first`` on.
-        eigenvalue_derivative: dλ/dω, in the shape of the eigenvalues.
-        log_gain_derivative: d log γ/dω, or None where γ does not move; as ``scalar``, of a shape
-            that broadcasts to that of the eigenvalues.
-        first: the first of the eigenvalues.
+    The values have any shape, and the arrays of entries broadcast. Where it is not said which
+    ``eigenvalue`` is moved, it is each in turn, in the shape of dλ/dω.
     """
-
-    def entries(values: NDArray[Any]) -> NDArray[Any]:
-        return np.broadcast_to(values, eigenvalue_derivative.shape).ravel()
-
+    if eigenvalue is None:
+        eigenvalue = np.arange(eigenvalue_derivative.size).reshape(eigenvalue_derivative.shape)
+    slopes = [
+        np.asarray(each, dtype=np.complex128)
+        for each in (eigenvalue_derivative, log_gain_derivative)
+        if each is not None
+    ]
+    scalar, eigenvalue, *derivatives = (
+        each.ravel() for each in np.broadcast_arrays(scalar, eigenvalue, *slopes)
+    )
     return ParameterGroup(
         name=name,
         tensor=tensor,
         values=values.ravel(),
         dtype=dtype,
-        scalar=entries(scalar),
-        eigenvalue=first + np.arange(eigenvalue_derivative.size),
-        eigenvalue_derivative=entries(eigenvalue_derivative).astype(np.complex128),
-        log_gain_derivative=(
-            None
-            if log_gain_derivative is None
-            else entries(log_gain_derivative).astype(np.complex128)
-        ),
+        scalar=scalar,
+        eigenvalue=eigenvalue,
+        eigenvalue_derivative=derivatives[0],
+        log_gain_derivative=None if log_gain_derivative is None else derivatives[1],
+        keeps_stable=keeps_stable,
     )
 
 

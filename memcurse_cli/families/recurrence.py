@@ -73,15 +73,11 @@ class ProjectionGroup:
     entry in each of them. A Hessian at a perfect fit needs no value of D, so that none is kept.
 
     Attributes:
-        name: the part's name in its family, e.g. ``B_re``.
-        tensor: the name of the tensor in the checkpoint.
-        dtype: the stored type, as `TensorSpec.dtype`.
+        name, tensor, dtype: as of `ParameterGroup`, e.g. ``B_re``.
         matrix: B (n, inputs), C (outputs, n), or D (outputs, inputs), whose columns are channels
             where each channel has an input of its own.
         size: the number of scalars.
-        scalar: (entries,) index of the scalar.
-        row: (entries,) row of the matrix.
-        column: (entries,) column of the matrix.
+        scalar, row, column: (entries,) indices.
         derivative: (entries,) complex; 1 for a real part, i for an imaginary one.
     """
 
@@ -102,8 +98,7 @@ class DenseDynamics:
 
     Attributes:
         matrix: (n, n) real A, row = target.
-        tensor: the name of A's tensor.
-        dtype: the stored type, as `TensorSpec.dtype`.
+        tensor, dtype: as of `ParameterGroup`.
         eigenvectors: (n, n) complex P with ``A = P diag(λ) P⁻¹``, columns of norm 1.
         activation: ``linear``, ``tanh`` or ``relu``; a non-linear one is linearised at ``slope``.
         scale: dA/dW for the stored W, e.g. the leak α of ``A = (1-α) I + α W``.

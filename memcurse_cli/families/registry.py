@@ -17,14 +17,11 @@ from memcurse_cli.families.family import Family
 
 
 class _Row(NamedTuple):
-    """One family.
+    """One family: its module below `memcurse_cli.families`, and its class or itself in it.
 
-    Attributes:
-        module: where its code is, below `memcurse_cli.families`.
-        attribute: its class, or the family itself.
-        marks: alternatives, parted by ``|``, of what has to stand in the file: parts of names
-            between ``.``, ``/`` and ``,``, with a ``*`` for any beginning or end. A family without
-            marks is only looked for by its name.
+    Marks are alternatives, parted by ``|``, of what has to stand in the file: parts of names
+    between ``.``, ``/`` and ``,``, with a ``*`` for any beginning or end. A family without marks is
+    only looked for by its name.
     """
 
     module: str
@@ -33,7 +30,7 @@ class _Row(NamedTuple):
 
 
 _ROWS = (
-    _Row("state_space.lru", "LRU", "nu_log theta_log | nu theta gamma_log | params_log"),
+    _Row("state_space.diagonal", "LRU", "nu_log theta_log | nu theta gamma_log | params_log"),
     _Row("selective.rg_lru", "RGLRU", "recurrent_param | a_param"),
     _Row("selective.rg_lru", "Hawk", "forget_base | Lambda ba"),
     _Row("selective.rwkv", "RWKV", "time_decay | w_proj | time_mix_decay"),
@@ -67,7 +64,7 @@ _ROWS = (
     _Row("cells.liquid", "LTC", "gleak vleak"),
     _Row("cells.liquid", "CfC", "ff1"),
     _Row("cells.liquid", "LIQUID_LSTM", "recurrent_map input_map"),
-    _Row("state_space.unicornn", "UnICORNN", "weight_hh c_"),
+    _Row("state_space.oscillators", "UnICORNN", "weight_hh c_"),
     _Row(
         "state_space.ind_rnn",
         "IndRNN",
@@ -98,34 +95,34 @@ _ROWS = (
     _Row("cells.haiku", "SONNET_LSTM", "w_i w_h"),
     _Row("cells.haiku", "HAIKU_GRU", "w_i w_h"),
     _Row("cells.haiku", "HAIKU_RNN", "linear_1 w | hidden_to_hidden"),
-    _Row("state_space.s4.dplr", "AnnotatedS4", "Lambda_re log_step P"),
-    _Row("state_space.s4.s4d", "AnnotatedS4D", "A_re log_step C"),
-    _Row("state_space.dss", "DSS", "Lambda W | Lambda_log_neg_re | Lambda_re W | param_D"),
+    _Row("state_space.s4_dplr", "AnnotatedS4", "Lambda_re log_step P"),
+    _Row("state_space.s4d", "AnnotatedS4D", "A_re log_step C"),
+    _Row("state_space.s4d", "DSS", "Lambda W | Lambda_log_neg_re | Lambda_re W | param_D"),
     _Row("state_space.ema", "EMA", "alpha delta gamma | decay_factor damping_factor"),
     _Row("state_space.ema", "MultiHeadedEMA", "alphas dampen_factors"),
-    _Row("state_space.parcae", "Parcae", "log_state_decay | parcae_log_a"),
-    _Row("state_space.linoss", "LinOSS", "A_diag"),
-    _Row("dense.lmu", "LMU", "e_m W_m"),
-    _Row("state_space.s4.dplr", "S4DPLR", "log_dt w | log_w_real | inv_w_real | A_real"),
-    _Row("state_space.s4.s4d", "S4D", "log_dt w | log_A_real | log_w_real | inv_A_real | A_real"),
+    _Row("state_space.ema", "Parcae", "log_state_decay | parcae_log_a"),
+    _Row("state_space.oscillators", "LinOSS", "A_diag"),
+    _Row("dense.dense_rnn", "LMU", "e_m W_m"),
+    _Row("state_space.s4_dplr", "S4DPLR", "log_dt w | log_w_real | inv_w_real | A_real"),
+    _Row("state_space.s4d", "S4D", "log_dt w | log_A_real | log_w_real | inv_A_real | A_real"),
     _Row("state_space.s5", "S5", "Lambda log_step | Lambda_re log_step"),
-    _Row("state_space.striped_hyena", "StripedHyena", "residues"),
+    _Row("state_space.diagonal", "StripedHyena", "residues"),
     _Row("selective.mamba", "Mamba", "A_* dt_proj*"),
     _Row("selective.mamba2", "Mamba2", "A_log dt_bias conv1d"),
     _Row("selective.mamba3", "Mamba3", "dt_bias B_bias C_bias"),
     _Row("selective.mamba", "GgufMamba", "ssm_a ssm_dt"),
     _Row(
-        "state_space.complex_diagonal",
+        "state_space.diagonal",
         "ComplexDiagonalRNN",
         "A | A_re | lambda | lambda_* | Lambda | Lambda_re | nu theta",
     ),
     _Row("dense.rate_rnn", "LeakyRNN", "W_rec W_in | wrec wi | Wrec Win"),
     _Row("dense.rate_rnn", "LowRankRNN", "m n wi wo"),
-    _Row("dense.co_rnn", "CoRNN", "i2h"),
+    _Row("dense.rate_rnn", "CoRNN", "i2h"),
     _Row("dense.orthogonal", "OrthogonalRNN", "parametrizations | recurrent_kernel base"),
     _Row("dense.dense_rnn", "LinearSystem"),
     _Row("dense.dense_rnn", "DenseLinearRNN", "A B | A B_re | A B_real"),
-    _Row("dense.block_diagonal", "BlockDiagonalRNN", "A B"),
+    _Row("dense.dense_rnn", "BlockDiagonalRNN", "A B"),
     # Last, since it also takes hidden weights whose shape fits no other family.
     _Row("dense.dense_rnn", "ElmanRNN", "*_hh*"),
 )

@@ -77,12 +77,9 @@ class Rewriting:
 
 
 class Rewritten(NamedTuple):
-    """A layer in other parameters.
+    """A layer in other parameters, or None; the number of |λ| >= 1 that it cannot hold is left out.
 
-    Attributes:
-        recurrence: the layer, or None where it cannot be written so.
-        left_out: the eigenvalues with |λ| >= 1 that it cannot hold.
-        reason: why the layer, or its B and C, are missing.
+    ``reason`` says why the layer, or its B and C, are missing.
     """
 
     recurrence: Recurrence | None
@@ -99,8 +96,9 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
     reason = None
     if recurrence.dense is not None:
         if rewriting.parametrization is None:
-            reason = "a dense matrix has no gain of its own to normalise: name a diagonal form"
-            return Rewritten(None, 0, reason)
+            return Rewritten(
+                None, 0, "a dense matrix has no gain of its own to normalise: name a diagonal form"
+            )
         recurrence, reason = _diagonalised(recurrence)
     kept = np.ones(recurrence.size, dtype=bool)
     if rewriting.needs_stable:
@@ -112,7 +110,15 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
         recurrence = _restricted(recurrence, np.flatnonzero(kept))
     if rewriting.parametrization is not None:
         recurrence = _upper_half_plane(recurrence)
-        groups = _groups(recurrence, rewriting.parametrization)
+        logs = recurrence.log_eigenvalues
+        moved = parametrize(logs, rewriting.parametrization).derivatives
+        groups = tuple(
+            replace(
+                one_to_one(name, "", values, "", moved[name].eigenvalue),
+                keeps_stable=name == "theta",
+            )
+            for name, values in coordinates(logs, rewriting.parametrization).items()
+        )
         stable = rewriting.parametrization in STABLE
         # What is learnt then no longer depends on the input.
         recurrence = replace(
@@ -129,23 +135,17 @@ def _diagonalised(recurrence: Recurrence) -> tuple[Recurrence, str | None]:
     if not basis.condition <= LARGEST_CONDITION:
         reason = f"B and C have no digits left in its eigenbasis, κ(P) > {LARGEST_CONDITION:.0e}"
         readin = readout = None
-    if readin is not None:
-        readin = basis.rows @ readin
-    if readout is not None:
-        readout = (readout @ basis.columns) * basis.weight
-    return (
-        replace(
-            recurrence,
-            log_eigenvalues=basis.logs,
-            log_gain=np.zeros(basis.half.size, np.complex128),
-            readin=readin,
-            readout=readout,
-            parameters=(),
-            projections=(),
-            dense=None,
-        ),
-        reason,
+    diagonal = replace(
+        recurrence,
+        log_eigenvalues=basis.logs,
+        log_gain=np.zeros(basis.half.size, np.complex128),
+        readin=None if readin is None else basis.rows @ readin,
+        readout=None if readout is None else (readout @ basis.columns) * basis.weight,
+        parameters=(),
+        projections=(),
+        dense=None,
     )
+    return diagonal, reason
 
 
 def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
@@ -203,23 +203,17 @@ def _upper_half_plane(recurrence: Recurrence) -> Recurrence:
     )
 
 
-def _groups(recurrence: Recurrence, parametrization: str) -> tuple[ParameterGroup, ...]:
-    logs = recurrence.log_eigenvalues
-    moved = parametrize(logs, parametrization).derivatives
-    return tuple(
-        replace(
-            one_to_one(name, "", values, "", moved[name].eigenvalue), keeps_stable=name == "theta"
-        )
-        for name, values in coordinates(logs, parametrization).items()
-    )
-
-
 def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
     """The layer with γ = √(1-|λ|²), its own parameter or computed from λ."""
     logs = recurrence.log_eigenvalues
     log_gain = normalizing_log_gain(logs)
+
+    def rates(group: ParameterGroup) -> Complexes:
+        rate: Floats = normalizing_rate(logs[group.eigenvalue], group.eigenvalue_derivative)
+        return rate.astype(np.complex128)
+
     groups = [
-        replace(group, log_gain_derivative=_rates(group, logs) if gain == "coupled" else None)
+        replace(group, log_gain_derivative=rates(group) if gain == "coupled" else None)
         for group in recurrence.parameters
         # What moved nothing but the gain has gone with it.
         if group.log_gain_derivative is None or np.any(group.eigenvalue_derivative)
@@ -237,11 +231,6 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
         readin=readin,
         projections=(),
     )
-
-
-def _rates(group: ParameterGroup, logs: Complexes) -> Complexes:
-    rates: Floats = normalizing_rate(logs[group.eigenvalue], group.eigenvalue_derivative)
-    return rates.astype(np.complex128)
 
 
 def rewritings(parametrizations: Sequence[str], gain: str | None = None) -> tuple[Rewriting, ...]:

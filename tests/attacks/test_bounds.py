@@ -14,7 +14,7 @@ import pytest
 from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError, TensorError
-from memcurse_cli.families.bounds import MOST_LAYERS
+from memcurse_cli.families.layers import MOST_LAYERS
 from memcurse_cli.families.reading import LARGEST_LAYER, LARGEST_MATRIX, LARGEST_ORDER
 
 SECONDS = 5.0  # of CPU

@@ -13,7 +13,7 @@ from memcurse_cli.diagnosis.hessian.scores import layer_hessian as hessian_of
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.state_space.lru import LRU
+from memcurse_cli.families.state_space.diagonal import LRU
 from memcurse_cli.schema.hessian import LayerHessianReport
 
 SAMPLES = Path(__file__).parents[2] / "sample_checkpoints"

@@ -17,7 +17,7 @@ from memcurse_cli.families.cells.torch_libraries import CONV_GRU
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.neighbours import note_neighbours
+from memcurse_cli.families.layers import note_neighbours
 from memcurse_cli.families.recurrence import Recurrence
 
 H, INPUTS = 4, 3

@@ -1,4 +1,4 @@
-"""Dense recurrences against torch's own step, brute force and a trained leaky network."""
+"""Dense recurrences against torch's own step and brute force."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import torch
 from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from scipy.signal import cont2discrete
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
-from memcurse_cli.families import bounds
-from memcurse_cli.families.dense.dense_rnn import DenseLinearRNN, ElmanRNN
+from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network
+from memcurse_cli.families import layers
+from memcurse_cli.families.dense.dense_rnn import LMU, BlockDiagonalRNN, DenseLinearRNN, ElmanRNN
 from memcurse_cli.families.dense.rate_rnn import LeakyRNN
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
@@ -36,7 +40,6 @@ def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
 
 def power(recurrence: Recurrence, steps: int) -> np.ndarray:
     """A^steps from the eigendecomposition."""
-    assert recurrence.dense is not None
     vectors = recurrence.dense.eigenvectors
     scaled = vectors * np.exp(steps * recurrence.log_eigenvalues)
     return np.linalg.solve(vectors.T, scaled.T).T
@@ -53,7 +56,6 @@ def test_a_small_state_moves_as_torch_moves_it() -> None:
             1e-6 * torch.eye(3, dtype=torch.float64)[None], torch.zeros(1, 3, H).double()
         )
     assert_allclose(power(recurrence, 6), 1e6 * state[-1].numpy().T, rtol=0, atol=1e-11)
-    assert recurrence.readin is not None
     assert_allclose(recurrence.readin, 1e6 * driven[0].numpy().T, rtol=0, atol=1e-11)
 
 
@@ -63,32 +65,14 @@ def test_the_activation_is_assumed_unless_given() -> None:
         read_layer(arrays, ElmanRNN()),
         read_layer(arrays, ElmanRNN(), activation="relu"),
     )
-    assert assumed.dense is not None
-    assert given.dense is not None
     assert (assumed.dense.activation, given.dense.activation) == ("tanh", "relu")
     assert any("tanh" in sentence for sentence in assumed.assumptions)
     assert given.assumptions == ()
 
 
-def test_weight_normalisation_is_applied() -> None:
-    torch.manual_seed(1)
-    module = torch.nn.RNN(3, H, dtype=torch.float64)
-    with torch.no_grad():
-        module.weight_hh_l0.mul_(2)
-    torch.nn.utils.parametrizations.weight_norm(module, "weight_hh_l0")
-    with torch.no_grad():
-        module.parametrizations.weight_hh_l0.original0.mul_(1.5)
-    recurrence = read_layer(arrays_of(module), ElmanRNN())
-    assert recurrence.dense is not None
-    assert_allclose(recurrence.dense.matrix, module.weight_hh_l0.detach().numpy(), rtol=1e-14)
-    assert recurrence.dense.tensor == "weight_hh_l0"
-
-
 def test_weights_that_multiply_from_the_right_are_transposed(random: np.random.Generator) -> None:
     matrix, readin = random.normal(size=(H, H)), random.normal(size=(2, H))
     recurrence = read_layer({"W_hh": matrix, "W_xh": readin, "b_h": np.zeros(H)}, ElmanRNN())
-    assert recurrence.dense is not None
-    assert recurrence.readin is not None
     assert_allclose(recurrence.dense.matrix, matrix.T)
     assert_allclose(recurrence.readin, readin.T)
 
@@ -115,9 +99,6 @@ def test_a_linear_recurrence(random: np.random.Generator) -> None:
         {"net.A": A, "net.B": B, "net.C": C, "net.D": np.ones((3, 2))}, DenseLinearRNN()
     )
     assert recurrence.name == "net"
-    assert recurrence.dense is not None
-    assert recurrence.readin is not None
-    assert recurrence.readout is not None
     assert recurrence.dense.activation == "linear"
     kernel = [
         (recurrence.readout @ power(recurrence, step) @ recurrence.readin) for step in range(4)
@@ -132,18 +113,6 @@ def test_a_discretised_or_complex_matrix_is_not_a_linear_recurrence() -> None:
     assert match_of({"A": square + 0j, "B": B}, DenseLinearRNN()) == []
     assert match_of({"lora_A": square, "lora_B": B}, DenseLinearRNN()) == []
     assert match_of({"A": square, "B": np.ones((4, 1))}, DenseLinearRNN()) == []
-
-
-def test_a_singular_matrix_has_finite_logarithms() -> None:
-    matrix = np.diag([0.0, 0.0, 0.5])
-    recurrence = read_layer({"A": matrix, "B": np.ones(3)}, DenseLinearRNN())
-    assert np.isfinite(recurrence.log_eigenvalues).all()
-    assert_allclose(power(recurrence, 1), matrix, atol=1e-300)
-
-
-def test_values_whose_products_overflow_are_refused() -> None:
-    with pytest.raises(TensorError, match="A: it holds values beyond 1e"):
-        read_layer({"A": np.full((2, 2), 1e200), "B": np.ones(2)}, DenseLinearRNN())
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
@@ -168,7 +137,6 @@ def test_psychrnn(trained: Path) -> None:
     ):
         moduli = np.sort(np.exp(recurrence.log_eigenvalues.real))[::-1]
         assert_allclose(moduli[:16], expected["abs_eigs_sorted_desc"], rtol=1e-9)
-        assert recurrence.dense is not None
         condition = np.linalg.cond(recurrence.dense.eigenvectors)
         assert_allclose(condition, expected["cond_eigvec_2norm"], rtol=1e-6)
         assert_allclose(np.linalg.norm(recurrence.dense.matrix), expected["fro_norm"], rtol=1e-9)
@@ -184,8 +152,6 @@ def test_dales_law_and_the_leak(random: np.random.Generator) -> None:
         "Dale_rec": dale,
     }
     recurrence = read_layer(arrays, LeakyRNN(), alpha="0.25")
-    assert recurrence.dense is not None
-    assert recurrence.readin is not None
     expected = 0.75 * np.eye(H) + 0.25 * np.abs(weight * mask) @ dale
     assert_allclose(recurrence.dense.matrix, expected)
     assert_allclose(recurrence.readin, 0.25)
@@ -212,10 +178,9 @@ def test_a_linear_system_is_read_where_its_family_is_named() -> None:
     assert [family.name for family, _ in detect(driven.tensors)] == ["dense_linear"]
     for each in (store, driven):
         ((family, match),) = detect(each.tensors, "linear_system")
-        recurrence = bounds.read_layer(family, each, match, ReadOptions())
+        recurrence = layers.read_layer(family, each, match, ReadOptions())
         theirs = np.linalg.eigvals(arrays["A"])
         assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
-        assert recurrence.readout is not None
         assert_allclose(recurrence.readout, arrays["C"])
         assert (recurrence.readin is None) == (each is store)
         assert recurrence.assumptions == ()
@@ -223,3 +188,103 @@ def test_a_linear_system_is_read_where_its_family_is_named() -> None:
     assert layer.family == "linear_system"
     with pytest.raises(NoRecurrenceError):
         detect(MemoryStore(arrays | {"dt": np.ones(1)}).tensors, "linear_system")
+
+
+UNITS = 12
+
+
+@pytest.fixture
+def state() -> dict[str, np.ndarray]:
+    return Network().initialise(np.random.default_rng(0), UNITS, 0.9)
+
+
+def test_the_hessian_says_that_heads_are_taken_apart(state: dict[str, np.ndarray]) -> None:
+    """Over all heads, whose outputs add up, it has blocks that no head's own has."""
+    for layer in hessian(state, horizon=50).layers:
+        assert "of the other heads" in (layer.left_out or "")
+    alone = {"A": state["A"][0], "B": state["B"][: state["A"].shape[1]]}
+    (dense,) = hessian(alone | {"C": state["C"][:, : len(alone["B"])]}, horizon=50).layers
+    assert "heads" not in (dense.left_out or "")
+
+
+def test_an_impulse_decays_as_the_heads_say(state: dict[str, np.ndarray]) -> None:
+    """The layer's response, step by step, from the eigenvalues, B and C of every head."""
+    family = BlockDiagonalRNN()
+    with MemoryStore({f"rnn.{name}": value for name, value in state.items()}) as store:
+        matches = family.find(store.tensors)
+        layers = [family.read(store, match, ReadOptions()) for match in matches]
+    heads, size, _ = state["A"].shape
+    whole = np.zeros((UNITS, UNITS))
+    for head in range(heads):
+        units = slice(head * size, (head + 1) * size)
+        whole[units, units] = state["A"][head]
+    for lag in (0, 1, 7, 40):
+        expected = state["C"] @ np.linalg.matrix_power(whole, lag) @ state["B"]
+        response = 0
+        for layer in layers:
+            vectors = layer.dense.eigenvectors
+            power = vectors @ np.diag(np.exp(lag * layer.log_eigenvalues)) @ np.linalg.inv(vectors)
+            response = response + layer.readout @ power @ layer.readin
+        np.testing.assert_allclose(response, expected, atol=1e-10)
+
+
+def test_a_stack_without_a_readin_of_its_size_is_not_taken() -> None:
+    store = MemoryStore({"A": np.zeros((2, 3, 3)), "B": np.zeros((5, 1))})
+    assert BlockDiagonalRNN().find(store.tensors) == []
+
+
+N, HIDDEN, INPUTS, THETA = 6, 5, 3, 20
+
+
+def layer_of() -> dict[str, NDArray]:
+    rng = np.random.default_rng(16)
+    # stateSpaceMatrices(memory_size, theta)
+    q = np.arange(N, dtype=np.float64).reshape(-1, 1)
+    r = (2 * q + 1) / THETA
+    i, j = np.meshgrid(q, q, indexing="ij")
+    continuous = (
+        r * np.where(i < j, -1, (-1.0) ** (i - j + 1)),
+        r * (-1.0) ** q,
+        np.ones((1, N)),
+        np.zeros((1, 1)),
+    )
+    a, b, *_ = cont2discrete(continuous, dt=1.0, method="zoh")
+    layer = {"A": a, "B": b, "e_m": 0.05 * rng.normal(size=(1, N))}
+    shapes = {
+        "e_x": (1, INPUTS),
+        "e_h": (1, HIDDEN),
+        "W_x": (HIDDEN, INPUTS),
+        "W_h": (HIDDEN, HIDDEN),
+        "W_m": (HIDDEN, N),
+    }
+    layer |= {role: rng.normal(size=shape) for role, shape in shapes.items()}
+    return {f"lmu.cell.{role}": values for role, values in layer.items()}
+
+
+def test_the_memory_decays_as_its_step_says() -> None:
+    layer = layer_of()
+    part = {name.rpartition(".")[2]: values for name, values in layer.items()}
+    recurrence = read_layer(layer, LMU())
+    # LMUCell.forward of an impulse in the second input, with e_h = 0.
+    memory = np.zeros(N)
+    expected = []
+    for step in range(8):
+        x = np.eye(INPUTS)[1] * (step == 0)
+        u = part["e_x"] @ x + part["e_m"] @ memory
+        memory = part["A"] @ memory + part["B"] @ u
+        expected.append(memory)
+    vectors = recurrence.dense.eigenvectors
+    driven = np.linalg.solve(vectors, recurrence.readin[:, 1])
+    powers = np.exp(np.outer(recurrence.log_eigenvalues, np.arange(8)))
+    assert_allclose((vectors @ (driven[:, None] * powers)).T, expected, rtol=0, atol=1e-11)
+    assert "hidden state is left out" in recurrence.assumptions[0]
+
+
+def test_the_parallel_form_is_dense_and_linear() -> None:
+    layer = {"A": layer_of()["lmu.cell.A"], "B": layer_of()["lmu.cell.B"]}
+    parallel = layer | {
+        "W_u.weight": np.ones((1, INPUTS)),
+        "W_h.weight": np.ones((HIDDEN, N + INPUTS)),
+    }
+    assert match_of(parallel, LMU()) == []
+    assert [family.name for family, _ in detect(MemoryStore(parallel).tensors)] == ["dense_linear"]

@@ -1,13 +1,16 @@
-"""What is recognised, what is said when nothing is, and that no shape breaks a family."""
+"""What is recognised, what is said when nothing is, and what is attention."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from difflib import SequenceMatcher
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from families.oracles import (
     ZooFile,
     assert_same_spectrum,
@@ -19,17 +22,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
 from memcurse_cli.families.detect import (
     COMPARED_NAMES,
+    attention_layers,
     characteristic_names,
     detect,
     validate_assumptions,
 )
 from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.module_names import IndexedTensors, group_by_module, split_name
 from memcurse_cli.families.registry import all_families
+from memcurse_cli.schema.report import NotRecurrent
 
 FAMILY_OF_KIND = {"rnn_tanh": "dense_rnn", "rnn_relu": "dense_rnn", "lstm": "lstm", "gru": "gru"}
 
@@ -77,10 +84,6 @@ def test_layers_come_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_one_family_may_be_asked_for() -> None:
-    assert names(detect(MIXED, "gru")) == [("gru", "a")]
-
-
 def test_an_unknown_family_is_refused_with_the_choices() -> None:
     with pytest.raises(UsageError, match=r"no family is called transformer; choose one of .*lstm"):
         detect(MIXED, "transformer")
@@ -104,12 +107,6 @@ def test_a_glob_without_layers_is_refused_with_their_names() -> None:
         detect(many, layers=["x"])
 
 
-def test_a_tensor_belongs_to_one_layer() -> None:
-    # nu and theta beside gamma_log are an LRU's, and no polar diagonal's as well.
-    tensors = specs(nu=(4,), theta=(4,), gamma_log=(4,))
-    assert names(detect(tensors)) == [("lru", "lru")]
-
-
 def test_a_weight_that_fits_no_layer_is_not_passed_over() -> None:
     arrays = {"weight_hh_l0": np.ones((10, 3))}
     store = MemoryStore(arrays)
@@ -127,13 +124,6 @@ def test_nothing_found_says_what_was_looked_for_and_what_is_near() -> None:
     assert f"looked for {len(all_families())} families, which memcurse families lists" in message
     nearest = message.partition("nearest names are ")[2].split(", ")
     assert set(nearest) == {"my_weights_hh_l0", "gama_log"}
-
-
-def test_names_that_are_not_near_are_not_called_so() -> None:
-    tensors = specs(**{"conv.weight": (3, 3), "conv.bias": (3,), "freqs_cis": (3,)})
-    with pytest.raises(NoRecurrenceError) as error:
-        detect(tensors)
-    assert str(error.value).endswith("memcurse families lists")
 
 
 def test_one_family_says_what_it_is_recognised_by() -> None:
@@ -237,7 +227,7 @@ def test_only_the_code_of_marked_families_is_imported() -> None:
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert result.stdout.split() == ["memcurse_cli.families.state_space.lru"]
+    assert result.stdout.split() == ["memcurse_cli.families.state_space.diagonal"]
 
 
 def test_the_registry_is_light() -> None:
@@ -291,3 +281,153 @@ def test_whatever_the_shapes_and_values_only_our_errors_come(
         assert np.isfinite(recurrence.log_gain).all()
         for group in recurrence.parameters:
             assert np.isfinite(group.eigenvalue_derivative).all()
+
+
+def squares(*names: str, shape: tuple[int, ...] = (4, 4)) -> dict[str, TensorSpec]:
+    return {name: TensorSpec(shape, "float32", 64) for name in names}
+
+
+def weights(module: str, *parts: str) -> dict[str, TensorSpec]:
+    return squares(*(f"{module}.{part}.weight" for part in parts))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("q_proj", "k_proj", "v_proj", "o_proj"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm"),
+        ("Wqkv", "out_proj"),
+        ("qkv_proj", "o_proj"),
+        ("query_key_value", "dense"),
+        ("query", "key", "value"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "relative_k_proj"),
+        ("linear_q", "linear_k", "linear_v", "linear_out", "linear_pos"),
+        ("att_proj", "out_proj"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "indexer.index_qk_proj", "indexer.q_layernorm"),
+        ("q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "dense", "g_proj"),
+        ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"),
+    ],
+)
+def test_attention_by_its_projections(parts: tuple[str, ...]) -> None:
+    tensors = weights("layers.3.self_attn", *parts)
+    assert attention_layers(tensors, ()) == ("layers.3.self_attn",)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gk_proj.0"),  # a decay that may not be known
+        ("q_proj", "k_proj", "v_proj", "b_proj", "o_norm"),
+        ("q_proj", "k_proj", "v_proj", "q_conv1d"),
+        ("qkv_proj", "out_proj", "output_gate", "norm"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gk_proj.0", "indexer.index_qk_proj"),
+        ("q_proj", "k_proj"),
+        ("up_proj", "down_proj", "gate_proj"),
+    ],
+)
+def test_what_may_have_a_decay_is_not_called_attention(parts: tuple[str, ...]) -> None:
+    assert attention_layers(weights("layers.3.attn", *parts), ()) == ()
+
+
+def test_what_a_family_read_is_not_attention() -> None:
+    retention = weights("layers.0.attn", "q_proj", "k_proj", "v_proj", "o_proj")
+    softmax = weights("layers.1.attn", "q_proj", "k_proj", "v_proj", "o_proj")
+    claimed = ["layers.0.attn.q_proj.weight"]
+    assert attention_layers({**retention, **softmax}, claimed) == ("layers.1.attn",)
+
+
+def test_the_attention_of_torch_and_flax() -> None:
+    module = torch.nn.MultiheadAttention(4, 2)
+    names = [f"attn.{name}" for name in module.state_dict()]
+    assert attention_layers(squares(*names), ()) == ("attn",)
+    flax = squares(*(f"block/attn/{part}/kernel" for part in ("query", "key", "value", "out")))
+    assert attention_layers(flax, ()) == ("block/attn",)
+
+
+def test_the_attention_of_keras() -> None:
+    archive = ("query_dense", "key_dense", "value_dense", "output_dense")
+    numbered = squares(*(f"block/mha/{part}/vars/{index}" for part in archive for index in (0, 1)))
+    assert attention_layers(numbered, ()) == ("block/mha",)
+    older = ("query", "key", "value", "attention_output")
+    named = squares(*(f"mha/{part}/{kind}" for part in older for kind in ("kernel", "bias")))
+    assert attention_layers(named, ()) == ("mha",)
+
+
+@pytest.mark.parametrize(
+    ("module", "rows", "found"),
+    [("mixer", 4, ()), ("mixer", 8, ("mixer",)), ("mlp", 8, ())],
+)
+def test_a_gated_mlp_named_as_a_mixer_is_not_attention(
+    module: str, rows: int, found: tuple[str, ...]
+) -> None:
+    tensors = squares(f"{module}.in_proj.weight", shape=(rows, 4))
+    tensors |= squares(f"{module}.out_proj.weight")
+    assert attention_layers(tensors, ()) == found
+
+
+def test_the_hybrid_of_mamba_ssm(zoo: Path) -> None:
+    report = inspect(zoo / "mamba_ssm" / "mamba2_attn_hybrid")
+    assert report.not_recurrent == (NotRecurrent("attention", 1, ("backbone.layers.1.mixer",)),)
+    assert [layer.name for layer in report.layers] == [
+        "backbone.layers.0.mixer",
+        "backbone.layers.2.mixer",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "count"), [("hf_qwen3_next", 1), ("hf_recurrent_gemma", 1), ("hf_xlstm", 0)]
+)
+def test_hybrids_of_the_zoo(zoo: Path, folder: str, count: int) -> None:
+    report = inspect(zoo / folder / "fp32")
+    assert sum(other.count for other in report.not_recurrent) == count
+
+
+def test_linear_attention_is_never_called_attention(zoo: Path) -> None:
+    for folder in sorted((zoo / "fla").iterdir()):
+        if folder.is_dir():
+            assert inspect(folder).not_recurrent == ()
+
+
+def test_attention_is_told_whatever_family_is_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    tensors = {f"attn.{name}_proj.weight": rng.normal(size=(4, 4)) for name in "qkv"}
+    tensors |= {"rnn.weight_hh_l0": 0.1 * rng.normal(size=(4, 4)), "rnn.weight_ih_l0": np.eye(4)}
+    assert [other.count for other in inspect(tensors).not_recurrent] == [1]
+    assert inspect(tensors, layers=["rnn*"]).not_recurrent[0].examples == ("attn",)
+    assert inspect(tensors, family="dense_rnn").not_recurrent[0].examples == ("attn",)
+
+
+SPEC = TensorSpec((1,), "float32", 4)
+PARTS = st.lists(st.sampled_from(["a", "b", "w", ".", "/", ",", "a.w", "a/b.w", "\n"]), max_size=8)
+DOTTED = st.lists(st.sampled_from(["a", "b", "w"]), min_size=1, max_size=4).map(".".join)
+
+
+def by_definition(names: list[str], roles: list[str]) -> dict[str, dict[str, str]]:
+    """Every role whose parts the end of a name has, whatever joins them; plain roles first."""
+    modules: dict[str, dict[str, str]] = {}
+    for name in names:
+        for role in sorted(dict.fromkeys(roles), key=lambda role: "." in role):
+            pattern = "[./,]".join(map(re.escape, role.split(".")))
+            found = re.fullmatch(rf"(?:((?:.|\n)*)[./,])?{pattern}", name)
+            if found:
+                modules.setdefault(found[1] or "", {})[role] = name
+    return modules
+
+
+@settings(max_examples=500)
+@given(st.lists(PARTS.map("".join), max_size=12, unique=True), st.lists(DOTTED, max_size=6))
+def test_modules_and_their_order_are_those_of_the_definition(
+    names: list[str], roles: list[str]
+) -> None:
+    tensors = dict.fromkeys(names, SPEC)
+    expected = [(key, list(own.items())) for key, own in by_definition(names, roles).items()]
+    for given_as in (tensors, IndexedTensors(tensors)):
+        found = group_by_module(given_as, roles)
+        assert [(key, list(own.items())) for key, own in found.items()] == expected
+
+
+@given(PARTS.map("".join))
+def test_a_name_is_split_at_its_last_separator(name: str) -> None:
+    module, last = split_name(name)
+    assert not set("./,") & set(last)
+    assert name in (last, *(f"{module}{separator}{last}" for separator in "./,"))

@@ -1,4 +1,4 @@
-"""The moving averages of Mega and Megalodon against their kernels, written out."""
+"""Moving averages and Parcae against their kernels, written out, and differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.families.state_space.ema import EMA, TRANSFORMERS
+from memcurse_cli.families.state_space.ema import (
+    EMA,
+    PARCAE,
+    PARCAE_ESM,
+    TRANSFORMERS,
+    MultiHeadedEMA,
+    Parcae,
+)
 
 D, N, STEPS = 3, 4, 20
 
@@ -55,16 +62,6 @@ def mega_kernel(layer: dict[str, NDArray]) -> NDArray:
     return np.einsum("dnl,dn->dl", kernel, part(layer, "gamma") * math.sqrt(1 / N))
 
 
-def test_the_mega_block_of_s4_has_no_last_axis_in_its_expansion() -> None:
-    layer = mega_layer()
-    beta = "layers.0.mega_layer.move.beta"
-    block = {**layer, beta: layer[beta][..., 0]}
-    response = impulse_response(read_layer(block, EMA()), STEPS)
-    assert_allclose(response[0], mega_kernel(layer), rtol=0, atol=1e-12)
-    check_derivatives(block, EMA())
-    assert match_of({**layer, beta: np.ones((N, D))}, EMA()) == []
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_mega(tied: bool) -> None:
     layer = mega_layer(tied=tied)
@@ -75,6 +72,10 @@ def test_mega(tied: bool) -> None:
     assert recurrence.stable_by_construction
     assert [group.matrix for group in recurrence.projections] == ["B", "C", "D"]
     assert recurrence.projections[1].derivative[0] == math.sqrt(1 / N)
+    # The Mega block of state-spaces/s4 has no last axis in its expansion.
+    block = layer | {"layers.0.mega_layer.move.beta": part(layer, "beta")[..., 0]}
+    response = impulse_response(read_layer(block, EMA()), STEPS)
+    assert_allclose(response[0], mega_kernel(layer), rtol=0, atol=1e-12)
 
 
 def test_the_names_of_transformers() -> None:
@@ -130,3 +131,122 @@ def test_a_norm_s_gamma_and_beta_are_not_it() -> None:
     layer = mega_layer()
     layer["layers.0.mega_layer.move.gamma"] = np.ones((D, N + 1))
     assert match_of(layer, EMA()) == []
+
+
+RNG = np.random.default_rng(4)
+HEADS, CHANNELS = 3, 4
+ONE_WAY = {
+    "alphas": RNG.normal(size=HEADS),
+    "dampen_factors": 2 * RNG.normal(size=HEADS),
+    "expansion": RNG.normal(size=(HEADS, CHANNELS)),
+    "reduction": RNG.normal(size=(HEADS, CHANNELS)),
+}
+BOTH_WAYS = {
+    **ONE_WAY,
+    "reverse_alphas": RNG.normal(size=HEADS),
+    "reverse_dampen_factors": RNG.normal(size=HEADS),
+    "expansion": RNG.normal(size=(2 * HEADS, CHANNELS)),
+    "reduction": RNG.normal(size=(2 * HEADS, CHANNELS)),
+}
+
+
+def kernel(alphas: NDArray[np.float64], dampen_factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(steps, heads), as `apply_learned_ema_with_damping` writes it."""
+    alpha, damping = (1 / (1 + np.exp(-one)) for one in (alphas, dampen_factors))
+    return alpha * ((1 - alpha) * damping) ** np.arange(STEPS)[:, None]
+
+
+def test_the_impulse_response_is_the_layer_s_kernel() -> None:
+    recurrence = read_layer({f"ema.{name}": a for name, a in ONE_WAY.items()}, MultiHeadedEMA())
+    assert recurrence.name == "ema"
+    expected = np.einsum(
+        "lh,hd,hd->dl",
+        kernel(ONE_WAY["alphas"], ONE_WAY["dampen_factors"]),
+        ONE_WAY["expansion"],
+        ONE_WAY["reduction"],
+    )
+    (found,) = impulse_response(recurrence, STEPS)
+    assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_both_directions_have_their_rates() -> None:
+    recurrence = read_layer(BOTH_WAYS, MultiHeadedEMA())
+    forth = kernel(BOTH_WAYS["alphas"], BOTH_WAYS["dampen_factors"])
+    back = kernel(BOTH_WAYS["reverse_alphas"], BOTH_WAYS["reverse_dampen_factors"])
+    decayed = np.exp(recurrence.log_gain + 7 * recurrence.log_eigenvalues)
+    assert_allclose(decayed, np.repeat(np.concatenate((forth[7], back[7])), CHANNELS), rtol=1e-12)
+    assert recurrence.readin is None
+    assert "backward" in recurrence.assumptions[0]
+
+
+@pytest.mark.parametrize("arrays", [ONE_WAY, BOTH_WAYS])
+def test_derivatives_of_heads(arrays: dict[str, NDArray[np.float64]]) -> None:
+    check_derivatives(arrays, MultiHeadedEMA())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"alphas": np.zeros(2)},
+        {"alphas": np.zeros((HEADS, 1)), "dampen_factors": np.zeros((HEADS, 1))},
+        {"expansion": np.zeros((HEADS, 5))},
+        {"expansion": np.zeros(3), "reduction": np.zeros(3)},
+        {"reverse_alphas": np.zeros(HEADS)},
+        {"reverse_alphas": np.zeros(HEADS), "reverse_dampen_factors": np.zeros(HEADS)},
+    ],
+)
+def test_other_shapes_are_not_it(change: dict[str, np.ndarray]) -> None:
+    assert match_of({**ONE_WAY, **change}, MultiHeadedEMA()) == []
+
+
+WIDTH = 6
+
+
+@pytest.fixture
+def arrays() -> dict[str, NDArray]:
+    """The module's tensors, as they are stored in the whole model."""
+    rng = np.random.default_rng(0)
+    tensors = {role: rng.uniform(-3, 2, WIDTH) for role in ("log_state_decay", "log_delta")}
+    tensors |= {
+        role: rng.normal(size=(WIDTH, WIDTH))
+        for role in ("input_matrix_continuous", "out_proj.weight")
+    }
+    tensors |= {"input_norm.weight": np.ones(WIDTH), "input_norm.bias": np.zeros(WIDTH)}
+    return {f"trunk.parcae.{name}": values for name, values in tensors.items()}
+
+
+def test_an_impulse(arrays: dict[str, NDArray]) -> None:
+    """``h' = e^(-Δ e^a) h + Δ B x``, ``y = C h``."""
+    recurrence = read_layer(arrays, Parcae())
+    assert recurrence.name == "trunk.parcae"
+    assert recurrence.stable_by_construction
+    assert "recycling loop" in recurrence.assumptions[0]
+    rate, delta, readin, readout = (
+        arrays[f"trunk.parcae.{PARCAE[role]}"] for role in ("rate", "step", "B", "C")
+    )
+    step = np.log1p(np.exp(delta))
+    decay = np.exp(-step * np.exp(rate))
+    powers = decay ** np.arange(STEPS)[:, None]
+    expected = np.einsum("oi,li,i,iu->oul", readout, powers, step, readin)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+
+
+def test_the_names_of_esm(arrays: dict[str, NDArray]) -> None:
+    renamed = {PARCAE_ESM[r]: arrays[f"trunk.parcae.{name}"] for r, name in PARCAE.items()}
+    recurrence, expected = read_layer(renamed, Parcae()), read_layer(arrays, Parcae())
+    assert recurrence.name == "parcae"
+    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues)
+    assert_allclose(impulse_response(recurrence, STEPS), impulse_response(expected, STEPS))
+
+
+def test_derivatives_of_parcae(arrays: dict[str, NDArray]) -> None:
+    check_derivatives(arrays, Parcae())
+
+
+def test_a_decay_far_from_the_middle(arrays: dict[str, NDArray]) -> None:
+    arrays["trunk.parcae.log_state_decay"][:3] = -40, 800, 900
+    arrays["trunk.parcae.log_delta"][:3] = -30, -799, 5
+    recurrence = read_layer(arrays, Parcae())
+    # softplus(p) = e^p there, so that Δ e^a is e^-70 and e^1.
+    assert_allclose(-recurrence.log_eigenvalues.real[:3], [np.exp(-70), np.e, 700], rtol=1e-12)
+    assert all(np.isfinite(group.eigenvalue_derivative).all() for group in recurrence.parameters)

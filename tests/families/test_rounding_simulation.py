@@ -19,8 +19,6 @@ from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.theory.autocorrelation.mixture import WHITE
-from memcurse_cli.theory.dense.bases import Eigenbasis
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
 from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.rounding import Dtype, rounding_error, rounding_steps
 from memcurse_cli.theory.sensitivity import group_sensitivity
@@ -102,18 +100,12 @@ def s4d(channels: int, states: int = 4) -> Tensors:
 # One type per layer whose errors are small against 1, as first order asks, and not lost in noise.
 CASES = [
     (lru, "nu_log", "float8_e4m3fn"),
-    (lru, "nu_log", "int8"),
     (lru, "nu_log", "bfloat16"),
-    (lru, "theta_log", "float16"),
     (lru, "gamma_log", "float8_e5m2"),
-    (lru, "theta_log", "float32"),
     (mamba, "A_log", "bfloat16"),
-    (mamba, "A_log", "float8_e4m3fn"),
-    (mamba, "dt_proj.bias", "bfloat16"),
     (mamba, "dt_proj.bias", "int8"),
     (s4d, "log_A_real", "bfloat16"),
     (s4d, "log_dt", "bfloat16"),
-    (s4d, "log_dt", "float16"),
     (s4d, "A_imag", "bfloat16"),
 ]
 
@@ -181,39 +173,3 @@ def test_a_large_change_is_that_of_the_layer_that_is_read_again(
         )
         expected = np.quantile(np.sqrt(moved / power), 0.99)
         assert getattr(told.rounding, dtype) == pytest.approx(expected, rel=0.01, abs=1e-6)
-
-
-def matrices(count: int, size: int) -> list[np.ndarray]:
-    random = np.random.default_rng(6)
-    drawn = random.normal(size=(count, size, size))
-    return [0.9 * matrix / np.abs(np.linalg.eigvals(matrix)).max() for matrix in drawn]
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "float8_e4m3fn"])
-def test_a_dense_state_moves_as_predicted(dtype: Dtype) -> None:
-    """All entries of a matrix rounded at once: their errors are independent, the squares add."""
-    size, count = 16, 40
-    random = np.random.default_rng(7)
-    ratios = []
-    for matrix in matrices(count, size):
-        readin = random.normal(size=(size, 2))
-        values, vectors = np.linalg.eig(matrix)
-        basis = Eigenbasis(np.log(values.astype(complex)), vectors.astype(complex))
-        found = dense_sensitivity(matrix, basis, readin)
-        assert found.per_entry is not None
-        assert found.second_moment is not None
-        kappa = found.per_entry / found.second_moment.sum()
-        predicted = np.sum(rounding_error(kappa, rounding_steps(matrix, dtype)) ** 2)
-        inputs = readin @ random.normal(size=(2, 800))
-        stored = store_as(matrix, dtype)
-        state, moved = np.zeros(size), np.zeros(size)
-        power, difference = 0.0, 0.0
-        for step, x in enumerate(inputs.T):
-            state, moved = matrix @ state + x, stored @ moved + x
-            if step >= 100:
-                power += state @ state
-                difference += (moved - state) @ (moved - state)
-        ratios.append(difference / power / predicted)
-    ratio = np.array(ratios)
-    assert 0.5 < np.sqrt(np.median(ratio)) < 2
-    assert abs(ratio.mean() - 1) < 4 * ratio.std() / np.sqrt(count)

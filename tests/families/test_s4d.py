@@ -1,4 +1,4 @@
-"""S4D against the library's own λ, its kernels, SciPy's discretisation and differences."""
+"""S4D and DSS against the libraries' kernels, SciPy's discretisation and differences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.signal import cont2discrete
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.state_space.s4.s4d import S4D
+from memcurse_cli.families.state_space.s4d import DSS, S4D
 
 H, N = 3, 2
 STEPS = 20
@@ -91,21 +91,6 @@ def as_complex(values: NDArray) -> NDArray:
     return values[..., 0] + 1j * values[..., 1]
 
 
-def test_the_minimal_layer_is_held_at_zero_order() -> None:
-    layer = minimal()
-    recurrence = read_layer(layer, S4D())
-    expected = expected_response(
-        np.exp(layer["kernel.log_dt"])[:, None],
-        -np.exp(layer["kernel.log_A_real"]) + 1j * layer["kernel.A_imag"],
-        np.ones((H, N), dtype=complex),
-        as_complex(layer["kernel.C"])[None],
-        "zoh",
-    )
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    assert recurrence.assumptions == ()
-    assert recurrence.stable_by_construction
-
-
 def version_2(rng: np.random.Generator) -> dict[str, NDArray]:
     return {
         "kernel.log_dt": rng.uniform(-3, -1, H),
@@ -114,22 +99,54 @@ def version_2(rng: np.random.Generator) -> dict[str, NDArray]:
     }
 
 
-@pytest.mark.parametrize("method", ["bilinear", "zoh"])
-def test_version_2(method: str) -> None:
+def hurwitz() -> dict[str, NDArray]:
     layer = version_2(np.random.default_rng(3))
     real, imag = np.moveaxis(layer.pop("kernel.w"), -1, 0)
-    layer |= {"kernel.log_w_real": real, "kernel.w_imag": imag}
-    given = {} if method == "zoh" else {"discretization": method}
-    recurrence = read_layer(layer, S4D(), **given)
-    expected = expected_response(
-        np.exp(layer["kernel.log_dt"])[:, None],
-        -np.exp(real) + 1j * imag,
-        np.ones((1, N), dtype=complex),
-        as_complex(layer["kernel.C"]),
-        method,
-    )
+    return layer | {"kernel.log_w_real": real, "kernel.w_imag": imag}
+
+
+LAYERS = {
+    "minimal": minimal(),
+    "version 2": hurwitz(),
+    "version 3": version_3(),
+    "one system": version_4(1),
+    "untied step": version_4(tied=False),
+    "real": version_4(real=True),
+}
+
+
+@pytest.mark.parametrize("method", ["bilinear", "zoh"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_impulse_response_and_derivatives(name: str, method: str) -> None:
+    layer = LAYERS[name]
+    recurrence = read_layer(layer, S4D(), discretization=method)
+    roles = {role.removeprefix("kernel."): values for role, values in layer.items()}
+    step = np.exp(roles["inv_dt"] if "inv_dt" in roles else roles["log_dt"][:, None])
+    (real,) = (roles[role] for role in roles if role.endswith("_real"))
+    imag = roles.get("w_imag", roles.get("A_imag", np.zeros(real.shape)))
+    diagonal = -np.exp(real) + 1j * (-imag if "inv_dt" in roles else imag)
+    readin = roles.get("B", np.ones(real.shape))
+    readout = roles["C"]
+    if name != "real":
+        readin = as_complex(readin) if "B" in roles else readin
+        readout = as_complex(readout)
+    readin, readout = readin.reshape(real.shape) + 0j, readout.reshape(-1, H, N) + 0j
+    expected = expected_response(step, diagonal, readin, readout, method)
     assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    check_derivatives(layer, S4D(), **given)
+    assert recurrence.conjugate_pairs == (name != "real")
+    assert recurrence.stable_by_construction
+    assert "kernel.A" not in recurrence.tensors
+    check_derivatives(layer, S4D(), discretization=method)
+
+
+def test_the_default_method_is_the_version_s() -> None:
+    assert read_layer(minimal(), S4D()).assumptions == ()
+    assert "discretization=bilinear" in read_layer(version_3(), S4D()).assumptions[0]
+    said = {sentence.partition(":")[0] for sentence in read_layer(version_4(), S4D()).assumptions}
+    transforms = {"real-transform=exp", "imag-transform=none", "dt-transform=exp"}
+    assert said == {
+        f"{each} (the library's default)" for each in transforms | {"discretization=zoh"}
+    }
 
 
 def test_version_2_with_the_kernel_of_dss() -> None:
@@ -156,85 +173,13 @@ def test_version_2_with_the_kernel_of_dss() -> None:
     assert match_of(first_version, S4D()) == []
 
 
-@pytest.mark.parametrize("method", ["bilinear", "zoh"])
-def test_version_3(method: str) -> None:
-    layer = version_3()
-    given = {} if method == "bilinear" else {"discretization": method}
-    recurrence = read_layer(layer, S4D(), **given)
-    expected = expected_response(
-        np.exp(layer["kernel.log_dt"])[:, None],
-        -np.exp(layer["kernel.inv_A_real"]) + 1j * layer["kernel.A_imag"],
-        as_complex(layer["kernel.B"]),
-        as_complex(layer["kernel.C"]),
-        method,
-    )
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    assert f"discretization={method}" in recurrence.assumptions[0]
-    assert "kernel.A" not in recurrence.tensors
-
-
-@pytest.mark.parametrize("method", ["bilinear", "zoh"])
-@pytest.mark.parametrize("systems", [1, H])
-@pytest.mark.parametrize("tied", [True, False])
-def test_version_4(method: str, systems: int, tied: bool) -> None:
-    layer = version_4(systems, tied=tied)
-    assume = {"discretization": method, "dt-transform": "softplus", "real-transform": "softplus"}
-    recurrence = read_layer(layer, S4D(), **assume)
-    expected = expected_response(
-        softplus(layer["kernel.inv_dt"]),
-        -softplus(layer["kernel.A_real"]) - 1j * layer["kernel.A_imag"],
-        as_complex(layer["kernel.B"])[0],
-        as_complex(layer["kernel.C"]),
-        method,
-    )
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    given = {f"{key}={value} (as given)" for key, value in assume.items()}
-    said = {sentence.partition(":")[0] for sentence in recurrence.assumptions}
-    assert said == given | {"imag-transform=none (the library's default)"}
-
-
-def test_a_real_layer_doubles_its_output_too() -> None:
-    layer = version_4(real=True)
-    recurrence = read_layer(layer, S4D())
-    assert not recurrence.conjugate_pairs
-    expected = expected_response(
-        np.exp(layer["kernel.inv_dt"]),
-        -np.exp(layer["kernel.A_real"]) + 0j,
-        layer["kernel.B"][0] + 0j,
-        layer["kernel.C"] + 0j,
-        "zoh",
-    )
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-
-
-LAYERS = {
-    "minimal": minimal(),
-    "version_3": version_3(),
-    "version_4": version_4(),
-    "one system": version_4(1),
-    "untied step": version_4(tied=False),
-    "real": version_4(real=True),
-}
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_derivatives(layer: str) -> None:
-    check_derivatives(LAYERS[layer], S4D())
-
-
-@pytest.mark.parametrize(
-    "assume",
-    [
-        {"discretization": "bilinear"},
-        {"dt-transform": "softplus", "real-transform": "sigmoid"},
-        {"dt-transform": "none", "real-transform": "none", "imag-transform": "exp"},
-    ],
-    ids=lambda assume: " ".join(assume.values()),
-)
-def test_derivatives_under_other_assumptions(assume: dict[str, str]) -> None:
+@pytest.mark.parametrize("dt", ["softplus", "none"])
+def test_derivatives_through_other_transforms(dt: str) -> None:
     layer = version_4()
-    if assume.get("dt-transform") == "none":
+    assume = {"discretization": "bilinear", "dt-transform": dt, "real-transform": "sigmoid"}
+    if dt == "none":
         layer["kernel.inv_dt"] = softplus(layer["kernel.inv_dt"]) + 0.5
+        assume |= {"real-transform": "none", "imag-transform": "exp"}
         layer["kernel.A_real"] = softplus(layer["kernel.A_real"]) + 0.5
         layer["kernel.A_imag"] /= 4
         assert not read_layer(layer, S4D(), **assume).stable_by_construction
@@ -315,19 +260,6 @@ def test_a_second_direction_has_outputs_of_its_own(wrapped: str) -> None:
     assert one.projections[-1].matrix == "D"
 
 
-def test_a_decay_far_below_rounding_is_kept() -> None:
-    layer = version_4()
-    layer["kernel.A_real"][:] = np.log(1e-12)
-    layer["kernel.inv_dt"][:] = np.log(1e-3)
-    for method in ("zoh", "bilinear"):
-        decay = -read_layer(layer, S4D(), discretization=method).log_eigenvalues.real
-        # The bilinear map slows a mode down by 1 + (Δ Im A / 2)².
-        slower = 1.0
-        if method == "bilinear":
-            slower = 1 + (1e-3 * layer["kernel.A_imag"].ravel() / 2) ** 2
-        assert_allclose(decay, 1e-15 / slower, rtol=1e-13)
-
-
 @pytest.mark.parametrize("file", zoo_files("s4", ".pt", ".safetensors", ".ckpt", kind="s4d"))
 def test_zoo(file: ZooFile) -> None:
     assume = {}
@@ -353,3 +285,191 @@ def test_the_original_layer_s_kernel_is_reproduced(paper: Path, module: str) -> 
     assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues.ravel(), atol=1e-15)
     response = impulse_response(recurrence, 64)
     assert_allclose(response, kernel.reshape(response.shape), rtol=0, atol=1e-6)
+
+
+MODES, OUTPUTS = 4, 2
+RANDOM = np.random.default_rng(7)
+LAMBDA = -RANDOM.uniform(0.3, 1, MODES) + 1j * RANDOM.uniform(0.5, 2, MODES)
+W = RANDOM.normal(size=(OUTPUTS, H, MODES, 2))
+
+
+def as_pairs(values: NDArray) -> NDArray:
+    return np.stack([values.real, values.imag], axis=-1)
+
+
+def softmax_layer(*, steps: int = 1, growing: bool = False) -> dict[str, NDArray]:
+    rng = np.random.default_rng(8)
+    log_dt = rng.uniform(-2, -0.5, H if steps == 1 else (H, steps))
+    values = LAMBDA.copy()
+    if growing:
+        values[1] = 0.2 + 1j
+    return {"kernel.log_dt": log_dt, "kernel.Lambda": as_pairs(values), "kernel.W": W}
+
+
+def exponential_layer(*, log_im: bool = False) -> dict[str, NDArray]:
+    layer = softmax_layer()
+    del layer["kernel.Lambda"]
+    layer["kernel.Lambda_log_neg_re"] = np.log(-LAMBDA.real)
+    name, values = ("Lambda_log_im", np.log(LAMBDA.imag)) if log_im else ("Lambda_im", LAMBDA.imag)
+    return {**layer, f"kernel.{name}": values, "D": np.ones((OUTPUTS, H))}
+
+
+def flax_layer() -> dict[str, NDArray]:
+    rng = np.random.default_rng(9)
+    layer = {
+        "Lambda_re": -rng.uniform(0.3, 1, (MODES, H)),
+        "Lambda_im": rng.uniform(0.5, 2, (MODES, H)),
+        "W": rng.normal(size=(1, H, MODES, 2)),
+        "D": np.ones((1, H)),
+        "log_step": rng.uniform(-2, -0.5, (1, H)),
+    }
+    return {f"params/layers_0/seq/{role}": values for role, values in layer.items()}
+
+
+def gated_layer() -> dict[str, NDArray]:
+    rng = np.random.default_rng(10)
+    return {
+        "layers.0.dss.Lambda_real": np.log(-LAMBDA.real),
+        "layers.0.dss.Lambda_imag": rng.normal(size=MODES),
+        "layers.0.dss.C_real": rng.normal(size=(H, MODES)),
+        "layers.0.dss.C_imag": rng.normal(size=(H, MODES)),
+        "layers.0.dss.param_D": np.ones(H),
+    }
+
+
+def dss_kernel(layer: dict[str, NDArray], rate: NDArray, version: str, length: int) -> NDArray:
+    """DSSKernel.forward, line by line, without the 1e-7 beside the reciprocals."""
+    step = np.exp(layer["kernel.log_dt"]).reshape(H, -1)
+    scaled = step[:, :1] * rate.real + 1j * step[:, -1:] * rate.imag
+    power = scaled[..., None] * np.arange(length)
+    w = as_complex(layer["kernel.W"])
+    if version == "softmax":
+        grows = rate.real > 0
+        power = power - (scaled * (grows * (length - 1)))[..., None]
+        away = scaled * (1 - 2 * grows)
+        w = w * (np.exp(away) - 1) / ((np.exp(away * length) - 1) * rate)
+    elif not version.endswith("no-scale"):
+        w = w * (np.exp(scaled) - 1) / rate
+    return np.einsum("chn,hnl->chl", w, np.exp(power)).real
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("growing", [False, True])
+def test_the_softmax_s_kernel(steps: int, growing: bool) -> None:
+    layer = softmax_layer(steps=steps, growing=growing)
+    recurrence = read_layer(layer, DSS(), **{"kernel-length": str(STEPS)})
+    expected = dss_kernel(layer, as_complex(layer["kernel.Lambda"]), "softmax", STEPS)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    assert (recurrence.log_eigenvalues.real > 0).any() == growing
+    assert not recurrence.stable_by_construction
+    assert [text.partition(" ")[0] for text in recurrence.assumptions] == [
+        "dss-version=softmax",
+        f"kernel-length={STEPS}",
+    ]
+
+
+def test_the_softmax_of_a_long_kernel_is_minus_a_hold() -> None:
+    layer = softmax_layer()
+    endless = read_layer(layer, DSS())
+    rate = as_complex(layer["kernel.Lambda"])
+    expected = -dss_kernel(layer, rate, "exp", STEPS)
+    assert_allclose(impulse_response(endless, STEPS), expected, rtol=0, atol=1e-12)
+    long = read_layer(layer, DSS(), **{"kernel-length": "5000"})
+    assert_allclose(np.exp(long.log_gain), np.exp(endless.log_gain), rtol=1e-12)
+
+
+@pytest.mark.parametrize("version", ["clip", "clip-no-scale"])
+def test_a_clipped_rate(version: str) -> None:
+    layer = softmax_layer(growing=True)
+    recurrence = read_layer(layer, DSS(), **{"dss-version": version})
+    rate = as_complex(layer["kernel.Lambda"])
+    clipped = np.minimum(rate.real, 1e-4) + 1j * rate.imag
+    expected = dss_kernel(layer, clipped, version, STEPS)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    check_derivatives(layer, DSS(), elements=ELEMENTS, **{"dss-version": version})
+
+
+@pytest.mark.parametrize("version", ["exp", "exp-no-scale"])
+@pytest.mark.parametrize("log_im", [False, True])
+def test_the_exponential_s_kernel(version: str, log_im: bool) -> None:
+    layer = exponential_layer(log_im=log_im)
+    given = {} if version == "exp" else {"dss-version": version}
+    recurrence = read_layer(layer, DSS(), **given)
+    expected = dss_kernel(layer, LAMBDA, version, STEPS)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
+    assert recurrence.stable_by_construction
+    assert [group.matrix for group in recurrence.projections] == ["C", "C", "D"]
+
+
+def test_the_flax_layer_keeps_a_rate_for_every_channel() -> None:
+    layer = flax_layer()
+    recurrence = read_layer(layer, DSS(), **{"kernel-length": str(STEPS)})
+    assert recurrence.name == "params/layers_0/seq"
+    part = {name.rpartition("/")[2]: values for name, values in layer.items()}
+    for channel in range(H):
+        rate = part["Lambda_re"][:, channel] + 1j * part["Lambda_im"][:, channel]
+        powers = np.exp(np.exp(part["log_step"][0, channel]) * rate[:, None] * np.arange(STEPS))
+        weights = as_complex(part["W"])[0, channel] / rate
+        expected = (weights @ (powers / powers.sum(axis=1, keepdims=True))).real
+        response = impulse_response(recurrence, STEPS)[0, channel]
+        assert_allclose(response, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("exponential", ["true", "false"])
+def test_the_gated_layer_has_no_step_size(exponential: str) -> None:
+    layer = gated_layer()
+    recurrence = read_layer(layer, DSS(), **{"imag-exp": exponential})
+    part = {name.rpartition(".")[2]: values for name, values in layer.items()}
+    frequency = part["Lambda_imag"]
+    rate = -np.exp(part["Lambda_real"]) + 1j * (
+        np.exp(frequency) if exponential == "true" else frequency
+    )
+    readout = (part["C_real"] + 1j * part["C_imag"]) * (np.exp(rate) - 1) / rate
+    expected = (readout @ np.exp(rate[:, None] * np.arange(STEPS))).real
+    assert_allclose(impulse_response(recurrence, STEPS)[0], expected, rtol=0, atol=1e-12)
+    check_derivatives(layer, DSS(), **{"imag-exp": exponential})
+
+
+ELEMENTS = {
+    "Lambda[real]": slice(0, None, 2),
+    "Lambda[imaginary]": slice(1, None, 2),
+}
+STEP_ELEMENTS = {"log_dt[real]": slice(0, None, 2), "log_dt[imaginary]": slice(1, None, 2)}
+
+
+# A short kernel: differences fail near the poles of the gain, where e^(zL) = 1.
+@pytest.mark.parametrize(
+    ("layer", "assume"),
+    [
+        (softmax_layer(), {"kernel-length": "inf"}),
+        (softmax_layer(growing=True), {"kernel-length": "3"}),
+        (softmax_layer(steps=2), {"kernel-length": "3"}),
+        (softmax_layer(steps=2, growing=True), {"kernel-length": "inf"}),
+        (exponential_layer(log_im=True), {}),
+        (exponential_layer(), {"dss-version": "exp-no-scale"}),
+        (flax_layer(), {"kernel-length": "3"}),
+    ],
+    ids=lambda given: " ".join(given),
+)
+def test_derivatives_of_dss(layer: dict[str, NDArray], assume: dict[str, str]) -> None:
+    elements = ELEMENTS | (
+        STEP_ELEMENTS if "kernel.log_dt" in layer and layer["kernel.log_dt"].ndim == 2 else {}
+    )
+    check_derivatives(layer, DSS(), elements=elements, **assume)
+
+
+def test_a_rate_of_zero_sums_its_input() -> None:
+    layer = softmax_layer()
+    layer["kernel.Lambda"][0] = 0
+    recurrence = read_layer(layer, DSS(), **{"dss-version": "clip"})
+    assert_allclose(recurrence.log_eigenvalues[0], 0, atol=1e-149)
+    step = np.exp(layer["kernel.log_dt"][0])
+    assert_allclose(np.exp(recurrence.log_gain[0]), step, rtol=1e-12)
+    check_derivatives(layer, DSS(), elements=ELEMENTS)
+    for other, length in ((layer, "12"), ({**softmax_layer(steps=2), **layer}, "inf")):
+        assert np.isfinite(read_layer(other, DSS(), **{"kernel-length": length}).log_gain).all()
+
+
+def test_a_length_is_a_number_of_steps() -> None:
+    with pytest.raises(UsageError, match="not a number of steps"):
+        read_layer(softmax_layer(), DSS(), **{"kernel-length": "-3"})

@@ -93,17 +93,6 @@ def test_the_step_can_be_rescaled() -> None:
         read_layer(layer, S5(), **{"step-rescale": "inf"})
 
 
-def test_what_is_assumed_is_said() -> None:
-    recurrence = read_layer(jax_layer(), S5())
-    assert [sentence.partition(" ")[0] for sentence in recurrence.assumptions] == [
-        "discretization=zoh",
-        "conjugate-symmetry=true",
-        "clip-eigenvalues=false",
-    ]
-    assert recurrence.conjugate_pairs
-    assert not recurrence.stable_by_construction
-
-
 def test_the_torch_port_stores_every_eigenvalue() -> None:
     recurrence = read_layer(torch_layer(), S5())
     assert recurrence.name == "seq"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import EsmFold2Config
 from transformers.models.esmfold2.modeling_esmfold2 import EsmFold2Parcae
 
-from memcurse_cli.families.state_space.parcae import Parcae
+from memcurse_cli.families.state_space.ema import Parcae
 
 N, STEPS = 6, 12
 

@@ -19,9 +19,9 @@ from memcurse_cli.diagnosis.inspection import (
 )
 from memcurse_cli.diagnosis.settings import Settings, check_readout
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.bounds import read_layer, require_layers
 from memcurse_cli.families.detect import detect, validate_assumptions
 from memcurse_cli.families.family import Family, Match, ReadOptions
+from memcurse_cli.families.layers import read_layer, require_layers
 from memcurse_cli.schema.hessian import (
     HessianInput,
     HessianReport,

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import IFGO, RZN, STATE, CellFamily, Layout, Variant, elman
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.layers import split_stack
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.stacked import split_stack
 
 RESIDUAL = Assumption(
     key="residual",

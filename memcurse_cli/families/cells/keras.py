@@ -21,7 +21,6 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.json_header import parse_object
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import HardSigmoid, Sigmoid
 from memcurse_cli.families.cells.layout import (
     IFGO,
@@ -33,7 +32,7 @@ from memcurse_cli.families.cells.layout import (
     elman,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module, split_name
 
 LETTERS = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}

@@ -15,7 +15,6 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import (
     GateBias,
     GateFunction,
@@ -29,7 +28,7 @@ from memcurse_cli.families.cells.gated_layer import (
     with_peepholes,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateInput,
     HiddenState,
@@ -37,10 +36,10 @@ from memcurse_cli.families.gate_inputs import (
     RowNorms,
     squared_rows,
 )
+from memcurse_cli.families.layers import member_of
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.families.stacked import member_of
 from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
 from memcurse_cli.theory.gates.network import GatedNetwork
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import GateBias, step_spectra
 from memcurse_cli.families.cells.layout import Cell, Layout
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState, RowNorms
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import log_of_eigenvalues, sigmoid

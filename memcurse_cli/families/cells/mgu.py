@@ -16,12 +16,11 @@ from math import prod
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import gru_jacobian, step_spectra
 from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant, without_jacobian
 from memcurse_cli.families.cells.torch_lookalikes import KEY, Choice, Lookalikes, beside, named_cell
 from memcurse_cli.families.cells.torch_names import hidden_weights, torch_layout
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import gain_scalar, log_sigmoid, read_vector, sigmoid

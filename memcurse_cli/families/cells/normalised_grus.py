@@ -15,10 +15,9 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant, without_jacobian
 from memcurse_cli.families.cells.mgu import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import one_to_one, read_real, sigmoid

@@ -14,14 +14,13 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.fast_grnn import FLOOR, SCALE, fast_grnn_recurrence
 from memcurse_cli.families.cells.gated_layer import GateBias, coupled_recurrence, step_spectra
 from memcurse_cli.families.cells.layout import PLAIN, Cell, Layout, Variant, read_cell
 from memcurse_cli.families.cells.lem import STEP, lem_layout, read_lem
 from memcurse_cli.families.cells.torch_lookalikes import KEY, beside, named_cell, title_of
 from memcurse_cli.families.cells.torch_names import hidden_weights, split_hidden_weight
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.reading import read_real, sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence

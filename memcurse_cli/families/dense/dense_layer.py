@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import Assumption, Match
-from memcurse_cli.families.reading import log_of_eigenvalues, require_order, shown_shape
+from memcurse_cli.families.family import Assumption, Layer, Match
+from memcurse_cli.families.reading import log_of_eigenvalues, misfit, require_order, shown_shape
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
 
@@ -28,12 +30,9 @@ def left_eigenvectors(
     tensor: str,
     reason: str = "the state matrix cannot be diagonalised: its eigenvectors coincide",
 ) -> Complexes:
-    """The left eigenvectors, as rows. The norm of one is its eigenvalue's condition number.
+    """The left eigenvectors, as rows, of right ones (..., n, n), as columns of norm 1.
 
-    Args:
-        vectors: (..., n, n) the right eigenvectors, as columns of norm 1.
-        tensor: what to name in an error.
-        reason: what to say in it.
+    The norm of one is its eigenvalue's condition number.
 
     Raises:
         TensorError: a matrix has no basis of eigenvectors.
@@ -43,7 +42,7 @@ def left_eigenvectors(
     except np.linalg.LinAlgError:
         left = np.full_like(vectors, np.inf)
     if not np.abs(left).max() < LARGEST_CONDITION:
-        raise TensorError(reason, where=tensor, remedy="use a checkpoint from another step")
+        raise misfit(reason, tensor, "use a checkpoint from another step")
     return left
 
 
@@ -64,31 +63,15 @@ def dense_recurrence(
 ) -> Recurrence:
     """``h[t+1] = A h[t] + B x[t+1]``, ``y = C h`` with the eigenvalues of A.
 
-    B and C stay in the coordinates of h, not of the eigenvectors.
-
-    Args:
-        store: the open checkpoint.
-        match: the layer.
-        family: the name of its family.
-        matrix: (n, n) real A, row = target.
-        tensor: the name of the tensor that A comes from.
-        activation: ``linear``, ``tanh`` or ``relu``, linearised.
-        device: where the eigendecomposition runs.
-        readin: (n, inputs) B.
-        readout: (outputs, n) C.
-        scale: dA/dW for the stored W.
-        bias: (n,) what is added inside the activation, or None where it is not known.
-        assumptions: what was assumed, one sentence each.
+    B (n, inputs) and C (outputs, n) stay in the coordinates of h, not of the eigenvectors; the
+    other arguments are those of `DenseDynamics`.
 
     Raises:
         TensorError: the matrix is not square, or larger than any that is decomposed.
     """
     if matrix.shape[0] != matrix.shape[1]:
-        raise TensorError(
-            f"its shape {shown_shape(store.tensors[tensor].shape)} is that of no recurrent matrix",
-            where=tensor,
-            remedy="name the right family with --family, or export the layer again",
-        )
+        shown = shown_shape(store.tensors[tensor].shape)
+        raise misfit(f"its shape {shown} is that of no recurrent matrix", tensor)
     require_order(matrix.shape[0], tensor)
     decomposition = eigendecompose(matrix, device)
     return Recurrence(
@@ -110,4 +93,27 @@ def dense_recurrence(
             scale=scale,
             bias=bias,
         ),
+    )
+
+
+def dense_layer(
+    layer: Layer,
+    role: str,
+    matrix: Floats,
+    *,
+    activation: str = "linear",
+    also: Sequence[str] = (),
+    **form: Any,
+) -> Recurrence:
+    """`dense_recurrence` of a layer whose A comes from a role's tensor, with what it assumes."""
+    return dense_recurrence(
+        layer.store,
+        layer.match,
+        family=layer.family,
+        matrix=matrix,
+        tensor=layer.names[role],
+        activation=activation,
+        device=layer.options.device,
+        assumptions=(*layer.assumed.sentences, *also),
+        **form,
     )

@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.reading import read_finite, read_real, require_shape
+from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match
+from memcurse_cli.families.reading import misfit, read_finite, read_real, require_shape
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 
 MAP = Assumption(
@@ -50,7 +48,7 @@ _TANGENT = (
 )
 
 
-class OrthogonalRNN:
+class OrthogonalRNN(LayoutFamily):
     """``h[t+1] = φ(Q h[t] + W x[t+1])``, ``Q = B exp(X - X*)`` orthogonal: |λ| = 1 for all.
 
     X is the triangle that is trained and B a fixed orthogonal base. The Cayley map
@@ -73,7 +71,7 @@ class OrthogonalRNN:
         "torch.nn.utils.parametrizations.orthogonal, geotorch, lezcano/expRNN; Lezcano-Casado & "
         "Martínez-Rubio 2019, arXiv 1901.08428"
     )
-    assumptions: tuple[Assumption, ...] = (MAP, ACTIVATION)
+    assumptions = (MAP, ACTIVATION)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Square matrices under these names, each beside a base of its shape."""
@@ -96,54 +94,39 @@ class OrthogonalRNN:
                 matches.append(Match(layer or self.name, roles))
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Form the orthogonal matrix and decompose it.
-
-        Raises:
-            TensorError: NaN or inf, or a base that is not orthogonal.
-        """
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, match = layer.store, layer.match
         role = "upper" if "upper" in match.tensors else "lower"
         tensor = match.tensors[role]
         shape = store.tensors[tensor].shape
         size = shape[0]
         # expRNN's own maps are those of a real matrix.
         is_complex = role == "lower" and store.tensors[tensor].dtype.startswith("complex")
-        stored, base = (
-            (_read_complex if is_complex else read_real)(store, name, shape)
-            for name in (tensor, match.tensors["base"])
-        )
+        reader = _read_complex if is_complex else read_real
+        stored, base = (reader(store, name, shape) for name in (tensor, match.tensors["base"]))
         if np.abs(base.conj().T @ base - np.eye(size)).max() > ROUGHLY_ORTHOGONAL:
             wanted = "unitary" if is_complex else "orthogonal"
-            raise TensorError(
+            raise misfit(
                 f"the base of the parametrisation is not {wanted}",
-                where=match.tensors["base"],
-                remedy="another parametrisation may bear these names; export the matrix itself",
+                match.tensors["base"],
+                "another parametrisation may bear these names; export the matrix itself",
             )
-        assumed = Assumed(options)
-        kind = assumed.choose(MAP)
-        activation = assumed.choose(ACTIVATION)
+        kind = layer.assumed.choose(MAP)
+        activation = layer.assumed.choose(ACTIVATION)
         if kind == "householder":
             _require_signs(stored, tensor)
-        turned = base @ (_from_upper if role == "upper" else _from_lower)(stored, kind)
+        turned = base @ _turned(stored, kind, upper=role == "upper")
         matrix = turned.T if role == "upper" else turned
         readin: Complexes | None = None
         if "readin" in match.tensors:
-            reader = _read_complex if is_complex else read_real
             readin = reader(store, match.tensors["readin"], (size, None)).astype(np.complex128)
-        if is_complex:
-            matrix = _as_real(matrix)
+        if is_complex:  # what it does to real and imaginary parts, one below the other
+            matrix = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
             if readin is not None:
                 readin = np.concatenate([readin.real, readin.imag]).astype(np.complex128)
-        recurrence = dense_recurrence(
-            store,
-            match,
-            family=self.name,
-            matrix=matrix,
-            tensor=tensor,
-            activation=activation,
-            device=options.device,
-            readin=readin,
-            assumptions=(*assumed.sentences, *([_COMPLEX] if is_complex else []), _TANGENT),
+        also = (*([_COMPLEX] if is_complex else []), _TANGENT)
+        recurrence = dense_layer(
+            layer, role, matrix, activation=activation, readin=readin, also=also
         )
         return replace(
             recurrence,
@@ -161,29 +144,14 @@ def _read_complex(store: TensorStore, tensor: str, shape: tuple[int | None, ...]
 
 
 def _require_signs(stored: Square, tensor: str) -> None:
-    """Check the diagonal of Householder reflections, whose signs the diagonal of Q takes.
-
-    Raises:
-        TensorError: it is not of ones and minus ones, or the matrix is complex.
-    """
+    """Check the diagonal of Householder reflections, whose signs the diagonal of Q takes."""
+    what = None
     if np.iscomplexobj(stored):
-        raise TensorError(
-            "Householder reflections stand for no complex matrix",
-            where=tensor,
-            remedy="take another --assume orthogonal_map=",
-        )
-    if np.any(np.abs(np.trunc(np.diagonal(stored))) != 1):
-        raise TensorError(
-            "its diagonal is not of ones and minus ones, as that of Householder reflections is",
-            where=tensor,
-            remedy="take another --assume orthogonal_map=",
-        )
-
-
-def _as_real(matrix: Square) -> Floats:
-    """(2n, 2n) what a complex matrix does to real and imaginary parts, one below the other."""
-    real: Floats = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
-    return real
+        what = "Householder reflections stand for no complex matrix"
+    elif np.any(np.abs(np.trunc(np.diagonal(stored))) != 1):
+        what = "its diagonal is not of ones and minus ones, as that of Householder reflections is"
+    if what:
+        raise misfit(what, tensor, "take another --assume orthogonal_map=")
 
 
 def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) -> dict[str, str]:
@@ -196,34 +164,23 @@ def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) 
     return {}
 
 
-def _from_lower(stored: Square, kind: str) -> Square:
-    """The orthogonal or unitary matrix that torch and geotorch make of a lower triangle."""
-    if kind == "householder":
+def _turned(stored: Square, kind: str, *, upper: bool) -> Square:
+    """The orthogonal or unitary matrix that torch and geotorch make of a lower triangle.
+
+    Or expRNN of an upper one.
+    """
+    if kind == "householder" and not upper:
         return _householder(stored.real)
-    skew = np.tril(stored)
+    skew = np.triu(stored, 1) if upper else np.tril(stored)
     skew = skew - skew.conj().T
-    return _exponential(skew) if kind == "matrix_exp" else _cayley(skew / 2)
-
-
-def _from_upper(stored: Square, kind: str) -> Square:
-    """The orthogonal matrix that expRNN makes of an upper triangle."""
-    skew = np.triu(stored, 1)
-    skew = skew - skew.T
-    return _exponential(skew) if kind == "matrix_exp" else _cayley(-skew)
-
-
-def _exponential(skew: Square) -> Square:
-    """exp(S) by the eigenvectors of the Hermitian i S, which keeps it unitary whatever ‖S‖."""
-    angles, vectors = np.linalg.eigh(1j * skew)
-    turned: Complexes = (vectors * np.exp(-1j * angles)) @ vectors.conj().T
-    return turned if np.iscomplexobj(skew) else turned.real
-
-
-def _cayley(skew: Square) -> Square:
-    """(1 - S)⁻¹(1 + S), whose two factors commute."""
-    one = np.eye(skew.shape[0])
-    turned: Square = np.linalg.solve(one - skew, one + skew)
-    return turned
+    if kind == "matrix_exp":
+        # By the eigenvectors of the Hermitian i S, which keeps it unitary whatever ‖S‖.
+        angles, vectors = np.linalg.eigh(1j * skew)
+        turned: Square = (vectors * np.exp(-1j * angles)) @ vectors.conj().T
+        return turned if np.iscomplexobj(skew) else turned.real
+    half, one = (-skew if upper else skew / 2), np.eye(skew.shape[0])
+    solved: Square = np.linalg.solve(one - half, one + half)
+    return solved
 
 
 def _householder(stored: Floats) -> Floats:

@@ -9,8 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.reading import read_vector, rows_per, stacked_rows
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.selective.law import (

@@ -12,8 +12,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.assumptions import Assumed, setting
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions, setting
 from memcurse_cli.families.gate_weights import projected_gate
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import read_real, require_shape, shown_shape, softplus

@@ -9,8 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import setting
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Match, ReadOptions, setting
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import LARGEST_DECAY, read_real, read_vector, rows_per
 from memcurse_cli.families.recurrence import Floats, Recurrence

@@ -1,22 +1,24 @@
-"""From continuous to discrete time, and the transforms that keep a parameter positive.
+"""Layers of a continuous time: the step size Δ and the diagonal of A, discretised.
 
 A continuous mode ``dh/dt = a h + b x`` at step Δ becomes ``h[t+1] = λ h[t] + γ b x[t+1]``, where λ
 and γ/Δ depend on ``z = Δ a`` alone. Everything is returned in the log domain, so that a decay of
 1e-12 per step keeps its full precision.
+
+The tensors were renamed in every version of state-spaces/s4, the sign of ``A_imag`` changed with
+version 4, and the transforms are constructor arguments that no checkpoint stores.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.families.reading import LARGEST_DECAY
+from memcurse_cli.families.family import Assumed, Assumption, Layer, Shapes
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
 
 ZERO_ORDER_HOLD = "zoh"
@@ -58,9 +60,7 @@ def discretise(z: Complexes, method: str) -> DiscreteModes:
     Zero-order hold: ``λ = e^z``, ``g = (e^z - 1)/z``. Bilinear: ``λ = (1 + z/2)/(1 - z/2)``,
     ``g = 1/(1 - z/2)``. Gu et al. 2022, arXiv 2206.11893, equations 3 and 4.
 
-    Args:
-        z: Δ a, any shape.
-        method: ``zoh`` or ``bilinear``.
+    ``z`` has any shape; the method is one of `METHODS`.
     """
     z = np.asarray(z, dtype=np.complex128)
     return _bilinear(z) if method == BILINEAR else _zero_order_hold(z)
@@ -111,7 +111,7 @@ def _bilinear(z: Complexes) -> DiscreteModes:
 class Part:
     """Scalars of one tensor that move ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
 
-    The last four arrays are those of entries, and broadcast against each other.
+    The arrays of entries broadcast against each other.
 
     Attributes:
         role: the tensor's role.
@@ -131,31 +131,20 @@ class Part:
     mode: Integers | None = None
     name: str = ""
 
-    def group(
-        self, store: TensorStore, names: Mapping[str, str], modes: DiscreteModes
-    ) -> ParameterGroup:
+    def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
         """How the scalars move the discrete modes, whose shape is that of the entries' places."""
-        eigenvalue_slope = modes.eigenvalue_slope
-        place = np.arange(eigenvalue_slope.size).reshape(eigenvalue_slope.shape)
-        scalar, mode, z_slope, log_step_slope = (
-            each.ravel()
-            for each in np.broadcast_arrays(
-                self.scalar,
-                place if self.mode is None else self.mode,
-                np.asarray(self.z_slope, dtype=np.complex128),
-                self.log_step_slope,
-            )
-        )
-        return ParameterGroup(
-            name=self.name or self.role,
-            tensor=names[self.role],
-            values=self.stored.ravel(),
-            dtype=store.tensors[names[self.role]].dtype,
-            scalar=scalar,
+        mode = self.mode
+        if mode is None:
+            mode = np.arange(modes.log_gain.size).reshape(modes.log_gain.shape)
+        return layer.group(
+            self.role,
+            self.stored,
+            modes.eigenvalue_slope.ravel()[mode] * self.z_slope,
+            modes.log_gain_slope.ravel()[mode] * self.z_slope + self.log_step_slope,
+            name=self.name,
+            scalar=self.scalar,
             eigenvalue=mode,
-            eigenvalue_derivative=eigenvalue_slope.ravel()[mode] * z_slope,
-            log_gain_derivative=modes.log_gain_slope.ravel()[mode] * z_slope + log_step_slope,
-            keeps_stable=not np.any(z_slope.real),  # |λ| < 1 where Re z < 0
+            keeps_stable=not np.any(self.z_slope.real),  # |λ| < 1 where Re z < 0
         )
 
 
@@ -184,12 +173,9 @@ class PositiveParameter:
 def apply_transform(
     parameter: Floats, transform: str, *, relu_offset: float = RELU_OFFSET
 ) -> PositiveParameter:
-    """``f(p)`` of one of the transforms that S4 knows: ``param_transform`` in its models/s4/s4.py.
+    """``f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py.
 
-    Args:
-        parameter: the stored values.
-        transform: ``exp``, ``softplus``, ``sigmoid``, ``relu`` (plus an offset) or ``none``.
-        relu_offset: what is added after the rectifier.
+    ``relu_offset`` is added after the rectifier.
     """
     p = np.asarray(parameter, dtype=np.float64)
     if transform == "exp":
@@ -214,3 +200,267 @@ def apply_transform(
         slope, value = np.ones_like(p), p
     floored = np.where(np.abs(value) < _SMALLEST, _SMALLEST, value)
     return PositiveParameter(value, slope, np.log(floored.astype(np.complex128)), slope / floored)
+
+
+BOTH_DIRECTIONS = (
+    "the second half of C reads a pass backward in time; its outputs count as separate ones, which"
+    " is exact for the eigenvalues at white input"
+)
+
+LARGEST_REAL_PART = -1e-4
+"""Where The Annotated S4 and S5 hold Re A."""
+
+# sinh and what is computed from it stay finite.
+_STEEPEST = 300.0
+
+REAL_TRANSFORM = Assumption(
+    "real-transform", "exp", TRANSFORMS, "the map from A_real (inv_A_real, inv_w_real) to -Re A"
+)
+IMAG_TRANSFORM = Assumption("imag-transform", "none", TRANSFORMS, "the map from A_imag to |Im A|")
+STEP_TRANSFORM = Assumption(
+    "dt-transform", "exp", TRANSFORMS, "the map from inv_dt to the step size Δ"
+)
+STEP_RESCALE = Assumption(
+    key="step-rescale",
+    default="1",
+    choices=(),
+    meaning="the factor on Δ at run time (S4's rate, S5's step_rescale): 0.5 at twice the sampling"
+    " rate of training",
+)
+FAST_STEP = Assumption(
+    key="dt-fast",
+    default="false",
+    choices=("true", "false"),
+    meaning="whether inv_dt is the inverse sinh of what its transform is applied to (dt_fast)",
+)
+
+
+@dataclass(frozen=True)
+class Version:
+    """How one version names and transforms its parameters.
+
+    Attributes:
+        step: the tensor that gives Δ.
+        real: the tensor that gives -Re A; A itself, in pairs, where it is that of ``imag`` too.
+        imag: the tensor that gives Im A.
+        sign: of ``imag`` in A.
+        transforms: those of the assumptions that are arguments of its constructor; the other
+            transforms are written into its code.
+        relu_offset: what its rectifier adds.
+        kernel: the default of S4D's discretisation.
+    """
+
+    step: str
+    real: str
+    imag: str
+    sign: int = 1
+    transforms: tuple[Assumption, ...] = ()
+    relu_offset: float = RELU_OFFSET
+    kernel: str = ZERO_ORDER_HOLD
+
+
+_EVERY_TRANSFORM = (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
+S4D_MINIMAL = Version("log_dt", "log_A_real", "A_imag")
+S4D_4 = Version("inv_dt", "A_real", "A_imag", -1, _EVERY_TRANSFORM)
+S4D_2_DSS = Version("log_dt", "w", "w", kernel="dss")
+S4D_VERSIONS = (
+    S4D_MINIMAL,
+    Version("log_dt", "log_w_real", "w_imag"),  # 2
+    S4D_2_DSS,
+    Version("log_dt", "inv_A_real", "A_imag", 1, (REAL_TRANSFORM,), kernel=BILINEAR),  # 3
+    S4D_4,
+)
+# Version 1 of S4 has the names of the first, without P and Q: they are rows of B and C.
+S4_VERSIONS = (
+    Version("log_dt", "w", "w"),  # 2, with a Q of its own
+    Version("log_dt", "log_w_real", "w_imag"),  # 2, kept stable (hurwitz)
+    Version("log_dt", "inv_w_real", "w_imag", 1, (REAL_TRANSFORM,), relu_offset=0.0),  # 3
+    S4D_4,
+)
+
+
+def roles_of(versions: tuple[Version, ...], *others: str) -> tuple[str, ...]:
+    """Every name of a step size and of a diagonal, and others."""
+    own = (role for each in versions for role in (each.step, each.real, each.imag))
+    return tuple(dict.fromkeys((*own, *others)))
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω.
+
+    ``stable`` says that its real part is negative whatever the parameters.
+    """
+
+    values: Complexes
+    parts: tuple[Part, ...]
+    stable: bool
+
+    def of(self, system: Integers) -> Diagonal:
+        """That of channels of which each uses one of the rows."""
+        parts = (
+            replace(each, scalar=each.scalar[..., system, :], z_slope=each.z_slope[..., system, :])
+            for each in self.parts
+        )
+        return Diagonal(self.values[system], tuple(parts), self.stable)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step size of every channel and mode.
+
+    Attributes:
+        role: the tensor that holds it.
+        parameter: Δ, (channels, 1) where a channel's modes share it, else (channels, modes).
+        stored: (channels, 1 or modes) the stored scalars.
+        positive: Δ > 0 whatever the parameters.
+        rescaled: the factor on Δ that it holds.
+    """
+
+    role: str
+    parameter: PositiveParameter
+    stored: Floats
+    positive: bool = True
+    rescaled: float = 1.0
+
+    @property
+    def channels(self) -> int:
+        """The number of channels H."""
+        return len(self.stored)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the modes of a channel share their step size."""
+        return self.stored.size == len(self.stored)
+
+    def part(self, rate: Complexes) -> Part:
+        """What Δ moves of the modes with these rates (channels, modes)."""
+        index = np.arange(self.stored.size).reshape(self.stored.shape)
+        slope = rate * self.parameter.slope
+        return Part(self.role, self.stored, index, slope, self.parameter.log_slope)
+
+    def scaled(self, diagonal: Diagonal) -> tuple[Part, ...]:
+        """What moves the channels' rows of A, as it moves ``z = Δ A``."""
+        delta = self.parameter.value
+        return tuple(replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
+
+
+def read_diagonal(layer: Layer, version: Version) -> Diagonal:
+    """``A = -f(real) ± i g(imag)``, with the transforms of the version, or a stored A."""
+    if version.real == version.imag:
+        values = layer.pairs(version.real, (None, None))
+        both = np.stack([np.ones(values.shape), 1j * np.ones(values.shape)])
+        scalar = 2 * np.arange(values.size).reshape(values.shape)
+        part = Part(version.real, as_scalars(values), np.stack([scalar, scalar + 1]), both)
+        return Diagonal(values, (part,), stable=False)
+
+    def transform(assumption: Assumption) -> str:
+        return layer.assumed.choose(assumption, silent=assumption not in version.transforms)
+
+    stored = layer.real(version.real, (None, None))
+    real_transform = transform(REAL_TRANSFORM)
+    real = apply_transform(stored, real_transform, relu_offset=version.relu_offset)
+    values = -real.value.astype(np.complex128)
+    scalar = np.arange(stored.size).reshape(stored.shape)
+    parts = [Part(version.real, stored, scalar, -real.slope)]
+    if version.imag in layer.names:
+        frequency = layer.real(version.imag, stored.shape)
+        imag = apply_transform(frequency, transform(IMAG_TRANSFORM))
+        values = values + 1j * version.sign * imag.value
+        parts.append(Part(version.imag, frequency, scalar, 1j * version.sign * imag.slope))
+    return Diagonal(values, tuple(parts), real_transform != "none")
+
+
+def read_step(layer: Layer, version: Version, modes: int) -> Step:
+    """Δ of shape (H,), (H, 1) or (H, modes)."""
+    shape = layer.shape(version.step)
+    untied = len(shape) == 2 and shape[1] == modes
+    wanted = (None,) if len(shape) == 1 else (None, modes if untied else 1)
+    stored = layer.real(version.step, wanted)
+    stored = stored.reshape(stored.shape[0], -1)
+    silent = STEP_TRANSFORM not in version.transforms
+    transform = layer.assumed.choose(STEP_TRANSFORM, silent=silent)
+    parameter, steepness = stored, np.ones_like(stored)
+    if version.step == "inv_dt" and layer.assumed.choose(FAST_STEP, silent=True) == "true":
+        bounded = np.clip(stored, -_STEEPEST, _STEEPEST)
+        parameter, steepness = np.sinh(bounded), np.cosh(bounded)
+    step = apply_transform(parameter, transform)
+    step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
+    factor = step_factor(layer.assumed)
+    return Step(version.step, step.times(factor), stored, transform != "none", factor)
+
+
+def step_factor(assumed: Assumed) -> float:
+    """The factor on Δ that the layer runs with."""
+    remedy = "give the factor on Δ, e.g. 0.5 at twice the sampling rate"
+    return assumed.positive(STEP_RESCALE, remedy, finite=True)
+
+
+def mapped(shapes: Shapes) -> bool:
+    """Whether a Flax module's step size is (1, H) and everything else of two axes is (N, H)."""
+    axes = [shape for role, shape in shapes.items() if role.endswith("_re")]
+    return all(len(each) == 2 and shapes["log_step"] == (1, each[1]) for each in axes)
+
+
+def clipped_diagonal(
+    roles: tuple[str, str],
+    real: Floats,
+    imag: Floats,
+    largest: float = math.inf,
+    names: tuple[str, str] = ("", ""),
+) -> Diagonal:
+    """``min(real, largest) + i imag``, both stored; the groups' names are given or the roles."""
+    index = np.arange(real.size).reshape(real.shape)
+    slopes = ((real < largest).astype(np.float64), np.full(imag.shape, 1j))
+    return Diagonal(
+        np.minimum(real, largest) + 1j * imag,
+        tuple(
+            Part(role, stored, index, slope, name=name)
+            for role, stored, slope, name in zip(roles, (real, imag), slopes, names, strict=True)
+        ),
+        stable=largest < 0,
+    )
+
+
+def read_mapped(
+    layer: Layer, real: str, imag: str, largest: float = math.inf
+) -> tuple[Diagonal, Step]:
+    """A (N, H) and log_step (1, H) of The Annotated S4, which maps its layer over the channels.
+
+    ``real`` and ``imag`` are the roles of A's parts; Re A is held below ``largest``.
+    """
+    stored = layer.real(real, (None, None))
+    frequency = layer.real(imag, stored.shape)
+    logarithm = layer.real("log_step", (1, stored.shape[1])).T
+    by_mode = clipped_diagonal((real, imag), stored, frequency, largest)
+    parts = (replace(each, scalar=each.scalar.T, z_slope=each.z_slope.T) for each in by_mode.parts)
+    diagonal = Diagonal(np.ascontiguousarray(by_mode.values.T), tuple(parts), by_mode.stable)
+    return diagonal, Step("log_step", apply_transform(logarithm, "exp"), logarithm)
+
+
+def as_scalars(values: Complexes) -> Floats:
+    """The real and imaginary parts in the order of a last axis of pairs."""
+    return np.stack([values.real, values.imag], axis=-1).ravel()
+
+
+def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
+    """(channels,) which row of A and B each channel uses: ``h mod systems``.
+
+    Raises:
+        TensorError: the systems do not divide the channels.
+    """
+    if channels % systems:
+        raise misfit(
+            f"its {systems} systems do not divide the {channels} channels of the step size",
+            tensor,
+            "check that the layer's tensors belong together",
+        )
+    return np.arange(channels) % systems
+
+
+def reads_both_directions(layer: Layer, direct: str | None, readout: Complexes | None) -> bool:
+    """Whether C has twice the outputs of D, so that half of it runs backward."""
+    if direct is None or readout is None:
+        return False
+    shape = layer.store.tensors[direct].shape
+    return len(shape) == 2 and len(readout) == 2 * shape[0]

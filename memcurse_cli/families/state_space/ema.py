@@ -1,33 +1,16 @@
-"""The moving averages of Mega, Ma et al. 2023, and of Megalodon, Ma et al. 2024.
-
-The multi-headed moving average of lucidrains' mega-pytorch: rates that all channels share.
-"""
+"""Moving averages: Mega's, Megalodon's and mega-pytorch's; and Parcae, ESMFold2's recycling."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.projections import channel_direct_part, stored_parts
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    log_sigmoid,
-    one_to_many,
-    read_pairs,
-    read_real,
-    sigmoid,
-)
-from memcurse_cli.families.recurrence import (
-    Complexes,
-    Floats,
-    ProjectionGroup,
-    Recurrence,
-)
+from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Shapes
+from memcurse_cli.families.projections import channel_direct_part
+from memcurse_cli.families.reading import LARGEST_DECAY, log_sigmoid, require_finite, sigmoid
+from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
+from memcurse_cli.families.state_space.discretization import apply_transform
 
 _RATE, _DAMPING = "alphas", "dampen_factors"
 _BACKWARD = ("reverse_alphas", "reverse_dampen_factors")
@@ -38,7 +21,18 @@ _BOTH_DIRECTIONS_HEADED = (
 )
 
 
-class MultiHeadedEMA:
+def _fits_headed(shapes: Shapes) -> bool:
+    """Whether the shapes are (heads), and (heads, D) or twice as many rows with both directions."""
+    both = [role in shapes for role in _BACKWARD]
+    rates = {shapes[role] for role in (_RATE, _DAMPING, *_BACKWARD) if role in shapes}
+    if both[0] != both[1] or len(rates) != 1 or len(shapes[_RATE]) != 1:
+        return False
+    rows = shapes[_RATE][0] * (1 + both[0])
+    expansion, reduction = (shapes[role] for role in _PROJECTIONS)
+    return len(expansion) == 2 and expansion == reduction and expansion[0] == rows > 0
+
+
+class MultiHeadedEMA(LayoutFamily):
     """``h[t] = λ h[t-1] + γ β x[t]``, ``y = Σ_heads η h``, one state per head and channel.
 
     ``λ = (1 - σ(alphas)) σ(dampen_factors)`` and ``γ = σ(alphas)`` are those of a head, and one
@@ -52,83 +46,47 @@ class MultiHeadedEMA:
     recognised_by = "alphas and dampen_factors (heads) beside expansion and reduction (heads, D)"
     equation = "λ = (1 - σ(alphas)) σ(dampen_factors), γ = σ(alphas)"
     source = "mega-pytorch, MultiHeadedEMA; Ma et al. 2023, arXiv 2209.10655"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (Layout((_RATE, _DAMPING, *_PROJECTIONS), _BACKWARD, fits=_fits_headed),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with rates of every head and projections of every head and channel."""
-        roles = (_RATE, _DAMPING, *_BACKWARD, *_PROJECTIONS)
-        return [
-            Match(module or self.name, names)
-            for module, names in group_by_module(tensors, roles).items()
-            if _fits_headed({role: tensors[name].shape for role, name in names.items()})
-        ]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the rates, and where time runs one way the projections.
-
-        Raises:
-            TensorError: NaN or inf in one of them.
-        """
-        names = match.tensors
-        pairs = [(_RATE, _DAMPING), _BACKWARD][: 2 if _BACKWARD[0] in names else 1]
-        (heads,) = store.tensors[names[_RATE]].shape
-        rows, channels = store.tensors[names["expansion"]].shape
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        pairs = [(_RATE, _DAMPING), _BACKWARD][: 2 if _BACKWARD[0] in layer.names else 1]
+        (heads,) = layer.shape(_RATE)
+        rows, channels = layer.shape("expansion")
         head = np.repeat(np.arange(heads), channels)
         logs, gains, groups = [], [], []
         for direction, (rate, damping) in enumerate(pairs):
-            alpha, delta = (read_real(store, names[role], (heads,)) for role in (rate, damping))
+            place = direction * head.size + np.arange(head.size)
+            alpha, delta = (layer.real(role, (heads,)) for role in (rate, damping))
             logs.append(log_sigmoid(-alpha) + log_sigmoid(delta))
             gains.append(log_sigmoid(alpha))
             eigenvalue = np.exp(logs[-1])
-            first = direction * head.size
-            for role, values, slope, log_gain_slope in (
-                (rate, alpha, -eigenvalue * sigmoid(alpha), sigmoid(-alpha)[head]),
-                (damping, delta, eigenvalue * sigmoid(-delta), None),
-            ):
-                moved = (store.tensors[names[role]].dtype, head, slope[head], log_gain_slope)
-                groups.append(one_to_many(role, names[role], values, *moved, first=first))
+            slope, gain = (-eigenvalue * sigmoid(alpha))[head], sigmoid(-alpha)[head]
+            groups.append(layer.group(rate, alpha, slope, gain, scalar=head, eigenvalue=place))
+            slope = (eigenvalue * sigmoid(-delta))[head]
+            groups.append(layer.group(damping, delta, slope, scalar=head, eigenvalue=place))
         readin = readout = None
         projections: tuple[ProjectionGroup, ...] = ()
         if len(pairs) == 1:
-            expansion, reduction = (
-                read_real(store, names[role], (rows, channels)) for role in _PROJECTIONS
-            )
+            expansion, reduction = (layer.real(role, (rows, channels)) for role in _PROJECTIONS)
             readin = expansion.reshape(-1, 1).astype(np.complex128)
             readout = reduction.reshape(1, -1).astype(np.complex128)
             projections = (
-                *stored_parts(store, names["expansion"], "B", readin.shape),
-                *stored_parts(store, names["reduction"], "C", readout.shape),
+                *layer.parts("expansion", "B", readin.shape),
+                *layer.parts("reduction", "C", readout.shape),
             )
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names.values()),
-            log_eigenvalues=np.repeat(np.concatenate(logs), channels).astype(np.complex128),
-            log_gain=np.repeat(np.concatenate(gains), channels).astype(np.complex128),
-            parameters=tuple(groups),
+        return layer.recurrence(
+            np.repeat(np.concatenate(logs), channels),
+            groups,
+            log_gain=np.repeat(np.concatenate(gains), channels),
             readin=readin,
             readout=readout,
+            projections=projections,
             channel=np.tile(np.arange(channels), rows),
             stable_by_construction=True,
-            assumptions=() if len(pairs) == 1 else (_BOTH_DIRECTIONS_HEADED,),
-            projections=projections,
+            also=() if len(pairs) == 1 else (_BOTH_DIRECTIONS_HEADED,),
         )
 
 
-def _fits_headed(shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the shapes are (heads), and (heads, D) or twice as many rows with both directions."""
-    if not shapes.keys() >= {_RATE, _DAMPING, *_PROJECTIONS}:
-        return False
-    both = [role in shapes for role in _BACKWARD]
-    rates = {shapes[role] for role in (_RATE, _DAMPING, *_BACKWARD) if role in shapes}
-    if both[0] != both[1] or len(rates) != 1 or len(shapes[_RATE]) != 1:
-        return False
-    rows = shapes[_RATE][0] * (1 + both[0])
-    expansion, reduction = (shapes[role] for role in _PROJECTIONS)
-    return len(expansion) == 2 and expansion == reduction and expansion[0] == rows > 0
-
-
-MEGA = {role: role for role in ("alpha", "delta", "beta", "gamma", "omega")}
 TRANSFORMERS = {
     "alpha": "decay_factor",
     "delta": "damping_factor",
@@ -136,7 +94,9 @@ TRANSFORMERS = {
     "gamma": "kernel_projection_matrix",
     "omega": "residual_weight",
 }
-MEGALODON = {role: role for role in ("alpha", "delta", "theta", "gamma", "omega")}
+
+_MEGALODON = {role: role for role in ("alpha", "delta", "theta", "gamma", "omega")}
+_MEGA = {role: role for role in ("alpha", "delta", "beta", "gamma", "omega")}
 
 _BOTH_DIRECTIONS = (
     "the second half of the channels runs backward in time; its outputs count as separate ones,"
@@ -144,7 +104,22 @@ _BOTH_DIRECTIONS = (
 )
 
 
-class EMA:
+def _fits(shapes: Shapes) -> bool:
+    """Whether the shapes are those of a moving average: alpha (D, N, 1), gamma (D, N) or pairs."""
+    alpha = shapes["alpha"]
+    if len(alpha) != 3 or alpha[2] != 1:
+        return False
+    channels, modes, _ = alpha
+    projection = (channels, modes, 2) if "theta" in shapes else (channels, modes)
+    return (
+        shapes["delta"] in (alpha, (channels, 1, 1))
+        and shapes.get("beta", alpha) in (alpha, alpha[:2])
+        and shapes.get("theta", (channels, 1, 1)) == (channels, 1, 1)
+        and shapes["gamma"] == projection
+    )
+
+
+class EMA(LayoutFamily):
     """``h[t] = λ h[t-1] + γ β x[t]``, ``y = Σ_n (gamma/√N) h``, one input and N modes per channel.
 
     Mega, real: ``λ = 1 - σ(alpha) σ(delta)``, ``γ = σ(delta)``: `MultiHeadEMA`
@@ -164,121 +139,139 @@ class EMA:
         "λ = (1 - σ(alpha) σ(delta)) e^(iφ), φ = 0 or 2π n σ(theta)/N; γ = σ(delta) or σ(alpha)"
     )
     source = "facebookresearch/mega, transformers and megalodon; arXiv 2209.10655 and 2404.08801"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = tuple(
+        Layout(("alpha", "delta", last, "gamma"), ("omega",), fits=_fits, called=called)
+        for last, called in (("beta", TRANSFORMERS), ("theta", _MEGALODON), ("beta", _MEGA))
+    )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every module with all of one library's names in the right shapes."""
-        roles = {*MEGA.values(), *TRANSFORMERS.values(), *MEGALODON.values()}
-        matches = []
-        for module, names in group_by_module(tensors, roles).items():
-            for library in (TRANSFORMERS, MEGALODON, MEGA):
-                found = {role: names[name] for role, name in library.items() if name in names}
-                shapes = {role: tensors[name].shape for role, name in found.items()}
-                if found.keys() >= library.keys() - {"omega"} and _fits(shapes):
-                    matches.append(Match(module or self.name, found))
-                    break
-        return matches
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the rates, the expansion and the projection.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not fit together.
-        """
-        names = match.tensors
-        channels, modes, _ = store.tensors[names["alpha"]].shape
-        shape = (channels, modes)
-        alpha = read_real(store, names["alpha"], (*shape, 1))[..., 0]
-        delta = read_real(store, names["delta"], (channels, None, 1))[..., 0]
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        channels, modes, _ = layer.shape("alpha")
+        shape, size = (channels, modes), channels * modes
+        alpha = layer.real("alpha", (*shape, 1))[..., 0]
+        delta = layer.real("delta", (channels, None, 1))[..., 0]
         log_gate = log_sigmoid(alpha) + log_sigmoid(delta)
         # log λ = log(1 - p), p the product of both gates.
         decay = np.minimum(-np.log1p(-np.minimum(np.exp(log_gate), 1 - 1e-16)), LARGEST_DECAY)
         product = np.exp(log_gate)
         turn, turn_slope = np.zeros(shape), np.zeros(shape)
-        is_complex = "theta" in names
+        is_complex = "theta" in layer.names
         if is_complex:
-            theta = read_real(store, names["theta"], (channels, 1, 1))[..., 0]
+            theta = layer.real("theta", (channels, 1, 1))[..., 0]
             order = 2 * math.pi * np.arange(1, modes + 1) / modes
             turn = order * sigmoid(theta)
             turn_slope = turn * sigmoid(-theta)
-        eigenvalues, direction = np.exp(-decay + 1j * turn), np.exp(1j * turn)
+        direction = np.exp(1j * turn)
         # One scalar for each mode, or one for all modes of a channel.
         gate = "alpha" if is_complex else "delta"
-        parts: list[tuple[str, Floats, Complexes, Floats | None]] = []
+        groups = []
         for role, values in (("alpha", alpha), ("delta", delta)):
             shut = sigmoid(-values)
-            parts.append(
-                (role, values, -product * shut * direction, shut if role == gate else None)
-            )
+            slope = -product * shut * direction
+            groups.append(layer.group(role, values, slope, shut if role == gate else None))
         if is_complex:
-            parts.append(("theta", theta, 1j * turn_slope * eigenvalues, None))
-        parameters = tuple(
-            one_to_many(
-                role,
-                names[role],
-                values,
-                store.tensors[names[role]].dtype,
-                np.arange(values.size).reshape(values.shape),
-                slope,
-                log_gain_slope,
-            )
-            for role, values, slope, log_gain_slope in parts
-        )
-        log_gain = np.broadcast_to(log_sigmoid(alpha if is_complex else delta), shape)
-        readin, readout, projections = _read_projections(store, names, shape)
-        both = "omega" in names and store.tensors[names["omega"]].shape == (channels // 2,)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names.values()),
-            log_eigenvalues=(-decay + 1j * turn).ravel(),
-            log_gain=log_gain.ravel().astype(np.complex128),
-            parameters=parameters,
+            slope = 1j * turn_slope * np.exp(-decay + 1j * turn)
+            groups.append(layer.group("theta", theta, slope))
+        scale = math.sqrt(1 / modes)
+        along: list[ProjectionGroup] = []
+        readin = np.ones((size, 1), dtype=np.complex128)
+        if "beta" in layer.names:
+            # The Mega block of state-spaces/s4 drops the last axis of one.
+            expansion = layer.real("beta", (*shape, *layer.shape("beta")[2:]))
+            readin = expansion.reshape(size, 1).astype(np.complex128)
+            along += layer.parts("beta", "B", readin.shape)
+        stored: Complexes = layer.pairs("gamma", shape, paired=is_complex)
+        readout = scale * stored.reshape(1, size)
+        along += layer.parts("gamma", "C", readout.shape, pairs=is_complex, factor=scale)
+        along += channel_direct_part(layer.store, layer.names.get("omega"), 1, channels)
+        both = "omega" in layer.names and layer.shape("omega") == (channels // 2,)
+        return layer.recurrence(
+            -decay + 1j * turn,
+            groups,
+            log_gain=log_sigmoid(alpha if is_complex else delta),
+            channels=channels,
             readin=readin,
             readout=readout,
-            channel=np.repeat(np.arange(channels), modes),
+            projections=() if both else tuple(along),
             stable_by_construction=True,
-            assumptions=(_BOTH_DIRECTIONS,) if both else (),
-            projections=() if both else projections,
+            also=(_BOTH_DIRECTIONS,) if both else (),
         )
 
 
-def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the shapes are those of a moving average: alpha (D, N, 1), gamma (D, N) or pairs."""
-    alpha = shapes["alpha"]
-    if len(alpha) != 3 or alpha[2] != 1:
-        return False
-    channels, modes, _ = alpha
-    projection = (channels, modes, 2) if "theta" in shapes else (channels, modes)
-    return (
-        shapes["delta"] in (alpha, (channels, 1, 1))
-        and shapes.get("beta", alpha) in (alpha, alpha[:2])
-        and shapes.get("theta", (channels, 1, 1)) == (channels, 1, 1)
-        and shapes["gamma"] == projection
+PARCAE = {
+    "rate": "log_state_decay",
+    "step": "log_delta",
+    "B": "input_matrix_continuous",
+    "C": "out_proj.weight",
+}
+PARCAE_ESM = {
+    "rate": "parcae_log_a",
+    "step": "parcae_log_delta",
+    "B": "parcae_b_cont",
+    "C": "parcae_readout.weight",
+}
+_RECYCLING = (
+    "a step is one recycling loop, and the folding trunk rewrites the state between two of them: "
+    "λ is that of the update alone"
+)
+
+
+def _one_width(shapes: Shapes) -> bool:
+    rate = shapes["rate"]
+    return len(rate) == 1 and shapes["step"] == rate and shapes["B"] == rate * 2
+
+
+class Parcae(LayoutFamily):
+    """``h[t] = λ h[t-1] + Δ B x[t]``, ``λ = exp(-Δ e^log_state_decay)``, ``Δ = softplus(…)``.
+
+    `EsmFold2Parcae` (models/esmfold2/modeling_esmfold2.py) in transformers; x is the normalised
+    pair representation, t counts the recycling loops, every pair of residues has a state of its
+    own. dλ/da = λ log λ for the rate a, dλ/dp = -e^a σ(p) λ for the step's p, and γ = Δ.
+    """
+
+    name = "parcae"
+    title = "Parcae (ESMFold2's recycling)"
+    recognised_by = (
+        "log_state_decay and log_delta (n) beside input_matrix_continuous (n, n); or parcae_log_a,"
+        " parcae_log_delta and parcae_b_cont"
+    )
+    equation = "λ = exp(-Δ e^log_state_decay), γ = Δ = softplus(log_delta)"
+    source = (
+        "transformers, modeling_esmfold2.py; Prairie, Novack, Berg-Kirkpatrick & Fu 2026, "
+        "arXiv 2604.12946"
+    )
+    layouts = tuple(
+        Layout(("rate", "step", "B"), ("C",), fits=_one_width, called=called)
+        for called in (PARCAE, PARCAE_ESM)
     )
 
-
-def _read_projections(
-    store: TensorStore, names: Mapping[str, str], shape: tuple[int, int]
-) -> tuple[Complexes, Complexes, tuple[ProjectionGroup, ...]]:
-    """β as (n, 1), gamma/√N as (1, n), and the elements that they and omega move."""
-    channels, modes = shape
-    size = channels * modes
-    scale = math.sqrt(1 / modes)
-    groups: list[ProjectionGroup] = []
-    readin = np.ones((size, 1), dtype=np.complex128)
-    if "beta" in names:
-        # The Mega block of state-spaces/s4 drops the last axis of one.
-        last = store.tensors[names["beta"]].shape[2:]
-        expansion = read_real(store, names["beta"], (*shape, *last))
-        readin = expansion.reshape(size, 1).astype(np.complex128)
-        groups += stored_parts(store, names["beta"], "B", readin.shape)
-    pairs = "theta" in names
-    if pairs:
-        readout = scale * read_pairs(store, names["gamma"], shape)
-    else:
-        readout = scale * read_real(store, names["gamma"], shape).astype(np.complex128)
-    readout = readout.reshape(1, size)
-    groups += stored_parts(store, names["gamma"], "C", readout.shape, pairs=pairs, factor=scale)
-    direct = names.get("omega")
-    return readin, readout, (*groups, *channel_direct_part(store, direct, 1, channels))
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        (size,) = layer.shape("rate")
+        rate, stored = layer.real("rate", (size,)), layer.real("step", (size,))
+        step = apply_transform(stored, "softplus")
+        # Both factors may overflow alone where their product does not.
+        decay = np.exp(np.minimum(rate + step.log.real, np.log(LARGEST_DECAY)))
+        slopes = -decay * np.exp(-decay)
+        require_finite(slopes, layer.names["rate"], "the decay")
+        readin = layer.real("B", (size, size)).astype(np.complex128)
+        readout: Complexes | None = None
+        projections: tuple[ProjectionGroup, ...] = ()
+        if "C" in layer.names:
+            readout = layer.real("C", (None, size)).astype(np.complex128)
+            projections = (
+                *layer.parts("B", "B", readin.shape),
+                *layer.parts("C", "C", readout.shape),
+            )
+        along_step = slopes * step.log_slope
+        return layer.recurrence(
+            -decay,
+            (
+                layer.group("rate", rate, slopes, name="log_state_decay"),
+                layer.group("step", stored, along_step, step.log_slope, name="log_delta"),
+            ),
+            log_gain=step.log,
+            readin=readin,
+            readout=readout,
+            projections=projections,
+            stable_by_construction=True,
+            also=(_RECYCLING,),
+        )

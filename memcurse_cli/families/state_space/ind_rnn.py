@@ -8,12 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.torch_lookalikes import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Layer, LayoutFamily, Match, ReadOptions
 from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.reading import log_of_eigenvalues, one_to_one, read_real
+from memcurse_cli.families.reading import log_of_eigenvalues
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 # The vector's name, that of the input weight beside it, and whether that one is (inputs, H).
@@ -31,7 +30,7 @@ _TORCH = "weight_hh"
 CELLS = Lookalikes("ind_rnn", "an IndRNN")
 
 
-class IndRNN:
+class IndRNN(LayoutFamily):
     """``h[t+1] = φ(u ∘ h[t] + W x[t+1] + b)``: λ = u, one real number per unit, dλ/du = 1.
 
     φ is taken with slope 1, which is exact for a ReLU while the unit is positive. Nothing in the
@@ -47,7 +46,7 @@ class IndRNN:
     source = (
         "indrnn-pytorch, IndRNN_pytorch, haste, torchrecurrent; Li et al. 2018, arXiv 1803.04831"
     )
-    assumptions: tuple[Assumption, ...] = (ACTIVATION, CELLS.assumption)
+    assumptions = (ACTIVATION, CELLS.assumption)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Recurrent weights that are vectors, with the input weight where one is beside them."""
@@ -63,7 +62,8 @@ class IndRNN:
                     continue
                 readin = f"{before}{beside}{parts['suffix']}"
                 width = spec.shape[0]
-                fits = readin in tensors and _is_readin(tensors[readin].shape, width, from_right)
+                shape = tensors[readin].shape if readin in tensors else ()
+                fits = len(shape) == 2 and shape[1 if from_right else 0] == width
                 # A vector under this name alone could be anything's.
                 if last in ("recurrent_kernel", "vector_u") and not fits:
                     continue
@@ -74,39 +74,27 @@ class IndRNN:
                 break
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the vector, and the input weight where it is beside it.
-
-        Raises:
-            TensorError: NaN or inf, or a tensor beside the vector that another cell has.
-        """
-        tensor = match.tensors["recurrent"]
-        values = read_real(store, tensor, (None,))
-        last = split_name(tensor)[1]
-        assumed = Assumed(options)
-        activation = assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
-        cell = _cell(store, match, options) if last.startswith(_TORCH) else ()
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_of_eigenvalues(values),
-            log_gain=np.zeros(values.size, dtype=np.complex128),
-            parameters=(
-                one_to_one(last, tensor, values, store.tensors[tensor].dtype, np.ones(values.size)),
-            ),
-            readin=_readin(store, match, values.size),
-            assumptions=(*assumed.sentences, *cell),
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, match = layer.store, layer.match
+        values = layer.real("recurrent", (None,))
+        last = split_name(layer.names["recurrent"])[1]
+        activation = layer.assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
+        readin: Complexes | None = None
+        if "readin" in layer.names:
+            weight = layer.real("readin", (None, None))
+            from_right = "weight_ih" not in split_name(layer.names["readin"])[1]
+            readin = (weight.T if from_right else weight).astype(np.complex128)
+        return layer.recurrence(
+            log_of_eigenvalues(values),
+            (layer.group("recurrent", values, np.ones(values.size), name=last),),
+            readin=readin,
+            also=_cell(store, match, layer.options) if last.startswith(_TORCH) else (),
             activation=activation,
         )
 
 
 def _cell(store: TensorStore, match: Match, options: ReadOptions) -> tuple[str, ...]:
-    """What is assumed of a cell in torch's names.
-
-    Raises:
-        TensorError: a tensor beside the vector belongs to another cell.
-    """
+    """What is assumed of a cell in torch's names; an error if a tensor beside is another cell's."""
     tensor = match.tensors["recurrent"]
     inputs = tensor.replace("weight_hh", "weight_ih")
     if inputs in store.tensors and options.assume.get(KEY) != CELLS.own:
@@ -114,16 +102,3 @@ def _cell(store: TensorStore, match: Match, options: ReadOptions) -> tuple[str, 
         if rows and 2 * rows[0] == 3 * width[0]:  # two gates and a candidate, as a bistable cell's
             raise CELLS.misfit(store, tensor, inputs)
     return CELLS.choose(store, Match(match.layer, {"weight_hh": tensor}), options).sentences
-
-
-def _is_readin(shape: tuple[int, ...], width: int, from_right: bool) -> bool:
-    return len(shape) == 2 and shape[1 if from_right else 0] == width
-
-
-def _readin(store: TensorStore, match: Match, size: int) -> Complexes | None:
-    if "readin" not in match.tensors:
-        return None
-    tensor = match.tensors["readin"]
-    weight = read_real(store, tensor, (None, None))
-    from_right = "weight_ih" not in split_name(tensor)[1]
-    return (weight.T if from_right else weight).astype(np.complex128)

@@ -8,32 +8,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.projections import beside, direct_part, stored_parts
-from memcurse_cli.families.reading import read_pairs, read_real
-from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
-from memcurse_cli.families.stacked import member_of, split_stack
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
+from memcurse_cli.families.layers import member_of, split_stack
+from memcurse_cli.families.projections import beside, direct_part
+from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
-    METHODS,
-    ZERO_ORDER_HOLD,
-    Part,
-    apply_transform,
-    discretise,
-)
-from memcurse_cli.families.state_space.s4.names import (
     LARGEST_REAL_PART,
+    METHODS,
     STEP_RESCALE,
+    ZERO_ORDER_HOLD,
+    Step,
+    apply_transform,
+    clipped_diagonal,
+    discretise,
     step_factor,
 )
 
 DISCRETIZATION = Assumption(
-    key="discretization",
-    default=ZERO_ORDER_HOLD,
-    choices=METHODS,
-    meaning="from continuous time to steps; S5's default is zoh",
+    "discretization", ZERO_ORDER_HOLD, METHODS, "from continuous time to steps; S5's default is zoh"
 )
 CONJUGATE_SYMMETRY = Assumption(
     key="conjugate-symmetry",
@@ -49,7 +42,6 @@ CLIP_EIGENVALUES = Assumption(
 )
 
 # BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
-_ROLES = ("Lambda", "Lambda_re", "Lambda_im", "log_step", "B", "BP", "C", "C1", "C2", "P")
 # How many axes a single layer's tensors have in JAX; one more where layers are stacked.
 _AXES = {"Lambda_re": 1, "Lambda_im": 1, "log_step": 2, "B": 3, "C": 3, "C1": 3, "C2": 3}
 _BIDIRECTIONAL = (
@@ -58,7 +50,7 @@ _BIDIRECTIONAL = (
 )
 
 
-class S5:
+class S5(LayoutFamily):
     """``λ = exp(Λ Δ)`` or its bilinear form, ``Δ = exp(log_step)``, one Δ per eigenvalue.
 
     Every state sees every input: ``h[t] = λ h[t-1] + γ B x[t]``, s5/ssm.py of lindermanlab/S5
@@ -73,124 +65,88 @@ class S5:
     source = "lindermanlab/S5 and s5-pytorch; Smith et al. 2023, arXiv 2208.04933"
     assumptions = (DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES, STEP_RESCALE)
 
+    layouts = tuple(
+        Layout((*diagonal, "log_step", ("B", "BP")), ("C", "C1", "C2"), without=("P",))
+        for diagonal in (("Lambda",), ("Lambda_re", "Lambda_im"))
+    )
+
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every Λ that has a ``log_step`` and a B beside it."""
+        """Every Λ that has a ``log_step`` and a B beside it, or each of those that are stacked."""
         return [
-            match
-            for module, names in group_by_module(tensors, _ROLES).items()
-            if ("Lambda" in names or ("Lambda_re" in names and "Lambda_im" in names))
-            and "log_step" in names
-            and ("B" in names or "BP" in names)
-            and "P" not in names
-            for match in split_stack(Match(module or self.name, names), tensors, _AXES)
+            each for match in super().find(tensors) for each in split_stack(match, tensors, _AXES)
         ]
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Λ, Δ, B and C.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not fit together.
-            UsageError: Δ is to be rescaled by a factor that is not positive.
-        """
-        store = member_of(store, match, _AXES)
-        names = match.tensors
-        assumed = Assumed(options)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store = layer.store = member_of(layer.store, layer.match, _AXES)
+        names, assumed = layer.names, layer.assumed
         method = assumed.choose(DISCRETIZATION)
         split = "Lambda" not in names
         # The PyTorch port stores every eigenvalue and has neither option.
-        paired = assumed.choose(
-            CONJUGATE_SYMMETRY, default=None if split else "false", silent=not split
-        )
+        default = None if split else "false"
+        paired = assumed.choose(CONJUGATE_SYMMETRY, default=default, silent=not split)
         clipped = assumed.choose(CLIP_EIGENVALUES, silent=not split)
 
-        (real_tensor, real), (imag_tensor, imag) = _read_lambda(store, names)
-        size = real.size
         largest = LARGEST_REAL_PART if clipped == "true" else math.inf
-        free = (real < largest).astype(np.float64)
+        if split:
+            real = layer.real("Lambda_re", (None,))
+            imag = layer.real("Lambda_im", real.shape)
+        else:
+            both = layer.pairs("Lambda", (None,))
+            real, imag = both.real, both.imag
+        size = real.size
+        roles = ("Lambda_re", "Lambda_im")
+        held = roles if split else ("Lambda", "Lambda")
+        diagonal = clipped_diagonal(held, real, imag, largest, roles)
         # log Δ is stored with a last axis of one in JAX.
-        column = len(store.tensors[names["log_step"]].shape) == 2
-        shape = (size, 1) if column else (size,)
-        log_step = read_real(store, names["log_step"], shape).ravel()
-        step = apply_transform(log_step, "exp").times(step_factor(assumed))
-        z = step.value * (np.minimum(real, largest) + 1j * imag)
-        modes = discretise(z, method)
-        index = np.arange(size)
-        parts = (
-            Part("Lambda_re", real, index, free * step.value),
-            Part("Lambda_im", imag, index, 1j * step.value),
-            Part("log_step", log_step, index, z, 1.0),
-        )
-        held = {**names, "Lambda_re": real_tensor, "Lambda_im": imag_tensor}
-        readin = read_pairs(store, names["B"], (size, None)) if "B" in names else None
-        readout, bidirectional = _read_readout(store, names, size)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(name for role, name in names.items() if role != "BP"),
-            log_eigenvalues=modes.log_eigenvalue,
-            log_gain=modes.log_gain + step.log,
+        column = len(layer.shape("log_step")) == 2
+        log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
+        delta = apply_transform(log_step, "exp").times(step_factor(assumed))
+        step = Step("log_step", delta, log_step)
+        modes = discretise(delta.value * diagonal.values, method)
+        parts = (*step.scaled(diagonal), step.part(diagonal.values))
+        readin = layer.pairs("B", (size, None)) if "B" in names else None
+        readout, bidirectional = _read_readout(layer, size)
+        projections: tuple[ProjectionGroup, ...] = ()
+        # Both directions share the current input, which the separate outputs that stand for them
+        # do not know.
+        if readin is not None and readout is not None and not bidirectional:
+            direct = beside(store, names["B"], "D")
+            projections = (
+                *layer.parts("B", "B", readin.shape, pairs=True),
+                *layer.parts("C", "C", readout.shape, pairs=True),
+                *direct_part(store, direct, len(readout), readin.shape[1]),
+            )
+        return layer.recurrence(
+            modes.log_eigenvalue,
             # Nothing but Re Λ changes the sign of Re z.
-            parameters=tuple(
-                replace(part.group(store, held, modes), keeps_stable=part.role != "Lambda_re")
+            [
+                replace(part.group(layer, modes), keeps_stable=part.name != "Lambda_re")
                 for part in parts
-            ),
+            ],
+            log_gain=modes.log_gain + delta.log,
+            tensors=[name for role, name in names.items() if role != "BP"],
             readin=readin,
             readout=readout,
-            projections=() if bidirectional else _projections(store, names, readin, readout),
+            projections=projections,
             conjugate_pairs=paired == "true",
             stable_by_construction=clipped == "true",
-            assumptions=(*assumed.sentences, *([_BIDIRECTIONAL] if bidirectional else [])),
+            also=(_BIDIRECTIONAL,) if bidirectional else (),
         )
 
 
-def _read_lambda(
-    store: TensorStore, names: Mapping[str, str]
-) -> tuple[tuple[str, Floats], tuple[str, Floats]]:
-    """The real and the imaginary part of Λ, each (P,), with the tensor that holds it."""
-    if "Lambda" in names:
-        values = read_pairs(store, names["Lambda"], (None,))
-        return (names["Lambda"], values.real), (names["Lambda"], values.imag)
-    real = read_real(store, names["Lambda_re"], (None,))
-    imag = read_real(store, names["Lambda_im"], real.shape)
-    return (names["Lambda_re"], real), (names["Lambda_im"], imag)
-
-
-def _projections(
-    store: TensorStore,
-    names: Mapping[str, str],
-    readin: Complexes | None,
-    readout: Complexes | None,
-) -> tuple[ProjectionGroup, ...]:
-    """B and C, both stored as pairs, and D (outputs,).
-
-    With two directions there are none: both share the current input, which the separate outputs
-    that stand for them do not know.
-    """
-    if readin is None or readout is None:
-        return ()
-    return (
-        *stored_parts(store, names["B"], "B", readin.shape, pairs=True),
-        *stored_parts(store, names["C"], "C", readout.shape, pairs=True),
-        *direct_part(store, beside(store, names["B"], "D"), len(readout), readin.shape[1]),
-    )
-
-
-def _read_readout(
-    store: TensorStore, names: Mapping[str, str], size: int
-) -> tuple[Complexes | None, bool]:
+def _read_readout(layer: Layer, size: int) -> tuple[Complexes | None, bool]:
     """C (outputs, P), and whether it has a second half for the backward direction.
 
     A bidirectional layer has C1 and C2, or one C of twice the width. The two directions' states
     at one time share no input but the current one, so that at white input no derivative of one
     is correlated with the other's: they add to a Hessian as separate outputs do.
     """
-    if "C1" in names and "C2" in names:
-        forward = read_pairs(store, names["C1"], (None, size))
-        backward = read_pairs(store, names["C2"], forward.shape)
-        return np.concatenate([forward, backward]), True
-    if "C" not in names:
+    if "C1" in layer.names and "C2" in layer.names:
+        forward = layer.pairs("C1", (None, size))
+        return np.concatenate([forward, layer.pairs("C2", forward.shape)]), True
+    if "C" not in layer.names:
         return None, False
-    readout = read_pairs(store, names["C"], (None, None))
+    readout = layer.pairs("C", (None, None))
     if readout.shape[1] == 2 * size:
         return np.concatenate([readout[:, :size], readout[:, size:]]), True
-    return read_pairs(store, names["C"], (None, size)), False
+    return layer.pairs("C", (None, size)), False

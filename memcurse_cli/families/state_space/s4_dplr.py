@@ -16,31 +16,32 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import IMAGINARY, REAL
 from memcurse_cli.families.reading import (
     read_finite,
-    read_pairs,
     require_eigenvalues,
     require_shape,
 )
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
-from memcurse_cli.families.state_space.discretization import BILINEAR, METHODS, Part, discretise
-from memcurse_cli.families.state_space.s4.names import (
+from memcurse_cli.families.state_space.discretization import (
+    BILINEAR,
     FAST_STEP,
     IMAG_TRANSFORM,
     LARGEST_REAL_PART,
+    METHODS,
     REAL_TRANSFORM,
     S4_VERSIONS,
     STEP_RESCALE,
     STEP_TRANSFORM,
+    Part,
     Version,
     as_scalars,
-    find_mapped,
+    discretise,
+    mapped,
     read_diagonal,
     read_mapped,
     read_step,
@@ -50,10 +51,7 @@ from memcurse_cli.families.state_space.s4.names import (
 from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
 
 DISCRETIZATION = Assumption(
-    key="discretization",
-    default=BILINEAR,
-    choices=METHODS,
-    meaning="from continuous time to steps; S4's kernel is bilinear",
+    "discretization", BILINEAR, METHODS, "from continuous time to steps; S4's kernel is bilinear"
 )
 
 _EIGENVALUES_ONLY = (
@@ -65,7 +63,7 @@ _KERNEL_LENGTH = "and the stored C holds the kernel's length, so that there is n
 _TRAINABLE = "every tensor of A is trained; version 2 keeps them fixed unless told otherwise"
 
 
-class S4DPLR:
+class S4DPLR(LayoutFamily):
     """``λ`` of the bilinear form of ``A = diag(w) - P Q*`` over a state and its conjugate.
 
     Per channel, with ``x = [s, s̄]``: ``Ā = (1 - ΔA/2)⁻¹ (1 + ΔA/2)`` has A's eigenvectors, so that
@@ -110,39 +108,32 @@ class S4DPLR:
             matches.append(Match(module or self.name, kept))
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Δ, w, P, Q and B, and decompose A.
-
-        With one Δ per channel A is decomposed once per system and scaled; otherwise ``diag(Δ) A``
-        is decomposed for every channel.
-
-        Raises:
-            TensorError: NaN or inf, shapes that do not fit together, or an A that has no basis of
-                eigenvectors.
-        """
-        names = dict(match.tensors)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
+        # is decomposed for every channel.
+        tensors = tuple(layer.names.values())
+        names = layer.names = dict(layer.names)
         first = "P" not in names
         if first:
             names |= {"P": names["B"], "Q": names.pop("C")}
         version = _version(names)
         assert version is not None
-        assumed = Assumed(options)
-        method = assumed.choose(DISCRETIZATION)
-        diagonal = read_diagonal(store, names, version, assumed)
+        method = layer.assumed.choose(DISCRETIZATION)
+        diagonal = read_diagonal(layer, version)
         if first:
-            channels = store.tensors[names["log_dt"]].shape[0]
+            channels = layer.shape("log_dt")[0]
             diagonal = diagonal.of(system_of_channel(len(diagonal.values), channels, names["w"]))
         systems, modes = diagonal.values.shape
-        step = read_step(store, names, version, modes, assumed)
+        step = read_step(layer, version, modes)
         require_eigenvalues(2 * step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names["P"])
         q: Complexes | None = None
         if first:
-            p, q = (_read_rows(store, names[role], systems, modes)[1:] for role in ("P", "Q"))
+            p, q = (_read_rows(layer, role, systems, modes)[1:] for role in ("P", "Q"))
         else:
-            p = read_pairs(store, names["P"], (None, systems, modes))
+            p = layer.pairs("P", (None, systems, modes))
             if "Q" in names:
-                q = read_pairs(store, names["Q"], p.shape)
+                q = layer.pairs("Q", p.shape)
 
         # The system of each decomposed matrix, that of each channel, and what scales them.
         delta, one = step.parameter.value, np.ones((1, 1))
@@ -155,7 +146,7 @@ class S4DPLR:
             p[:, source % p.shape[1]],
             None if q is None else (q.conj() if first else q)[:, source],
             np.broadcast_to(weight, (source.size, weight.shape[1])),
-            options.device,
+            layer.options.device,
             names["P"],
         )
         rate = spectrum.values[row]
@@ -176,18 +167,10 @@ class S4DPLR:
             moved = spectrum.along_weight() * step.parameter.slope[:, None]
             scalar = np.arange(step.stored.size).reshape(step.stored.shape)[:, None]
             parts = [Part(step.role, step.stored, scalar, moved, mode=mode)]
-        for decomposed, used in zip(
-            diagonal.of(source).parts, diagonal.of(system).parts, strict=True
-        ):
-            moved = spectrum.along_diagonal(decomposed.z_slope)[..., row, :, :]
-            parts.append(
-                replace(
-                    used,
-                    scalar=used.scalar[..., None, :],
-                    z_slope=scale[..., None] * moved,
-                    mode=mode,
-                )
-            )
+        for part in diagonal.parts:
+            moved = spectrum.along_diagonal(part.z_slope[..., source, :])[..., row, :, :]
+            scalar = part.scalar[..., system, None, :]
+            parts.append(replace(part, scalar=scalar, z_slope=scale[..., None] * moved, mode=mode))
         parts.append(low_rank("P", p, spectrum.along_p()))
         if q is not None:
             along_q = spectrum.along_q()
@@ -197,25 +180,21 @@ class S4DPLR:
         readin: Complexes | None = None
         if "B" in names:
             if first:
-                drive = _read_rows(store, names["B"], systems, modes)[0]
+                drive = _read_rows(layer, "B", systems, modes)[0]
                 drive = np.broadcast_to(drive, (systems, modes))
             else:
-                drive = read_pairs(store, names["B"], (1, systems, modes))[0]
+                drive = layer.pairs("B", (1, systems, modes))[0]
             readin = spectrum.project(drive[source])[row].reshape(-1, 1)
-        log_step = step.parameter.log if step.tied else 0.0
         trainable = version in S4_VERSIONS[:2] and not first
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=discrete.log_eigenvalue.ravel(),
-            log_gain=(discrete.log_gain + log_step).ravel(),
-            parameters=tuple(part.group(store, names, discrete) for part in parts),
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in parts],
+            log_gain=discrete.log_gain + (step.parameter.log if step.tied else 0.0),
+            tensors=tensors,
+            channels=step.channels,
             readin=readin,
-            channel=np.repeat(np.arange(step.channels), 2 * modes),
             stable_by_construction=diagonal.stable and step.positive and q is None,
-            assumptions=(
-                *assumed.sentences,
+            also=(
                 *([_TRAINABLE] if trainable else []),
                 _EIGENVALUES_ONLY.format(_NO_READOUT),
             ),
@@ -231,10 +210,7 @@ def _version(names: Mapping[str, str]) -> Version | None:
 
 
 def _is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether w, B and C are those of version 1, whose B and C hold P and Q.
-
-    C is (H, 1 + rank, N/2, 2), B too, or without the first axis where it is not trained.
-    """
+    """Whether B and C hold P and Q: C is (H, 1 + rank, N/2, 2), B too or without the first axis."""
     if not {"log_dt", "w", "B", "C"} <= shapes.keys():
         return False
     w, b, c = shapes["w"], shapes["B"], shapes["C"]
@@ -248,18 +224,13 @@ def _is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
     )
 
 
-def _read_rows(store: TensorStore, tensor: str, channels: int, modes: int) -> Complexes:
-    """B or C of version 1 as (1 + rank, channels, modes), with one channel where all share it.
-
-    Raises:
-        TensorError: NaN or inf.
-    """
-    shared = len(store.tensors[tensor].shape) == 3
-    rows = read_pairs(store, tensor, (1 if shared else channels, None, modes))
-    return np.swapaxes(rows, 0, 1)
+def _read_rows(layer: Layer, role: str, channels: int, modes: int) -> Complexes:
+    """B or C of version 1 as (1 + rank, channels, modes), with one channel where all share it."""
+    shared = len(layer.shape(role)) == 3
+    return np.swapaxes(layer.pairs(role, (1 if shared else channels, None, modes)), 0, 1)
 
 
-class AnnotatedS4:
+class AnnotatedS4(LayoutFamily):
     """``λ = (1 + Δa/2)/(1 - Δa/2)``, a the eigenvalues of ``A = diag(Λ) - P P*``, per channel.
 
     `S4Layer` (s4/s4.py), mapped over the channels along the second axis, with
@@ -275,28 +246,18 @@ class AnnotatedS4:
         " Λ = min(Lambda_re, -1e-4) + i Lambda_im, Δ = exp(log_step)"
     )
     source = "srush/annotated-s4; Gu et al. 2022, arXiv 2111.00396"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (Layout(("Lambda_re", "Lambda_im", "P", "B", "log_step"), fits=mapped),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every diagonal of two axes with a P, a B and a step size."""
-        return find_mapped(self.name, tensors, "Lambda_re", "Lambda_im", "P", "B")
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read Λ, Δ, P and B, and decompose A.
-
-        Raises:
-            TensorError: NaN or inf, shapes that do not fit together, or an A that has no basis of
-                eigenvectors.
-        """
-        names = match.tensors
-        diagonal, step = read_mapped(store, names, "Lambda_re", "Lambda_im", LARGEST_REAL_PART)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, names = layer.store, layer.names
+        diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im", LARGEST_REAL_PART)
         channels, modes = diagonal.values.shape
         for role in ("P", "B"):
             require_shape(store, names[role], (modes, channels))
         stored = read_finite(store, names["P"])
         p = stored.T.astype(np.complex128)
         matrix = diagonal.values[:, None] * np.eye(modes) - p[..., None] * p[:, None].conj()
-        spectrum = eigendecompose(matrix, options.device)
+        spectrum = eigendecompose(matrix, layer.options.device)
         order = np.lexsort((spectrum.values.real, spectrum.values.imag))
         values = np.take_along_axis(spectrum.values, order, axis=-1)
         vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
@@ -308,8 +269,8 @@ class AnnotatedS4:
         met = np.einsum("hk,hik->hi", p.conj(), right)[..., None] * left
         seen = np.einsum("hik,hk->hi", left, p)[..., None] * right
         real, imag = diagonal.parts
-        slopes = [(real, real.z_slope[:, None] * share), (imag, imag.z_slope[:, None] * share)]
         scalar = real.scalar
+        slopes = [(each, each.z_slope[:, None] * share) for each in (real, imag)]
         if np.iscomplexobj(stored):
             named = Part("P", stored.real, scalar, scalar, name=f"P[{REAL}]")
             slopes.append((named, -(met + seen)))
@@ -328,19 +289,14 @@ class AnnotatedS4:
             for part, slope in slopes
         ]
         readin = read_finite(store, names["B"]).T.astype(np.complex128)
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(names.values()),
-            log_eigenvalues=discrete.log_eigenvalue.ravel(),
-            log_gain=(discrete.log_gain + step.parameter.log).ravel(),
-            parameters=tuple(
-                part.group(store, names, discrete) for part in (*parts, step.part(values))
-            ),
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in (*parts, step.part(values))],
+            log_gain=discrete.log_gain + step.parameter.log,
+            channels=channels,
             readin=np.einsum("hik,hk->hi", left, readin).reshape(-1, 1),
-            channel=np.repeat(np.arange(channels), modes),
             stable_by_construction=True,
-            assumptions=(_EIGENVALUES_ONLY.format(_KERNEL_LENGTH),),
+            also=(_EIGENVALUES_ONLY.format(_KERNEL_LENGTH),),
         )
 
 
@@ -350,10 +306,8 @@ class LowRankSpectrum:
 
     Attributes:
         values: (rows, 2 modes) eigenvalues, by frequency.
-        left_real: (rows, 2 modes, modes) the part of each left eigenvector that meets Re s.
-        left_imag: the same for Im s.
-        right_real: (rows, 2 modes, modes) likewise of the right eigenvectors, of norm 1.
-        right_imag: the same for Im s.
+        left, right: (rows, 2 modes, 2, modes) the left eigenvectors and the right ones, of norm 1,
+            by the parts that meet Re s and Im s.
         weight: (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one.
         left_p: (rank, rows, 2 modes) l·p, weighted.
         right_q: (rank, rows, 2 modes) q·r.
@@ -361,10 +315,8 @@ class LowRankSpectrum:
     """
 
     values: Complexes
-    left_real: Complexes
-    left_imag: Complexes
-    right_real: Complexes
-    right_imag: Complexes
+    left: Complexes
+    right: Complexes
     weight: Floats
     left_p: Complexes
     right_q: Complexes
@@ -373,38 +325,34 @@ class LowRankSpectrum:
     def along_diagonal(self, slope: Complexes) -> Complexes:
         """(…, rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (…, rows, modes)."""
         slope = slope[..., None, :]
-        along = self.left_real * self.right_real + self.left_imag * self.right_imag
-        across = self.left_imag * self.right_real - self.left_real * self.right_imag
+        along: Complexes = (self.left * self.right).sum(axis=-2)
+        crossed = self.left[..., ::-1, :] * self.right
+        across = crossed[..., 0, :] - crossed[..., 1, :]
         return self.weight * (slope.real * along + slope.imag * across)
 
     def along_p(self) -> Complexes:
         """(rank, rows, 2 modes, modes, 2) da for Re P and Im P; Q follows where it is tied."""
-        left = np.stack([self.left_real, self.left_imag], axis=-1) * self.weight[..., None]
-        moved = self.right_q[..., None, None] * left
+        left, right = np.swapaxes(self.left, -1, -2), np.swapaxes(self.right, -1, -2)
+        moved = self.right_q[..., None, None] * (left * self.weight[..., None])
         if self.tied:
-            right = np.stack([self.right_real, self.right_imag], axis=-1)
             moved += self.left_p[..., None, None] * right
         return -2 * moved
 
     def along_q(self) -> Complexes:
         """(rank, rows, 2 modes, modes, 2) da for Re Q and Im Q."""
-        right = np.stack([self.right_real, -self.right_imag], axis=-1)
+        right: Complexes = np.swapaxes(self.right, -1, -2) * np.array([1, -1])
         return -2 * self.left_p[..., None, None] * right
 
     def along_weight(self) -> Complexes:
-        """(rows, 2 modes, modes) da for the step size of each mode.
-
-        ``d(D A)`` for ``D = diag(Δ)`` is ``dD D⁻¹ (D A)``, so that da is ``a/Δ`` times the mode's
-        share of ``l r``.
-        """
-        share = self.left_real * self.right_real + self.left_imag * self.right_imag
+        """(rows, 2 modes, modes) da for the step size of each mode: a/Δ times its share of l r."""
+        share: Complexes = (self.left * self.right).sum(axis=-2)
         return self.values[..., None] * share / self.weight
 
     def project(self, readin: Complexes) -> Complexes:
         """(rows, 2 modes) of a vector (rows, modes) on s, and its conjugate, by eigenvectors."""
         weighted = readin[:, None] * self.weight
         # √2: the eigenvectors have norm 1 on [s, s̄], which is √2 times as long as x.
-        parts = self.left_real * weighted.real + self.left_imag * weighted.imag
+        parts = self.left[..., 0, :] * weighted.real + self.left[..., 1, :] * weighted.imag
         projected: Complexes = math.sqrt(2) * parts.sum(axis=-1)
         return projected
 
@@ -414,16 +362,8 @@ def decompose(
 ) -> LowRankSpectrum:
     """The eigenvalues and eigenvectors of ``diag(weight) (diag(w) - P Qᵀ)``, conjugates included.
 
-    Args:
-        diagonal: (rows, modes) w.
-        p: (rank, rows, modes) P.
-        q: (rank, rows, modes) Q, or None where it is P's conjugate.
-        weight: (rows, 1 or modes).
-        device: where to decompose.
-        tensor: what to name in an error.
-
-    Raises:
-        TensorError: a matrix has no basis of eigenvectors.
+    w is (rows, modes), P and Q (rank, rows, modes), Q None where it is P's conjugate; the weight is
+    (rows, 1 or modes), and ``tensor`` what an error names.
     """
     rows, modes = diagonal.shape
     p_real = np.concatenate([p.real, p.imag], axis=-1)
@@ -445,10 +385,8 @@ def decompose(
     weighted = left * np.concatenate([doubled, doubled], axis=-1)[:, None]
     return LowRankSpectrum(
         values=np.take_along_axis(spectrum.values, order, axis=-1),
-        left_real=left[..., :modes],
-        left_imag=left[..., modes:],
-        right_real=right[..., :modes],
-        right_imag=right[..., modes:],
+        left=left.reshape(rows, 2 * modes, 2, modes),
+        right=right.reshape(rows, 2 * modes, 2, modes),
         weight=weight[:, None],
         left_p=np.einsum("sim,rsm->rsi", weighted, p_real),
         right_q=np.einsum("sim,rsm->rsi", right, q_real),

@@ -1,23 +1,129 @@
-"""Layers under several names: reported once where all is shared, apart where anything is not."""
+"""Several layers in one file: stacked along an axis, and under several names."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from families.derivatives import check_derivatives, read_layer
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
 from torch import nn
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.state_space.diagonal import LRU
+from memcurse_cli.families.state_space.s5 import S5
 
-TORCH = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+N, H, MEMBERS = 4, 3, 3
+
+
+def lru_layer(seed: int) -> dict[str, NDArray]:
+    rng = np.random.default_rng(seed)
+    return {
+        **{role: rng.normal(size=N) - 1 for role in ("nu_log", "theta_log", "gamma_log")},
+        **{role: rng.normal(size=(N, H)) for role in ("B_re", "B_im")},
+        **{role: rng.normal(size=(H, N)) for role in ("C_re", "C_im")},
+        "D": rng.normal(size=H),
+    }
+
+
+def s5_layer(seed: int) -> dict[str, NDArray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "Lambda_re": -rng.uniform(0.2, 1, N),
+        "Lambda_im": rng.normal(size=N),
+        "log_step": rng.uniform(-2, -1, (N, 1)),
+        "B": rng.normal(size=(N, H, 2)),
+        "C": rng.normal(size=(H, N, 2)),
+        "D": rng.normal(size=H),
+    }
+
+
+LAYERS = {"lru": (LRU(), lru_layer), "s5": (S5(), s5_layer)}
+
+
+def assert_same(first: Recurrence, second: Recurrence) -> None:
+    assert_allclose(first.log_eigenvalues, second.log_eigenvalues, rtol=0, atol=0)
+    assert_allclose(first.log_gain, second.log_gain, rtol=0, atol=0)
+    assert_allclose(first.readin, second.readin, rtol=0, atol=0)
+    assert_allclose(first.readout, second.readout, rtol=0, atol=0)
+    assert [group.size for group in first.parameters] == [group.size for group in second.parameters]
+    assert [each.matrix for each in first.projections] == [
+        each.matrix for each in second.projections
+    ]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("separator", [".", "/"])
+def test_two_agents_are_two_layers(name: str, separator: str) -> None:
+    family, layer = LAYERS[name]
+    agents = {"actor": layer(1), "critic": layer(2), f"target{separator}critic": layer(3)}
+    arrays = {
+        separator.join((agent, "core", role)): values
+        for agent, each in agents.items()
+        for role, values in each.items()
+    }
+    store = MemoryStore(arrays)
+    found = detect(store.tensors)
+    assert [match.layer for _, match in found] == [f"{agent}{separator}core" for agent in agents]
+    for (reader, match), single in zip(found, agents.values(), strict=True):
+        assert reader.name == name
+        alone = read_layer(single, family)
+        assert_same(reader.read(store, match, ReadOptions()), alone)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("members", [1, MEMBERS])
+def test_an_ensemble_is_as_many_layers(name: str, members: int) -> None:
+    family, layer = LAYERS[name]
+    singles = [layer(seed) for seed in range(members)]
+    arrays = {f"seq.{role}": np.stack([each[role] for each in singles]) for role in singles[0]}
+    found = detect(MemoryStore(arrays).tensors)
+    assert [(each.name, match.layer) for each, match in found] == [
+        (name, f"seq[{index}]") for index in range(members)
+    ]
+    for index, single in enumerate(singles):
+        assert_same(read_layer(arrays, family, index), read_layer(single, family))
+
+
+@pytest.mark.parametrize(("family", "layer"), LAYERS.values(), ids=LAYERS)
+def test_derivatives_of_one_member(
+    family: Family, layer: Callable[[int], dict[str, NDArray]]
+) -> None:
+    singles = [layer(seed) for seed in range(2)]
+    arrays = {role: np.stack([each[role] for each in singles]) for role in singles[0]}
+    second = dict.fromkeys(
+        (group.name for group in read_layer(arrays, family, 1).parameters),
+        slice(N, 2 * N),
+    )
+    check_derivatives(arrays, family, elements=second, layer=1)
+
+
+@pytest.mark.parametrize("role", ["B_re", "nu_log"])
+def test_what_is_not_stacked_throughout_is_one_layer(role: str) -> None:
+    arrays = {name: np.stack([values] * 2) for name, values in lru_layer(0).items()}
+    arrays[role] = arrays[role][0]
+    (found,) = detect(MemoryStore(arrays).tensors)
+    assert found[1].layer == "lru"
+
+
+def test_a_header_of_a_million_members_is_not_believed() -> None:
+    tensors = {
+        role: TensorSpec((10**6, *values.shape), "float32", 0)
+        for role, values in lru_layer(0).items()
+    }
+    assert len(LRU().find(tensors)) == 1
 
 
 def found_in(
@@ -39,11 +145,6 @@ def found_in(
     }
     found = detect(tensors, layers=layers, aliases=aliases)
     return {match.layer: match.tied for _, match in found}
-
-
-def test_one_layer_under_three_names() -> None:
-    found = found_in({"a": "a", "x": "x", "b": "a", "c": "a"})
-    assert found == {"a.l0": ("b.l0", "c.l0"), "x.l0": ()}
 
 
 def test_a_module_with_a_tensor_of_its_own_is_a_layer_of_its_own() -> None:
@@ -128,36 +229,6 @@ def test_the_report_has_a_shared_core_once_and_says_so(tmp_path: Path, kind: str
     assert inspect(path, layers=["vf_core*"]).layers == report.layers
 
 
-def rnn_twice() -> nn.Module:
-    core = nn.RNN(3, 4)
-    return nn.ModuleDict({"a": core, "b": core})
-
-
-def test_a_layer_whose_biases_are_stored_under_another_name_has_them(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    model = nn.ModuleDict({"a": nn.LSTM(3, 4), "b": nn.LSTM(3, 4)})
-    for name in ("bias_ih_l0", "bias_hh_l0"):
-        setattr(model["b"], name, getattr(model["a"], name))
-    reports = [inspect(saved(tmp_path, kind, model)) for kind in ("pt", "safetensors")]
-    whole = inspect({name: tensor.clone() for name, tensor in model.state_dict().items()})
-    for report in reports:
-        assert [layer.name for layer in report.layers] == ["a.l0", "b.l0"]
-        assert [layer.eigenvalues for layer in report.layers] == [
-            layer.eigenvalues for layer in whole.layers
-        ]
-        assert report.layers[1].parameters == whole.layers[1].parameters
-
-
-def test_both_directions_of_one_weight(tmp_path: Path) -> None:
-    model = nn.GRU(3, 4, bidirectional=True)
-    for name in TORCH:
-        setattr(model, f"{name}_reverse", getattr(model, name))
-    for kind in ("pt", "safetensors"):
-        report = inspect(saved(tmp_path, kind, model))
-        assert len(report.layers) == 1
-        assert "reverse" in report.checkpoint.notes[-1]
-
-
 def test_attention_that_layers_share_is_counted_once(tmp_path: Path) -> None:
     attention = nn.ModuleDict({part: nn.Linear(4, 4) for part in ("q_proj", "k_proj", "v_proj")})
     own = nn.ModuleDict(attention)
@@ -181,19 +252,5 @@ def test_adams_steps_on_a_weight_under_its_second_name(tmp_path: Path) -> None:
     report = inspect(tmp_path / "train.pt")
     first, second = (layer.adam[0] for layer in report.layers)
     assert (first.tensor, second.tensor) == ("a.weight_hh_l0", "b.weight_hh_l0")
-    assert first.effective_step is not None
     assert second.effective_step == first.effective_step
-    assert report.optimizer is not None
     assert report.optimizer.weights == 7
-
-
-def test_the_command_tells_the_tie_once(tmp_path: Path) -> None:
-    path = saved(tmp_path, "pt", rnn_twice())
-    told = subprocess.run(
-        [sys.executable, "-m", "memcurse_cli", "inspect", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout.count("b.l0 has the same tensors as a.l0: reported once") == 1
-    assert "1 dense_rnn" in told.stdout

@@ -1,11 +1,10 @@
-"""S4's eigenvalues against dense matrices, the library's own, its kernel, and differences."""
+"""S4's eigenvalues against dense matrices, its authors' own, and differences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-import mpmath
 import numpy as np
 import pytest
 from families.derivatives import check_derivatives, match_of, read_layer
@@ -22,11 +21,12 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import Family
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.state_space.s4.dplr import S4DPLR, decompose
+from memcurse_cli.families.state_space.s4_dplr import S4DPLR, AnnotatedS4
+from memcurse_cli.families.state_space.s4d import AnnotatedS4D
 
 H, N = 2, 3
 
@@ -99,28 +99,26 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_eigenvalues_are_those_of_the_dense_matrix(name: str) -> None:
-    recurrence = read_layer(LAYERS[name], S4DPLR())
+def assert_of_dense_matrices(
+    recurrence: Recurrence, matrices: list[tuple[NDArray, NDArray, NDArray]]
+) -> None:
+    """Eigenvectors are free in phase, so that what each of them carries is compared by size."""
     eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(H, 2 * N)
-    for channel in range(H):
-        discrete, _ = bilinear(*continuous(LAYERS[name], channel))
-        assert_same_spectrum(eigenvalues[channel], np.linalg.eigvals(discrete), 1e-12)
+    driven = (np.exp(recurrence.log_gain) * recurrence.readin[:, 0]).reshape(H, 2 * N)
+    for channel, matrix in enumerate(matrices):
+        discrete, readin = bilinear(*matrix)
+        values, vectors = np.linalg.eig(discrete)
+        assert_same_spectrum(eigenvalues[channel], values, 1e-12)
+        share = np.abs(np.linalg.solve(vectors, readin))
+        nearest = np.abs(eigenvalues[channel][:, None] - values).argmin(axis=1)
+        assert_allclose(np.abs(driven[channel]), share[nearest], rtol=1e-11)
     assert_allclose(recurrence.channel, np.repeat(np.arange(H), 2 * N))
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_driven_state_has_the_dense_matrix_s_moments(name: str) -> None:
-    """Eigenvectors are free in phase, so that what each of them carries is compared by size."""
+def test_eigenvalues_and_drive_are_those_of_the_dense_matrix(name: str) -> None:
     recurrence = read_layer(LAYERS[name], S4DPLR())
-    eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(H, 2 * N)
-    driven = (np.exp(recurrence.log_gain) * recurrence.readin[:, 0]).reshape(H, 2 * N)
-    for channel in range(H):
-        discrete, readin = bilinear(*continuous(LAYERS[name], channel))
-        values, vectors = np.linalg.eig(discrete)
-        share = np.abs(np.linalg.solve(vectors, readin))
-        nearest = np.abs(eigenvalues[channel][:, None] - values).argmin(axis=1)
-        assert_allclose(np.abs(driven[channel]), share[nearest], rtol=1e-11)
+    assert_of_dense_matrices(recurrence, [continuous(LAYERS[name], each) for each in range(H)])
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -171,15 +169,7 @@ def test_the_first_version_keeps_its_low_rank_part_in_b_and_c(name: str) -> None
     ((family, match),) = detect(MemoryStore(layer).tensors)
     assert (family.name, match.layer) == ("s4_dplr", "layer.kernel.krylov")
     recurrence = read_layer(layer, S4DPLR())
-    eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(H, 2 * N)
-    driven = (np.exp(recurrence.log_gain) * recurrence.readin[:, 0]).reshape(H, 2 * N)
-    for channel in range(H):
-        discrete, readin = bilinear(*first_continuous(layer, channel))
-        values, vectors = np.linalg.eig(discrete)
-        assert_same_spectrum(eigenvalues[channel], values, 1e-12)
-        share = np.abs(np.linalg.solve(vectors, readin))
-        nearest = np.abs(eigenvalues[channel][:, None] - values).argmin(axis=1)
-        assert_allclose(np.abs(driven[channel]), share[nearest], rtol=1e-11)
+    assert_of_dense_matrices(recurrence, [first_continuous(layer, each) for each in range(H)])
     assert not recurrence.stable_by_construction
 
 
@@ -198,24 +188,6 @@ def test_w_beside_other_matrices_is_not_the_first_version() -> None:
     for role, shape in {"C": (H, 1, N, 2), "B": (H, 2, N), "w": (N + 1, 2)}.items():
         other = {**layer, f"layer.kernel.krylov.{role}": np.ones(shape)}
         assert match_of(other, S4DPLR()) == []
-
-
-def test_derivatives_under_other_assumptions() -> None:
-    assume = {"dt-transform": "softplus", "real-transform": "softplus", "discretization": "zoh"}
-    check_derivatives(LAYERS["version 4"], S4DPLR(), tolerance=1e-9, **assume)
-
-
-def test_the_step_can_be_rescaled_and_go_through_sinh() -> None:
-    layer = LAYERS["version 4"]
-    (step,) = (name for name in layer if name.endswith("inv_dt"))
-    assume = {"dt-fast": "true", "step-rescale": "2"}
-    recurrence = read_layer(
-        {**layer, step: np.arcsinh(layer[step] - np.log(2))}, S4DPLR(), **assume
-    )
-    expected = read_layer(layer, S4DPLR())
-    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-10)
-    assert_allclose(recurrence.log_gain, expected.log_gain, rtol=1e-10)
-    check_derivatives(layer | {step: layer[step] / 2}, S4DPLR(), tolerance=1e-8, **assume)
 
 
 def test_only_a_tied_low_rank_part_cannot_explode() -> None:
@@ -254,48 +226,120 @@ def test_zoo(file: ZooFile) -> None:
             assert_same_spectrum(row, oracle_row, 1e-9 / np.abs(oracle_row).max())
 
 
-def test_the_worst_conditioned_layer_against_30_digits(zoo: Path) -> None:
-    """Its eigenvalues' condition numbers reach 2e6, and the oracle is off by up to 8e-10."""
-    path = zoo / "s4" / "s4_v2_hurwitz_tied.safetensors"
-    with open_checkpoint(path) as store:
-        tensors = {
-            name.removeprefix("s4_layers.1.kernel."): store.read(name)
-            for name in store.tensors
-            if name.startswith("s4_layers.1.kernel.kernel.")
-        }
-    recurrence = read_layers(path)["s4_layers.1.kernel.kernel"]
-    steps, matrix, _ = continuous(tensors, 0)
-    with mpmath.workdps(30):
-        rates, _ = mpmath.eig(mpmath.matrix(matrix.tolist()))
-        halves = [mpmath.mpf(steps[0, 0]) * rate / 2 for rate in rates]
-        exact = np.array([complex((1 + z) / (1 - z)) for z in halves])
-    assert_same_spectrum(np.exp(recurrence.log_eigenvalues[: exact.size]), exact, 1e-9)
-
-
-def test_the_original_layer_s_kernel_is_reproduced(paper: Path) -> None:
-    """With the readout that the report leaves out: C on the eigenvectors, over ``1 - λ^L``."""
+def test_the_original_layer_s_eigenvalues(paper: Path) -> None:
     arrays, computed = original_layer(paper, "s4v4_dplr")
-    kernel, eigenvalues = computed["impulse"], computed["lambda_"]
+    eigenvalues = computed["lambda_"]
     recurrence = read_layer(arrays, S4DPLR())
     for row, theirs in zip(
         np.exp(recurrence.log_eigenvalues).reshape(eigenvalues.shape), eigenvalues, strict=True
     ):
         assert_same_spectrum(row, theirs, 1e-7)
-    response = impulse_response(recurrence, kernel.shape[-1], readout_of(arrays, recurrence))
-    assert_allclose(response, kernel, rtol=0, atol=2e-6)
 
 
-def readout_of(arrays: Mapping[str, NDArray], recurrence: Recurrence) -> NDArray:
-    diagonal = -np.exp(arrays["kernel.A_real"].astype(float)) - 1j * arrays["kernel.A_imag"]
-    p = as_complex(arrays["kernel.P"].astype(float))
-    spectrum = decompose(diagonal, p, None, np.ones((len(diagonal), 1)), "cpu", "P")
-    stored = as_complex(arrays["kernel.C"].astype(float))
-    system = np.arange(stored.shape[1]) % len(diagonal)
-    right = spectrum.right_real[system], spectrum.right_imag[system]
-    on_eigenvectors = np.sqrt(2) * (
-        np.einsum("ohm,him->ohi", stored.real, right[0])
-        - np.einsum("ohm,him->ohi", stored.imag, right[1])
-    )
-    length = int(arrays["kernel.l_kernel"])
-    lost = -np.expm1(length * recurrence.log_eigenvalues)
-    return on_eigenvectors.reshape(len(stored), -1) / lost
+MODES, CHANNELS, STEPS = 4, 3, 16
+
+
+def layer_of(real: str, imag: str) -> dict[str, NDArray]:
+    rng = np.random.default_rng(13)
+    layer = {
+        real: -rng.uniform(0.3, 1, (MODES, CHANNELS)),
+        imag: 2 * np.arange(MODES)[:, None] - 3 + rng.uniform(-0.2, 0.2, (MODES, CHANNELS)),
+        "C": rng.normal(size=(MODES, CHANNELS, 2)),
+        "D": np.ones((1, CHANNELS)),
+        "log_step": rng.uniform(-2, -1, (1, CHANNELS)),
+    }
+    return {f"params/layers_0/seq/{role}": values for role, values in layer.items()}
+
+
+def s4d_layer() -> dict[str, NDArray]:
+    unused = {
+        f"params/layers_0/seq/{role}": np.ones((MODES, CHANNELS)) for role in ("B_re", "B_im")
+    }
+    return layer_of("A_re", "A_im") | unused
+
+
+def s4_layer(*, real: bool = False) -> dict[str, NDArray]:
+    rng = np.random.default_rng(14)
+    values = {
+        role: 0.3 * (rng.normal(size=(MODES, CHANNELS)) + 1j * rng.normal(size=(MODES, CHANNELS)))
+        for role in "PB"
+    }
+    if real:
+        values = {role: array.real for role, array in values.items()}
+    named = {f"params/layers_0/seq/{role}": array for role, array in values.items()}
+    return layer_of("Lambda_re", "Lambda_im") | named
+
+
+def part(layer: dict[str, NDArray], role: str) -> NDArray:
+    return layer[f"params/layers_0/seq/{role}"]
+
+
+def test_the_kernel_of_s4d() -> None:
+    layer = s4d_layer()
+    part(layer, "A_re")[0, 0] = 0.5
+    recurrence = read_layer(layer, AnnotatedS4D())
+    assert recurrence.name == "params/layers_0/seq"
+    response = impulse_response(recurrence, STEPS)[0]
+    for channel in range(CHANNELS):
+        # s4d_kernel_zoh(C, A, L, step)
+        a = np.clip(part(layer, "A_re"), None, -1e-4)[:, channel]
+        a = a + 1j * part(layer, "A_im")[:, channel]
+        step = np.exp(part(layer, "log_step")[0, channel])
+        c = part(layer, "C")[:, channel, 0] + 1j * part(layer, "C")[:, channel, 1]
+        kernel = [
+            (c * (np.exp(step * a) - 1) / a * np.exp(lag * step * a)).sum().real
+            for lag in range(STEPS)
+        ]
+        assert_allclose(response[channel], kernel, rtol=0, atol=1e-12)
+    assert recurrence.stable_by_construction
+    assert [group.matrix for group in recurrence.projections] == ["C", "C", "D"]
+    stored = part(layer, "C").reshape(-1, 2)
+    real = recurrence.projections[0]
+    assert_allclose(recurrence.readout[0].real, stored[real.scalar, 0])
+
+
+def discrete_of(layer: dict[str, NDArray], channel: int) -> tuple[NDArray, NDArray]:
+    """A̅ and B̅ of discrete_DPLR, with a plain inverse."""
+    real = np.clip(part(layer, "Lambda_re")[:, channel], None, -1e-4)
+    p = part(layer, "P")[:, channel]
+    a = np.diag(real + 1j * part(layer, "Lambda_im")[:, channel]) - np.outer(p, p.conj())
+    scale = 2.0 / np.exp(part(layer, "log_step")[0, channel])
+    backward = np.linalg.inv(scale * np.eye(MODES) - a)
+    return backward @ (scale * np.eye(MODES) + a), 2 * backward @ part(layer, "B")[:, channel]
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_the_state_of_s4(real: bool) -> None:
+    layer = s4_layer(real=real)
+    recurrence = read_layer(layer, AnnotatedS4())
+    assert recurrence.readout is None
+    driven = np.exp(recurrence.log_gain) * recurrence.readin[:, 0]
+    for channel in range(CHANNELS):
+        own = recurrence.channel == channel
+        matrix, state = discrete_of(layer, channel)
+        eigenvalues = np.exp(recurrence.log_eigenvalues[own])
+        expected = np.linalg.eigvals(matrix)
+        nearest = np.abs(eigenvalues[:, None] - expected).min(axis=1)
+        assert_allclose(nearest, 0, atol=1e-13)
+        # The state is a sum of the modes; the first N steps of it say of which.
+        modes = np.stack(
+            [np.linalg.matrix_power(matrix, lag) @ state for lag in range(MODES)], axis=1
+        )
+        amplitudes = modes @ np.linalg.inv(eigenvalues[:, None] ** np.arange(MODES))
+        later = np.linalg.matrix_power(matrix, STEPS) @ state
+        assert_allclose(amplitudes @ eigenvalues**STEPS, later, rtol=0, atol=1e-11)
+        # Each mode is an eigenvector of norm 1 times what drives it.
+        assert_allclose(np.linalg.norm(amplitudes, axis=0), np.abs(driven[own]), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("layer", "family"),
+    [
+        (s4d_layer(), AnnotatedS4D()),
+        (s4_layer(), AnnotatedS4()),
+        (s4_layer(real=True), AnnotatedS4()),
+    ],
+    ids=["s4d", "s4", "real P"],
+)
+def test_derivatives_of_the_annotated_s4(layer: dict[str, NDArray], family: Family) -> None:
+    check_derivatives(layer, family, imaginary=("P[imaginary]",))

@@ -1,4 +1,4 @@
-"""The LRU against the files of minimal-LRU, its own step, and its ports' names."""
+"""The diagonal layers against the libraries' files, their own steps, and differences."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from families.derivatives import check_derivatives, match_of, read_layer
 from families.impulse import impulse_response, output_of
 from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
 from numpy.testing import assert_allclose
+from numpy.typing import NDArray
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.state_space.lru import LRU
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN, StripedHyena
 
 RANDOM = np.random.default_rng(4)
 N, INPUTS, OUTPUTS = 5, 2, 3
@@ -59,8 +62,6 @@ def test_every_port_gives_the_same_recurrence(port: str) -> None:
     assert recurrence.stable_by_construction
     assert not recurrence.conjugate_pairs
     if port != "stacked by columns":
-        assert recurrence.readin is not None
-        assert recurrence.readout is not None
         assert_allclose(recurrence.readin, B)
         assert_allclose(recurrence.readout, C)
 
@@ -119,7 +120,6 @@ def test_extremes_stay_finite() -> None:
     assert_allclose(recurrence.log_eigenvalues[2].real, -np.exp(-27.6), rtol=1e-15)
     # decay → 0: γ² = 1 - |λ|² = 2 decay, so d log γ / d nu_log = ½
     gain_derivative = recurrence.parameters[0].log_gain_derivative
-    assert gain_derivative is not None
     assert_allclose(gain_derivative[2], 0.5, rtol=1e-11)
 
 
@@ -135,26 +135,6 @@ def test_other_shapes_of_params_log_are_not_it() -> None:
     assert match_of({"nu": NU, "theta": THETA}, LRU()) == []
 
 
-def test_real_projections_are_not_read_in() -> None:
-    arrays = {"params_log": np.stack([NU, THETA, GAMMA]), "in_proj.weight": np.ones((7, 9))}
-    assert read_layer(arrays, LRU()).readin is None
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"theta_log": np.ones(4)}, r"theta_log: its shape \(4\) does not fit, \(5\) is needed"),
-        ({"nu_log": np.ones((2, 5))}, r"nu_log: its shape \(2, 5\) does not fit, \(2\) is needed"),
-        ({"theta_log": np.full(N, 800.0)}, "theta_log: its values are so large that the angle"),
-        ({"gamma_log": np.full(N, -np.inf)}, "gamma_log: 5 inf of its 5"),
-        ({"nu_log": NU + 0j}, "nu_log: the tensor is complex"),
-    ],
-)
-def test_what_does_not_fit_is_named(change: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer(MINIMAL | change, LRU())
-
-
 @pytest.mark.parametrize("file", zoo_files("minimal_lru", ".npz", ".safetensors"))
 def test_minimal_lru(file: ZooFile) -> None:
     layers = read_layers(file.path)
@@ -165,8 +145,6 @@ def test_minimal_lru(file: ZooFile) -> None:
         eigenvalues = oracle_eigenvalues(expected)
         assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=1e-9)
         assert_allclose(recurrence.log_eigenvalues.real, np.log(np.abs(eigenvalues)), rtol=1e-9)
-        assert recurrence.readin is not None
-        assert recurrence.readout is not None
         assert recurrence.readin.shape == recurrence.readout.T.shape == (16, 6)
 
 
@@ -176,3 +154,154 @@ def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
     recurrence = read_layer(arrays, LRU())
     assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=0, atol=1e-15)
     assert_allclose(output_of(recurrence, x, arrays["D"]), y, rtol=0, atol=2e-6)
+
+
+FAMILY = ComplexDiagonalRNN()
+MODULUS = np.array([0.3, 0.9, 1.1, 0.999])
+ANGLE = np.array([0.1, -2.0, 3.1, 0.0])
+FREE = MODULUS * np.exp(1j * ANGLE)
+
+FORMS: dict[str, dict[str, np.ndarray]] = {
+    "A_re": {"A_re": FREE.real, "A_im": FREE.imag},
+    "lambda_re": {
+        "lambda_re": FREE.real,
+        "lambda_im": FREE.imag,
+    },
+    "Lambda_re": {
+        "Lambda_re": FREE.real,
+        "Lambda_im": FREE.imag,
+    },
+    "lambda": {"lambda": FREE},
+    "Lambda": {"Lambda": FREE},
+    "lambda_": {"lambda_": FREE},
+    "A": {"A": FREE},
+    "polar": {"nu": MODULUS, "theta": ANGLE},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_recurrence(form: str) -> None:
+    recurrence = read_layer({f"x.{name}": array for name, array in FORMS[form].items()}, FAMILY)
+    assert recurrence.name == "x"
+    assert_allclose(recurrence.log_eigenvalues, np.log(MODULUS) + 1j * ANGLE, atol=1e-15)
+    assert_allclose(recurrence.log_gain, 0)
+    assert not recurrence.stable_by_construction
+    check_derivatives(FORMS[form], FAMILY, imaginary=(f"{form}[imaginary]",))
+
+
+def test_a_negative_modulus_turns_the_angle() -> None:
+    arrays = {"nu": np.array([-0.5, 0.0]), "theta": np.array([0.4, 0.3])}
+    recurrence = read_layer(arrays, FAMILY)
+    assert_allclose(np.exp(recurrence.log_eigenvalues), [-0.5 * np.exp(0.4j), 0], atol=1e-300)
+    check_derivatives(arrays, FAMILY)
+
+
+def test_the_decay_keeps_its_digits_near_the_unit_circle() -> None:
+    real, imaginary = 0.6 * (1 - 1e-13), 0.8
+    recurrence = read_layer({"A_re": np.array([real]), "A_im": np.array([imaginary])}, FAMILY)
+    # log|λ| = ½ log(1 + s), s = a² + b² - 1, which integers give exactly
+    (p, q), (r, t) = real.as_integer_ratio(), imaginary.as_integer_ratio()
+    excess = ((p * t) ** 2 + (r * q) ** 2 - (q * t) ** 2) / (q * t) ** 2
+    assert_allclose(recurrence.log_eigenvalues.real, [0.5 * np.log1p(excess)], rtol=1e-14)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_readin_and_readout_in_parts_or_complex(transposed: bool) -> None:
+    random = np.random.default_rng(2)
+    B = random.normal(size=(4, 3)) + 1j * random.normal(size=(4, 3))
+    C = random.normal(size=(2, 4)) + 1j * random.normal(size=(2, 4))
+    stored_B, stored_C = (B.T, C.T) if transposed else (B, C)
+    parts = FORMS["A_re"] | {
+        "B_re": stored_B.real,
+        "B_im": stored_B.imag,
+        "C_real": stored_C.real,
+        "C_imag": stored_C.imag,
+        "D": np.ones(2),
+    }
+    for arrays in (parts, FORMS["A_re"] | {"B": stored_B, "C": stored_C}):
+        recurrence = read_layer(arrays, FAMILY)
+        assert_allclose(recurrence.readin, B)
+        assert_allclose(recurrence.readout, C)
+
+
+@pytest.mark.parametrize("step", ["log_step", "log_dt", "inv_dt", "dt", "gamma_log"])
+def test_a_layer_with_a_step_size_is_another_family(step: str) -> None:
+    assert match_of(FORMS["Lambda_re"] | {step: np.ones(4)}, FAMILY) == []
+    assert match_of(FORMS["polar"] | {step: np.ones(4)}, FAMILY) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"A_im": np.ones(3)}, r"A_im: its shape \(3\) does not fit, \(4\) is needed"),
+        ({"A_re": np.array([0.1, np.nan, np.inf, 0])}, "A_re: 1 NaN and 1 inf of its 4"),
+        ({"B": np.ones((5, 6))}, r"B: its shape \(5, 6\) does not fit a layer of 4 states"),
+        ({"C": np.ones((2, 2, 4))}, r"C: its shape \(2, 2, 4\) does not fit"),
+        ({"B_re": np.ones((4, 2)), "B_im": np.ones((4, 3))}, r"B_im: its shape \(4, 3\)"),
+    ],
+)
+def test_what_does_not_fit_a_diagonal(change: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(TensorError, match=message):
+        read_layer(FORMS["A_re"] | change, FAMILY)
+
+
+FILTERS, MODES, STEPS = 3, 2, 12
+
+
+def striped() -> dict[str, NDArray]:
+    rng = np.random.default_rng(41)
+    modulus, angle = rng.uniform(0.5, 1, (2, FILTERS, MODES, 1))
+    poles = np.stack([modulus * np.cos(angle), modulus * np.sin(angle)], axis=-1)
+    layer = {
+        "poles": poles,
+        "residues": rng.normal(size=(FILTERS, MODES, 1, 2)),
+        "D": rng.normal(size=FILTERS),
+        "short_filter_weight": rng.normal(size=(3 * FILTERS, 1, 3)),
+        "short_filter_bias": rng.normal(size=3 * FILTERS),
+    }
+    return {f"backbone.blocks.0.filter.{role}": values for role, values in layer.items()}
+
+
+def evo_2() -> dict[str, NDArray]:
+    rng = np.random.default_rng(42)
+    layer = {
+        "log_poles": -rng.uniform(0.01, 2, (FILTERS, MODES, 1)),
+        "residues": rng.normal(size=(FILTERS, MODES)),
+        "D": rng.normal(size=FILTERS),
+        "short_filter_weight": rng.normal(size=(3 * FILTERS, 1, 3)),
+    }
+    return {f"blocks.2.filter.{role}": values for role, values in layer.items()}
+
+
+def kernel(layer: dict[str, NDArray]) -> NDArray:
+    """``compute_filter`` of each: (filters, steps)."""
+    roles = {name.rpartition(".")[2]: values for name, values in layer.items()}
+    lags = np.arange(STEPS)
+    if "poles" in roles:
+        poles, residues = (roles[name] @ np.array([1, 1j]) for name in ("poles", "residues"))
+        return (residues * np.exp(np.log(poles) * lags)).real.sum(1)
+    return (roles["residues"][..., None] * np.exp(roles["log_poles"] * lags)).sum(1)
+
+
+@pytest.mark.parametrize("layer", [striped(), evo_2()], ids=["StripedHyena", "Evo 2"])
+def test_the_response_to_an_impulse_is_the_library_s_filter(layer: dict[str, NDArray]) -> None:
+    ((family, match),) = detect(MemoryStore(layer).tensors)
+    assert family.name == "striped_hyena"
+    assert match.layer.endswith(".filter")
+    recurrence = read_layer(layer, StripedHyena())
+    assert_allclose(impulse_response(recurrence, STEPS)[0], kernel(layer), rtol=0, atol=1e-12)
+    assert not recurrence.stable_by_construction
+    assert {group.matrix for group in recurrence.projections} == {"C", "D"}
+    check_derivatives(layer, StripedHyena())
+
+
+def test_an_implicit_filter_is_no_recurrence() -> None:
+    hyena = {
+        "filter_fn.bias": np.ones(4),
+        "filter_fn.pos_emb.z": np.ones((1, 16, 3)),
+        "filter_fn.implicit_filter.0.weight": np.ones((8, 3)),
+        "filter_fn.modulation.deltas": np.ones((1, 1, 4)),
+    }
+    assert match_of(hyena, StripedHyena()) == []
+    other = {"f.poles": np.ones((3, 2, 2)), "f.residues": np.ones((3, 2, 2))}
+    assert match_of(other, StripedHyena()) == []

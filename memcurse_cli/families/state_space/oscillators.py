@@ -1,0 +1,256 @@
+"""Oscillators: LinOSS and D-LinOSS, and the independent undamped ones of UnICORNN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
+from memcurse_cli.families.projections import beside, direct_part
+from memcurse_cli.families.reading import log_of_eigenvalues, misfit, sigmoid
+from memcurse_cli.families.recurrence import Complexes, Recurrence
+
+SCHEME = Assumption(
+    key="oscillator-scheme",
+    default="imex",
+    choices=("imex", "imex2", "im", "ex"),
+    meaning="how LinOSS steps its oscillators: implicit in the velocity (imex; imex2 damps what"
+    " was), implicit in all (im), explicit (ex)",
+)
+
+_STEPS = ("steps", "dt")
+# The two eigenvalues of an oscillator at the edge of its oscillating meet: kept this far apart.
+_SMALLEST_DISCRIMINANT = 1e-14
+_TINY = 1e-30
+_BY_DESIGN = (
+    "without damping every |λ| is 1 by design while Δ²A < 4: the state of an endless sequence grows"
+)
+
+# Real arrays, or complex ones whose imaginary part carries a derivative.
+_Values = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One oscillator's characteristic polynomial ``λ² - trace λ + e^log_determinant``.
+
+    Attributes:
+        trace: the sum of both λ.
+        log_determinant: log of their product.
+        discriminant: ``trace² - 4 determinant``, free of cancellation.
+        drive: what one unit of input adds to the position, now or (ex) one step later.
+    """
+
+    trace: _Values
+    log_determinant: _Values
+    discriminant: _Values
+    drive: _Values
+
+
+def _step(scheme: str, a: _Values, g: _Values, step: _Values) -> _Pair:
+    """One step of an oscillator with stiffness a and damping g."""
+    square, damped = step**2, step * g
+    if scheme == "imex":
+        scale = 1 + damped
+        discriminant = square * ((g - step * a) ** 2 - 4 * a) / scale**2
+        trace = (2 + damped - square * a) / scale
+        return _Pair(trace, -np.log1p(damped), discriminant, square / scale)
+    if scheme == "imex2":
+        discriminant = square * ((g + step * a) ** 2 - 4 * a)
+        return _Pair(2 - damped - square * a, np.log1p(-damped), discriminant, square)
+    discriminant = square * (g**2 - 4 * a)
+    if scheme == "ex":
+        return _Pair(2 - damped, np.log1p(square * a - damped), discriminant, square)
+    scale = 1 + damped + square * a
+    log_determinant = -np.log1p(damped + square * a)
+    return _Pair((2 + damped) / scale, log_determinant, discriminant / scale**2, square / scale)
+
+
+def _fits_linoss(shapes: Shapes) -> bool:
+    return len(shapes["A_diag"]) == 1 and len(shapes["B"]) == len(shapes["C"]) == 3
+
+
+class LinOSS(LayoutFamily):
+    """``λ± = (t ± √(t² - 4d))/2`` of each oscillator's 2×2 step, position read out.
+
+    With A ≥ 0 the stiffness, G ≥ 0 the damping and ``Δ = σ(steps)``: imex has
+    ``t = (2 + ΔG - Δ²A)/S``, ``d = 1/S``, ``S = 1 + ΔG``; im has ``t = (2 + ΔG)/S``, ``d = 1/S``,
+    ``S = 1 + ΔG + Δ²A``. The position is the sum of two states that share B and C, with
+    ``γ± = (Δ²/S) λ±/(λ± - λ∓)``. `LinOSSLayer` (models/LinOSS.py) in tk-rusch/linoss has no G;
+    `DampedIMEX1Layer` and its kin (src/damped_linoss/models/LinOSS.py) in jaredbmit/damped-linoss
+    project A and G.
+    """
+
+    name = "linoss"
+    title = "LinOSS and D-LinOSS (oscillatory state space)"
+    recognised_by = "A_diag and steps (or dt) beside B (P, H, 2) and C (H, P, 2), perhaps G_diag"
+    equation = "λ = (t ± √(t² - 4d))/2, t and d the trace and determinant of A_diag's oscillator"
+    source = "tk-rusch/linoss, jaredbmit/damped-linoss, linax; Rusch & Rus 2024, arXiv 2410.03943"
+    assumptions = (SCHEME,)
+
+    layouts = (Layout(("A_diag", _STEPS, "B", "C"), ("G_diag",), fits=_fits_linoss),)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, names = layer.store, layer.names
+        scheme = layer.assumed.choose(SCHEME)
+        (size,) = layer.shape("A_diag")
+        damped = "G_diag" in names
+        step = next(role for role in _STEPS if role in names)
+        roles = ("A_diag", step, *(["G_diag"] if damped else []))
+        stored = {role: layer.real(role, (size,)) for role in roles}
+        pair = _oscillator(scheme, *stored.values())
+        gap, log_eigenvalues = _solve(pair)
+        eigenvalues = np.exp(log_eigenvalues)
+        log_gain = np.log(pair.drive) - np.log(gap)
+        if scheme != "ex":
+            log_gain = log_gain + log_eigenvalues
+        groups = []
+        for role in roles:
+            moved = (values + 1j * _TINY * (name == role) for name, values in stored.items())
+            other = _oscillator(scheme, *moved)
+            # One scalar moves both eigenvalues of its oscillator.
+            slopes = _slopes(pair, other, gap, eigenvalues, delayed=scheme == "ex")
+            groups.append(layer.group(role, stored[role], *slopes))
+
+        # Both states of an oscillator share the rows of B and the columns of C.
+        readin = np.concatenate([layer.pairs("B", (size, None))] * 2)
+        readout = np.concatenate([layer.pairs("C", (None, size))] * 2, axis=1)
+        inputs, outputs = readin.shape[1], len(readout)
+        rows = np.tile(np.arange(size * inputs), 2)
+        columns = np.tile(np.arange(outputs * size).reshape(outputs, size), 2).ravel()
+        return layer.recurrence(
+            log_eigenvalues,
+            groups,
+            log_gain=log_gain,
+            readin=readin,
+            readout=readout,
+            also=(_BY_DESIGN,) if not damped and scheme.startswith("imex") else (),
+            projections=(
+                *layer.parts("B", "B", readin.shape, pairs=True, scalar=rows),
+                *layer.parts("C", "C", readout.shape, pairs=True, scalar=columns),
+                *direct_part(store, beside(store, names["B"], "D"), outputs, inputs),
+            ),
+        )
+
+
+def _oscillator(scheme: str, a: _Values, parameter: _Values, g: _Values | None = None) -> _Pair:
+    """The oscillator with A and G where the layer's projection takes them.
+
+    Analytic in whichever argument has an imaginary part of 1e-30, so that the results' are the
+    derivatives along it to rounding.
+    """
+    step = 1 / (1 + np.exp(-parameter))
+    if g is None:
+        return _step(scheme, _at_least(a, 0.0), np.zeros(a.shape), step)
+    if scheme in ("im", "ex"):
+        g = _at_least(g, step * a * (1 if scheme == "ex" else -1))
+        a = _at_least(a, g**2 / 4)
+        return _step(scheme, a, g, step)
+    g = _at_least(g, 0.0)
+    sign = 1 if scheme == "imex" else -1
+    root = 2 * np.sqrt(1 + sign * step * g)
+    square = _at_least(step**2, 1e-6)
+    low, high = (2 + sign * step * g - root) / square, (2 + sign * step * g + root) / square
+    return _step(scheme, -_at_least(-_at_least(a, low), -high), g, step)
+
+
+def _at_least(values: _Values, bound: _Values | float) -> _Values:
+    """The larger by its real part."""
+    return np.where(np.real(values) > np.real(bound), values, bound)
+
+
+def _solve(pair: _Pair) -> tuple[Complexes, Complexes]:
+    """(2, P) λ± - λ∓ and log λ±."""
+    discriminant = np.where(
+        np.abs(pair.discriminant) < _SMALLEST_DISCRIMINANT,
+        -_SMALLEST_DISCRIMINANT,
+        pair.discriminant,
+    )
+    root = np.sqrt(discriminant.astype(np.complex128))
+    gap = np.stack([root, -root])
+    # A pair of conjugates: |λ|² is the determinant, whose logarithm is exact.
+    angle = np.arctan2(gap.imag, pair.trace)
+    turning = pair.log_determinant / 2 + 1j * angle
+    return gap, np.where(discriminant < 0, turning, log_of_eigenvalues((pair.trace + gap) / 2))
+
+
+def _slopes(
+    pair: _Pair, moved: _Pair, gap: Complexes, eigenvalues: Complexes, *, delayed: bool
+) -> tuple[Complexes, Complexes]:
+    """(2, P) dλ±/dω and d log γ±/dω from the imaginary parts of the moved oscillator."""
+    trace, discriminant, drive = (
+        np.imag(each) / _TINY for each in (moved.trace, moved.discriminant, moved.drive)
+    )
+    along_gap = discriminant / (2 * gap)
+    along = (trace + along_gap) / 2
+    log_gain = drive / pair.drive - along_gap / gap
+    if not delayed:
+        smallest = np.finfo(np.float64).tiny
+        log_gain = log_gain + along / np.where(np.abs(eigenvalues) < smallest, 1.0, eigenvalues)
+    return along, log_gain
+
+
+STEP = Assumption(
+    "dt", "0.19", (), "the largest time step of an oscillator network", tensors=("dt",)
+)
+CONTROL = Assumption(
+    key="stiffness",
+    default="30.65",
+    choices=(),
+    meaning="α of UnICORNN, the stiffness that every oscillator has beside its own weight",
+    tensors=("alpha",),
+)
+_RECURRENT, _TIME = "weight_hh", "c_"
+_LINEARISED = "the tanh is taken with slope 1; where it is flatter the oscillation is slower"
+
+
+def _two_vectors(shapes: Shapes) -> bool:
+    return shapes[_RECURRENT] == shapes[_TIME] and len(shapes[_TIME]) == 1
+
+
+class UnICORNN(LayoutFamily):
+    """``z' = z - Δ (tanh(w y + V x) + α y)``, ``y' = y + Δ z'``, Δ = dt σ(c), tanh with slope 1.
+
+    A unit's step on (y, z) has determinant 1 and trace 2 - s with ``s = Δ² (w + α)``, so that
+    ``log λ = ± 2i arcsin(√s / 2)``: a pair on the unit circle for 0 < s < 4, and otherwise a pair
+    λ, 1/λ of reals. dλ/ds = λ² / (1 - λ²), ds/dw = Δ² and ds/dc = 2 s (1 - σ(c)).
+    """
+
+    name = "unicornn"
+    title = "UnICORNN (undamped oscillators)"
+    recognised_by = "weight_hh (H) beside c_ (H)"
+    equation = "log λ = ± 2i arcsin(√s / 2), s = (dt σ(c_))² (weight_hh + α)"
+    source = "tk-rusch/unicornn; Rusch & Mishra 2021, arXiv 2103.05487"
+    assumptions = (STEP, CONTROL)
+    layouts = (Layout((_RECURRENT, _TIME), (*STEP.roles, *CONTROL.roles), fits=_two_vectors),)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        weight, time = (layer.real(role, (None,)) for role in (_RECURRENT, _TIME))
+        step, stiffness = (float(layer.assumed.choose(each)) for each in (STEP, CONTROL))
+        squared = (step * sigmoid(time)) ** 2
+        turn = squared * (weight + stiffness)
+        if not np.all(turn * (4 - turn)):  # λ is a double 1 or -1
+            raise misfit(
+                "a unit does not oscillate: its two eigenvalues coincide",
+                layer.names[_RECURRENT],
+                "give the values it was trained with: --assume dt=, --assume stiffness=",
+            )
+        logs = 2j * np.arcsin(np.sqrt(turn.astype(np.complex128)) / 2)
+        log_eigenvalues = np.stack([logs, -logs], axis=1)
+        eigenvalues = np.exp(log_eigenvalues)
+        slope = eigenvalues**2 / (1 - eigenvalues**2)
+        unit = np.arange(weight.size)[:, None]  # each scalar moves both eigenvalues of its unit
+        along_time = (2 * turn * sigmoid(-time))[:, None]
+        return layer.recurrence(
+            log_eigenvalues,
+            (
+                layer.group(_RECURRENT, weight, slope * squared[:, None], scalar=unit),
+                layer.group(_TIME, time, slope * along_time, scalar=unit),
+            ),
+            also=(_LINEARISED,),
+            activation="tanh",
+            unitary=bool(np.all((turn > 0) & (turn < 4))),
+        )

@@ -1,1 +1,0 @@
-"""The S4 layers and their descendants."""

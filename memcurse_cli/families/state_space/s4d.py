@@ -1,0 +1,453 @@
+"""The diagonal state spaces of 2022: DSS with its GSS form, S4D and its port to Flax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.errors import UsageError
+from memcurse_cli.families.family import (
+    Assumed,
+    Assumption,
+    Layer,
+    Layout,
+    LayoutFamily,
+    Match,
+)
+from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.projections import (
+    IMAGINARY,
+    REAL,
+    beside,
+    channel_direct_part,
+    named_parts,
+)
+from memcurse_cli.families.reading import misfit, require_eigenvalues, require_shape, shown_shape
+from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
+from memcurse_cli.families.state_space.discretization import (
+    BOTH_DIRECTIONS,
+    FAST_STEP,
+    IMAG_TRANSFORM,
+    LARGEST_REAL_PART,
+    METHODS,
+    REAL_TRANSFORM,
+    S4D_2_DSS,
+    S4D_4,
+    S4D_MINIMAL,
+    S4D_VERSIONS,
+    STEP_RESCALE,
+    STEP_TRANSFORM,
+    ZERO_ORDER_HOLD,
+    Diagonal,
+    DiscreteModes,
+    Part,
+    Version,
+    apply_transform,
+    clipped_diagonal,
+    discretise,
+    mapped,
+    read_diagonal,
+    read_mapped,
+    read_step,
+    reads_both_directions,
+    roles_of,
+    system_of_channel,
+)
+
+KERNEL_LENGTH = Assumption(
+    key="kernel-length",
+    default="inf",
+    choices=(),
+    meaning="the length L of DSS's softmax, which divides each mode's gain by e^(Λ Δ L) - 1;"
+    " inf leaves that out, as for modes that decay within the sequence",
+)
+EXPONENTIAL_FREQUENCY = Assumption(
+    key="imag-exp",
+    default="true",
+    choices=("true", "false"),
+    meaning="whether GSS takes Im Λ as the exponential of Lambda_imag",
+)
+
+VERSION = Assumption(
+    key="dss-version",
+    default="softmax",
+    choices=("softmax", "clip", "clip-no-scale", "exp", "exp-no-scale"),
+    meaning="DSS's kernel (version): softmax where Lambda is stored, exp where its logarithm is",
+)
+
+_CLIPPED_REAL_PART = 1e-4  # where DSS's clip versions hold Re Λ: above zero
+_SMALLEST = 1e-150
+
+
+# Of torch with Λ's logarithm or Λ, of Flax, and of GSS.
+_FORMS: tuple[tuple[str, ...], ...] = (
+    ("Lambda_log_neg_re", "Lambda_log_im", "log_dt", "W"),
+    ("Lambda_log_neg_re", "Lambda_im", "log_dt", "W"),
+    ("Lambda_re", "Lambda_im", "log_step", "W"),
+    ("Lambda", "log_dt", "W"),
+    ("Lambda_real", "Lambda_imag", "C_real", "C_imag", "param_D"),
+)
+
+
+class DSS(LayoutFamily):
+    """``λ = e^z``, ``z = Δ Λ``, one Λ for all channels; ``y = Re[W h]`` without a B.
+
+    `DSSKernel` of ag1988/dss (src/models/sequence/ss/standalone/dss.py) and `DSSLayer` of
+    srush/annotated-s4 (s4/dss.py), where every channel has a Λ of its own. Where log_dt is (H, 2),
+    Re Λ and Im Λ have a step size each. Version exp: ``γ = (e^z - 1)/Λ``. Softmax:
+    ``γ = (e^z - 1)/(Λ (e^{zL} - 1))``, also where Re Λ > 0; the 1e-7 beside the reciprocals is
+    left out. `DSS` of gated-state-spaces-pytorch has Δ = 1.
+    """
+
+    name = "dss"
+    title = "DSS (diagonal state space; GSS)"
+    recognised_by = (
+        "Lambda or Lambda_log_neg_re beside log_dt and W; Lambda_re, Lambda_im, log_step and W;"
+        " Lambda_real, Lambda_imag and param_D"
+    )
+    equation = "λ = exp(Δ Λ), Λ as stored or -e^Lambda_log_neg_re + i Lambda_im, Δ = exp(log_dt)"
+    source = "ag1988/dss, annotated-s4, gated-state-spaces-pytorch; Gupta et al., arXiv 2203.14343"
+    assumptions = (VERSION, KERNEL_LENGTH, EXPONENTIAL_FREQUENCY)
+
+    layouts = tuple(map(Layout, _FORMS))
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        names, assumed = layer.names, layer.assumed
+        gated = "param_D" in names
+        version = "exp"
+        if not gated:
+            default = "exp" if "Lambda_log_neg_re" in names else "softmax"
+            version = assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
+        if gated:
+            z, log_step, parts = _read_gated(layer)
+        elif "Lambda_re" in names:
+            diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
+            z, log_step = step.parameter.value * diagonal.values, step.parameter.log
+            parts = (*step.scaled(diagonal), step.part(diagonal.values))
+        else:
+            z, log_step, parts = _read_torch(layer, clipped=version.startswith("clip"))
+        if version == "softmax":
+            discrete = _with_softmax(z, _kernel_length(assumed))
+        else:
+            discrete = discretise(z, ZERO_ORDER_HOLD)
+        if version.endswith("no-scale"):  # γ = 1, whatever moves the modes
+            still = np.zeros(z.shape, dtype=np.complex128)
+            discrete, log_step = replace(discrete, log_gain=still, log_gain_slope=still), still
+            parts = tuple(replace(part, log_step_slope=0.0) for part in parts)
+        form = next(form for form in _FORMS if names.keys() == {*form})
+        channels, size = z.shape
+        readout, both, projections = _read_readout(layer, channels, size)
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in parts],
+            log_gain=discrete.log_gain + log_step,
+            tensors=[names[role] for role in form if role != "param_D"],
+            channels=channels,
+            readin=np.ones((z.size, 1), dtype=np.complex128),
+            readout=readout,
+            stable_by_construction=gated or "Lambda_log_neg_re" in names,
+            also=(BOTH_DIRECTIONS,) if both else (),
+            projections=() if both else projections,
+        )
+
+
+_Modes = tuple[Complexes, Complexes, tuple[Part, ...]]
+"""The exponents of λ, (channels, modes) ``z = Δ_re Re Λ + i Δ_im Im Λ``; log(z/Λ), which is log Δ
+where there is one Δ, (channels, 1 or modes); and what moves them."""
+
+
+def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Diagonal:
+    """Λ (N) with ``-Re Λ`` stored as a logarithm and perhaps Im Λ too."""
+    logarithm = layer.real(real, (None,))
+    stored = layer.real(imag, logarithm.shape)
+    decay = apply_transform(logarithm, "exp")
+    frequency = apply_transform(stored, "exp" if exponential else "none")
+    every = np.arange(logarithm.size)
+    parts = (
+        Part(real, logarithm, every, -decay.slope),
+        Part(imag, stored, every, 1j * frequency.slope),
+    )
+    return Diagonal(-decay.value + 1j * frequency.value, parts, stable=True)
+
+
+def _read_gated(layer: Layer) -> _Modes:
+    """Λ (N), shared by the channels, at a step size of one."""
+    exponential = layer.assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
+    diagonal = _logarithms(layer, "Lambda_real", "Lambda_imag", exponential=exponential)
+    size = diagonal.values.size
+    require_shape(layer.store, layer.names["C_real"], (None, size))
+    channels = layer.shape("C_real")[0]
+    require_eigenvalues(channels * size, layer.names["C_real"])
+    z = np.broadcast_to(diagonal.values, (channels, size))
+    return z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts
+
+
+def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
+    """Λ (N), shared by the channels, and log_dt (H) or (H, 2): one of Re Λ, one of Im Λ."""
+    if "Lambda" in layer.names:
+        values = layer.pairs("Lambda", (None,))
+        diagonal = clipped_diagonal(
+            ("Lambda", "Lambda"),
+            values.real.copy(),
+            values.imag.copy(),
+            _CLIPPED_REAL_PART if clipped else math.inf,
+            (f"Lambda[{REAL}]", f"Lambda[{IMAGINARY}]"),
+        )
+    else:
+        exponential = "Lambda_log_im" in layer.names
+        imag = "Lambda_log_im" if exponential else "Lambda_im"
+        diagonal = _logarithms(layer, "Lambda_log_neg_re", imag, exponential=exponential)
+    rate, parts = diagonal.values, diagonal.parts
+    shape = layer.shape("log_dt")
+    if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 2):
+        raise misfit(
+            f"its shape {shown_shape(shape)} is neither (channels) nor (channels, 2)",
+            layer.names["log_dt"],
+        )
+    require_eigenvalues(shape[0] * rate.size, layer.names["log_dt"])
+    stored = layer.real("log_dt", shape).reshape(shape[0], -1)
+    step = apply_transform(stored, "exp")
+    channel = np.arange(len(stored))[:, None]
+    if stored.shape[1] == 1:
+        z = step.value * rate
+        scaled = (replace(part, z_slope=step.value * part.z_slope) for part in parts)
+        return z, step.log, (*scaled, Part("log_dt", stored, channel, z, 1.0))
+    real_step, imag_step = step.value[:, :1], step.value[:, 1:]
+    z = _away_from_zero(real_step * rate.real + 1j * (imag_step * rate.imag))
+    rate = _away_from_zero(rate)
+    untied = []
+    for part in parts:
+        slope = part.z_slope
+        z_slope = real_step * slope.real + 1j * (imag_step * slope.imag)
+        untied.append(replace(part, z_slope=z_slope, log_step_slope=z_slope / z - slope / rate))
+    for column, (name, share) in enumerate(((REAL, z.real), (IMAGINARY, 1j * z.imag))):
+        one = stored[:, column].copy()
+        untied.append(Part("log_dt", one, channel, share, share / z, name=f"log_dt[{name}]"))
+    return z, np.log(z / rate), tuple(untied)
+
+
+def _with_softmax(z: Complexes, length: float) -> DiscreteModes:
+    """λ, and γΛ/z of the softmax over a kernel of L steps.
+
+    With ``g(z) = (e^z - 1)/z``: ``γ Λ/z = g(z)/(L z g(L z))``, and ``-g(z)`` for an endless one.
+    """
+    held = discretise(z, ZERO_ORDER_HOLD)
+    if not math.isfinite(length):
+        return replace(held, log_gain=held.log_gain + 1j * np.pi)
+    z = _away_from_zero(z)
+    whole = discretise(np.asarray(length * z), ZERO_ORDER_HOLD)
+    return replace(
+        held,
+        log_gain=held.log_gain - whole.log_gain - np.log(length * z),
+        log_gain_slope=held.log_gain_slope - length * whole.log_gain_slope - 1 / z,
+    )
+
+
+def _kernel_length(assumed: Assumed) -> float:
+    """The length of the softmax, at least one step."""
+    text = assumed.choose(KERNEL_LENGTH)
+    length = float(text)
+    if not length >= 1:
+        raise UsageError(
+            f"{text[:40]} is not a number of steps",
+            where="--assume kernel-length",
+            remedy="give the length of the sequences, or inf",
+        )
+    return length
+
+
+def _away_from_zero(values: Complexes) -> Complexes:
+    return np.where(np.abs(values) < _SMALLEST, _SMALLEST, values).astype(np.complex128)
+
+
+def _read_readout(
+    layer: Layer, channels: int, size: int
+) -> tuple[Complexes, bool, tuple[ProjectionGroup, ...]]:
+    """W as (outputs, channels × modes), whether half of it reads backward, and what moves it."""
+    store, names = layer.store, layer.names
+    if "W" in names:
+        readout = layer.pairs("W", (None, channels, size)).reshape(-1, channels * size)
+        groups = layer.parts("W", "C", readout.shape, pairs=True)
+        direct = beside(store, names["W"], "D", above=0 if "log_step" in names else 1)
+    else:
+        real, imag = (layer.real(role, (channels, size)) for role in ("C_real", "C_imag"))
+        readout = (real + 1j * imag).reshape(1, -1)
+        groups = named_parts(store, names, "C", readout)
+        direct = names["param_D"]
+    both = reads_both_directions(layer, direct, readout)
+    return readout, both, (*groups, *channel_direct_part(store, direct, len(readout), channels))
+
+
+DISCRETIZATION = Assumption(
+    key="discretization",
+    default=ZERO_ORDER_HOLD,
+    choices=(*METHODS, "dss"),
+    meaning="from continuous time to steps; S4D's default is zoh, but bilinear in version 3 and"
+    " dss where w is stored",
+)
+BAND_LIMIT = Assumption(
+    key="bandlimit",
+    default="inf",
+    choices=(),
+    meaning="the frequency Δ |Im A|/π from which S4D leaves a mode out of its output (bandlimit)",
+)
+
+
+class S4D(LayoutFamily):
+    """``λ = exp(Δ A)`` or its bilinear form, with ``A = -f(A_real) ± i A_imag``.
+
+    One input, N/2 stored modes and ``y = 2 Re[C h]`` per channel: `SSMKernelDiag` (models/s4/s4.py)
+    and `S4DKernel` (models/s4/s4d.py) in state-spaces/s4. Channel h uses row ``h mod n_ssm`` of A
+    and B. One Δ per channel moves λ and γ of all its modes.
+    """
+
+    name = "s4d"
+    title = "S4D (diagonal S4)"
+    recognised_by = (
+        "A_real with inv_dt, or log_A_real or inv_A_real with A_imag and log_dt, or log_w_real and"
+        " w_imag or w with log_dt; no P"
+    )
+    equation = "λ = exp(Δ A) or (1 + Δ A/2)/(1 - Δ A/2), A = -f(A_real) ± i A_imag, Δ = g(inv_dt)"
+    source = "state-spaces/s4, versions 2 to 4 and minimal; Gu et al. 2022, arXiv 2206.11893"
+    assumptions = (
+        DISCRETIZATION,
+        REAL_TRANSFORM,
+        IMAG_TRANSFORM,
+        STEP_TRANSFORM,
+        FAST_STEP,
+        STEP_RESCALE,
+        BAND_LIMIT,
+        KERNEL_LENGTH,
+    )
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every diagonal A beside a step size; version 4 may be real, without ``A_imag``."""
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(
+                tensors, roles_of(S4D_VERSIONS, "B", "C", "P")
+            ).items()
+            if _version(names) and "P" not in names
+        ]
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, names, assumed = layer.store, layer.names, layer.assumed
+        version = _version(names)
+        assert version is not None
+        method = assumed.choose(
+            DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL
+        )
+        diagonal = read_diagonal(layer, version)
+        systems, modes = diagonal.values.shape
+        step = read_step(layer, version, modes)
+        require_eigenvalues(step.channels * modes, names[version.step])
+        system = system_of_channel(systems, step.channels, names[version.real])
+        diagonal = diagonal.of(system)
+        parts = (step.part(diagonal.values), *step.scaled(diagonal))
+        z = step.parameter.value * diagonal.values
+        if method == "dss":
+            discrete = _with_softmax(z, _kernel_length(assumed))
+        else:
+            discrete = discretise(z, method)
+        # Every kernel but the softmax's is doubled, and the real one's too.
+        pairs, doubled = version.imag in names, method != "dss"
+        readin = np.ones((z.size, 1), dtype=np.complex128)
+        projections: tuple[ProjectionGroup, ...] = ()
+        if "B" in names:
+            rows = layer.pairs("B", (1, systems, modes), paired=pairs)
+            readin = rows[0, system].reshape(-1, 1)
+            # Channels of a system share its row.
+            shared = (system[:, None] * modes + np.arange(modes)).ravel()
+            projections = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
+        readout, both = None, False
+        # The modes past the limit, Δ |Im A|/(2π) ≥ bandlimit/2 at the Δ of training, are not heard.
+        limit = assumed.positive(BAND_LIMIT, "give S4's bandlimit, e.g. 0.5, or inf")
+        factor = 2.0 if doubled and not pairs else 1.0
+        heard = factor * (np.abs(z.imag.ravel() / step.rescaled) < limit * np.pi)
+        if "C" in names:
+            stored = layer.pairs("C", (None, step.channels, modes), paired=pairs)
+            readout = stored.reshape(-1, z.size) * heard
+            # D is that of the block around the kernel, which version 3 wraps once more.
+            above = (beside(store, names["C"], "D", above=level) for level in (1, 2))
+            direct = next(filter(None, above), None)
+            both = reads_both_directions(layer, direct, readout)
+            along_readout = layer.parts("C", "C", readout.shape, pairs=pairs)
+            projections = (
+                *projections,
+                *(
+                    replace(each, derivative=each.derivative * heard[each.column])
+                    for each in along_readout
+                ),
+                *channel_direct_part(store, direct, len(readout), system.size),
+            )
+        if both or readout is None:
+            projections = ()
+        roles = (version.step, *(part.role for part in diagonal.parts), "B", "C")
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in parts],
+            log_gain=discrete.log_gain + step.parameter.log,
+            tensors=[names[role] for role in roles if role in names],
+            channels=step.channels,
+            readin=readin,
+            readout=readout,
+            projections=projections,
+            conjugate_pairs=doubled and pairs,
+            stable_by_construction=diagonal.stable and step.positive,
+            also=(BOTH_DIRECTIONS,) if both else (),
+        )
+
+
+def _version(names: Mapping[str, str]) -> Version | None:
+    """The first version that a module's tensors make complete."""
+    for version in S4D_VERSIONS:
+        whole = version.real in names and version.step in names
+        # w alone is the name of many things; beside a B it is that of the first S4, whose low-rank
+        # part is in B and C.
+        alone = version is not S4D_2_DSS or ("C" in names and "B" not in names)
+        if whole and alone and (version.imag in names or version is S4D_4):
+            return version
+    return None
+
+
+class AnnotatedS4D(LayoutFamily):
+    """``λ = e^{ΔA}``, ``A = min(A_re, -1e-4) + i A_im``, ``γ = (e^{ΔA} - 1)/A``, ``y = Re[C h]``.
+
+    `S4DLayer` (s4/s4d.py), mapped over the channels along the second axis. Its kernel has no B:
+    B_re and B_im are stored and never used.
+    """
+
+    name = "annotated_s4d"
+    title = "S4D of The Annotated S4 (Flax)"
+    recognised_by = "A_re and A_im (N, H), C (N, H, 2) and log_step (1, H)"
+    equation = "λ = exp(Δ A), A = min(A_re, -1e-4) + i A_im, Δ = exp(log_step)"
+    source = "srush/annotated-s4; Gu et al. 2022, arXiv 2206.11893"
+    layouts = (Layout(("A_re", "A_im", "C", "log_step"), fits=mapped),)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        diagonal, step = read_mapped(layer, "A_re", "A_im", LARGEST_REAL_PART)
+        channels, modes = diagonal.values.shape
+        discrete = discretise(step.parameter.value * diagonal.values, ZERO_ORDER_HOLD)
+        readout = layer.pairs("C", (modes, channels)).T.reshape(1, -1)
+        scalar = diagonal.parts[0].scalar.ravel()
+        direct = beside(layer.store, layer.names["C"], "D")
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [
+                part.group(layer, discrete)
+                for part in (*step.scaled(diagonal), step.part(diagonal.values))
+            ],
+            log_gain=discrete.log_gain + step.parameter.log,
+            channels=channels,
+            readin=np.ones((scalar.size, 1), dtype=np.complex128),
+            readout=readout,
+            stable_by_construction=True,
+            projections=(
+                *layer.parts("C", "C", readout.shape, pairs=True, scalar=scalar),
+                *channel_direct_part(layer.store, direct, 1, channels),
+            ),
+        )
