@@ -8,7 +8,7 @@ from families.derivatives import check_derivatives, match_of, read_layer
 from numpy.testing import assert_allclose
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.min_rnn import MinGRU
+from memcurse_cli.families.selective.mixing import MinGRU
 
 N, INPUTS = 3, 2
 BIAS = np.array([-2.0, 0.5, 30.0])

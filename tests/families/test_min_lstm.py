@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.min_rnn import MinLSTM
+from memcurse_cli.families.selective.mixing import MinLSTM
 
 N, INPUTS = 3, 2
 FORGET, INPUT = np.array([3.0, -1.0, 0.0]), np.array([-2.0, 1.5, 0.2])

@@ -1,26 +1,21 @@
-"""Gated linear attention of Yang et al. 2023, arXiv 2312.06635, and the layers with its gate."""
+"""Linear attention whose state a gate decays: GLA, arXiv 2312.06635, and its relatives; HGRN."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import UsageError
-from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.reading import read_vector, rows_per, stacked_rows
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.law import (
-    Seen,
-    Slot,
-    gate_through,
-    law_recurrence,
-    layers_with,
-)
-from memcurse_cli.theory.gates.laws import Root, Write
+from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Seen, Slot
+from memcurse_cli.theory.gates.laws import Bounded, Root, Write
 
 GATE_LOGIT_NORMALIZER = Assumption(
     key="gate_logit_normalizer",
@@ -29,50 +24,7 @@ GATE_LOGIT_NORMALIZER = Assumption(
     meaning="τ of gated linear attention's λ = σ(b)^(1/τ); gated slot attention has 8",
 )
 
-
-class _Layer(NamedTuple):
-    """How a layer stores its gate: the bias, where it has one, and the projections.
-
-    ``normalizer`` is the library's default of τ, or None where λ = σ(b); ``write`` the bias of a
-    factor of γ, beside its weight.
-    """
-
-    required: tuple[str, ...]
-    bias: str | None
-    gate: tuple[str, ...]
-    normalizer: str | None = "16"
-    write: str | None = None
-
-
 _KEY, _VALUE, _OUTPUT_GATE = "k_proj.weight", "v_proj.weight", "g_proj.weight"
-_LAYERS = (
-    _Layer(
-        ("gk_proj.0.weight", "gk_proj.1.bias"),
-        "gk_proj.1.bias",
-        ("gk_proj.1.weight", "gk_proj.0.weight"),
-    ),
-    # Simple GLA, one λ per head.
-    _Layer(
-        ("gk_proj.weight", "gk_proj.bias", "q_proj.weight", _OUTPUT_GATE),
-        "gk_proj.bias",
-        ("gk_proj.weight",),
-    ),
-    # MesaNet, whose two states the gates move alike.
-    _Layer(
-        ("lambda_params", "a_proj.bias", "b_proj.bias", "a_proj.weight", "b_proj.weight", _KEY),
-        "a_proj.bias",
-        ("a_proj.weight",),
-        None,
-        "b_proj.bias",
-    ),
-    # Gated slot attention, whose gate has no bias.
-    _Layer(
-        ("f_proj.weight", "q_proj.weight", _KEY, _VALUE, "o_proj.weight", "g_norm.weight"),
-        None,
-        ("f_proj.weight",),
-        "8",
-    ),
-)
 # HGRN, gated delta nets, Raven and forgetting attention have an f_proj too.
 _OTHERS = (
     "i_proj.weight",
@@ -83,13 +35,63 @@ _OTHERS = (
     "f_proj.bias",
 )
 
+
+class _Gate(NamedTuple):
+    """How a layer stores its gate: the bias, where it has one, and the projections.
+
+    ``normalizer`` is the library's default of τ, or None where λ = σ(b); ``write`` the bias of a
+    factor of γ, beside its weight.
+    """
+
+    layout: Layout
+    bias: str | None
+    projections: tuple[str, ...]
+    normalizer: str | None = "16"
+    write: str | None = None
+
+
+_GATES = (
+    _Gate(
+        Layout(("gk_proj.0.weight", "gk_proj.1.bias")),
+        "gk_proj.1.bias",
+        ("gk_proj.1.weight", "gk_proj.0.weight"),
+    ),
+    # Simple GLA, one λ per head.
+    _Gate(
+        Layout(("gk_proj.weight", "gk_proj.bias", "q_proj.weight", _OUTPUT_GATE)),
+        "gk_proj.bias",
+        ("gk_proj.weight",),
+    ),
+    # MesaNet, whose two states the gates move alike.
+    _Gate(
+        Layout(
+            ("lambda_params", "a_proj.bias", "b_proj.bias", "a_proj.weight", "b_proj.weight", _KEY),
+            optional=(_VALUE,),
+        ),
+        "a_proj.bias",
+        ("a_proj.weight",),
+        None,
+        "b_proj.bias",
+    ),
+    # Gated slot attention, whose gate has no bias.
+    _Gate(
+        Layout(
+            ("f_proj.weight", "q_proj.weight", _KEY, _VALUE, "o_proj.weight", "g_norm.weight"),
+            without=_OTHERS,
+        ),
+        None,
+        ("f_proj.weight",),
+        "8",
+    ),
+)
+
 _SLOTS = (
     "the gate has no bias: at zero input λ = 2^(-1/τ); every λ drives a slot of keys and one of"
     " values, whose widths are not counted"
 )
 
 
-class GLA:
+class GLA(LawFamily):
     """``S[t] = diag(λ) S[t-1] + k vᵀ``, ``log λ = log σ(b)/τ``, ``dλ/db = λ σ(-b)/τ``, γ = 1.
 
     One λ per key channel, or per head in simple GLA and MesaNet (arXiv 2506.05233), where τ = 1
@@ -106,33 +108,13 @@ class GLA:
     equation = "λ = σ(gk_proj.1.bias)^(1/16), γ = 1"
     source = "flash-linear-attention; Yang et al. 2023, arXiv 2312.06635"
     assumptions = (GATE_LOGIT_NORMALIZER,)
+    layouts = tuple(gate.layout for gate in _GATES)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the gate of one of the layers."""
-        return [
-            match
-            for layer in _LAYERS
-            for match in layers_with(
-                tensors,
-                self.name,
-                layer.required,
-                optional=(_VALUE,) if layer.write else (),
-                without=() if layer.bias else _OTHERS,
-            )
-        ]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases of the gates.
-
-        Raises:
-            TensorError: NaN or inf in one of them.
-            UsageError: the normaliser is not positive.
-        """
-        names, assumed = match.tensors, Assumed(options)
-        layer = next(each for each in _LAYERS if names.keys() >= set(each.required))
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        gate = next(gate for gate in _GATES if layer.names.keys() >= set(gate.layout.required))
         normalizer = 1.0
-        if layer.normalizer is not None:
-            choice = assumed.choose(GATE_LOGIT_NORMALIZER, default=layer.normalizer)
+        if gate.normalizer is not None:
+            choice = layer.assumed.choose(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
             normalizer = float(choice)
         if not 0 < normalizer < np.inf:
             raise UsageError(
@@ -140,47 +122,135 @@ class GLA:
                 where="--assume",
                 remedy="give a positive number",
             )
-        slots, write_at, sentences = [], None, list(assumed.sentences)
-        if layer.bias is None:
-            bias = np.zeros(stacked_rows(store, names[layer.gate[0]], 1))
-            sentences.append(_SLOTS)
+        slots, write_at = [], None
+        if gate.bias is None:
+            bias = np.zeros(layer.stacked_rows(gate.projections[0]))
         else:
-            bias = read_vector(store, names[layer.bias])
-            slots.append(Slot(layer.bias, names[layer.bias], bias, "gate"))
-        if layer.write is not None:
-            write_at = read_vector(store, names[layer.write], bias.size)
-            slots.append(Slot(layer.write, names[layer.write], write_at, "strength"))
-        role = layer.required[0]
+            bias = layer.vector(gate.bias)
+            slots.append(Slot(gate.bias, bias, "gate"))
+        if gate.write is not None:
+            write_at = layer.vector(gate.write, bias.size)
+            slots.append(Slot(gate.write, write_at, "strength"))
 
         def gates() -> Seen:
-            gate = gate_through(store, bias, role, names[role], [layer.gate])
+            role = gate.bias or gate.projections[0]
+            seen = layer.gate_through(bias, role, [gate.projections])
             if write_at is None:
-                return gate
-            return gate, gate_through(store, write_at, role, names[role], [("b_proj.weight",)])
+                return seen
+            return seen, layer.projected(write_at, "b_proj.weight")
 
-        return law_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
-            law=Root(1 / normalizer, coupled=layer.bias is None),
-            at=bias,
-            slots=slots,
+        return layer.recurrence(
+            Root(1 / normalizer, coupled=gate.bias is None),
+            bias,
+            slots,
             gates=gates,
-            write=None if layer.write is None else Write(parameter="strength"),
+            write=None if gate.write is None else Write(parameter="strength"),
             write_at=write_at,
-            tensors=None if slots else tuple(names.values()),
-            multiplicity=_states(store, names, bias.size),
+            tensors=None if slots else tuple(layer.names.values()),
+            multiplicity=_states(layer, bias.size),
+            assumptions=() if slots else (_SLOTS,),
+        )
+
+
+def _states(layer: Layer, heads: int) -> int:
+    """What a λ of a whole head drives: keys × values, and keys × keys in MesaNet."""
+    if _OUTPUT_GATE in layer.names:
+        return layer.rows_per(heads, "q_proj.weight") * layer.rows_per(heads, _OUTPUT_GATE)
+    if "lambda_params" in layer.names:
+        keys = layer.rows_per(heads, _KEY)
+        return keys * (keys + layer.rows_per(heads, _VALUE))
+    return 1
+
+
+_BOUNDS = "lower_bounds"
+_LAYER = re.compile(r"^(?P<model>.*?)(?:[./,])?layers[./,](?P<index>\d+)(?:[./,]|$)")
+
+SMALLEST_SHARE = 1e-300
+"""A share of the softmax is held above it."""
+
+_WITHOUT_BIAS = (
+    "the forget gate has no bias: at zero input it stands halfway between its lower bound and 1"
+)
+_UNBOUNDED = "its lower bound is 0, as in the first layer or without a tensor lower_bounds"
+_EXPANDED = (
+    "every λ drives one row of the matrix state; how many values a row has (expand_ratio) is not"
+    " stored"
+)
+
+
+class HGRN(LawFamily):
+    """``h[t] = λ h[t-1] + (1-λ) x[t]``, ``λ = β + (1-β) σ(0) = (1+β)/2``.
+
+    The lower bound β of layer l is ``Σ_{0<m≤l} p_m`` with p the softmax over layers of the
+    model's ``lower_bounds`` (layers, n): zero in the first layer. Every layer's row moves β:
+    ``dβ_l/dω_k = p_k ([0<k≤l] - β_l)``, so that one scalar moves the λ of all layers; each layer
+    reports its own share. HGRN2 has the same λ on the rows of a matrix state.
+    """
+
+    name = "hgrn"
+    title = "HGRN and HGRN2"
+    recognised_by = "f_proj.weight and i_proj.weight beside g_norm, with the model's lower_bounds"
+    equation = "λ = (1 + β)/2, γ = 1 - λ, β = Σ_(0<m≤l) softmax(lower_bounds)_m"
+    source = "flash-linear-attention; Qin et al., arXiv 2311.04823 and 2404.07904"
+    layouts = (
+        Layout(
+            ("f_proj.weight", "i_proj.weight", "o_proj.weight", "g_norm.weight"),
+            optional=("q_proj.weight",),
+            without=(_KEY, _VALUE, "A_log"),
+            fits=lambda shapes: len(shapes["f_proj.weight"]) == 2,
+        ),
+    )
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """As of any family, with the layer's number, by which its bound is chosen."""
+        return [
+            replace(match, place=int(place["index"])) if place else match
+            for match in super().find(tensors)
+            for place in (_LAYER.match(match.layer),)
+        ]
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        size, place = layer.stacked_rows("f_proj.weight"), layer.match.place
+        sentences = [_WITHOUT_BIAS]
+        slots: list[Slot] = []
+        complement = np.ones(size)
+        tensor = _bounds_of(layer.store.tensors, layer.match.layer) if place else None
+        if tensor is None or place is None:
+            sentences.append(_UNBOUNDED)
+        else:
+            bounds = read_real(layer.store, tensor, (None, size))
+            if place >= len(bounds):
+                raise TensorError(
+                    f"its shape {shown_shape(bounds.shape)} has no row for layer {place}",
+                    where=tensor,
+                    remedy="use a checkpoint of the whole model",
+                )
+            share = np.exp(bounds - bounds.max(axis=0))
+            # A share that underflows would have no logarithm.
+            share = np.maximum(share / share.sum(axis=0), SMALLEST_SHARE)
+            counted = np.zeros(bounds.shape)
+            counted[1 : place + 1] = 1.0
+            # 1 - β, summed without cancellation where β is close to 1.
+            complement = np.sum(share * (1 - counted), axis=0)
+            slope = share * np.where(counted > 0, complement, complement - 1)
+            each = np.tile(np.arange(size), len(bounds))
+            bound = Slot(_BOUNDS, bounds.ravel(), "bound", slope.ravel(), eigenvalue=each)
+            slots.append(bound._replace(tensor=tensor))
+        if "q_proj.weight" in layer.names:
+            sentences.append(_EXPANDED)
+        return layer.recurrence(
+            Bounded(complement),
+            np.zeros(size),
+            slots,
+            gates=lambda: layer.projected(np.zeros(size), "f_proj.weight"),
+            tensors=(*layer.names.values(), *(slot.tensor for slot in slots)),
             assumptions=sentences,
         )
 
 
-def _states(store: TensorStore, names: Mapping[str, str], heads: int) -> int:
-    """What a λ of a whole head drives: keys × values, and keys × keys in MesaNet."""
-    if _OUTPUT_GATE in names:
-        queries, values = (names["q_proj.weight"], names[_OUTPUT_GATE])
-        return rows_per(store, queries, heads) * rows_per(store, values, heads)
-    if "lambda_params" in names:
-        keys, values_of_head = (rows_per(store, names.get(role), heads) for role in (_KEY, _VALUE))
-        return keys * (keys + values_of_head)
-    return 1
+def _bounds_of(tensors: Mapping[str, TensorSpec], layer: str) -> str | None:
+    """The lower bounds of the model that a layer is in, or None."""
+    parts = _LAYER.match(layer)
+    model = "" if parts is None else parts["model"]
+    names = [f"{model}{joint}{_BOUNDS}" for joint in ("./," if model else ("",))]
+    return next((name for name in names if name in tensors), None)

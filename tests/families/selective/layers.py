@@ -10,15 +10,11 @@ from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.selective.delta_rule import KDA, GatedDeltaNet
-from memcurse_cli.families.selective.gla import GLA
-from memcurse_cli.families.selective.hgrn import HGRN
-from memcurse_cli.families.selective.mamba import GgufMamba, Mamba
-from memcurse_cli.families.selective.mamba2 import Mamba2
-from memcurse_cli.families.selective.min_rnn import MinGRU
-from memcurse_cli.families.selective.qrnn import QRNN
+from memcurse_cli.families.selective.gla import GLA, HGRN
+from memcurse_cli.families.selective.mamba import GgufMamba, Mamba, Mamba2
+from memcurse_cli.families.selective.mixing import QRNN, SRU, MinGRU
 from memcurse_cli.families.selective.rg_lru import RGLRU, Hawk
 from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
-from memcurse_cli.families.selective.sru import SRU
 from memcurse_cli.families.selective.xlstm import MLSTM, SLSTM
 
 Arrays = dict[str, NDArray[np.float64]]

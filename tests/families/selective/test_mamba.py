@@ -17,8 +17,7 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.mamba import GgufMamba, Mamba
-from memcurse_cli.families.selective.mamba2 import Mamba2
+from memcurse_cli.families.selective.mamba import GgufMamba, Mamba, Mamba2
 
 K, CHANNELS, STATE, RANK, STEPS = 4, 3, 2, 2, 6
 

@@ -16,7 +16,7 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.mamba2 import UNCLAMPED, Mamba2
+from memcurse_cli.families.selective.mamba import UNCLAMPED, Mamba2
 
 HIDDEN, HEADS, HEAD_DIMENSION, STATE, GROUPS = 8, 4, 4, 3, 2
 

@@ -9,7 +9,7 @@ from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.selective.qrnn import QRNN
+from memcurse_cli.families.selective.mixing import QRNN
 
 H, INPUTS = 4, 3
 

@@ -11,7 +11,7 @@ from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.selective.sru import SRU
+from memcurse_cli.families.selective.mixing import SRU
 
 N, INPUTS = 3, 4
 
