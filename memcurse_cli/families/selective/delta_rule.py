@@ -45,14 +45,10 @@ _BY_VALUE = NoDrive("it erases by the key and writes by the value, which no law 
 def delta_rule(*, negative: bool, count: int = 1) -> RankOneCorrection:
     """The eigenvalues of ``diag(λ) (I - β k kᵀ)`` with a unit k, λ in (0, 1] and β below 1, or 2.
 
-    It is similar to the symmetric ``diag(λ) - β v vᵀ`` with ``v = diag(λ)^½ k``. By interlacing
-    all eigenvalues but the smallest stay between min λ and max λ, and by Ostrowski's theorem the
-    smallest is at least ``(1 - β) max λ`` where that is negative, and positive otherwise. The same
-    holds where every channel of the key has a β of its own.
-
-    Args:
-        negative: β reaches 2.
-        count: how many of them a step multiplies.
+    A step multiplies ``count`` of them. Each is similar to the symmetric ``diag(λ) - β v vᵀ`` with
+    ``v = diag(λ)^½ k``. By interlacing all eigenvalues but the smallest stay between min λ and
+    max λ, and by Ostrowski's theorem the smallest is at least ``(1 - β) max λ`` where that is
+    negative, and positive otherwise; so too where every channel of the key has a β of its own.
     """
     largest, lowest = (2, -1.0) if negative else (1, 0.0)
     term = f"I - β k kᵀ (k of norm 1, 0 < β < {largest})"
@@ -120,7 +116,6 @@ class DeltaNet(LawFamily):
             [],
             nominal=Overwrite(np.inf, factor),
             gates=lambda: gate,
-            tensors=tuple(layer.names.values()),
             multiplicity=width * layer.rows_per(count * heads, values),
             assumptions=(RANDOM_KEYS,) if isinstance(gate, GateInput) else (),
             rank_one=delta_rule(negative=negative, count=count),
@@ -140,12 +135,7 @@ preconditioned delta rules."""
 
 
 class _GatedDelta(LawFamily):
-    """A delta rule of a state that decays by ``e^-step``, with a rate for each head.
-
-    Attributes:
-        strengths: what a library calls the projection of the write strength β.
-        others: further roles that tell the layer, or the size of its state.
-    """
+    """A delta rule with a decay, by the projections of β and what else tells it or its size."""
 
     strengths: tuple[str, ...]
     others: tuple[str, ...]
@@ -162,14 +152,21 @@ class _GatedDelta(LawFamily):
             if names.keys() >= set(_DECAY):
                 heads, biases = (element_count(tensors[names[role]]) for role in _DECAY)
                 rows, *_ = *tensors[names[strength]].shape, 0
-                if heads and self._fits(names, heads, biases, strength, rows):
+                if _kind(names, strength, heads, biases, rows) == self.name:
                     matches.append(Match(module or self.name, names))
         return matches
 
-    def _fits(
-        self, names: Mapping[str, str], heads: int, biases: int, strength: str, rows: int
-    ) -> bool:
-        raise NotImplementedError
+
+def _kind(names: Mapping[str, str], strength: str, heads: int, biases: int, rows: int) -> str:
+    """The family of as many rates, step biases and rows of β, or nothing."""
+    by_value = "w_proj.weight" in names
+    if biases == heads > 0 and rows and not by_value:
+        several = strength == "b_proj.weight" and rows % heads == 0
+        fits = several or rows == (2 * heads if strength in _MIXED else heads)
+        return GatedDeltaNet.name if fits else ""
+    if 0 < heads < biases and biases % heads == 0 and "D" not in names:
+        return KDA.name if not by_value or rows == biases else ""
+    return ""
 
 
 def _step_law(layer: Layer, log_rate: Floats, bias: Floats) -> tuple[StepSize, list[Slot]]:
@@ -228,14 +225,6 @@ class GatedDeltaNet(_GatedDelta):
     # flash-linear-attention and OLMo-Hybrid; Qwen3.5; llama.cpp; Qwen3-Next.
     strengths = ("b_proj.weight", "in_proj_b.weight", "ssm_beta.weight", *_MIXED)
     others = (*_PROJECTIONS[:3], *_NORMS, "a_proj.weight", "w_proj.weight", "D", "decay")
-
-    def _fits(
-        self, names: Mapping[str, str], heads: int, biases: int, strength: str, rows: int
-    ) -> bool:
-        if biases != heads or "w_proj.weight" in names or not rows:
-            return False
-        several = strength == "b_proj.weight" and rows % heads == 0
-        return several or rows == (2 * heads if strength in _MIXED else heads)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names, log_rate = layer.names, layer.vector("A_log")
@@ -342,13 +331,6 @@ class KDA(_GatedDelta):
     assumptions = (LOWER_BOUND, NEGATIVE_EIGENVALUES)
     strengths = ("b_proj.weight", "ssm_beta.weight")
     others = ("v_proj.weight", "ssm_g_b.weight", "w_proj.weight", "D")
-
-    def _fits(
-        self, names: Mapping[str, str], heads: int, biases: int, strength: str, rows: int
-    ) -> bool:
-        if "D" in names or biases <= heads or biases % heads:
-            return False
-        return "w_proj.weight" not in names or rows == biases
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         configured = _configured_bound(layer.store.config)

@@ -49,7 +49,6 @@ class SimpleGateLoop(LawFamily):
             still,
             [],
             gates=lambda: layer.projected(still, _PROJECTION, rows=rows),
-            tensors=tuple(layer.names.values()),
             assumptions=(_WITHOUT_BIAS,),
         )
 

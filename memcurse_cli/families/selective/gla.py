@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Seen, Slot
+from memcurse_cli.families.selective.law import NUMBERED, LawFamily, Layer, Layout, Seen, Slot
 from memcurse_cli.theory.gates.laws import Bounded, Root, Write
 
 GATE_LOGIT_NORMALIZER = Assumption(
@@ -146,7 +144,6 @@ class GLA(LawFamily):
             gates=gates,
             write=None if gate.write is None else Write(parameter="strength"),
             write_at=write_at,
-            tensors=None if slots else tuple(layer.names.values()),
             multiplicity=_states(layer, bias.size),
             assumptions=() if slots else (_SLOTS,),
         )
@@ -163,10 +160,6 @@ def _states(layer: Layer, heads: int) -> int:
 
 
 _BOUNDS = "lower_bounds"
-_LAYER = re.compile(r"^(?P<model>.*?)(?:[./,])?layers[./,](?P<index>\d+)(?:[./,]|$)")
-
-SMALLEST_SHARE = 1e-300
-"""A share of the softmax is held above it."""
 
 _WITHOUT_BIAS = (
     "the forget gate has no bias: at zero input it stands halfway between its lower bound and 1"
@@ -198,16 +191,9 @@ class HGRN(LawFamily):
             optional=("q_proj.weight",),
             without=(_KEY, _VALUE, "A_log"),
             fits=lambda shapes: len(shapes["f_proj.weight"]) == 2,
+            numbered=True,
         ),
     )
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As of any family, with the layer's number, by which its bound is chosen."""
-        return [
-            replace(match, place=int(place["index"])) if place else match
-            for match in super().find(tensors)
-            for place in (_LAYER.match(match.layer),)
-        ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         size, place = layer.stacked_rows("f_proj.weight"), layer.match.place
@@ -227,7 +213,7 @@ class HGRN(LawFamily):
                 )
             share = np.exp(bounds - bounds.max(axis=0))
             # A share that underflows would have no logarithm.
-            share = np.maximum(share / share.sum(axis=0), SMALLEST_SHARE)
+            share = np.maximum(share / share.sum(axis=0), 1e-300)
             counted = np.zeros(bounds.shape)
             counted[1 : place + 1] = 1.0
             # 1 - β, summed without cancellation where β is close to 1.
@@ -250,7 +236,7 @@ class HGRN(LawFamily):
 
 def _bounds_of(tensors: Mapping[str, TensorSpec], layer: str) -> str | None:
     """The lower bounds of the model that a layer is in, or None."""
-    parts = _LAYER.match(layer)
+    parts = NUMBERED.match(layer)
     model = "" if parts is None else parts["model"]
     names = [f"{model}{joint}{_BOUNDS}" for joint in ("./," if model else ("",))]
     return next((name for name in names if name in tensors), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, HiddenState
@@ -23,6 +25,7 @@ from memcurse_cli.families.reading import (
     read_vector,
     require_finite,
     rows_per,
+    shown_shape,
     sigmoid,
     stacked_rows,
 )
@@ -51,6 +54,9 @@ Seen = GateInput | Drive | tuple[GateInput | None, GateInput | None] | None
 """The pre-activation of λ, or with it that of a write gate; a whole drive, as of a joint law; None
 where weights are not in the checkpoint."""
 
+NUMBERED = re.compile(r"(?P<model>.*?)(?:[./,])?layers[./,](?P<index>\d{1,6})(?:[./,]|$)")
+"""A layer of a model that numbers them."""
+
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each role's tensor."""
 
@@ -63,28 +69,29 @@ class Layout(NamedTuple):
         optional: those that are kept beside them.
         without: those of another family, which it must not have.
         fits: what the shapes must fulfil.
+        numbered: the layer's number in its model is kept, as `Match.place`.
     """
 
     required: tuple[str | tuple[str, ...], ...]
     optional: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     fits: Callable[[Shapes], bool | int] | None = None
+    numbered: bool = False
 
     def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
         """Every such module; ``default`` names a layer whose tensors have none."""
         choices = [(each,) if isinstance(each, str) else each for each in self.required]
         roles = [role for choice in choices for role in choice]
+        roles += [*self.optional, *self.without]
         matches = []
-        for module, names in group_by_module(
-            tensors, (*roles, *self.optional, *self.without)
-        ).items():
+        for module, names in group_by_module(tensors, roles).items():
             found = names.keys()
             if any(found.isdisjoint(choice) for choice in choices) or found & set(self.without):
                 continue
-            if self.fits is None or self.fits(
-                {role: tensors[name].shape for role, name in names.items()}
-            ):
-                matches.append(Match(module or default, names))
+            shapes = {role: tensors[name].shape for role, name in names.items()}
+            if self.fits is None or self.fits(shapes):
+                place = NUMBERED.match(module) if self.numbered else None
+                matches.append(Match(module or default, names, place and int(place["index"])))
         return matches
 
 
@@ -142,14 +149,7 @@ class Slot(NamedTuple):
 
 @dataclass
 class Layer:
-    """A layer that a family recognised, read by its roles.
-
-    Attributes:
-        family: the name of its family.
-        store: the open checkpoint.
-        match: where it stands.
-        options: what to read beside its parameters.
-    """
+    """A layer that a family recognised, read by its roles."""
 
     family: str
     store: TensorStore
@@ -184,6 +184,14 @@ class Layer:
         """As `stacked_rows`."""
         return stacked_rows(self.store, self.names[role], count)
 
+    def misshapen(self, role: str, what: str, remedy: str = "") -> TensorError:
+        """What to raise where a shape contradicts the others: "its shape (2, 3) …"."""
+        return TensorError(
+            f"its shape {shown_shape(self.shape(role))} {what}",
+            where=self.names[role],
+            remedy=remedy or "name the right family with --family, or export the layer again",
+        )
+
     def beside(self, role: str, other: str) -> str | None:
         """The tensor that is called ``other`` where this role's is called after it, or None."""
         return beside(self.store, self.names[role], other, above=role.count("."))
@@ -198,13 +206,9 @@ class Layer:
     def gate_through(
         self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]]
     ) -> GateInput | None:
-        """The pre-activation behind the first of some projections that is there and fits.
+        """The pre-activation behind the first of some projections that is beside a role and fits.
 
-        Args:
-            bias: (n,) the pre-activation at zero input.
-            role: a role of the layer, beside which they stand.
-            layers: the names of each, one of a plain projection, the outer and the inner one of a
-                projection of low rank.
+        Of each ``layers`` has one name, or those of the outer and the inner one of low rank.
         """
         for names in ([self.beside(role, name) for name in layer] for layer in layers):
             outer, inner, gate = names[0], names[-1], None
@@ -249,7 +253,7 @@ class Layer:
             write_at: (n,) its pre-activation at zero input; 0 where no bias is stored.
             state: what is known of the hidden state, where a gate sees it.
             sees: what the gates' weights multiply.
-            tensors: the names of the layer's tensors, where the slots are not all of them.
+            tensors: the names of the layer's tensors; by default those of the slots, or all.
             multiplicity: how many scalar states each eigenvalue drives.
             assumptions: what was assumed beside `assumed`, one sentence each.
             rank_one: what the transition has beside λ.
@@ -317,7 +321,7 @@ class Layer:
         return Recurrence(
             name=self.match.layer,
             family=self.family,
-            tensors=tuple(dict.fromkeys(of_slots) if tensors is None else tensors),
+            tensors=tuple(tensors or dict.fromkeys(of_slots) or self.names.values()),
             log_eigenvalues=np.maximum(log.real, -LARGEST_DECAY) + 1j * log.imag,
             log_gain=log_gain.astype(np.complex128),
             parameters=tuple(map(group, slots, of_slots)),

@@ -14,13 +14,13 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.errors import UsageError
 from memcurse_cli.families.assumptions import setting
 from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import GateInput
 from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate, repeated
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import read_vector, require_shape, shown_shape, softplus
+from memcurse_cli.families.reading import read_vector, require_shape, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import CONVERTED, LawFamily, Layer, Layout, Slot
 from memcurse_cli.families.state_space.discretization import apply_transform
@@ -39,13 +39,11 @@ _SHARED_STEP = "the backward direction has the step sizes of the forward one: it
 
 
 class Mamba(LawFamily):
-    """``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and ``Δ = softplus(dt_proj.bias)``.
+    """``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba_simple.py, `Mamba.step`; γ = Δ.
 
-    ``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba_simple.py, `Mamba.step`. A_log is
-    (channels, state), or (heads, head dimension, state) in Zamba; one bias moves the whole state
-    of its channel, and Δ is the gain as well. B and C depend on the input. Each direction of a
-    Vision Mamba is a layer; VMamba stores all of them as one, A_logs (directions × channels,
-    state) beside dt_projs_bias (directions, channels).
+    A_log is (channels, state), or (heads, head dimension, state) in Zamba; one bias moves the whole
+    state of its channel. Each direction of a Vision Mamba is a layer; VMamba stores all of them as
+    one, A_logs (directions × channels, state) beside dt_projs_bias (directions, channels).
     """
 
     name = "mamba"
@@ -57,17 +55,12 @@ class Mamba(LawFamily):
     source = "mamba_ssm and transformers; Gu & Dao 2023, arXiv 2312.00752"
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every rate of two or more dimensions that has a step-size bias, as `RATE` and `BIAS`.
-
-        A second direction without a step size of its own shares the first one's (Vision Mamba's
-        ``bimamba_type="v1"``).
-        """
+        """Every rate of two or more dimensions that has a step-size bias, as `RATE` and `BIAS`."""
         # The first test spares 10⁵ other names the expression.
         directions = {"", *(_direction(name) or "" for name in tensors if "A_" in name)}
         roles = [RATE, _RATES, _BIASES, "Ds", "x_proj_weight"]
         for tag in directions:
-            roles += [*((f"A_{tag}_log", f"A_log_{tag}", f"A_log.{tag}") if tag else ())]
-            roles += _bias_names(tag)
+            roles += [f"A_{tag}_log", f"A_log_{tag}", f"A_log.{tag}", *_bias_names(tag)]
         matches = []
         for module, names in group_by_module(tensors, roles).items():
             rates = {of: role for role in names if (of := _direction(role)) is not None}
@@ -101,10 +94,7 @@ class Mamba(LawFamily):
         return layer.recurrence(
             StepSize(apply_transform(log_rate.ravel(), "exp").value),
             bias[channel],
-            [
-                Slot(RATE, log_rate.ravel(), "A_log"),
-                Slot(BIAS, bias, "dt_bias", scalar=channel),
-            ],
+            [Slot(RATE, log_rate.ravel(), "A_log"), Slot(BIAS, bias, "dt_bias", scalar=channel)],
             gates=lambda: _step(layer, bias, state),
             sees="what x_proj sees, the convolution's output",
             multiplicity=_head_size(layer) if by_head else 1,
@@ -123,20 +113,17 @@ def _bias_names(tag: str) -> tuple[str, ...]:
     if not tag:
         return BIAS, "dt_proj_bias"
     own = (f"dt_proj_{tag}.bias", f"dt_proj.{tag}.bias")
+    # Vision Mamba's second direction may share the first one's (``bimamba_type="v1"``).
     return (*own, BIAS) if tag == "b" else own
 
 
 def _head_size(layer: Layer) -> int:
-    """Head dimension × state of a head, from Ds (K, heads, dimension) and the rows of x_proj.
-
-    x_proj_weight (K, heads + 2 state, inputs) makes Δ, B and C.
-    """
-    if not layer.names.keys() >= {"Ds", "x_proj_weight"}:
+    """From Ds (K, heads, head dimension) and x_proj_weight (K, heads + 2 state, inputs); or 1."""
+    shapes = [layer.shape(role) for role in ("Ds", "x_proj_weight") if role in layer.names]
+    if [len(shape) for shape in shapes] != [3, 3]:
         return 1
-    direct, projection = layer.shape("Ds"), layer.shape("x_proj_weight")
-    if len(direct) != 3 or len(projection) != 3:
-        return 1
-    return max(direct[2] * ((projection[1] - direct[1]) // 2), 1)
+    (_, heads, size), (_, rows, _) = shapes
+    return max(size * ((rows - heads) // 2), 1)
 
 
 def _step(layer: Layer, bias: Floats, state: int) -> GateInput | None:
@@ -170,11 +157,10 @@ _GGUF_NOMINAL = (
 
 
 class GgufMamba(LawFamily):
-    """``λ = exp(Δ a)``, ``γ = Δ`` and ``Δ = softplus(ssm_dt.bias)``, where ``a`` is ssm_a.
+    """Mamba, with ssm_a of each channel and state, and Mamba-2, with ssm_a of each head; γ = Δ.
 
-    The equations of Mamba (a of each channel and state) and of Mamba-2 (a of each head). The
-    converter has stored ``a = -exp(A_log)`` (llama.cpp, convert_hf_to_gguf.py), so that a value
-    which was rounded to zero or beyond gives |λ| >= 1: nothing in the file keeps it negative.
+    The converter has stored ``ssm_a = -exp(A_log)`` (llama.cpp, convert_hf_to_gguf.py), so that a
+    value which was rounded to zero or beyond gives |λ| >= 1: nothing in the file keeps it negative.
     """
 
     name = "gguf_mamba"
@@ -212,11 +198,8 @@ class GgufMamba(LawFamily):
                 Slot(_GGUF_BIAS, bias, "dt_bias", scalar=channel, keeps_stable=True),
             ],
             gates=gates,
-            sees=(
-                "what ssm_x sees, the convolution's output"
-                if by_channel
-                else "what ssm_in sees, the mixer's input"
-            ),
+            sees=f"what {'ssm_x' if by_channel else 'ssm_in'} sees, the "
+            + ("convolution's output" if by_channel else "mixer's input"),
             multiplicity=1 if by_channel else _gguf_states(layer),
             assumptions=(_GGUF_NOMINAL, CONVERTED),
             stable=False,
@@ -224,21 +207,16 @@ class GgufMamba(LawFamily):
 
 
 def _gguf_states(layer: Layer) -> int:
-    """Head dimension × state of Mamba-2: the convolution has the channels of x, B and C.
-
-    Raises:
-        TensorError: the shapes contradict each other.
-    """
+    """Head dimension × state of Mamba-2: the convolution has the channels of x, B and C."""
     heads, (groups, *inner) = layer.shape(_GGUF_RATE)[0], layer.shape("ssm_norm.weight")
     width, convolved = layer.shape("ssm_out.weight")[-1], layer.shape("ssm_conv1d.weight")
     fits = groups * math.prod(inner) == width
     found = _states_per_head(heads, width, convolved[0] - width, groups) if fits else 0
     if not found:
-        raise TensorError(
-            f"its shape {shown_shape(convolved)} does not fit {heads} heads of {width} channels in"
-            f" {groups} groups",
-            where=layer.names["ssm_conv1d.weight"],
-            remedy="name the right family with --family, or convert the model again",
+        raise layer.misshapen(
+            "ssm_conv1d.weight",
+            f"does not fit {heads} heads of {width} channels in {groups} groups",
+            "name the right family with --family, or convert the model again",
         )
     return found
 
@@ -256,13 +234,8 @@ UNCLAMPED = (
 )
 
 
-def clamp_sentence(config: Mapping[str, Any], step: Floats) -> tuple[str, ...]:
-    """What is left out where the library clamps Δ; nothing where the limits are known to be open.
-
-    Args:
-        config: the model's configuration.
-        step: (heads,) Δ at zero input.
-    """
+def _clamp_sentence(config: Mapping[str, Any], step: Floats) -> tuple[str, ...]:
+    """What is left out where the library clamps Δ; nothing where the limits are known as open."""
     limits = (setting(config, key) for key in ("time_step_limit", "ssm_cfg.dt_limit"))
     pair: Any = next((found for found in limits if found is not None), None)
     # Their mixers clamp at the smallest step of the initialisation, whatever the limit says.
@@ -318,13 +291,12 @@ _SINGLE_PRECISION = "_fp32_params"
 
 
 class Mamba2(LawFamily):
-    """``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and ``Δ = softplus(dt_bias + in_proj.bias[-heads:])``.
+    """``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba2.py, `Mamba2.step`; γ = Δ.
 
-    One eigenvalue per head, which drives (head dimension × state) scalar states:
-    ``h[t] = λ h[t-1] + Δ B x[t]``, mamba_ssm/modules/mamba2.py, `Mamba2.step`. The rows of in_proj
-    are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ; a
-    Falcon-H1 multiplies them with a factor from its configuration. Hydra's two directions are two
-    layers, whose Δ have rows and biases of their own.
+    One eigenvalue per head, which drives (head dimension × state) scalar states. The rows of
+    in_proj are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ;
+    a Falcon-H1 multiplies them with a factor from its configuration. Hydra's two directions are
+    two layers, whose Δ have rows and biases of their own.
     """
 
     name = "mamba2"
@@ -381,16 +353,12 @@ class Mamba2(LawFamily):
             sees="what in_proj sees, the mixer's input",
             # The B and C of the other direction are among the convolved channels too.
             multiplicity=multiplicity // 2 if both else multiplicity,
-            assumptions=(*clamp_sentence(config, softplus(total)), *([_SHARED] if both else [])),
+            assumptions=(*_clamp_sentence(config, softplus(total)), *([_SHARED] if both else [])),
         )
 
 
 def _mixer_states(layer: Layer, groups: int) -> int:
-    """Head dimension × state, from the rows of in_proj (z, x, B, C, Δ) and conv1d (x, B, C).
-
-    Raises:
-        TensorError: the shapes contradict each other.
-    """
+    """Head dimension × state, from the rows of in_proj (z, x, B, C, Δ) and conv1d (x, B, C)."""
     require_shape(layer.store, layer.names["in_proj.weight"], (None, None))
     require_shape(layer.store, layer.names["conv1d.weight"], (None, None, None))
     heads, rows, convolved = (
@@ -404,10 +372,9 @@ def _mixer_states(layer: Layer, groups: int) -> int:
     width = norm[0] if len(norm) == 1 else gate
     found = _states_per_head(heads, width, convolved - width, groups) if width <= gate else 0
     if not found:
-        raise TensorError(
-            f"its shape {shown_shape(layer.shape('in_proj.weight'))} does not fit {heads} heads,"
-            f" {convolved} convolved channels and groups={groups}",
-            where=layer.names["in_proj.weight"],
-            remedy="give the number of groups with --assume groups=, or export the layer again",
+        raise layer.misshapen(
+            "in_proj.weight",
+            f"does not fit {heads} heads, {convolved} convolved channels and groups={groups}",
+            "give the number of groups with --assume groups=, or export the layer again",
         )
     return found

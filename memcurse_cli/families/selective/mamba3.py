@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import setting
 from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, squared_rows
 from memcurse_cli.families.gate_weights import inner_products
-from memcurse_cli.families.reading import read_finite, require_shape, shown_shape
+from memcurse_cli.families.reading import read_finite, require_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
 from memcurse_cli.theory.gates.laws import TrapezoidStep
@@ -143,18 +142,10 @@ def _first_step_row(layer: Layer, heads: int) -> int | None:
 
 
 def _multiplicity(layer: Layer, heads: int) -> int:
-    """Head dimension × state.
-
-    Raises:
-        TensorError: the heads of the biases and of the output projection do not agree.
-    """
+    """Head dimension × state."""
     require_shape(layer.store, layer.names["B_bias"], (heads, None, None))
     require_shape(layer.store, layer.names["out_proj.weight"], (None, None))
     shape = layer.shape("out_proj.weight")
     if shape[1] < 1 or shape[1] % heads:
-        raise TensorError(
-            f"its shape {shown_shape(shape)} does not fit {heads} heads",
-            where=layer.names["out_proj.weight"],
-            remedy="name the right family with --family, or export the layer again",
-        )
+        raise layer.misshapen("out_proj.weight", f"does not fit {heads} heads")
     return shape[1] // heads * layer.shape("B_bias")[2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -40,18 +40,12 @@ _CANDIDATE = "linear_h.weight"
 class _MinRNN(LawFamily):
     """A candidate and gates that see nothing but the input.
 
-    minGRU-pytorch stores the rows of the candidate and of the gates in one projection; the paper's
-    listing has a layer for each.
-
-    Attributes:
-        fused: the layer whose rows are the candidate and the gates.
-        gates: for each gate its own layer, what its part of the fused bias is called and the
-            parameter of the law that is its bias.
-        law: of the gates.
+    minGRU-pytorch stores the rows of the candidate and of the gates in one projection, ``fused``;
+    the paper's listing has a layer for each: ``gates`` are these layers and the law's parameters.
     """
 
     fused: ClassVar[str]
-    gates: ClassVar[tuple[tuple[str, str, str], ...]]
+    gates: ClassVar[tuple[tuple[str, str], ...]]
     law: ClassVar[Mix | Share]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
@@ -61,7 +55,7 @@ class _MinRNN(LawFamily):
             at = np.stack([slot.values for slot in slots], axis=1)
         one = at[:, 0] if len(self.gates) == 1 else at
         weight = f"{self.fused}.weight"
-        weights = [weight] if weight in layer.names else [f"{of}.weight" for of, *_ in self.gates]
+        weights = [weight] if weight in layer.names else [f"{of}.weight" for of, _ in self.gates]
 
         def gates() -> Seen:
             if isinstance(self.law, Mix):  # the rows of the gate are the last ones
@@ -82,31 +76,38 @@ class _MinRNN(LawFamily):
         )
 
     def _slots(self, layer: Layer) -> tuple[int, list[Slot]]:
-        """The number of units, and the bias of each gate; none where there are none.
-
-        Raises:
-            TensorError: NaN or inf, a bias that does not fit its weight, or a gate without one.
-        """
+        """The number of units, and the bias of each gate; none where there are none."""
         parts, role = len(self.gates) + 1, f"{self.fused}.bias"
         if f"{self.fused}.weight" in layer.names:
             size = layer.stacked_rows(f"{self.fused}.weight", parts)
             if role not in layer.names:
                 return size, []
             rows = layer.vector(role, parts * size).reshape(parts, size)[1:]
-            return size, [
-                Slot(f"{role}[{label}]", bias, moves)
-                for (_, label, moves), bias in zip(self.gates, rows, strict=True)
-            ]
-        size = layer.stacked_rows(f"{self.gates[0][0]}.weight")
-        biases = [(f"{of}.bias", moves) for of, _, moves in self.gates]
-        found = [(bias, moves) for bias, moves in biases if bias in layer.names]
+            named = zip(self.gates, rows, strict=True)
+            return size, [Slot(f"{role}[{moves}]", bias, moves) for (_, moves), bias in named]
+        biases = {f"{of}.bias": moves for of, moves in self.gates}
+        found = [bias for bias in biases if bias in layer.names]
         if found and len(found) < len(self.gates):
             raise TensorError(
                 "only one of the two gates has a bias",
-                where=layer.names[found[0][0]],
+                where=layer.names[found[0]],
                 remedy="name the right family with --family",
             )
-        return size, [Slot(bias, layer.vector(bias, size), moves) for bias, moves in found]
+        size = layer.stacked_rows(f"{self.gates[0][0]}.weight")
+        return size, [Slot(bias, layer.vector(bias, size), biases[bias]) for bias in found]
+
+
+def _layouts(fused: str, gates: Iterable[tuple[str, str]], strangers: str) -> tuple[Layout, ...]:
+    """All in one projection, or a layer of each gate and none of more gates."""
+    return (
+        Layout((f"{fused}.weight",), optional=(f"{fused}.bias",)),
+        Layout(
+            (*(f"{gate}.weight" for gate, _ in gates), _CANDIDATE),
+            optional=tuple(f"{gate}.bias" for gate, _ in gates),
+            without=tuple(f"linear_{gate}.weight" for gate in strangers),
+            fits=_alike,
+        ),
+    )
 
 
 def _alike(shapes: Shapes) -> bool:
@@ -117,7 +118,7 @@ def _alike(shapes: Shapes) -> bool:
 class MinGRU(_MinRNN):
     """``h[t] = (1 - z) h[t-1] + z x̃[t]``, z = σ(b): ``λ = σ(-b)``, coupled to ``γ = σ(b)``.
 
-    The gate stands at zero input; without a bias λ = 1/2.
+    Without a bias λ = 1/2.
     """
 
     name = "min_gru"
@@ -125,24 +126,15 @@ class MinGRU(_MinRNN):
     recognised_by = "to_hidden_and_gate.weight (2n, d); or linear_z.weight beside linear_h.weight"
     equation = "λ = 1 - σ(b_z), γ = σ(b_z)"
     source = "minGRU-pytorch; Feng et al. 2024, arXiv 2410.01201"
-    layouts = (
-        Layout(("to_hidden_and_gate.weight",), optional=("to_hidden_and_gate.bias",)),
-        Layout(
-            ("linear_z.weight", _CANDIDATE),
-            optional=("linear_z.bias",),
-            # With one of these a module has more gates.
-            without=tuple(f"linear_{gate}.weight" for gate in "rfioc"),
-            fits=_alike,
-        ),
-    )
-    fused, law = "to_hidden_and_gate", Mix(keeps=False)
-    gates = (("linear_z", "gate", "update"),)
+    fused, law = "to_hidden_and_gate", Mix(keeps=False, parameter="gate")
+    gates = (("linear_z", "gate"),)
+    layouts = _layouts(fused, gates, "rfioc")
 
 
 class MinLSTM(_MinRNN):
     """``h[t] = f/(f+i) h[t-1] + i/(f+i) x̃[t]`` with f = σ(b_f) and i = σ(b_i): γ = 1 - λ.
 
-    Gates stand at zero input; without biases λ = 1/2.
+    Without biases λ = 1/2.
     """
 
     name = "min_lstm"
@@ -153,17 +145,9 @@ class MinLSTM(_MinRNN):
     )
     equation = "λ = f/(f+i), γ = i/(f+i), f = σ(b_f), i = σ(b_i)"
     source = "minGRU-pytorch; Feng et al. 2024, arXiv 2410.01201"
-    layouts = (
-        Layout(("to_hidden_and_f_i_gate.weight",), optional=("to_hidden_and_f_i_gate.bias",)),
-        Layout(
-            ("linear_f.weight", "linear_i.weight", _CANDIDATE),
-            optional=("linear_f.bias", "linear_i.bias"),
-            without=tuple(f"linear_{gate}.weight" for gate in "ozrc"),
-            fits=_alike,
-        ),
-    )
     fused, law = "to_hidden_and_f_i_gate", Share()
-    gates = (("linear_f", "forget", "forget"), ("linear_i", "input", "input"))
+    gates = (("linear_f", "forget"), ("linear_i", "input"))
+    layouts = _layouts(fused, gates, "ozrc")
 
 
 _NORM = ("layer_norm.weight", "layer_norm.bias")

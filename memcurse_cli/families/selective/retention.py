@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -147,7 +146,6 @@ class TorchscaleRetNet(LawFamily):
 _RATE, _FUSED = "slope_rate", "qkv_proj.weight"
 # MiniMax's own checkpoints have no buffer, and are known by the gate and the norm of the output.
 _UNSTORED = (_FUSED, "output_gate.weight", "norm.weight", "out_proj.weight")
-_LAYER = re.compile(r"(?:.*[./])?layers[./](\d{1,6})[./]")
 _LARGEST_COUNT = 10**4
 """Of heads and layers that a configuration may claim."""
 
@@ -156,6 +154,10 @@ _COMPUTED = (
     " num_attention_heads and num_hidden_layers of config.json"
 )
 _BUFFER = "slope_rate is a buffer that no training moves, so no parameter is listed"
+
+
+def _is_matrix(shapes: Shapes) -> bool:
+    return len(shapes[_FUSED]) == 2
 
 
 class LightningAttention(LawFamily):
@@ -169,19 +171,11 @@ class LightningAttention(LawFamily):
     recognised_by = "slope_rate, or output_gate and norm.weight, beside qkv_proj.weight"
     equation = "λ = exp(-slope_rate)"
     source = "transformers (minimax); MiniMax 2025, arXiv 2501.08313"
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the fused projection and the buffer, or with all else that they have."""
-        matches = []
-        for module, names in group_by_module(tensors, (_RATE, *_UNSTORED)).items():
-            if _FUSED not in names or len(tensors[names[_FUSED]].shape) != 2:
-                continue
-            if _RATE in names or names.keys() == set(_UNSTORED):
-                # A decay that is not stored is computed from the layer's number.
-                place = None if _RATE in names else _LAYER.match(names[_FUSED])
-                number = None if place is None else int(place[1])
-                matches.append(Match(module or self.name, names, number))
-        return matches
+    layouts = (
+        Layout((_RATE, _FUSED), optional=_UNSTORED[1:], fits=_is_matrix),
+        # A decay that is not stored is computed from the layer's number.
+        Layout(_UNSTORED, without=(_RATE,), fits=_is_matrix, numbered=True),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         stored = _RATE in layer.names
@@ -196,9 +190,6 @@ def _slope_rate(layer: Layer) -> Floats:
     """``2^(-8(h+1)/H) (1 - l/(L-1+ε) + ε)`` of head h in layer l of L, with ε = 1e-5.
 
     `MiniMaxLightningAttention.get_slope_rate` in transformers.
-
-    Raises:
-        TensorError: the configuration or the tensor's name does not say which layer of how many.
     """
     place, config = layer.match.place, layer.store.config
     heads, layers = (setting(config, key) for key in ("num_attention_heads", "num_hidden_layers"))

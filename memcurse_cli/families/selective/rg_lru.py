@@ -8,13 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    one_to_one,
-    read_finite,
-    sigmoid,
-    softplus,
-)
+from memcurse_cli.families.reading import LARGEST_DECAY, one_to_one, read_finite, sigmoid, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Seen, Slot
 from memcurse_cli.theory.gates.laws import Exponent, Write
@@ -26,15 +20,8 @@ SMALLEST_DECAY = 1e-300
 """-log λ is held above it: λ = 1 would have no gain."""
 
 
-def exponent_law(radius: Floats, scale: float, gate: Floats, offset: float = 0.0) -> Exponent:
-    """``log λ = -scale softplus(Λ) σ(z)``, no closer to 0 at zero input than `SMALLEST_DECAY`.
-
-    Args:
-        radius: (n,) Λ.
-        scale: c.
-        gate: (n,) z at zero input.
-        offset: ε under the root of γ.
-    """
+def _exponent_law(radius: Floats, scale: float, gate: Floats, offset: float = 0.0) -> Exponent:
+    """``log λ = -c softplus(Λ) σ(z)``, no closer to 0 at zero input than `SMALLEST_DECAY`."""
     rate = np.maximum(scale * softplus(radius), SMALLEST_DECAY / sigmoid(gate))
     return Exponent(rate, scale * sigmoid(radius) / rate, offset=offset)
 
@@ -85,7 +72,7 @@ class RGLRU(LawFamily):
             return _gate(layer, roles[1], gate), _gate(layer, roles[2], opened)
 
         recurrence = layer.recurrence(
-            exponent_law(radius, EXPONENT, gate),
+            _exponent_law(radius, EXPONENT, gate),
             np.maximum(gate, -LARGEST_DECAY),
             [
                 Slot(roles[0], radius, "rate"),
@@ -180,7 +167,7 @@ class Hawk(LawFamily):
             stored = float(layer.vector("alpha_log_scale", 1)[0])
             # log c is positive for any use of the layer; an older one stored -c.
             scale = -stored if stored < 0 else math.exp(min(stored, _LARGEST_LOG_SCALE))
-            law = exponent_law(radius, scale, forget, _OFFSET)
+            law = _exponent_law(radius, scale, forget, _OFFSET)
         else:
             rate, recurrence, entered = "Lambda", "ba", "bx"
             radius = layer.real(rate, (None,))

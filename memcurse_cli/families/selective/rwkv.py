@@ -85,8 +85,6 @@ def _decay_gate(layer: Layer, role: str, base: Floats) -> GateInput | NoDrive:
     inner, outer = (_matrix(layer, role, name) for name in names[:2])
     if inner is None or outer is None:
         return MISSING
-    if names.transposed:
-        inner, outer = inner.T, outer.T
     inputs, moving = inner.shape[1], None
     if names.moving is not None:
         moving = _moving(layer, role, *names.moving)
@@ -106,9 +104,7 @@ def _moving(layer: Layer, role: str, inner: str, outer: str, mixing: str) -> Bot
     below, above = _matrix(layer, role, inner), layer.beside(role, outer)
     if below is None or above is None:
         return None
-    _, _, _, part, transposed, _ = _LOW_RANK[role]
-    if transposed:
-        below = below.T
+    part, transposed = _LOW_RANK[role].part, _LOW_RANK[role].transposed
     rank, inputs = below.shape[0] // _MIXED, below.shape[1]
     shape = layer.store.tensors[above].shape
     if below.shape[0] != _MIXED * rank or sorted(shape) != sorted(
@@ -127,11 +123,12 @@ def _moving(layer: Layer, role: str, inner: str, outer: str, mixing: str) -> Bot
 
 
 def _matrix(layer: Layer, role: str, name: str) -> Floats | None:
+    """(outputs, inputs) of a linear layer."""
     tensor = layer.beside(role, name)
     if tensor is None or len(layer.store.tensors[tensor].shape) != 2:
         return None
     values: Floats = read_finite(layer.store, tensor)
-    return values
+    return values.T if _LOW_RANK[role].transposed else values
 
 
 def _mixing(layer: Layer, role: str, name: str, part: int, inputs: int) -> Floats | None:
@@ -247,11 +244,7 @@ def _is_converted(layer: Layer) -> bool:
 
 
 def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurrence:
-    """With log λ from what the converter stores under the tensor's shape.
-
-    Raises:
-        TensorError: the values cannot be that.
-    """
+    """With log λ from what the converter stores under the tensor's shape."""
     tensor = layer.names[_DECAY[0]]
     spec = layer.store.tensors[tensor]
     if len(spec.shape) == 3:

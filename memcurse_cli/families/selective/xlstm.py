@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import LARGEST_JACOBIAN
 from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms
 from memcurse_cli.families.gate_weights import projected_gate
 from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import element_count, read_real, shown_shape, sigmoid
+from memcurse_cli.families.reading import element_count, read_real, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Seen, Shapes, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
@@ -139,12 +138,8 @@ class SLSTM(LawFamily):
         heads, *inner = layer.shape(KERNEL)
         units = min(inner)
         if not heads or not units or max(inner) != len(GATES) * units:
-            raise TensorError(
-                f"its shape {shown_shape(layer.shape(KERNEL))} is neither (heads, 4 units, units)"
-                " nor (heads, units, 4 units)",
-                where=layer.names[KERNEL],
-                remedy="name the right family with --family, or export the layer again",
-            )
+            what = "is neither (heads, 4 units, units) nor (heads, units, 4 units)"
+            raise layer.misshapen(KERNEL, what)
         bias = layer.vector(BIAS, len(GATES) * heads * units)
         by_gate = (
             bias.reshape(heads, len(GATES), units).swapaxes(0, 1)  # cuda
@@ -214,11 +209,11 @@ def _spectra(layer: Layer, biases: Floats) -> HiddenSpectra:
             f"above {LARGEST_JACOBIAN} are not taken"
         )
         return HiddenSpectra(gates, None, reason)
-    blocks = [slstm_jacobian(weights[:, head], biases[:, head]) for head in range(heads)]
+    blocks = [_jacobian(weights[:, head], biases[:, head]) for head in range(heads)]
     return HiddenSpectra(gates, all_heads(np.stack(blocks)))
 
 
-def slstm_jacobian(weights: Floats, biases: Floats) -> Floats:
+def _jacobian(weights: Floats, biases: Floats) -> Floats:
     """d(h', c', n')/d(h, c, n) of one head at zero input and zero state, by the chain rule.
 
     The kernel is block-diagonal: a unit sees the state of its own head alone. Without the
@@ -227,14 +222,8 @@ def slstm_jacobian(weights: Floats, biases: Floats) -> Floats:
         c' = σ(f) c + e^i tanh(z),  n' = σ(f) n + e^i,  h' = σ(o) c' / n'
 
     with every gate ``R h + b``. It is smooth at zero state, the start of a sequence, where n' is
-    e^i. c and n are taken in units of e^{b_i}, which no eigenvalue depends on.
-
-    Args:
-        weights: (gates, units, units) R of the gates input, forget, cell and output, row = target.
-        biases: (gates, units) b of each gate.
-
-    Returns:
-        (3 units, 3 units).
+    e^i. c and n are taken in units of e^{b_i}, which no eigenvalue depends on. R is
+    (gates, target, source) and b (gates, units), in the order of `GATES`.
     """
     kept, shown = sigmoid(biases[1]), sigmoid(biases[3])
     candidate = np.tanh(biases[2])
