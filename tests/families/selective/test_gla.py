@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import match_of, read_layer
-from families.selective.layers import GLA_LAYER, hgrn
+from families.selective.layers import (
+    GATED_DELTA_NET,
+    GLA_LAYER,
+    MESA_NET,
+    SLOT_ATTENTION,
+    hgrn,
+    sigmoid,
+)
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
@@ -20,8 +27,15 @@ def test_a_normaliser_that_is_not_positive_is_refused(normalizer: str) -> None:
         read_layer(GLA_LAYER, GLA(), gate_logit_normalizer=normalizer)
 
 
-def test_a_projection_without_its_bias_is_not_it() -> None:
-    assert match_of({"gk_proj.0.weight": np.zeros((4, 8))}, GLA()) == []
+def test_mesa_net_has_no_normaliser() -> None:
+    recurrence = read_layer(MESA_NET, GLA(), gate_logit_normalizer="2")
+    assert_allclose(np.exp(recurrence.log_eigenvalues), sigmoid(MESA_NET["a_proj.bias"]))
+
+
+@pytest.mark.parametrize("other", ["i_proj.weight", "r_proj.weight", "f_proj.bias"])
+def test_what_else_has_such_projections_is_not_gla(other: str) -> None:
+    assert match_of(SLOT_ATTENTION | {other: np.zeros((4, 8))}, GLA()) == []
+    assert match_of(GATED_DELTA_NET | {"gk_proj.0.weight": np.zeros((4, 8))}, GLA()) == []
 
 
 @pytest.mark.parametrize("prefix", ["model.", ""])
@@ -33,7 +47,7 @@ def test_the_gate_stands_halfway_above_its_bound(layer: int, prefix: str) -> Non
     share /= share.sum(axis=0)
     bound = (np.cumsum(share, axis=0) - share[0])[layer]
     assert_allclose(np.exp(recurrence.log_eigenvalues), (1 + bound) / 2, rtol=1e-13)
-    assert_allclose(np.exp(recurrence.log_gain), (1 - bound) / 2, rtol=1e-13)
+    assert ("lower bound is 0" in recurrence.assumptions[-1]) == (layer == 0)
     assert len(recurrence.parameters) == (layer > 0)
 
 
@@ -53,20 +67,10 @@ def test_every_layer_is_found_though_they_share_their_bounds() -> None:
     found = detect(MemoryStore(arrays).tensors)
     assert [match.layer for _, match in found] == [f"model.layers.{i}.attn" for i in range(3)]
     assert any("expand_ratio" in text for text in read_layer(arrays, HGRN(), 1).assumptions)
-
-
-def test_without_bounds_nothing_is_listed() -> None:
-    recurrence = read_layer(hgrn(layers=1), HGRN())
-    assert_allclose(np.exp(recurrence.log_eigenvalues), 0.5)
-    assert recurrence.parameters == ()
-    assert "lower bound is 0" in recurrence.assumptions[1]
+    assert match_of(hgrn(**{"k_proj.weight": np.zeros((4, 4))}), HGRN()) == []
 
 
 def test_too_few_bounds_are_refused() -> None:
     arrays = hgrn() | {"model.lower_bounds": hgrn(layers=2)["model.lower_bounds"]}
     with pytest.raises(TensorError, match=r"lower_bounds: its shape \(2, 4\) has no row for layer"):
         read_layer(arrays, HGRN(), layer=2)
-
-
-def test_layers_with_keys_are_not_it() -> None:
-    assert match_of(hgrn(**{"k_proj.weight": np.zeros((4, 4))}), HGRN()) == []
