@@ -7,7 +7,6 @@ import pytest
 from families.derivatives import check_derivatives, match_of, read_layer
 from families.selective.layers import GATELOOP
 from families.simulated_gates import check_bands, gates_of, joint_drive_of
-from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
@@ -36,29 +35,6 @@ def test_the_band_is_that_of_gates_on_random_inputs(scale: float) -> None:
     gates = gates_of(GATELOOP, input_scale=scale)
     check_bands(gates, np.abs(transitions(inputs)), tolerance=0.01, reason=ANGLE_AT_ZERO)
     assert gates.parameters == ()
-
-
-def test_the_second_moment_is_that_of_states_with_drawn_gates() -> None:
-    """S[t] = λ S[t-1] + x with x of R(Δ) = 0.8^Δ, beside those of gates at their bias."""
-    rng = np.random.default_rng(1)
-    chains, steps, scale = 4000, 240, 0.7
-    state, held = np.zeros((2, chains, HEADS), dtype=np.complex128)
-    still = transitions(np.zeros(WIDTH))
-    drive = rng.standard_normal((chains, 1))
-    squares = np.zeros((2, HEADS))
-    for step in range(steps):
-        state = transitions(scale * rng.standard_normal((chains, WIDTH))) * state + drive
-        held = still * held + drive
-        drive = 0.8 * drive + 0.6 * rng.standard_normal((chains, 1))
-        if step >= steps // 2:
-            squares += [np.mean(np.abs(one) ** 2, axis=0) / (steps / 2) for one in (state, held)]
-    figure = gates_of(GATELOOP, input_scale=scale, autocorrelation="1:0.8").second_moment
-    assert figure is not None
-    for of, seen in zip((figure.moving, figure.nominal), squares, strict=True):
-        expected = [np.min(seen), np.median(seen), np.max(seen)]
-        assert_allclose([of.min, of.p50, of.max], expected, rtol=0.03)
-    assert_allclose(figure.ratio.max, np.max(squares[0] / squares[1]), rtol=0.03)
-    assert abs(np.log(squares[0] / squares[1])).max() > 0.2  # gates that move it
 
 
 def test_a_bias_without_an_angle_is_refused() -> None:

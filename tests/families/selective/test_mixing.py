@@ -59,19 +59,6 @@ def test_the_bands_of_a_min_lstm(scale: float, fused: bool) -> None:
     assert_allclose(gates.second_moment.moving.p50, np.median(expected), rtol=0.02)
 
 
-def test_wide_gates_have_the_moments_of_random_inputs() -> None:
-    """σ_z is some 40."""
-    arrays = min_rnn(2)
-    gates = gates_of(arrays, input_scale=20.0)
-    assert gates.spread is not None
-    assert gates.spread.p50 > 30
-    assert gates.reason is None
-    kept, *_ = shares(arrays, 20 * np.random.default_rng(4).standard_normal((400_000, 4)))
-    expected = ((1 - kept) ** 2).mean(axis=0) / (1 - kept**2).mean(axis=0)
-    assert gates.second_moment is not None
-    assert_allclose(gates.second_moment.moving.p50, np.median(expected), rtol=0.01)
-
-
 def test_gates_without_weights_do_not_move() -> None:
     (layer,) = inspect(min_rnn(2, scale=0.0), gates=True).layers
     gates = layer.gates
