@@ -203,12 +203,12 @@ _KEY_WIDTH = "keys are taken to be as wide as values, since the number of key he
 
 
 class GatedDeltaNet(_GatedDelta):
-    """``S[t] = λ (I - β k kᵀ) S[t-1] + β k vᵀ``, ``log λ = -e^{A_log} softplus(dt_bias)``.
+    """``S[t] = λ (I - β k kᵀ) S[t-1] + β k vᵀ``, one λ per value head, γ = β.
 
-    One λ per value head. The gain β = σ(0) is 1/2 at zero input, or 1 where it reaches 2; no
-    parameter moves it there. Gated DeltaProduct (Siems et al. 2025, arXiv 2502.10297) overwrites n
-    times in a step and has n β for each head; Comba (Hu et al. 2025, arXiv 2506.02475) overwrites
-    what has not decayed, ``λ I - β k kᵀ``.
+    β = σ(0) is 1/2 at zero input, or 1 where it reaches 2; no parameter moves it there. Gated
+    DeltaProduct (Siems et al. 2025, arXiv 2502.10297) overwrites n times in a step and has n β for
+    each head; Comba (Hu et al. 2025, arXiv 2506.02475) overwrites what has not decayed,
+    ``λ I - β k kᵀ``.
     """
 
     name = "gated_delta_net"

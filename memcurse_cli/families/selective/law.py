@@ -96,7 +96,7 @@ class Layout(NamedTuple):
 
 
 class LawFamily:
-    """A `Family` that is known by its layouts, and whose layers one formula describes."""
+    """A `Family` that is known by its layouts, with one formula for all of its layers."""
 
     name: str
     title: str
@@ -211,10 +211,10 @@ class Layer:
         Of each ``layers`` has one name, or those of the outer and the inner one of low rank.
         """
         for names in ([self.beside(role, name) for name in layer] for layer in layers):
-            outer, inner, gate = names[0], names[-1], None
-            if outer is not None and len(names) == 1:
+            outer, inner = names[0] or "", names[-1] or ""
+            if len(names) == 1:
                 gate = projected_gate(self.store, bias, outer)
-            elif outer is not None and inner is not None:
+            else:
                 gate = low_rank_gate(self.store, bias, outer, inner)
             if gate is not None:
                 return gate
@@ -229,7 +229,6 @@ class Layer:
         gates: Callable[[], Seen] | None = None,
         nominal: GateLaw | None = None,
         write: Write | None = None,
-        write_at: Floats | None = None,
         state: HiddenState | None = None,
         sees: str = "the layer's input",
         tensors: Sequence[str] | None = None,
@@ -249,8 +248,7 @@ class Layer:
             slots: what is stored.
             gates: what the gates see, asked for where that is to be read.
             nominal: the law at zero input, where that is another.
-            write: a further factor of γ, logistic or exponential.
-            write_at: (n,) its pre-activation at zero input; 0 where no bias is stored.
+            write: a further factor of γ, logistic or exponential, at the bias that moves it or 0.
             state: what is known of the hidden state, where a gate sees it.
             sees: what the gates' weights multiply.
             tensors: the names of the layer's tensors; by default those of the slots, or all.
@@ -276,8 +274,8 @@ class Layer:
         gain = np.maximum(still.gain, np.finfo(np.float64).tiny)
         log_gain, write_slope = np.log(gain), np.zeros(len(at))
         if write is not None:
-            written_at = np.zeros(len(at)) if write_at is None else write_at
-            factor, write_slope = _log_factor(write, written_at)
+            biases = [slot.values for slot in slots if slot.moves == write.parameter]
+            factor, write_slope = _log_factor(write, sum(biases, np.zeros(len(at))))
             log_gain = log_gain + factor
         seen = gates() if gates is not None and self.options.gates else None
         gate, write_gate = seen if isinstance(seen, tuple) else (seen, None)

@@ -116,10 +116,7 @@ def _alike(shapes: Shapes) -> bool:
 
 
 class MinGRU(_MinRNN):
-    """``h[t] = (1 - z) h[t-1] + z x̃[t]``, z = σ(b): ``λ = σ(-b)``, coupled to ``γ = σ(b)``.
-
-    Without a bias λ = 1/2.
-    """
+    """``h[t] = (1 - z) h[t-1] + z x̃[t]``, z = σ(b): λ = 1/2 without a bias."""
 
     name = "min_gru"
     title = "minGRU"
@@ -132,10 +129,7 @@ class MinGRU(_MinRNN):
 
 
 class MinLSTM(_MinRNN):
-    """``h[t] = f/(f+i) h[t-1] + i/(f+i) x̃[t]`` with f = σ(b_f) and i = σ(b_i): γ = 1 - λ.
-
-    Without biases λ = 1/2.
-    """
+    """``h[t] = f/(f+i) h[t-1] + i/(f+i) x̃[t]``: λ = 1/2 without biases."""
 
     name = "min_lstm"
     title = "minLSTM"
@@ -233,7 +227,8 @@ def _seeing_its_state(layer: Layer, recurrence: Recurrence) -> Recurrence:
     weights = _sru_weights(layer, size)
     if weights is None or not np.any(own):
         return recurrence
-    scaled = _scale(layer, len(weights))[:, None, None] * weights
+    scale = _scale(layer, len(weights))
+    scaled = weights if scale is None else scale[:, None, None] * weights
     shared: Floats = np.einsum("ij,ij->j", scaled[:, :, 0], scaled[:, :, 1])
     taken = _behind_norm(layer, np.zeros(size), weights[:, :, 0])
     return replace(recurrence, gate=mixing_drive(drive.gate, taken, shared, own, _OWN_STATE))
@@ -249,14 +244,10 @@ def _sru_weights(layer: Layer, size: int) -> Floats | None:
     return weight.reshape(len(weight), size, -1)
 
 
-def _normalised(layer: Layer, inputs: int) -> bool:
-    """Whether the input is normalised; a scale of another size stands behind the cell."""
-    return _NORM[0] in layer.names and layer.shape(_NORM[0]) == (inputs,)
-
-
-def _scale(layer: Layer, inputs: int) -> Floats:
-    """The scale of the normalisation of the input."""
-    return layer.real(_NORM[0], (inputs,)) if _normalised(layer, inputs) else np.ones(inputs)
+def _scale(layer: Layer, inputs: int) -> Floats | None:
+    """That of the normalisation of the input; one of another size stands behind the cell."""
+    normalised = _NORM[0] in layer.names and layer.shape(_NORM[0]) == (inputs,)
+    return layer.real(_NORM[0], (inputs,)) if normalised else None
 
 
 def _behind_norm(layer: Layer, bias: Floats, weight: Floats) -> GateInput:
@@ -264,11 +255,11 @@ def _behind_norm(layer: Layer, bias: Floats, weight: Floats) -> GateInput:
 
     Of that every component has the RMS of its scale and the mean of its bias.
     """
-    nothing, inputs = np.zeros(bias.size), len(weight)
-    seen = squared_rows((_scale(layer, inputs)[:, None] * weight).T)
-    if not _normalised(layer, inputs):
-        return GateInput(bias, RowNorms(seen, nothing))
-    shift = layer.real(_NORM[1], (inputs,)) @ weight if _NORM[1] in layer.names else None
+    nothing, scale = np.zeros(bias.size), _scale(layer, len(weight))
+    if scale is None:
+        return GateInput(bias, RowNorms(squared_rows(weight.T), nothing))
+    seen = squared_rows((scale[:, None] * weight).T)
+    shift = layer.real(_NORM[1], scale.shape) @ weight if _NORM[1] in layer.names else None
     return GateInput(bias, RowNorms(nothing, nothing), seen, shift=shift)
 
 

@@ -41,13 +41,10 @@ _NOMINAL = (
 
 
 class RGLRU(LawFamily):
-    """``h[t] = λ h[t-1] + √(1-λ²) σ(b_x) x[t]``, ``log λ = -8 softplus(Λ) σ(b_a)``.
+    """``h[t] = λ h[t-1] + √(1-λ²) σ(b_x) x[t]``; λ is 0 where a document starts.
 
-    Λ is stored as it is, not negated. The library multiplies λ by 0 where a document starts.
-
-    recurrentgemma's JAX code has an angle beside the decay if ``only_real`` is false:
-    ``log λ = σ(b_a) (-8 softplus(Λ) + i a_imag_param)``, and ``√(1-|λ|²)``. The n states are
-    complex, their input the first half of 2n channels plus i times the second.
+    recurrentgemma's JAX code has an angle beside the decay if ``only_real`` is false. The n states
+    are complex then, their input the first half of 2n channels plus i times the second.
     """
 
     name = "rg_lru"
@@ -81,7 +78,6 @@ class RGLRU(LawFamily):
             ],
             gates=gates,
             write=Write(),
-            write_at=opened,
             sees="what the RG-LRU sees, the convolution's output",
             assumptions=(_NOMINAL,),
         )
@@ -132,10 +128,9 @@ _CONSTANT = "alpha_log_scale is a constant of the layer, and not among the param
 class Hawk(LawFamily):
     """``h[t] = λ h[t-1] + √(1-λ²) σ(b_i) x[t]``, as `rg_lru` but for what is stored.
 
-    `Hawk` (hippogriff.py) in proger/hippogriff: ``log λ = -c softplus(forget_base) σ(b_f)``, where
-    b_f and b_i are the halves of gates.bias and ``c = e^alpha_log_scale``; an older one stores -c
-    itself. Its root is ``√(1 - λ² + 1e-6)``. `RGLRU` (griffin_torch/main.py) in kyegomez/Griffin
-    divides where the paper takes a power: ``λ = σ(Lambda) / 8^σ(ba)``.
+    `Hawk` (hippogriff.py) in proger/hippogriff has b_f and b_i as halves of gates.bias, and the
+    root ``√(1 - λ² + 1e-6)``. `RGLRU` (griffin_torch/main.py) in kyegomez/Griffin divides where the
+    paper takes a power.
     """
 
     name = "hawk"
@@ -197,7 +192,6 @@ class Hawk(LawFamily):
             ],
             gates=gates,
             write=Write(),
-            write_at=opened,
             sees="what the gates see, the convolution's output",
             assumptions=assumptions,
         )

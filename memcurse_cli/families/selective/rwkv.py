@@ -158,10 +158,7 @@ _VALUE = ("value.weight", "v_proj.linear.weight", "v_proj.weight", "time_mix_val
 
 
 class RWKV7(LawFamily):
-    """``S[t] = S[t-1] (diag(λ) - κ (a∘κ)ᵀ) + v kᵀ``, ``log λ = -e^{-1/2} σ(w0)``, γ = 1.
-
-    λ is one per key channel, never below 0.545, and drives a column of the head's matrix state.
-    """
+    """``S[t] = S[t-1] (diag(λ) - κ (a∘κ)ᵀ) + v kᵀ``, with a λ ≥ 0.545 for each key channel."""
 
     name = "rwkv7"
     title = "RWKV-7"

@@ -92,7 +92,6 @@ class MLSTM(LawFamily):
             [Slot(labels[1], forget, "forget"), Slot(labels[0], opened, "input")],
             gates=gates,
             write=Write(Exponential(capped)),
-            write_at=opened,
             sees="the queries, keys and values" if block else "the layer's input",
             multiplicity=_multiplicity(layer, forget.size),
         )
@@ -157,7 +156,6 @@ class SLSTM(LawFamily):
             [Slot(f"{BIAS}[forget]", forget, "forget"), Slot(f"{BIAS}[input]", opened, "input")],
             gates=lambda: None if inputs is None else (inputs["forget"], inputs["input"]),
             write=Write(Exponential()),
-            write_at=opened,
             state=state,
             sees="what igate, fgate, zgate and ogate see",
             multiplicity=2,  # the cell and its normaliser

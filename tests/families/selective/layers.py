@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
-from memcurse_cli.families.selective.gateloop import GateLoop, SimpleGateLoop
-from memcurse_cli.families.selective.gla import GLA, HGRN
+from memcurse_cli.families.selective.linear_attention import GLA, HGRN, GateLoop, SimpleGateLoop
 from memcurse_cli.families.selective.mamba import GgufMamba, Mamba, Mamba2
 from memcurse_cli.families.selective.mamba3 import Mamba3
 from memcurse_cli.families.selective.mixing import QRNN, SRU, MinGRU, MinLSTM

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.gateloop import ANGLE_AT_ZERO, GateLoop, SimpleGateLoop
+from memcurse_cli.families.selective.linear_attention import ANGLE_AT_ZERO, GateLoop, SimpleGateLoop
 
 WIDTH, HEADS = 5, 4
 

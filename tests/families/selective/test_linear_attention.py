@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.selective.gla import GLA, HGRN
+from memcurse_cli.families.selective.linear_attention import GLA, HGRN
 
 
 @pytest.mark.parametrize("normalizer", ["0", "-1", "inf", "nan"])

@@ -1,19 +1,28 @@
-"""Linear attention whose state a gate decays: GLA, arXiv 2312.06635, and its relatives; HGRN."""
+"""Linear attention whose state a gate decays, GLA and its relatives, or turns, GateLoop; HGRN."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.family import Assumption
+from memcurse_cli.families.gate_inputs import JointDrive
+from memcurse_cli.families.gate_weights import inner_products, read_rows
 from memcurse_cli.families.reading import read_real, shown_shape
-from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.law import NUMBERED, LawFamily, Layer, Layout, Seen, Slot
-from memcurse_cli.theory.gates.laws import Bounded, Root, Write
+from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.selective.law import (
+    NUMBERED,
+    LawFamily,
+    Layer,
+    Layout,
+    Seen,
+    Shapes,
+    Slot,
+)
+from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
 
 GATE_LOGIT_NORMALIZER = Assumption(
     key="gate_logit_normalizer",
@@ -90,11 +99,11 @@ _SLOTS = (
 
 
 class GLA(LawFamily):
-    """``S[t] = diag(λ) S[t-1] + k vᵀ``, ``log λ = log σ(b)/τ``, ``dλ/db = λ σ(-b)/τ``, γ = 1.
+    """``S[t] = diag(λ) S[t-1] + k vᵀ``, ``log λ = log σ(b)/τ``, γ = 1; one λ per key channel.
 
-    One λ per key channel, or per head in simple GLA and MesaNet (arXiv 2506.05233), where τ = 1
-    and γ = σ(b_proj.bias). In gated slot attention (arXiv 2409.07146) a λ of every slot keeps its
-    key and its value, and what is written is γ = 1 - λ. The gate stands at zero input.
+    One per head in simple GLA and MesaNet (arXiv 2506.05233), where τ = 1 and γ = σ(b_proj.bias).
+    In gated slot attention (arXiv 2409.07146) one of every slot keeps its key and its value; γ is
+    1 - λ.
     """
 
     name = "gla"
@@ -120,22 +129,21 @@ class GLA(LawFamily):
                 where="--assume",
                 remedy="give a positive number",
             )
-        slots, write_at = [], None
+        slots: list[Slot] = []
         if gate.bias is None:
             bias = np.zeros(layer.stacked_rows(gate.projections[0]))
         else:
             bias = layer.vector(gate.bias)
             slots.append(Slot(gate.bias, bias, "gate"))
         if gate.write is not None:
-            write_at = layer.vector(gate.write, bias.size)
-            slots.append(Slot(gate.write, write_at, "strength"))
+            slots.append(Slot(gate.write, layer.vector(gate.write, bias.size), "strength"))
 
         def gates() -> Seen:
             role = gate.bias or gate.projections[0]
             seen = layer.gate_through(bias, role, [gate.projections])
-            if write_at is None:
+            if gate.write is None:
                 return seen
-            return seen, layer.projected(write_at, "b_proj.weight")
+            return seen, layer.projected(slots[1].values, "b_proj.weight")
 
         return layer.recurrence(
             Root(1 / normalizer, coupled=gate.bias is None),
@@ -143,7 +151,6 @@ class GLA(LawFamily):
             slots,
             gates=gates,
             write=None if gate.write is None else Write(parameter="strength"),
-            write_at=write_at,
             multiplicity=_states(layer, bias.size),
             assumptions=() if slots else (_SLOTS,),
         )
@@ -200,8 +207,11 @@ class HGRN(LawFamily):
         sentences = [_WITHOUT_BIAS]
         slots: list[Slot] = []
         complement = np.ones(size)
-        tensor = _bounds_of(layer.store.tensors, layer.match.layer) if place else None
-        if tensor is None or place is None:
+        numbered = NUMBERED.match(layer.match.layer)
+        model = numbered["model"] if numbered else ""
+        names = (f"{model}{joint}{_BOUNDS}" for joint in ("./," if model else ("",)))
+        tensor = next((name for name in names if name in layer.store.tensors), None)
+        if tensor is None or not place:
             sentences.append(_UNBOUNDED)
         else:
             bounds = read_real(layer.store, tensor, (None, size))
@@ -220,8 +230,9 @@ class HGRN(LawFamily):
             complement = np.sum(share * (1 - counted), axis=0)
             slope = share * np.where(counted > 0, complement, complement - 1)
             each = np.tile(np.arange(size), len(bounds))
-            bound = Slot(_BOUNDS, bounds.ravel(), "bound", slope.ravel(), eigenvalue=each)
-            slots.append(bound._replace(tensor=tensor))
+            slots.append(
+                Slot(_BOUNDS, bounds.ravel(), "bound", slope.ravel(), None, each, tensor=tensor)
+            )
         if "q_proj.weight" in layer.names:
             sentences.append(_EXPANDED)
         return layer.recurrence(
@@ -234,9 +245,114 @@ class HGRN(LawFamily):
         )
 
 
-def _bounds_of(tensors: Mapping[str, TensorSpec], layer: str) -> str | None:
-    """The lower bounds of the model that a layer is in, or None."""
-    parts = NUMBERED.match(layer)
-    model = "" if parts is None else parts["model"]
-    names = [f"{model}{joint}{_BOUNDS}" for joint in ("./," if model else ("",))]
-    return next((name for name in names if name in tensors), None)
+_PROJECTION = "to_qkva.0.weight"
+
+_HALF = "the gate has no bias: at zero input λ = σ(0) = 1/2, which no parameter moves"
+
+
+def _channels(shapes: Shapes) -> int:
+    """D of a projection (3 D, D), or 0."""
+    shape = shapes[_PROJECTION]
+    return shape[1] if len(shape) == 2 and shape[0] == 3 * shape[1] else 0
+
+
+class SimpleGateLoop(LawFamily):
+    """``h[t] = σ(W_a x) h[t-1] + W_kv x``, ``y = (W_q x) h``, one state per channel; γ = 1.
+
+    The rows of one projection are W_q, W_kv and W_a, in which alone is what the layer remembers.
+    """
+
+    name = "gateloop_simple"
+    title = "Simple GateLoop"
+    recognised_by = "to_qkva.0.weight (3 D, D)"
+    equation = "λ = σ(0) = 1/2, γ = 1"
+    source = "gateloop-transformer, simplified_gate_loop.py; Katsch 2023, arXiv 2311.01927"
+    layouts = (Layout((_PROJECTION,), fits=_channels),)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        still = np.zeros(layer.shape(_PROJECTION)[1])
+        rows = slice(2 * still.size, None)
+        return layer.recurrence(
+            Root(1.0),
+            still,
+            [],
+            gates=lambda: layer.projected(still, _PROJECTION, rows=rows),
+            assumptions=(_HALF,),
+        )
+
+
+_QKV, _TURN, _BIAS = "to_qkv.weight", "to_a.0.weight", "to_a.0.bias"
+
+ANGLE_AT_ZERO = (
+    "E|dλ/db|² is infinite where a = W x + b can come near 0, since dλ/db grows as 1/|a|"
+)
+_AT_ZERO = (
+    "the first components of to_a are the real parts of a head's transition and the second ones"
+    " its imaginary parts, as gateloop-transformer interleaves them"
+)
+
+
+def _heads(shapes: Shapes) -> int:
+    """The number of heads, or 0 where the shapes are not those of a layer."""
+    qkv, weight, bias = (shapes[role] for role in (_QKV, _TURN, _BIAS))
+    if len(qkv) != 2 or len(weight) != 2 or bias != weight[:1] or weight[1] != qkv[1]:
+        return 0
+    heads = bias[0] // 2
+    fits = heads and bias[0] == 2 * heads and qkv[0] and qkv[0] % (3 * heads) == 0
+    return heads if fits else 0
+
+
+class GateLoop(LawFamily):
+    """``S[t] = λ S[t-1] + k vᵀ`` with ``λ = σ(|a|) e^{i arg a}``, a = W x + b complex; γ = 1.
+
+    One λ per head, at zero input that of the bias. Its derivatives, as of `Turn`, grow without
+    bound as the bias comes to 0, where the angle is undefined.
+    """
+
+    name = "gateloop"
+    title = "GateLoop"
+    recognised_by = "to_qkv.weight (3 D, dim) beside to_a.0.weight and to_a.0.bias (2 heads)"
+    equation = "λ = σ(|b|) e^(i arg b), b = to_a.0.bias in pairs; γ = 1"
+    source = "gateloop-transformer; Katsch 2023, arXiv 2311.01927"
+    layouts = (Layout((_QKV, _TURN, _BIAS), fits=_heads),)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        heads, law, tensor = layer.shape(_BIAS)[0] // 2, Turn(), layer.names[_BIAS]
+        parts = layer.real(_BIAS, (2 * heads,)).reshape(heads, 2)
+        apart = np.hypot(parts[:, 0], parts[:, 1])
+        if np.any(apart == 0):
+            raise TensorError(
+                f"head {int(np.argmin(apart))} has a bias of 0, where λ has no angle",
+                where=tensor,
+                remedy="inspect a checkpoint from after the first steps of training",
+            )
+        recurrence = layer.recurrence(
+            law,
+            parts,
+            [],
+            gates=lambda: _drive(layer, law, parts),
+            tensors=(tensor,),
+            multiplicity=(layer.shape(_QKV)[0] // (3 * heads)) ** 2,
+            assumptions=(_AT_ZERO,),
+        )
+        motions = law(parts).nominal.motions
+        moved = [motions[name].eigenvalue for name in (law.real, law.imaginary)]
+        # Real and imaginary parts alternate in one tensor.
+        group = ParameterGroup(
+            name=_BIAS,
+            tensor=tensor,
+            values=parts.ravel(),
+            dtype=layer.store.tensors[tensor].dtype,
+            scalar=np.arange(2 * heads),
+            eigenvalue=np.repeat(np.arange(heads), 2),
+            eigenvalue_derivative=np.stack(moved, axis=1).ravel(),
+        )
+        return replace(recurrence, parameters=(group,))
+
+
+def _drive(layer: Layer, law: Turn, parts: Floats) -> JointDrive | None:
+    """The rows of both parts of a, which alternate as those (heads, 2) of its bias do."""
+    rows = read_rows(layer.store, [layer.names[_TURN]])
+    if rows is None:
+        return None
+    return JointDrive(law, parts, inner_products(rows[0][::2], rows[0][1::2]), reason=ANGLE_AT_ZERO)
