@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.assumptions import setting
 from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, squared_rows
@@ -61,7 +60,10 @@ class Mamba3(LawFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         softplus = layer.assumed.choose(RATE_FUNCTION) == "softplus"
-        law = TrapezoidStep(softplus, _floor(layer.store))
+        floor = setting(layer.store.config, "ssm_cfg.A_floor")
+        # mamba_ssm's default, where the configuration has none below a at zero.
+        known = isinstance(floor, float) and 0 < floor < 0.5
+        law = TrapezoidStep(softplus, floor if known else 1e-4)
         bias = layer.real("dt_bias", (None,))
         at = np.zeros((bias.size, 4))
         at[:, 0] = bias
@@ -116,12 +118,6 @@ def alignment(angles: Floats, rows: Floats) -> Floats:
     both = squared_rows(rows)[:, None] * squared_rows(angles)
     cosines = (rows @ angles.T) ** 2 / np.where(both > 0, both, 1.0)
     return np.asarray(cosines.mean(axis=1))
-
-
-def _floor(store: TensorStore) -> float:
-    """The smallest rate: mamba_ssm's A_floor of 1e-4 where the configuration has none below 1/2."""
-    floor = setting(store.config, "ssm_cfg.A_floor")
-    return floor if isinstance(floor, float) and 0 < floor < 0.5 else 1e-4
 
 
 def _first_step_row(layer: Layer, heads: int) -> int | None:

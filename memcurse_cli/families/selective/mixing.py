@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +18,6 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import WITHOUT_BIAS
 from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import (
-    GateDrive,
     GateInput,
     JointDrive,
     NoDrive,
@@ -183,19 +181,15 @@ class SRU(LawFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         values = layer.real("bias", (None,))
         forget = values[: values.size // 2]
-        recurrence = layer.recurrence(
+        sentences = {"weight_c": _NOMINAL, _NORM[0]: _NORMALISED}
+        return layer.recurrence(
             Mix(parameter="forget"),
             forget,
             [Slot("bias[forget]", forget, "forget")],
-            gates=lambda: _sru_gate(layer, forget),
+            gates=lambda: _sru_gates(layer, forget),
             tensors=tuple(layer.names.values()),
-            assumptions=[
-                sentence
-                for role, sentence in (("weight_c", _NOMINAL), (_NORM[0], _NORMALISED))
-                if role in layer.names
-            ],
+            assumptions=[text for role, text in sentences.items() if role in layer.names],
         )
-        return _seeing_its_state(layer, recurrence)
 
 
 def _is_sru(match: Match, tensors: Mapping[str, TensorSpec]) -> bool:
@@ -209,39 +203,24 @@ def _is_sru(match: Match, tensors: Mapping[str, TensorSpec]) -> bool:
     return listed and len(weight) == 2 and weight[1] in (3 * bias[0] // 2, 2 * bias[0])
 
 
-def _sru_gate(layer: Layer, bias: Floats) -> GateInput | NoDrive:
-    """``z = W_f x + b_f``, with W_f the second of the matrices that ``weight`` holds by unit."""
+def _sru_gates(layer: Layer, bias: Floats) -> Seen:
+    """``z = W_f x + v_f c + b_f``, with W and W_f the first of the matrices in ``weight``."""
     if "weight" not in layer.names:
         return _ATTENDED
-    weights = _sru_weights(layer, bias.size)
-    return _UNFIT if weights is None else _behind_norm(layer, bias, weights[:, :, 1])
-
-
-def _seeing_its_state(layer: Layer, recurrence: Recurrence) -> Recurrence:
-    """With v_f c in the gate, and W x, of the first of the matrices, in c."""
-    drive = recurrence.gate
-    if not isinstance(drive, GateDrive) or "weight_c" not in layer.names:
-        return recurrence
-    size = drive.gate.bias.size
-    own = read_finite(layer.store, layer.names["weight_c"])[:size]
-    weights = _sru_weights(layer, size)
-    if weights is None or not np.any(own):
-        return recurrence
-    scale = _scale(layer, len(weights))
-    scaled = weights if scale is None else scale[:, None, None] * weights
-    shared: Floats = np.einsum("ij,ij->j", scaled[:, :, 0], scaled[:, :, 1])
-    taken = _behind_norm(layer, np.zeros(size), weights[:, :, 0])
-    return replace(recurrence, gate=mixing_drive(drive.gate, taken, shared, own, _OWN_STATE))
-
-
-def _sru_weights(layer: Layer, size: int) -> Floats | None:
-    """(inputs, n, 3 or 4), or None where the shapes are others."""
-    weight: Floats = read_finite(layer.store, layer.names["weight"])
+    weight, size = read_finite(layer.store, layer.names["weight"]), bias.size
     if weight.ndim != 2 or weight.shape[1] not in (3 * size, 4 * size):
-        return None
+        return _UNFIT
     if "weight_proj" in layer.names:
         weight = read_finite(layer.store, layer.names["weight_proj"]) @ weight
-    return weight.reshape(len(weight), size, -1)
+    taken, seen = np.moveaxis(weight.reshape(len(weight), size, -1), -1, 0)[:2]
+    gate, own = _behind_norm(layer, bias, seen), np.zeros(size)
+    if "weight_c" in layer.names:
+        own = read_finite(layer.store, layer.names["weight_c"])[:size]
+    if not np.any(own):
+        return gate
+    scale = _scale(layer, len(weight))
+    shared: Floats = np.sum((1.0 if scale is None else scale[:, None] ** 2) * taken * seen, axis=0)
+    return mixing_drive(gate, _behind_norm(layer, np.zeros(size), taken), shared, own, _OWN_STATE)
 
 
 def _scale(layer: Layer, inputs: int) -> Floats | None:

@@ -156,10 +156,6 @@ _COMPUTED = (
 _BUFFER = "slope_rate is a buffer that no training moves, so no parameter is listed"
 
 
-def _is_matrix(shapes: Shapes) -> bool:
-    return len(shapes[_FUSED]) == 2
-
-
 class LightningAttention(LawFamily):
     """``S[t] = λ_h S[t-1] + k vᵀ`` with the constant ``λ_h = exp(-slope_rate_h)``, γ = 1.
 
@@ -172,9 +168,9 @@ class LightningAttention(LawFamily):
     equation = "λ = exp(-slope_rate)"
     source = "transformers (minimax); MiniMax 2025, arXiv 2501.08313"
     layouts = (
-        Layout((_RATE, _FUSED), optional=_UNSTORED[1:], fits=_is_matrix),
+        Layout((_RATE, _FUSED), optional=_UNSTORED[1:], fits=lambda of: len(of[_FUSED]) == 2),
         # A decay that is not stored is computed from the layer's number.
-        Layout(_UNSTORED, without=(_RATE,), fits=_is_matrix, numbered=True),
+        Layout(_UNSTORED, (), (_RATE,), fits=lambda of: len(of[_FUSED]) == 2, numbered=True),
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:

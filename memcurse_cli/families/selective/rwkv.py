@@ -228,16 +228,14 @@ class RWKV(LawFamily):
             assumptions=(_NOMINAL,) if selective else (),
             input_dependent=selective,
         )
-        if role == _DECAY[0] and not selective and _is_converted(layer):
+        if role != _DECAY[0] or selective:
+            return recurrence
+        hidden = beside(layer.store, layer.names[role], "ffn.key.weight", above=1)
+        shape = () if hidden is None else layer.store.tensors[hidden].shape
+        # The converter's mark, or the transposed weights that outlive it.
+        if "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1]):
             return _converted(layer, recurrence, stored)
         return recurrence
-
-
-def _is_converted(layer: Layer) -> bool:
-    """Whether the file has the converter's mark, or the transposed weights that outlive it."""
-    hidden = beside(layer.store, layer.names[_DECAY[0]], "ffn.key.weight", above=1)
-    shape = () if hidden is None else layer.store.tensors[hidden].shape
-    return "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1])
 
 
 def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurrence:

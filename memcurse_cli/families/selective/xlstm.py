@@ -13,7 +13,7 @@ from memcurse_cli.families.gate_weights import projected_gate
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import element_count, read_real, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Seen, Shapes, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Shapes, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
 from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
 
@@ -74,23 +74,19 @@ class MLSTM(LawFamily):
         cap = 0.0 if block else float(layer.assumed.choose(GATE_SOFT_CAP))
         capped = cap if 0 < cap < np.inf else None
 
-        def gates() -> Seen:
-            opens, forgets = (
-                projected_gate(layer.store, bias, layer.beside(role, f"{role[:-4]}weight"), rows=of)
-                for bias, role, of in zip(
-                    (opened, forget),
-                    (label.partition("[")[0] for label in labels),
-                    rows,
-                    strict=True,
-                )
-            )
-            return forgets, opens
+        def through(label: str, bias: Floats, rows: slice) -> GateInput | None:
+            role = label.partition("[")[0]
+            weight = layer.beside(role, f"{role.removesuffix('bias')}weight")
+            return projected_gate(layer.store, bias, weight, rows=rows)
 
         return layer.recurrence(
             Keep(LOGISTIC if capped is None else CappedLogistic(capped)),
             forget,
             [Slot(labels[1], forget, "forget"), Slot(labels[0], opened, "input")],
-            gates=gates,
+            gates=lambda: (
+                through(labels[1], forget, rows[1]),
+                through(labels[0], opened, rows[0]),
+            ),
             write=Write(Exponential(capped)),
             sees="the queries, keys and values" if block else "the layer's input",
             multiplicity=_multiplicity(layer, forget.size),
