@@ -10,7 +10,6 @@ from families.selective.layers import min_rnn, sigmoid, sru
 from families.simulated_gates import check_bands, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Family
@@ -57,21 +56,6 @@ def test_the_bands_of_a_min_lstm(scale: float, fused: bool) -> None:
     expected = ((1 - kept) ** 2).mean(axis=0) / (1 - (kept**2).mean(axis=0))
     assert gates.second_moment is not None
     assert_allclose(gates.second_moment.moving.p50, np.median(expected), rtol=0.02)
-
-
-def test_gates_without_weights_do_not_move() -> None:
-    (layer,) = inspect(min_rnn(2, scale=0.0), gates=True).layers
-    gates = layer.gates
-    assert gates is not None
-    assert gates.second_moment is not None
-    assert gates.second_moment.nominal.p50 == pytest.approx(layer.state.second_moment.p50)
-    for band in gates.bands:
-        assert band.time_constant.p50 == pytest.approx(layer.eigenvalues.time_constant.p50)
-    for one, group in zip(gates.parameters, layer.parameters, strict=True):
-        assert (one.name, one.tensor) == (group.name, group.tensor)
-        figure = one.relative_sensitivity
-        assert figure.nominal.p99 == pytest.approx(group.relative_sensitivity.p99)
-        assert figure.ratio.max == pytest.approx(1.0)
 
 
 def run_sru(arrays: Arrays, inputs: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
