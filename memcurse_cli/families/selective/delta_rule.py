@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.assumptions import setting
 from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
@@ -336,11 +335,8 @@ class KDA(_GatedDelta):
         configured = _configured_bound(layer.store.config)
         lower_bound = float(layer.assumed.choose(LOWER_BOUND, configured=configured))
         if not -np.inf < lower_bound <= 0:
-            raise UsageError(
-                f"{lower_bound:g} is not a value of {LOWER_BOUND.key}",
-                where="--assume",
-                remedy="give a negative number, or 0 for no bound",
-            )
+            remedy = "give a negative number, or 0 for no bound"
+            raise layer.unknown(LOWER_BOUND, f"{lower_bound:g}", remedy)
         negative = layer.assumed.choose(NEGATIVE_EIGENVALUES) == "true"
         by_value = "w_proj.weight" in layer.names
         log_rate, bias = (layer.vector(role) for role in _DECAY)

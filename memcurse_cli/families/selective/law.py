@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, HiddenState
@@ -161,7 +161,7 @@ class Layer:
         self.assumed = Assumed(self.options, self.store.config)
 
     def first(self, roles: Sequence[str]) -> str:
-        """The first of these roles that it has, of which it has one."""
+        """The first of these roles that it has."""
         return next(role for role in roles if role in self.names)
 
     def shape(self, role: str) -> tuple[int, ...]:
@@ -192,8 +192,13 @@ class Layer:
             remedy=remedy or "name the right family with --family, or export the layer again",
         )
 
+    def unknown(self, assumption: Assumption, value: str, remedy: str) -> UsageError:
+        """What to raise where an assumption has no such value."""
+        what = f"{value} is not a value of {assumption.key}"
+        return UsageError(what, where="--assume", remedy=remedy)
+
     def beside(self, role: str, other: str) -> str | None:
-        """The tensor that is called ``other`` where this role's is called after it, or None."""
+        """The tensor called ``other`` in the module that a role's tensor tells, or None."""
         return beside(self.store, self.names[role], other, above=role.count("."))
 
     def projected(
@@ -268,7 +273,9 @@ class Layer:
                 log, still = values.log_eigenvalue, values.nominal
             else:
                 still, lost = values, values.complement
-                log = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(still[0]))
+                log = np.where(
+                    lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(still.eigenvalue)
+                )
         if slots:
             require_finite(np.asarray(still.eigenvalue), of_slots[0], "λ")
         gain = np.maximum(still.gain, np.finfo(np.float64).tiny)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import JointDrive
 from memcurse_cli.families.gate_weights import inner_products, read_rows
@@ -124,11 +124,8 @@ class GLA(LawFamily):
             choice = layer.assumed.choose(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
             normalizer = float(choice)
         if not 0 < normalizer < np.inf:
-            raise UsageError(
-                f"{normalizer:g} is not a value of {GATE_LOGIT_NORMALIZER.key}",
-                where="--assume",
-                remedy="give a positive number",
-            )
+            value = f"{normalizer:g}"
+            raise layer.unknown(GATE_LOGIT_NORMALIZER, value, "give a positive number")
         slots: list[Slot] = []
         if gate.bias is None:
             bias = np.zeros(layer.stacked_rows(gate.projections[0]))

@@ -14,7 +14,6 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.assumptions import setting
 from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import GateInput
@@ -327,11 +326,8 @@ class Mamba2(LawFamily):
         configured = next((str(n) for n in counts if type(n) is int and 0 < n < 10**6), None)
         groups = layer.assumed.choose(GROUPS, configured=configured)
         if not re.fullmatch(r"0*[1-9]\d{0,8}", groups):
-            raise UsageError(
-                f"{printable(groups, 60)} is not a value of {GROUPS.key}",
-                where="--assume",
-                remedy="give the number of groups, 1 or more",
-            )
+            remedy = "give the number of groups, 1 or more"
+            raise layer.unknown(GROUPS, printable(groups, 60), remedy)
         multiplicity = _mixer_states(layer, int(groups))
         log_rate = layer.real("A_log", (None,))
         heads = log_rate.size
