@@ -26,14 +26,12 @@ Arrays = dict[str, NDArray[np.float64]]
 class Layer:
     """A layer and how to read it.
 
-    ``elements`` are by group those of a tensor that its scalars are, where not all in order;
     ``index`` is that of the layer among those found; ``driven`` says whether one law moves its
     gates.
     """
 
     family: Family
     arrays: Arrays
-    elements: Mapping[str, slice | NDArray[np.intp]] = field(default_factory=dict)
     assume: Mapping[str, str] = field(default_factory=dict)
     index: int = 0
     driven: bool = True
@@ -391,19 +389,6 @@ def mamba3(
     }
 
 
-HALVES = {"bias[forget]": slice(0, 3)}
-_HAWK_HALVES = {"gates.bias[forget]": slice(0, 5), "gates.bias[input]": slice(5, 10)}
-_FUSED_ROWS = {
-    "ifgate_preact.bias[input]": slice(HEADS),
-    "ifgate_preact.bias[forget]": slice(HEADS, None),
-}
-
-
-def _slstm_rows(*, cuda: bool) -> dict[str, NDArray[np.intp]]:
-    flat = np.arange(24).reshape(2, 4, 3).swapaxes(0, 1) if cuda else np.arange(24).reshape(4, 2, 3)
-    return {"_bias_[input]": flat[0].ravel(), "_bias_[forget]": flat[1].ravel()}
-
-
 _PRODUCT = {
     name: np.repeat(array, 2, axis=0) if name[:2] in ("k_", "v_", "b_") else array
     for name, array in GATED_DELTA_NET.items()
@@ -415,7 +400,6 @@ _RWKV_CONVERTED = {
     "RWKV-5": np.exp(-np.exp(np.linspace(-2, 0.5, 6))).reshape(2, 3, 1),
 }
 _HYDRA = mamba2(2)
-_HYDRA_ROWS = len(_HYDRA["mixer.in_proj.bias"])
 
 LAYERS: dict[str, Layer] = {
     "Mamba": Layer(Mamba(), {"mixer.A_log": _RATES, "mixer.dt_proj.bias": _STEPS}, driven=False),
@@ -440,20 +424,10 @@ LAYERS: dict[str, Layer] = {
     ),
     "Mamba in GGUF": Layer(GgufMamba(), GGUF_MAMBA),
     "Mamba-2 in GGUF": Layer(GgufMamba(), GGUF_MAMBA_2),
-    "Mamba-2": Layer(Mamba2(), mamba2(bias=False), assume=_GROUPS),
-    "Mamba-2 with a bias": Layer(
-        Mamba2(), mamba2(), {"in_proj.bias": slice(-4, None)}, assume=_GROUPS
-    ),
-    "Hydra": Layer(
-        Mamba2(),
-        _HYDRA,
-        {"in_proj.bias": slice(_HYDRA_ROWS - 8, _HYDRA_ROWS - 4)},
-        _GROUPS,
-        driven=False,
-    ),
-    "Hydra (backward)": Layer(
-        Mamba2(), _HYDRA, {"in_proj.bias": slice(-4, None)}, _GROUPS, index=1, driven=False
-    ),
+    "Mamba-2": Layer(Mamba2(), mamba2(bias=False), _GROUPS),
+    "Mamba-2 with a bias": Layer(Mamba2(), mamba2(), _GROUPS),
+    "Hydra": Layer(Mamba2(), _HYDRA, _GROUPS, driven=False),
+    "Hydra (backward)": Layer(Mamba2(), _HYDRA, _GROUPS, index=1, driven=False),
     "Gated DeltaNet": Layer(GatedDeltaNet(), GATED_DELTA_NET),
     "Gated DeltaProduct": Layer(GatedDeltaNet(), _PRODUCT, driven=False),
     "Comba": Layer(
@@ -464,7 +438,7 @@ LAYERS: dict[str, Layer] = {
     "Qwen3-Next in GGUF": Layer(GatedDeltaNet(), QWEN3_NEXT, driven=False),
     "Qwen3.5 in GGUF": Layer(GatedDeltaNet(), QWEN3_5),
     "KDA": Layer(KDA(), KDA_LAYER),
-    "KDA with a safe gate": Layer(KDA(), KDA_LAYER, assume={"kda_lower_bound": "-5"}),
+    "KDA with a safe gate": Layer(KDA(), KDA_LAYER, {"kda_lower_bound": "-5"}),
     "Kimi-Linear in GGUF": Layer(KDA(), KIMI_LINEAR),
     "Gated DeltaNet-2": Layer(
         KDA(),
@@ -476,7 +450,7 @@ LAYERS: dict[str, Layer] = {
         driven=False,
     ),
     "GLA": Layer(GLA(), GLA_LAYER),
-    "GLA without a root": Layer(GLA(), GLA_LAYER, assume={"gate_logit_normalizer": "1"}),
+    "GLA without a root": Layer(GLA(), GLA_LAYER, {"gate_logit_normalizer": "1"}),
     "simple GLA": Layer(GLA(), SIMPLE_GLA),
     "MesaNet": Layer(GLA(), MESA_NET),
     "HGRN": Layer(HGRN(), hgrn(), index=2, driven=False),
@@ -494,41 +468,32 @@ LAYERS: dict[str, Layer] = {
     "RG-LRU": Layer(RGLRU(), RG_LRU),
     "recurrentgemma": Layer(RGLRU(), RECURRENT_GEMMA),
     "recurrentgemma, complex": Layer(RGLRU(), TURNING, driven=False),
-    "hippogriff": Layer(Hawk(), HIPPOGRIFF, _HAWK_HALVES),
+    "hippogriff": Layer(Hawk(), HIPPOGRIFF),
     "griffin-torch": Layer(Hawk(), GRIFFIN_TORCH, driven=False),
     "mLSTM": Layer(MLSTM(), MLSTM_LARGE, driven=False),
-    "mLSTM, fused": Layer(MLSTM(), MLSTM_FUSED, _FUSED_ROWS),
+    "mLSTM, fused": Layer(MLSTM(), MLSTM_FUSED),
     "mLSTM of a block": Layer(MLSTM(), MLSTM_BLOCK),
-    "sLSTM": Layer(SLSTM(), SLSTM_VANILLA, _slstm_rows(cuda=False), driven=False),
-    "sLSTM of the cuda backend": Layer(SLSTM(), SLSTM_CUDA, _slstm_rows(cuda=True), driven=False),
-    "SRU": Layer(SRU(), sru() | {"weight_c": np.zeros(6)}, HALVES),
-    "SRU of three matrices": Layer(SRU(), sru(3) | {"weight_c": np.zeros(6)}, HALVES),
+    "sLSTM": Layer(SLSTM(), SLSTM_VANILLA, driven=False),
+    "sLSTM of the cuda backend": Layer(SLSTM(), SLSTM_CUDA, driven=False),
+    "SRU": Layer(SRU(), sru() | {"weight_c": np.zeros(6)}),
+    "SRU of three matrices": Layer(SRU(), sru(3) | {"weight_c": np.zeros(6)}),
     "SRU++ of one projection": Layer(
-        SRU(), sru() | {"weight_c": np.zeros(6), "weight_proj": normal(6, 4)}, HALVES
+        SRU(), sru() | {"weight_c": np.zeros(6), "weight_proj": normal(6, 4)}
     ),
     "QRNN": Layer(
         QRNN(),
         {"rnn.layers.0.linear.weight": normal(12, 3), "rnn.layers.0.linear.bias": normal(12)},
-        {"linear.bias[forget]": slice(4, 8)},
     ),
-    "minGRU": Layer(MinGRU(), min_rnn(1), {"to_hidden_and_gate.bias[gate]": slice(7, 14)}),
+    "minGRU": Layer(MinGRU(), min_rnn(1)),
     "minGRU of the paper": Layer(MinGRU(), min_rnn(1, fused=False)),
-    "minLSTM": Layer(
-        MinLSTM(),
-        min_rnn(2),
-        {
-            "to_hidden_and_f_i_gate.bias[forget]": slice(7, 14),
-            "to_hidden_and_f_i_gate.bias[input]": slice(14, None),
-        },
-        driven=False,
-    ),
+    "minLSTM": Layer(MinLSTM(), min_rnn(2), driven=False),
     "minLSTM of the paper": Layer(MinLSTM(), min_rnn(2, fused=False), driven=False),
     "GateLoop": Layer(
         GateLoop(), GATELOOP | {"to_a.0.bias": 3 + GATELOOP["to_a.0.bias"]}, driven=False
     ),
     "Mamba-3": Layer(Mamba3(), mamba3(), driven=False),
     "Mamba-3 of a softplus": Layer(
-        Mamba3(), mamba3(state=9), assume={"rate_function": "softplus"}, driven=False
+        Mamba3(), mamba3(state=9), {"rate_function": "softplus"}, driven=False
     ),
 }
 # No parameter moves their λ or γ at zero input.

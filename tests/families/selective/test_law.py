@@ -218,9 +218,7 @@ def test_eigenvalues_and_gains_are_those_of_the_library(name: str) -> None:
 
 @parametrised
 def test_derivatives(layer: Layer) -> None:
-    check_derivatives(
-        layer.arrays, layer.family, elements=layer.elements, layer=layer.index, **layer.assume
-    )
+    check_derivatives(layer.arrays, layer.family, layer=layer.index, **layer.assume)
 
 
 @pytest.mark.parametrize("layer", (LAYERS | STILL).values(), ids=LAYERS | STILL)
