@@ -106,9 +106,8 @@ class DeltaNet(LawFamily):
         negative = layer.assumed.choose(NEGATIVE_EIGENVALUES, default=default) == "true"
         factor, width = 2.0 if negative else 1.0, layer.rows_per(heads, queries)
         still = np.zeros(heads)
-        gate: Seen = None
-        if layer.options.gates:
-            gate = PRODUCT if count > 1 else layer.projected(still, strengths)
+        seen = layer.projected(still, strengths) if layer.options.gates else None
+        gate: Seen = PRODUCT if count > 1 else seen
         return layer.recurrence(
             Overwrite(width, factor),
             still,

@@ -10,7 +10,7 @@ import numpy as np
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.reading import LARGEST_DECAY, one_to_one, read_finite, sigmoid, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Seen, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
 from memcurse_cli.theory.gates.laws import Exponent, Write
 
 EXPONENT = 8.0
@@ -63,11 +63,6 @@ class RGLRU(LawFamily):
         gate, opened = (layer.vector(role, radius.size) for role in roles[1:])
         turns = _IMAGINARY in layer.names
 
-        def gates() -> Seen:
-            if turns:
-                return _TURNING
-            return _gate(layer, roles[1], gate), _gate(layer, roles[2], opened)
-
         recurrence = layer.recurrence(
             _exponent_law(radius, EXPONENT, gate),
             np.maximum(gate, -LARGEST_DECAY),
@@ -76,7 +71,11 @@ class RGLRU(LawFamily):
                 Slot(roles[1], gate, "recurrence"),
                 Slot(roles[2], opened, "input"),
             ],
-            gates=gates,
+            gates=lambda: (
+                _TURNING
+                if turns
+                else (_gate(layer, roles[1], gate), _gate(layer, roles[2], opened))
+            ),
             write=Write(),
             sees="what the RG-LRU sees, the convolution's output",
             assumptions=(_NOMINAL,),
@@ -173,15 +172,6 @@ class Hawk(LawFamily):
             law = Exponent(decay / opening, -sigmoid(-radius) / decay)
             by_gate = math.log(EXPONENT) * opening / decay
 
-        def gates() -> Seen:
-            """The first half of the rows of gates.weight makes the forget gate."""
-            halves = slice(None, radius.size), slice(radius.size, None)
-            forgets, writes = (
-                layer.projected(bias, "gates.weight", rows=rows)
-                for bias, rows in zip((forget, opened), halves, strict=True)
-            )
-            return forgets, writes
-
         return layer.recurrence(
             law,
             np.maximum(forget, -LARGEST_DECAY),
@@ -190,7 +180,10 @@ class Hawk(LawFamily):
                 Slot(recurrence, forget, "recurrence", by_gate),
                 Slot(entered, opened, "input"),
             ],
-            gates=gates,
+            gates=lambda: (
+                layer.projected(forget, "gates.weight", rows=slice(None, radius.size)),
+                layer.projected(opened, "gates.weight", rows=slice(radius.size, None)),
+            ),
             write=Write(),
             sees="what the gates see, the convolution's output",
             assumptions=assumptions,
