@@ -230,6 +230,7 @@ def test_the_layer_is_found_in_any_module_and_no_other_family_takes_it(layer: La
         }
         found = detect(MemoryStore(named).tensors)
         assert {family.name for family, _ in found} == {layer.family.name}
+        assert all(match.layer.startswith(prefix[:-1]) for _, match in found)
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,8 @@ def test_trained_files(trained: Path, file: str) -> None:
         times = np.sort(-1 / recurrence.log_eigenvalues.real)[::-1]
         assert_allclose(times[:10], expected["tau_top10_desc"], rtol=1e-9)
         assert_allclose(np.median(times), expected["median_tau_steps"], rtol=1e-9)
+        smallest = np.exp(recurrence.log_eigenvalues.real).min()
+        assert_allclose(smallest, expected["abs_lambda_quantiles"]["0"], rtol=1e-12)
 
 
 STEPS = 20_000
