@@ -14,7 +14,7 @@ from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.gate_weights import low_rank_gate
 from memcurse_cli.families.selective.mamba import Mamba
-from memcurse_cli.families.selective.min_rnn import MinGRU
+from memcurse_cli.families.selective.mixing import MinGRU
 from memcurse_cli.theory.gates.laws import Motion
 
 Arrays = dict[str, NDArray[np.float64]]

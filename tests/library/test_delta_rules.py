@@ -29,7 +29,7 @@ from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDel
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
-from memcurse_cli.families.selective.mamba2 import Mamba2
+from memcurse_cli.families.selective.mamba import Mamba2
 
 HEADS, WIDTH = 4, 16
 

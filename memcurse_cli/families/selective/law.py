@@ -1,19 +1,34 @@
-"""A layer that one law of its gates describes: λ, γ, what moves them and how gates move."""
+"""Layers that a law of their gates describes: a family is its names, its slots and one formula."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import Match, ReadOptions
-from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, JointDrive, NoDrive
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, HiddenState
 from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import LARGEST_DECAY, log_sigmoid, require_finite, sigmoid
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    first_name,
+    log_sigmoid,
+    read_real,
+    read_vector,
+    require_finite,
+    rows_per,
+    shown_shape,
+    sigmoid,
+    stacked_rows,
+)
 from memcurse_cli.families.recurrence import (
     Floats,
     Integers,
@@ -30,214 +45,298 @@ from memcurse_cli.theory.gates.laws import (
     soft_cap,
 )
 
-Seen = GateInput | JointDrive | NoDrive | tuple[GateInput | None, GateInput | None] | None
-"""The pre-activation of λ, or with it that of a write gate; all of a joint law; why there is none;
-None where weights are not in the checkpoint."""
+CONVERTED = (
+    "ssm_a is -exp(A_log), as llama.cpp's converter has stored it; training moves A_log, whose unit"
+    " moves ssm_a by its own size"
+)
 
+Seen = GateInput | Drive | tuple[GateInput | None, GateInput | None] | None
+"""The pre-activation of λ, or with it that of a write gate; a whole drive, as of a joint law; None
+where weights are not in the checkpoint."""
+
+NUMBERED = re.compile(r"(?P<model>.*?)(?:[./,])?layers[./,](?P<index>\d{1,6})(?:[./,]|$)")
+"""A layer of a model that numbers them."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each role's tensor."""
 
 
-def layers_with(
-    tensors: Mapping[str, TensorSpec],
-    default: str,
-    required: Sequence[str | tuple[str, ...]],
-    *,
-    optional: Sequence[str] = (),
-    without: Sequence[str] = (),
-    fits: Callable[[Shapes], bool] | None = None,
-) -> list[Match]:
-    """Every module that holds all of some tensors.
+class Layout(NamedTuple):
+    """The tensors that tell a layer.
 
-    Args:
-        tensors: every tensor's name, shape and type.
-        default: the name of a layer whose tensors have no module.
+    Attributes:
         required: the roles that it must have, or several of which it must have one.
         optional: those that are kept beside them.
         without: those of another family, which it must not have.
         fits: what the shapes must fulfil.
+        numbered: the layer's number in its model is kept, as `Match.place`.
     """
-    choices = [(each,) if isinstance(each, str) else each for each in required]
-    roles = [role for choice in choices for role in choice]
-    matches = []
-    for module, names in group_by_module(tensors, (*roles, *optional, *without)).items():
-        found = names.keys()
-        if any(found.isdisjoint(choice) for choice in choices) or found & set(without):
-            continue
-        if fits is None or fits({role: tensors[name].shape for role, name in names.items()}):
-            matches.append(Match(module or default, names))
-    return matches
+
+    required: tuple[str | tuple[str, ...], ...]
+    optional: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    fits: Callable[[Shapes], bool | int] | None = None
+    numbered: bool = False
+
+    def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
+        """Every such module; ``default`` names a layer whose tensors have none."""
+        choices = [(each,) if isinstance(each, str) else each for each in self.required]
+        roles = [role for choice in choices for role in choice]
+        roles += [*self.optional, *self.without]
+        matches = []
+        for module, names in group_by_module(tensors, roles).items():
+            found = names.keys()
+            if any(found.isdisjoint(choice) for choice in choices) or found & set(self.without):
+                continue
+            shapes = {role: tensors[name].shape for role, name in names.items()}
+            if self.fits is None or self.fits(shapes):
+                place = NUMBERED.match(module) if self.numbered else None
+                matches.append(Match(module or default, names, place and int(place["index"])))
+        return matches
 
 
-def gate_through(
-    store: TensorStore, bias: Floats, role: str, tensor: str, layers: Sequence[tuple[str, ...]]
-) -> GateInput | None:
-    """The pre-activation behind the first of some projections that is there and fits.
+class LawFamily:
+    """A `Family` that is known by its layouts, with one formula for all of its layers."""
 
-    Args:
-        store: the open checkpoint.
-        bias: (n,) the pre-activation at zero input.
-        role: what a tensor of their module is called in it.
-        tensor: its whole name.
-        layers: the names of each, one of a plain projection, the outer and the inner one of a
-            projection of low rank.
+    name: str
+    title: str
+    recognised_by: str
+    equation: str
+    source: str
+    assumptions: tuple[Assumption, ...] = ()
+    layouts: tuple[Layout, ...] = ()
 
-    Raises:
-        TensorError: NaN or inf in the weights.
-    """
-    for layer in layers:
-        names = [beside(store, tensor, name, above=role.count(".")) for name in layer]
-        gate = None
-        if names[0] is not None and len(names) == 1:
-            gate = projected_gate(store, bias, names[0])
-        elif names[0] is not None and names[-1] is not None:
-            gate = low_rank_gate(store, bias, names[0], names[-1])
-        if gate is not None:
-            return gate
-    return None
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """The layers of this family among the tensors, by names and shapes alone."""
+        return [match for layout in self.layouts for match in layout.find(tensors, self.name)]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the few tensors that the formula needs, and those of its gates if asked for.
+
+        Raises:
+            TensorError: NaN or inf in one of them, or shapes that do not fit together.
+            UsageError: an assumption has no such value.
+        """
+        return self._recurrence(Layer(self.name, store, match, options))
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """A stored tensor, or a part of one, and the parameter of a law that it moves.
 
     Attributes:
-        name: the name of its group.
-        tensor: the tensor's name.
+        name: the name of its group: a role of the layer, with the part in brackets.
         values: (size,) its scalars.
         moves: the parameter of the law, or of the write gate.
         scale: what one unit of a scalar adds to that parameter, alike for all or of each entry.
         scalar: (entries,) which scalar moves something; by default each of them has one entry.
         eigenvalue: (entries,) which eigenvalue it moves; by default each of them in turn.
         keeps_stable: as of `ParameterGroup`.
+        tensor: the tensor's name, where the group's does not tell it.
     """
 
     name: str
-    tensor: str
     values: Floats
     moves: str
     scale: float | Floats = 1.0
     scalar: Integers | None = None
     eigenvalue: Integers | None = None
     keeps_stable: bool = False
+    tensor: str = ""
 
 
-def law_recurrence(
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
-    *,
-    family: str,
-    law: GateLaw | JointLaw,
-    at: Floats,
-    slots: Sequence[Slot],
-    gates: Callable[[], Seen] | None = None,
-    nominal: GateLaw | None = None,
-    write: Write | None = None,
-    write_at: Floats | None = None,
-    sees: str = "the layer's input",
-    tensors: Sequence[str] | None = None,
-    multiplicity: int = 1,
-    assumptions: Sequence[str] = (),
-    rank_one: RankOneCorrection | None = None,
-    input_dependent: bool = True,
-    stable: bool = True,
-) -> Recurrence:
-    """The layer at its nominal gates; with ``--gates`` the same law is what moves.
+@dataclass
+class Layer:
+    """A layer that a family recognised, read by its roles."""
 
-    log λ comes from 1 - λ where λ > 1/2, so that decays keep their digits down to 1e-300.
+    family: str
+    store: TensorStore
+    match: Match
+    options: ReadOptions
 
-    Args:
-        store: the open checkpoint.
-        match: the layer.
-        options: what to read beside its parameters.
-        family: the name of its family.
-        law: λ, γ and what moves them, as functions of a pre-activation.
-        at: (n,) the pre-activation at zero input; (n, gates) where the law takes several.
-        slots: what is stored.
-        gates: what the gates see, asked for where that is to be read.
-        nominal: the law at zero input, where that is another.
-        write: a further factor of γ, logistic or exponential.
-        write_at: (n,) its pre-activation at zero input; 0 where no bias is stored.
-        sees: what the gates' weights multiply.
-        tensors: the names of the layer's tensors, where the slots are not all of them.
-        multiplicity: how many scalar states each eigenvalue drives.
-        assumptions: what was assumed, one sentence each.
-        rank_one: what the transition has beside λ.
-        input_dependent: whether the gates move at all.
-        stable: whether no value of what is stored gives |λ| ≥ 1.
+    def __post_init__(self) -> None:
+        self.names = self.match.tensors
+        self.assumed = Assumed(self.options, self.store.config)
 
-    Raises:
-        TensorError: λ overflows.
-    """
-    with np.errstate(divide="ignore", over="ignore"):
-        values = (nominal or law)(at)
-        still = values.nominal if isinstance(values, JointValues) else values
-        lost = np.asarray(still.complement)
-        log = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(still.eigenvalue))
-    if slots:
-        require_finite(np.asarray(still.eigenvalue), slots[0].tensor, "λ")
-    gain = np.maximum(still.gain, np.finfo(np.float64).tiny)
-    log_gain, write_slope = np.log(gain), np.zeros(len(at))
-    if write is not None:
-        factor, write_slope = _log_factor(
-            write, np.zeros(len(at)) if write_at is None else write_at
-        )
-        log_gain = log_gain + factor
-    seen = gates() if gates is not None and options.gates else None
-    gate, write_gate = seen if isinstance(seen, tuple) else (seen, None)
-    drive: Drive | None = gate if isinstance(gate, NoDrive | JointDrive) else None
-    if (
-        isinstance(law, GateLaw)
-        and isinstance(gate, GateInput)
-        and (write is None) == (write_gate is None)
-    ):
-        drive = GateDrive(
-            law,
-            gate,
-            nominal=nominal,
-            write=write,
-            write_gate=write_gate,
-            motions={slot.name: (slot.moves, slot.scale) for slot in slots},
-            sees=sees,
+    def first(self, roles: Sequence[str]) -> str:
+        """The first of these roles that it has."""
+        return next(role for role in roles if role in self.names)
+
+    def shape(self, role: str) -> tuple[int, ...]:
+        """The shape of a role's tensor."""
+        return self.store.tensors[self.names[role]].shape
+
+    def vector(self, role: str, size: int | None = None) -> Floats:
+        """As `read_vector`."""
+        return read_vector(self.store, self.names[role], size)
+
+    def real(self, role: str, shape: tuple[int | None, ...]) -> Floats:
+        """As `read_real`."""
+        return read_real(self.store, self.names[role], shape)
+
+    def rows_per(self, count: int, *roles: str) -> int:
+        """As `rows_per`, of the first of these roles that is there."""
+        return rows_per(self.store, first_name(self.names, roles), count)
+
+    def stacked_rows(self, role: str, count: int = 1) -> int:
+        """As `stacked_rows`."""
+        return stacked_rows(self.store, self.names[role], count)
+
+    def misshapen(self, role: str, what: str, remedy: str = "") -> TensorError:
+        """What to raise where a shape contradicts the others: "its shape (2, 3) …"."""
+        return TensorError(
+            f"its shape {shown_shape(self.shape(role))} {what}",
+            where=self.names[role],
+            remedy=remedy or "name the right family with --family, or export the layer again",
         )
 
-    def group(slot: Slot) -> ParameterGroup:
-        each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
-        if write is not None and slot.moves == write.parameter:
-            of_eigenvalue, of_gain = np.zeros(len(at)), write_slope
-        else:
-            motion = still.motions[slot.moves]
-            of_eigenvalue, of_gain = np.asarray(motion.eigenvalue), np.asarray(motion.gain) / gain
-        moved = slot.scale * of_gain[each]
-        return ParameterGroup(
-            name=slot.name,
-            tensor=slot.tensor,
-            values=slot.values,
-            dtype=store.tensors[slot.tensor].dtype,
-            scalar=np.arange(slot.values.size) if slot.scalar is None else slot.scalar,
-            eigenvalue=each,
-            eigenvalue_derivative=(slot.scale * of_eigenvalue[each]).astype(np.complex128),
-            log_gain_derivative=moved.astype(np.complex128) if np.any(moved) else None,
-            keeps_stable=slot.keeps_stable,
-        )
+    def unknown(self, assumption: Assumption, value: str, remedy: str) -> UsageError:
+        """What to raise where an assumption has no such value."""
+        what = f"{value} is not a value of {assumption.key}"
+        return UsageError(what, where="--assume", remedy=remedy)
 
-    names = tuple(dict.fromkeys(slot.tensor for slot in slots)) if tensors is None else tensors
-    return Recurrence(
-        name=match.layer,
-        family=family,
-        tensors=tuple(names),
-        log_eigenvalues=np.maximum(log, -LARGEST_DECAY).astype(np.complex128),
-        log_gain=log_gain.astype(np.complex128),
-        parameters=tuple(map(group, slots)),
-        multiplicity=multiplicity,
-        input_dependent=input_dependent,
-        stable_by_construction=stable,
-        assumptions=tuple(assumptions),
-        rank_one=rank_one,
-        gate=drive,
-    )
+    def beside(self, role: str, other: str) -> str | None:
+        """The tensor called ``other`` in the module that a role's tensor tells, or None."""
+        return beside(self.store, self.names[role], other, above=role.count("."))
+
+    def projected(
+        self, bias: Floats, *roles: str, rows: slice | Integers | None = None, factor: float = 1.0
+    ) -> GateInput | None:
+        """`projected_gate` through the first of these roles that is there."""
+        tensor = first_name(self.names, roles)
+        return projected_gate(self.store, bias, tensor, rows=rows, factor=factor)
+
+    def gate_through(
+        self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]]
+    ) -> GateInput | None:
+        """The pre-activation behind the first of some projections that is beside a role and fits.
+
+        Of each ``layers`` has one name, or those of the outer and the inner one of low rank.
+        """
+        for names in ([self.beside(role, name) for name in layer] for layer in layers):
+            outer, inner = names[0] or "", names[-1] or ""
+            if len(names) == 1:
+                gate = projected_gate(self.store, bias, outer)
+            else:
+                gate = low_rank_gate(self.store, bias, outer, inner)
+            if gate is not None:
+                return gate
+        return None
+
+    def recurrence(
+        self,
+        law: GateLaw | JointLaw,
+        at: Floats,
+        slots: Sequence[Slot],
+        *,
+        gates: Callable[[], Seen] | None = None,
+        nominal: GateLaw | None = None,
+        write: Write | None = None,
+        state: HiddenState | None = None,
+        sees: str = "the layer's input",
+        tensors: Sequence[str] | None = None,
+        multiplicity: int = 1,
+        assumptions: Sequence[str] = (),
+        rank_one: RankOneCorrection | None = None,
+        input_dependent: bool = True,
+        stable: bool = True,
+    ) -> Recurrence:
+        """The layer at its nominal gates; with ``--gates`` the same law is what moves.
+
+        log λ comes from 1 - λ where λ > 1/2, so that decays keep their digits down to 1e-300.
+
+        Args:
+            law: λ, γ and what moves them, as functions of a pre-activation.
+            at: (n,) the pre-activation at zero input; (n, gates) where the law takes several.
+            slots: what is stored.
+            gates: what the gates see, asked for where that is to be read.
+            nominal: the law at zero input, where that is another.
+            write: a further factor of γ, logistic or exponential, at the bias that moves it or 0.
+            state: what is known of the hidden state, where a gate sees it.
+            sees: what the gates' weights multiply.
+            tensors: the names of the layer's tensors; by default those of the slots, or all.
+            multiplicity: how many scalar states each eigenvalue drives.
+            assumptions: what was assumed beside `assumed`, one sentence each.
+            rank_one: what the transition has beside λ.
+            input_dependent: whether the gates move at all.
+            stable: whether no value of what is stored gives |λ| ≥ 1.
+
+        Raises:
+            TensorError: λ overflows.
+        """
+        of_slots = [slot.tensor or self.names[slot.name.partition("[")[0]] for slot in slots]
+        with np.errstate(divide="ignore", over="ignore"):
+            values = (nominal or law)(at)
+            if isinstance(values, JointValues):
+                log, still = values.log_eigenvalue, values.nominal
+            else:
+                still, lost = values, values.complement
+                log = np.where(
+                    lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(still.eigenvalue)
+                )
+        if slots:
+            require_finite(np.asarray(still.eigenvalue), of_slots[0], "λ")
+        gain = np.maximum(still.gain, np.finfo(np.float64).tiny)
+        log_gain, write_slope = np.log(gain), np.zeros(len(at))
+        if write is not None:
+            biases = [slot.values for slot in slots if slot.moves == write.parameter]
+            factor, write_slope = _log_factor(write, sum(biases, np.zeros(len(at))))
+            log_gain = log_gain + factor
+        seen = gates() if gates is not None and self.options.gates else None
+        gate, write_gate = seen if isinstance(seen, tuple) else (seen, None)
+        drive = None if isinstance(gate, GateInput) else gate
+        if (
+            isinstance(law, GateLaw)
+            and isinstance(gate, GateInput)
+            and (write is None) == (write_gate is None)
+        ):
+            drive = GateDrive(
+                law,
+                gate,
+                nominal=nominal,
+                write=write,
+                write_gate=write_gate,
+                state=state,
+                motions={slot.name: (slot.moves, slot.scale) for slot in slots},
+                sees=sees,
+            )
+
+        def group(slot: Slot, tensor: str) -> ParameterGroup:
+            each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
+            if write is not None and slot.moves == write.parameter:
+                of_eigenvalue, of_gain = np.zeros(len(at)), write_slope
+            else:
+                motion = still.motions[slot.moves]
+                of_eigenvalue, of_gain = motion.eigenvalue, motion.gain / gain
+            moved = slot.scale * of_gain[each]
+            return ParameterGroup(
+                name=slot.name,
+                tensor=tensor,
+                values=slot.values,
+                dtype=self.store.tensors[tensor].dtype,
+                scalar=np.arange(slot.values.size) if slot.scalar is None else slot.scalar,
+                eigenvalue=each,
+                eigenvalue_derivative=(slot.scale * of_eigenvalue[each]).astype(np.complex128),
+                log_gain_derivative=moved.astype(np.complex128) if np.any(moved) else None,
+                keeps_stable=slot.keeps_stable,
+            )
+
+        return Recurrence(
+            name=self.match.layer,
+            family=self.family,
+            tensors=tuple(tensors or dict.fromkeys(of_slots) or self.names.values()),
+            log_eigenvalues=np.maximum(log.real, -LARGEST_DECAY) + 1j * log.imag,
+            log_gain=log_gain.astype(np.complex128),
+            parameters=tuple(map(group, slots, of_slots)),
+            multiplicity=multiplicity,
+            input_dependent=input_dependent,
+            stable_by_construction=stable,
+            assumptions=(*self.assumed.sentences, *assumptions),
+            rank_one=rank_one,
+            gate=drive,
+        )
 
 
 def _log_factor(write: Write, at: Floats) -> tuple[Floats, Floats]:

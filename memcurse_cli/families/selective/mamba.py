@@ -1,36 +1,34 @@
-"""Mamba of Gu & Dao 2023, arXiv 2312.00752, under PyTorch's names and llama.cpp's.
+"""Mamba (arXiv 2312.00752) and Mamba-2 (arXiv 2405.21060) of Gu & Dao, llama.cpp's files too.
 
-All of it at its nominal input: ``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and Δ the softplus of a bias.
+All at their nominal input: ``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and Δ the softplus of a bias.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from math import prod
+from typing import Any
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import Assumption, Match, ReadOptions, setting
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.families.assumptions import setting
+from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import GateInput
 from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate, repeated
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import read_real, read_vector, shown_shape
+from memcurse_cli.families.module_names import group_by_module, split_name
+from memcurse_cli.families.reading import read_vector, require_shape, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import Slot, law_recurrence, layers_with
+from memcurse_cli.families.selective.law import CONVERTED, LawFamily, Layer, Layout, Slot
 from memcurse_cli.families.state_space.discretization import apply_transform
 from memcurse_cli.theory.gates.laws import StepSize
 
 RATE, BIAS = "A_log", "dt_proj.bias"
-DIRECTIONS_RATE, DIRECTIONS_BIAS = "A_logs", "dt_projs_bias"
+_RATES, _BIASES = "A_logs", "dt_projs_bias"
 # A_b_log of Vision Mamba, A_log_b of mamba.py, A_log_0 of LocalVim and A_log.0 of Hymba.
 _RATE_NAME = re.compile(r"(?:^|[./,])(?:A_([a-z]{1,2})_log|A_log[._/]([a-z]{1,2}|\d{1,3}))$")
-_BACKWARD = "b"
-# What MambaBEAT calls x_proj, with the rows B, C, Δ instead of Δ, B, C.
-_SELECTION = "selection"
 
 _NOMINAL = (
     "Δ = softplus(dt_proj.bias) is the step at a zero input; what the bias of the convolution adds"
@@ -39,14 +37,12 @@ _NOMINAL = (
 _SHARED_STEP = "the backward direction has the step sizes of the forward one: its bias moves both"
 
 
-class Mamba:
-    """``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and ``Δ = softplus(dt_proj.bias)``.
+class Mamba(LawFamily):
+    """``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba_simple.py, `Mamba.step`; γ = Δ.
 
-    ``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba_simple.py, `Mamba.step`. A_log is
-    (channels, state), or (heads, head dimension, state) in Zamba; one bias moves the whole state
-    of its channel, and Δ is the gain as well. B and C depend on the input. Each direction of a
-    Vision Mamba is a layer; VMamba stores all of them as one, A_logs (directions × channels,
-    state) beside dt_projs_bias (directions, channels).
+    A_log is (channels, state), or (heads, head dimension, state) in Zamba; one bias moves the whole
+    state of its channel. Each direction of a Vision Mamba is a layer; VMamba stores all of them as
+    one, A_logs (directions × channels, state) beside dt_projs_bias (directions, channels).
     """
 
     name = "mamba"
@@ -56,72 +52,51 @@ class Mamba:
     )
     equation = "λ = exp(-Δ e^A_log), Δ = softplus(dt_proj.bias)"
     source = "mamba_ssm and transformers; Gu & Dao 2023, arXiv 2312.00752"
-    assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every rate of two or more dimensions that has a step-size bias, as `RATE` and `BIAS`.
-
-        A second direction without a step size of its own shares the first one's (Vision Mamba's
-        ``bimamba_type="v1"``).
-        """
+        """Every rate of two or more dimensions that has a step-size bias, as `RATE` and `BIAS`."""
         # The first test spares 10⁵ other names the expression.
-        candidates = (_direction(name) for name in tensors if "A_" in name)
-        directions = {"", *(found for found in candidates if found is not None)}
-        roles = [RATE, DIRECTIONS_RATE, DIRECTIONS_BIAS, "Ds", "x_proj_weight"]
-        for each in directions:
-            rates = (f"A_{each}_log", f"A_log_{each}", f"A_log.{each}") if each else ()
-            roles += (*rates, *_biases(each))
+        directions = {"", *(_direction(name) or "" for name in tensors if "A_" in name)}
+        roles = [RATE, _RATES, _BIASES, "Ds", "x_proj_weight"]
+        for tag in directions:
+            roles += [f"A_{tag}_log", f"A_log_{tag}", f"A_log.{tag}", *_bias_names(tag)]
         matches = []
         for module, names in group_by_module(tensors, roles).items():
-            by_direction = {_direction(role): role for role in names}
-            by_direction.pop(None, None)
-            for tag, role in by_direction.items():
-                bias = next((names[each] for each in _biases(tag or "") if each in names), None)
+            rates = {of: role for role in names if (of := _direction(role)) is not None}
+            for tag, role in rates.items():
+                bias = next((names[each] for each in _bias_names(tag) if each in names), None)
                 if bias is None or len(tensors[names[role]].shape) < 2:
                     continue
-                alone = not tag or (tag.isdigit() and len(by_direction) == 1)
-                shown = "" if alone else f" ({'backward' if tag == _BACKWARD else tag})"
+                alone = not tag or (tag.isdigit() and len(rates) == 1)
+                shown = "" if alone else f" ({'backward' if tag == 'b' else tag})"
                 layer = (module or self.name) + shown
                 matches.append(Match(layer, {RATE: names[role], BIAS: bias}))
-            if DIRECTIONS_RATE in names and DIRECTIONS_BIAS in names:
-                kept = {RATE: names[DIRECTIONS_RATE], BIAS: names[DIRECTIONS_BIAS]}
+            if _RATES in names and _BIASES in names:
+                kept = {RATE: names[_RATES], BIAS: names[_BIASES]}
                 kept |= {role: names[role] for role in ("Ds", "x_proj_weight") if role in names}
                 if len(tensors[kept[RATE]].shape) == len(tensors[kept[BIAS]].shape) == 2:
                     matches.append(Match(module or self.name, kept))
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read A_log and the bias.
-
-        Raises:
-            TensorError: NaN or inf, or a bias that has not one entry per channel.
-        """
-        rate_name, bias_name = match.tensors[RATE], match.tensors[BIAS]
-        rate_shape = store.tensors[rate_name].shape
-        log_rate = read_real(store, rate_name, rate_shape)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        shape, bias_name = layer.shape(RATE), layer.names[BIAS]
+        log_rate = layer.real(RATE, shape)
         # One rate for each head, as Mamba-2 has it, in the m0 form of VMamba.
-        by_head = rate_shape == store.tensors[bias_name].shape
-        state = 1 if by_head else log_rate.shape[-1]
-        if bias_name.endswith(DIRECTIONS_BIAS):
-            bias = read_vector(store, bias_name, log_rate.size // state)
+        by_head = shape == layer.shape(BIAS)
+        state = 1 if by_head else shape[-1]
+        if bias_name.endswith(_BIASES):
+            bias = layer.vector(BIAS, log_rate.size // state)
         else:
-            bias = read_real(store, bias_name, rate_shape[:-1]).ravel()
-        shared = match.layer.endswith("(backward)") and not bias_name.endswith("_b.bias")
+            bias = layer.real(BIAS, shape[:-1]).ravel()
+        shared = layer.match.layer.endswith("(backward)") and not bias_name.endswith("_b.bias")
         channel = np.repeat(np.arange(bias.size), state)
-        return law_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
-            law=StepSize(apply_transform(log_rate.ravel(), "exp").value),
-            at=bias[channel],
-            slots=[
-                Slot(RATE, rate_name, log_rate.ravel(), "A_log"),
-                Slot(BIAS, bias_name, bias, "dt_bias", scalar=channel),
-            ],
-            gates=lambda: _step(store, bias_name, bias, state),
+        return layer.recurrence(
+            StepSize(apply_transform(log_rate.ravel(), "exp").value),
+            bias[channel],
+            [Slot(RATE, log_rate.ravel(), "A_log"), Slot(BIAS, bias, "dt_bias", scalar=channel)],
+            gates=lambda: _step(layer, bias, state),
             sees="what x_proj sees, the convolution's output",
-            multiplicity=_head_size(store, match.tensors) if by_head else 1,
+            multiplicity=_head_size(layer) if by_head else 1,
             assumptions=(_NOMINAL, *([_SHARED_STEP] if shared else [])),
         )
 
@@ -132,32 +107,30 @@ def _direction(name: str) -> str | None:
     return "" if name == RATE else (found[1] or found[2]) if found else None
 
 
-def _biases(tag: str) -> tuple[str, ...]:
+def _bias_names(tag: str) -> tuple[str, ...]:
     """The names of a direction's step-size bias."""
     if not tag:
         return BIAS, "dt_proj_bias"
     own = (f"dt_proj_{tag}.bias", f"dt_proj.{tag}.bias")
-    return (*own, BIAS) if tag == _BACKWARD else own
+    # Vision Mamba's second direction may share the first one's (``bimamba_type="v1"``).
+    return (*own, BIAS) if tag == "b" else own
 
 
-def _head_size(store: TensorStore, names: Mapping[str, str]) -> int:
-    """Head dimension × state of a head, from Ds (K, heads, dimension) and the rows of x_proj.
-
-    x_proj_weight (K, heads + 2 state, inputs) makes Δ, B and C.
-    """
-    if "Ds" not in names or "x_proj_weight" not in names:
+def _head_size(layer: Layer) -> int:
+    """From Ds (K, heads, head dimension) and x_proj_weight (K, heads + 2 state, inputs); or 1."""
+    shapes = [layer.shape(role) for role in ("Ds", "x_proj_weight") if role in layer.names]
+    if [len(shape) for shape in shapes] != [3, 3]:
         return 1
-    direct, projection = (store.tensors[names[role]].shape for role in ("Ds", "x_proj_weight"))
-    if len(direct) != 3 or len(projection) != 3:
-        return 1
-    return max(direct[2] * ((projection[1] - direct[1]) // 2), 1)
+    (_, heads, size), (_, rows, _) = shapes
+    return max(size * ((rows - heads) // 2), 1)
 
 
-def _step(store: TensorStore, bias_name: str, bias: Floats, state: int) -> GateInput | None:
+def _step(layer: Layer, bias: Floats, state: int) -> GateInput | None:
     """The step's projection beside its bias: dt_proj (x_proj u), with Jamba's norm between."""
-    outer = f"{bias_name[:-4]}weight"
+    store, outer = layer.store, f"{layer.names[BIAS][:-4]}weight"
     inner = outer.replace("dt_projs", "dt_proj").replace("dt_proj", "x_proj")
-    selection = outer.replace("dt_proj", _SELECTION)
+    # MambaBEAT calls x_proj selection, with the rows B, C, Δ instead of Δ, B, C.
+    selection = outer.replace("dt_proj", "selection")
     last = inner not in store.tensors and selection in store.tensors
     norm = re.sub(r"dt_proj(\.\d+)?\.weight$", "dt_layernorm.weight", outer)
     normalised = None
@@ -180,18 +153,13 @@ _GGUF_NOMINAL = (
     "Δ = softplus(ssm_dt.bias) is the step at a zero input; what the bias of the convolution adds"
     " to it is left out"
 )
-CONVERTED = (
-    "ssm_a is -exp(A_log), as llama.cpp's converter has stored it; training moves A_log, whose unit"
-    " moves ssm_a by its own size"
-)
 
 
-class GgufMamba:
-    """``λ = exp(Δ a)``, ``γ = Δ`` and ``Δ = softplus(ssm_dt.bias)``, where ``a`` is ssm_a.
+class GgufMamba(LawFamily):
+    """Mamba, with ssm_a of each channel and state, and Mamba-2, with ssm_a of each head; γ = Δ.
 
-    The equations of Mamba (a of each channel and state) and of Mamba-2 (a of each head). The
-    converter has stored ``a = -exp(A_log)`` (llama.cpp, convert_hf_to_gguf.py), so that a value
-    which was rounded to zero or beyond gives |λ| >= 1: nothing in the file keeps it negative.
+    The converter has stored ``ssm_a = -exp(A_log)`` (llama.cpp, convert_hf_to_gguf.py), so that a
+    value which was rounded to zero or beyond gives |λ| >= 1: nothing in the file keeps it negative.
     """
 
     name = "gguf_mamba"
@@ -199,93 +167,210 @@ class GgufMamba:
     recognised_by = "ssm_a beside ssm_dt.bias, and ssm_x and ssm_dt.weight or ssm_d and ssm_norm"
     equation = "λ = exp(Δ ssm_a), Δ = softplus(ssm_dt.bias)"
     source = "llama.cpp; Gu & Dao 2023, arXiv 2312.00752; Dao & Gu 2024, arXiv 2405.21060"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = tuple(
+        Layout(
+            (_GGUF_RATE, _GGUF_BIAS, *version),
+            fits=lambda shapes: len(shapes[_GGUF_RATE]) == 2 and all(shapes.values()),
+        )
+        for version in (_MAMBA, _MAMBA_2)
+    )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Blocks with the decay rates, the bias of the step and the tensors of either version."""
-        return [
-            match
-            for version in (_MAMBA, _MAMBA_2)
-            for match in layers_with(
-                tensors,
-                self.name,
-                (_GGUF_RATE, _GGUF_BIAS, *version),
-                fits=lambda shapes: len(shapes[_GGUF_RATE]) == 2,
-            )
-        ]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read ssm_a and the bias.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not fit together.
-        """
-        names = match.tensors
-        rate = read_real(store, names[_GGUF_RATE], (None, None))
-        bias = read_real(store, names[_GGUF_BIAS], rate.shape[:1])
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        rate = layer.real(_GGUF_RATE, (None, None))
+        bias = layer.real(_GGUF_BIAS, rate.shape[:1])
         channel = np.repeat(np.arange(bias.size), rate.shape[1])
-        by_channel = names.keys() >= {*_MAMBA}
+        by_channel = layer.names.keys() >= {*_MAMBA}
 
         def gates() -> GateInput | None:
             if by_channel:
-                gate = low_rank_gate(store, bias, names["ssm_dt.weight"], names["ssm_x.weight"])
+                gate = layer.gate_through(bias, _GGUF_RATE, [_MAMBA[::-1]])
             else:
-                inner = beside(store, names[_GGUF_RATE], "ssm_in.weight")
-                gate = projected_gate(store, bias, inner, rows=slice(-bias.size, None))
+                inner = layer.beside(_GGUF_RATE, "ssm_in.weight")
+                gate = projected_gate(layer.store, bias, inner, rows=slice(-bias.size, None))
             return None if gate is None or np.any(rate >= 0) else repeated(gate, rate.shape[1])
 
-        return law_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
-            law=StepSize(-rate.ravel(), negated=True),
-            at=bias[channel],
-            slots=[
-                Slot(_GGUF_RATE, names[_GGUF_RATE], rate.ravel(), "A_log"),
-                Slot(
-                    _GGUF_BIAS,
-                    names[_GGUF_BIAS],
-                    bias,
-                    "dt_bias",
-                    scalar=channel,
-                    keeps_stable=True,
-                ),
+        return layer.recurrence(
+            StepSize(-rate.ravel(), negated=True),
+            bias[channel],
+            [
+                Slot(_GGUF_RATE, rate.ravel(), "A_log"),
+                Slot(_GGUF_BIAS, bias, "dt_bias", scalar=channel, keeps_stable=True),
             ],
             gates=gates,
-            sees=(
-                "what ssm_x sees, the convolution's output"
-                if by_channel
-                else "what ssm_in sees, the mixer's input"
-            ),
-            multiplicity=1 if by_channel else _states_per_head(store, names),
+            sees=f"what {'ssm_x' if by_channel else 'ssm_in'} sees, the "
+            + ("convolution's output" if by_channel else "mixer's input"),
+            multiplicity=1 if by_channel else _gguf_states(layer),
             assumptions=(_GGUF_NOMINAL, CONVERTED),
             stable=False,
         )
 
 
-def _states_per_head(store: TensorStore, names: Mapping[str, str]) -> int:
-    """Head dimension × state of Mamba-2: the convolution has the channels of x, B and C.
-
-    Raises:
-        TensorError: the shapes contradict each other.
-    """
-    shapes = {role: store.tensors[names[role]].shape for role in (_GGUF_RATE, *_MAMBA_2)}
-    heads, width = shapes[_GGUF_RATE][0], shapes["ssm_out.weight"][-1]
-    groups = shapes["ssm_norm.weight"][0]
-    shared = shapes["ssm_conv1d.weight"][0] - width
-    fits = (
-        prod(shapes["ssm_norm.weight"]) == width
-        and 0 < heads <= width
-        and width % heads == 0
-        and shared > 0
-        and shared % (2 * groups) == 0
-    )
-    if not fits:
-        raise TensorError(
-            f"its shape {shown_shape(shapes['ssm_conv1d.weight'])} does not fit {heads} heads of"
-            f" {width} channels in {groups} groups",
-            where=names["ssm_conv1d.weight"],
-            remedy="name the right family with --family, or convert the model again",
+def _gguf_states(layer: Layer) -> int:
+    """Head dimension × state of Mamba-2: the convolution has the channels of x, B and C."""
+    heads, (groups, *inner) = layer.shape(_GGUF_RATE)[0], layer.shape("ssm_norm.weight")
+    width, convolved = layer.shape("ssm_out.weight")[-1], layer.shape("ssm_conv1d.weight")
+    fits = groups * math.prod(inner) == width
+    found = _states_per_head(heads, width, convolved[0] - width, groups) if fits else 0
+    if not found:
+        raise layer.misshapen(
+            "ssm_conv1d.weight",
+            f"does not fit {heads} heads of {width} channels in {groups} groups",
+            "name the right family with --family, or convert the model again",
         )
+    return found
+
+
+def _states_per_head(heads: int, width: int, shared: int, groups: int) -> int:
+    """Head dimension × state, with B and C of ``shared`` channels; 0 where they do not fit."""
+    if not 0 < heads <= width or width % heads or shared < 1 or shared % (2 * groups):
+        return 0
     return width // heads * (shared // (2 * groups))
+
+
+UNCLAMPED = (
+    "Δ is not clamped: the limits of time_step_limit are in the configuration, not in the"
+    " checkpoint, and act on whole sequences only"
+)
+
+
+def _clamp_sentence(config: Mapping[str, Any], step: Floats) -> tuple[str, ...]:
+    """What is left out where the library clamps Δ; nothing where the limits are known as open."""
+    limits = (setting(config, key) for key in ("time_step_limit", "ssm_cfg.dt_limit"))
+    pair: Any = next((found for found in limits if found is not None), None)
+    # Their mixers clamp at the smallest step of the initialisation, whatever the limit says.
+    if setting(config, "model_type") in ("nemotron_h", "zamba2"):
+        pair = [setting(config, "time_step_min"), math.inf]
+    low, high = map(_number, pair) if isinstance(pair, list) and len(pair) == 2 else (None, None)
+    if low is None or high is None or low > high:
+        return (UNCLAMPED,)
+    if low <= 0 and high == math.inf:
+        return ()
+    outside = int(((step < low) | (step > high)).sum())
+    sentence = (
+        f"Δ is not clamped: config.json holds it in [{low:g}, {high:g}] over whole sequences, not"
+        f" in single steps; {outside} of {step.size} heads lie outside at zero input"
+    )
+    return (sentence,)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Mapping):  # how transformers 5 writes an infinity into JSON
+        return math.inf if value.get("__float__") == "Infinity" else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e300 or value == math.inf else None
+
+
+def _bias_scale(config: Mapping[str, Any]) -> float:
+    """The factor that Falcon-H1 puts on the rows of in_proj, its bias included, that make Δ."""
+    factors = setting(config, "ssm_multipliers")
+    if setting(config, "model_type") != "falcon_h1" or not isinstance(factors, list):
+        return 1.0
+    factor = _number(factors[-1]) if len(factors) == 5 else None
+    return 1.0 if factor is None or abs(factor) > 1e6 else factor
+
+
+GROUPS = Assumption(
+    key="groups",
+    default="1",
+    choices=(),
+    meaning="how many groups of heads share B and C (n_groups); the size of the state rests on it",
+)
+_CONFIGURED_GROUPS = ("n_groups", "mamba_n_groups", "mamba_ngroups", "ssm_cfg.ngroups")
+
+# A gated delta net has A_log and dt_bias too, but no D, and other names for its projections.
+_REQUIRED = ("A_log", "dt_bias", "D", "in_proj.weight", "conv1d.weight")
+# Hydra's mixer runs in both directions of time, and only it has fc_D.
+_BOTH_DIRECTIONS = "fc_D.weight"
+_OPTIONAL = ("in_proj.bias", "norm.weight", _BOTH_DIRECTIONS)
+_BACKWARD = " (backward)"
+_SHARED = "A_log and dt_bias are those of both directions: each of them moves two layers"
+# Nemotron-H keeps what needs single precision in a module of its own inside the mixer.
+_SINGLE_PRECISION = "_fp32_params"
+
+
+class Mamba2(LawFamily):
+    """``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba2.py, `Mamba2.step`; γ = Δ.
+
+    One eigenvalue per head, which drives (head dimension × state) scalar states. The rows of
+    in_proj are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ;
+    a Falcon-H1 multiplies them with a factor from its configuration. Hydra's two directions are
+    two layers, whose Δ have rows and biases of their own.
+    """
+
+    name = "mamba2"
+    title = "Mamba-2 (SSD)"
+    recognised_by = "A_log, dt_bias and D (heads) beside in_proj.weight and conv1d.weight"
+    equation = "λ = exp(-Δ e^A_log), Δ = softplus(dt_bias + in_proj.bias[-heads:])"
+    source = "mamba_ssm and transformers; Dao & Gu 2024, arXiv 2405.21060"
+    assumptions = (GROUPS,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Every one-dimensional ``A_log`` that has all of a Mamba-2 mixer's tensors beside it."""
+        modules = group_by_module(tensors, _REQUIRED + _OPTIONAL)
+        matches = []
+        for module, names in modules.items():
+            if "A_log" not in names or len(tensors[names["A_log"]].shape) != 1:
+                continue
+            parent, last = split_name(module)
+            mixer = parent if last == _SINGLE_PRECISION else module
+            roles = modules.get(mixer, {}) | names
+            if roles.keys() >= set(_REQUIRED):
+                directions = ("", _BACKWARD) if _BOTH_DIRECTIONS in roles else ("",)
+                matches += [Match((mixer or self.name) + each, roles) for each in directions]
+        return matches
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        config = layer.store.config
+        counts = (setting(config, key) for key in _CONFIGURED_GROUPS)
+        configured = next((str(n) for n in counts if type(n) is int and 0 < n < 10**6), None)
+        groups = layer.assumed.choose(GROUPS, configured=configured)
+        if not re.fullmatch(r"0*[1-9]\d{0,8}", groups):
+            remedy = "give the number of groups, 1 or more"
+            raise layer.unknown(GROUPS, printable(groups, 60), remedy)
+        multiplicity = _mixer_states(layer, int(groups))
+        log_rate = layer.real("A_log", (None,))
+        heads = log_rate.size
+        both = _BOTH_DIRECTIONS in layer.names
+        forward = both and not layer.match.layer.endswith(_BACKWARD)
+        # The last rows of in_proj make Δ.
+        rows = slice(-2 * heads, -heads) if forward else slice(-heads, None)
+        scale, slots = _bias_scale(config), [Slot("A_log", log_rate, "A_log")]
+        slots.append(Slot("dt_bias", layer.real("dt_bias", (heads,)), "dt_bias"))
+        if "in_proj.bias" in layer.names:
+            added = layer.real("in_proj.bias", (None,))[rows]
+            slots.append(Slot("in_proj.bias", added, "dt_bias", scale))
+        total = np.sum([slot.scale * slot.values for slot in slots[1:]], axis=0)
+        return layer.recurrence(
+            StepSize(apply_transform(log_rate, "exp").value),
+            total,
+            slots,
+            gates=lambda: layer.projected(total, "in_proj.weight", rows=rows, factor=scale),
+            sees="what in_proj sees, the mixer's input",
+            # The B and C of the other direction are among the convolved channels too.
+            multiplicity=multiplicity // 2 if both else multiplicity,
+            assumptions=(*_clamp_sentence(config, softplus(total)), *([_SHARED] if both else [])),
+        )
+
+
+def _mixer_states(layer: Layer, groups: int) -> int:
+    """Head dimension × state, from the rows of in_proj (z, x, B, C, Δ) and conv1d (x, B, C)."""
+    require_shape(layer.store, layer.names["in_proj.weight"], (None, None))
+    require_shape(layer.store, layer.names["conv1d.weight"], (None, None, None))
+    heads, rows, convolved = (
+        layer.shape(role)[0] for role in ("A_log", "in_proj.weight", "conv1d.weight")
+    )
+    if "in_proj.bias" in layer.names:
+        require_shape(layer.store, layer.names["in_proj.bias"], (rows,))
+    # A mixer may carry a gated MLP in the same projection; its norm is as wide as its heads.
+    gate = rows - convolved - heads
+    norm = layer.shape("norm.weight") if "norm.weight" in layer.names else ()
+    width = norm[0] if len(norm) == 1 else gate
+    found = _states_per_head(heads, width, convolved - width, groups) if width <= gate else 0
+    if not found:
+        raise layer.misshapen(
+            "in_proj.weight",
+            f"does not fit {heads} heads, {convolved} convolved channels and groups={groups}",
+            "give the number of groups with --assume groups=, or export the layer again",
+        )
+    return found

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions, setting
+from memcurse_cli.families.assumptions import setting
+from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, squared_rows
 from memcurse_cli.families.gate_weights import inner_products
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import read_finite, read_real, require_shape, shown_shape
+from memcurse_cli.families.reading import read_finite, require_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import Slot, law_recurrence
+from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
 from memcurse_cli.theory.gates.laws import TrapezoidStep
-
-_SMALLEST_RATE = 1e-4
-"""mamba_ssm's A_floor, where the configuration has none."""
 
 RATE_FUNCTION = Assumption(
     key="rate_function",
@@ -26,8 +19,6 @@ RATE_FUNCTION = Assumption(
     choices=("heavy_tail", "softplus"),
     meaning="the map from Mamba-3's projection to -A: 1 at zero, or log 2 with softplus",
 )
-
-_REQUIRED = ("dt_bias", "B_bias", "C_bias", "in_proj.weight", "out_proj.weight")
 
 _NOMINAL = (
     "the trapezoid puts half of an input's gain on its own step, the rest on the next; λ does not"
@@ -45,7 +36,7 @@ _UNFIT = NoDrive(
 )
 
 
-class Mamba3:
+class Mamba3(LawFamily):
     """``λ = exp(-a Δ)``, ``γ = Δ = softplus(dt_bias)``, one per head; the input projects to A.
 
     ``h[t] = λ h[t-1] + Δ/2 (λ B[t-1] x[t-1] + B[t] x[t])`` at a trapezoid weight of σ(0) = 1/2, so
@@ -59,62 +50,48 @@ class Mamba3:
     equation = "λ = exp(-a Δ), γ = Δ = softplus(dt_bias), a = 1 or log 2"
     source = "mamba_ssm 2.3.2; Lahoti et al. 2026, arXiv 2603.15569"
     assumptions = (RATE_FUNCTION,)
+    layouts = (
+        Layout(
+            ("dt_bias", "B_bias", "C_bias", "in_proj.weight", "out_proj.weight"),
+            without=("A_log",),
+            fits=lambda shapes: len(shapes["dt_bias"]) == 1 and len(shapes["B_bias"]) == 3,
+        ),
+    )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with biases of the step, of B and of C, and no rate."""
-        return [
-            Match(module or self.name, names)
-            for module, names in group_by_module(tensors, (*_REQUIRED, "A_log")).items()
-            if names.keys() == set(_REQUIRED)
-            and len(tensors[names["dt_bias"]].shape) == 1
-            and len(tensors[names["B_bias"]].shape) == 3
-        ]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read dt_bias.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not make a mixer.
-        """
-        assumed = Assumed(options, store.config)
-        softplus = assumed.choose(RATE_FUNCTION) == "softplus"
-        law = TrapezoidStep(softplus, _floor(store))
-        tensor = match.tensors["dt_bias"]
-        bias = read_real(store, tensor, (None,))
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        softplus = layer.assumed.choose(RATE_FUNCTION) == "softplus"
+        floor = setting(layer.store.config, "ssm_cfg.A_floor")
+        # mamba_ssm's default, where the configuration has none below a at zero.
+        known = isinstance(floor, float) and 0 < floor < 0.5
+        law = TrapezoidStep(softplus, floor if known else 1e-4)
+        bias = layer.real("dt_bias", (None,))
         at = np.zeros((bias.size, 4))
         at[:, 0] = bias
-        return law_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
-            law=law,
-            at=at,
-            slots=[Slot("dt_bias", tensor, bias, law.bias)],
-            gates=lambda: _drive(store, match.tensors, law, at),
-            multiplicity=_multiplicity(store, match.tensors, bias.size),
-            assumptions=(*assumed.sentences, _NOMINAL),
+        return layer.recurrence(
+            law,
+            at,
+            [Slot("dt_bias", bias, law.bias)],
+            gates=lambda: _drive(layer, law, at),
+            multiplicity=_multiplicity(layer, bias.size),
+            assumptions=(_NOMINAL,),
         )
 
 
-def _drive(
-    store: TensorStore, names: Mapping[str, str], law: TrapezoidStep, at: Floats
-) -> JointDrive | NoDrive:
+def _drive(layer: Layer, law: TrapezoidStep, at: Floats) -> JointDrive | NoDrive:
     """The rows of the step, the rate, the trapezoid and the angles, in the library's order.
 
     The states of a head are of several kinds, which turn by angles of about the same size, taken as
     independent of all else.
     """
-    tensor, heads = names["in_proj.weight"], len(at)
-    start = _first_step_row(store, names, heads)
-    if start is None or start + 3 * heads >= store.tensors[tensor].shape[0]:
+    heads, start = len(at), _first_step_row(layer, len(at))
+    if start is None or start + 3 * heads >= layer.shape("in_proj.weight")[0]:
         return _UNFIT
-    rows = read_finite(store, tensor)[start:]
+    rows = read_finite(layer.store, layer.names["in_proj.weight"])[start:]
     if np.iscomplexobj(rows):
         return _UNFIT
     (step, rate, weight), angles = rows[: 3 * heads].reshape(3, heads, -1), rows[3 * heads :]
     groups = np.array_split(np.sort(squared_rows(angles)), min(len(angles), KINDS))
-    turning = 2 * len(angles) / store.tensors[names["B_bias"]].shape[2]
+    turning = 2 * len(angles) / layer.shape("B_bias")[2]
     kinds = [(float(np.mean(group)), turning * group.size / len(angles)) for group in groups]
     if turning < 1:
         kinds.append((0.0, 1 - turning))
@@ -143,24 +120,16 @@ def alignment(angles: Floats, rows: Floats) -> Floats:
     return np.asarray(cosines.mean(axis=1))
 
 
-def _floor(store: TensorStore) -> float:
-    """The smallest rate."""
-    floor = setting(store.config, "ssm_cfg.A_floor")
-    given = isinstance(floor, float) and 0 < floor < 0.5  # below a at zero
-    return floor if given else _SMALLEST_RATE
-
-
-def _first_step_row(store: TensorStore, names: Mapping[str, str], heads: int) -> int | None:
+def _first_step_row(layer: Layer, heads: int) -> int | None:
     """Rows z, x (inner each), B, C (groups × rank × state each), step, rate, trapezoid, angles.
 
     The angles are a half or a quarter of the state, so that what is left of the rows tells the
     number of groups. None where nothing fits.
     """
-    shape = store.tensors[names["in_proj.weight"]].shape
+    shape, (_, inner) = layer.shape("in_proj.weight"), layer.shape("out_proj.weight")
     if len(shape) != 2:
         return None
-    inner = store.tensors[names["out_proj.weight"]].shape[1]
-    _, rank, state = store.tensors[names["B_bias"]].shape
+    _, rank, state = layer.shape("B_bias")
     both = 2 * rank * state  # B and C of one group
     groups, angles = divmod(shape[0] - 2 * inner - 3 * heads, both) if both else (0, 0)
     if groups < 1 or heads % groups or angles not in (state // 4, state // 2) or not angles:
@@ -168,19 +137,11 @@ def _first_step_row(store: TensorStore, names: Mapping[str, str], heads: int) ->
     return 2 * inner + groups * both
 
 
-def _multiplicity(store: TensorStore, names: Mapping[str, str], heads: int) -> int:
-    """Head dimension × state.
-
-    Raises:
-        TensorError: the heads of the biases and of the output projection do not agree.
-    """
-    require_shape(store, names["B_bias"], (heads, None, None))
-    require_shape(store, names["out_proj.weight"], (None, None))
-    shape = store.tensors[names["out_proj.weight"]].shape
+def _multiplicity(layer: Layer, heads: int) -> int:
+    """Head dimension × state."""
+    require_shape(layer.store, layer.names["B_bias"], (heads, None, None))
+    require_shape(layer.store, layer.names["out_proj.weight"], (None, None))
+    shape = layer.shape("out_proj.weight")
     if shape[1] < 1 or shape[1] % heads:
-        raise TensorError(
-            f"its shape {shown_shape(shape)} does not fit {heads} heads",
-            where=names["out_proj.weight"],
-            remedy="name the right family with --family, or export the layer again",
-        )
-    return shape[1] // heads * store.tensors[names["B_bias"]].shape[2]
+        raise layer.misshapen("out_proj.weight", f"does not fit {heads} heads")
+    return shape[1] // heads * layer.shape("B_bias")[2]

@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import Assumption, Match, ReadOptions, setting
+from memcurse_cli.families.assumptions import setting
+from memcurse_cli.families.family import Match
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, read_real, read_vector, rows_per
+from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import layers_with
+from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Shapes
 
 
-def _retained(
-    match: Match,
-    names: Mapping[str, str],
-    family: str,
-    log_eigenvalues: Floats,
-    multiplicity: int,
-    assumption: str,
-) -> Recurrence:
+def _retained(layer: Layer, log: Floats, multiplicity: int, assumption: str) -> Recurrence:
     """``S[t] = λ_h S[t-1] + k vᵀ``: γ = 1, and no parameter moves λ."""
     return Recurrence(
-        name=match.layer,
-        family=family,
-        tensors=tuple(names.values()),
-        log_eigenvalues=np.maximum(log_eigenvalues, -LARGEST_DECAY).astype(np.complex128),
-        log_gain=np.zeros(log_eigenvalues.size, dtype=np.complex128),
+        name=layer.match.layer,
+        family=layer.family,
+        tensors=tuple(layer.names.values()),
+        log_eigenvalues=np.maximum(log, -LARGEST_DECAY).astype(np.complex128),
+        log_gain=np.zeros(log.size, dtype=np.complex128),
         parameters=(),
         multiplicity=multiplicity,
-        stable_by_construction=bool((log_eigenvalues < 0).all()),
+        stable_by_construction=bool((log < 0).all()),
         assumptions=(assumption,),
     )
 
 
 _PROJECTIONS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "g_proj.weight")
 _NORM = ("g_norm.weight", "g_norm_swish_gate.weight")
-_CONVOLUTIONS = ("q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight")
 _SMALLEST_LOSS = 5
 _MOST_HEADS = 1000
 """1 - 2^(-5-h) is 1 in double precision long before; no model has as many heads."""
@@ -51,7 +44,15 @@ _NOT_STORED = (
 )
 
 
-class RetNet:
+def _heads(shapes: Shapes) -> int:
+    """The number of heads, or 0 if the widths do not fit."""
+    gate, norm = shapes["g_proj.weight"], next(shapes[role] for role in _NORM if role in shapes)
+    if len(gate) != 2 or len(norm) != 1 or not norm[0] or gate[0] % norm[0]:
+        return 0
+    return gate[0] // norm[0]
+
+
+class RetNet(LawFamily):
     """``S[t] = λ_h S[t-1] + k vᵀ`` with the constant ``λ_h = 1 - 2^{-5-h}``, h = 0, 1, …; γ = 1.
 
     The norm after the state is as wide as the values of one head, and the output gate as wide as
@@ -63,51 +64,36 @@ class RetNet:
     recognised_by = "q_proj, k_proj, v_proj, o_proj, g_proj and g_norm.weight, and nothing else"
     equation = "λ = 1 - 2^(-5-h) for head h"
     source = "flash-linear-attention; Sun et al. 2023, arXiv 2307.08621"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (
+        Layout(
+            (*_PROJECTIONS, "o_proj.weight", _NORM),
+            optional=("q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"),
+            fits=lambda shapes: 0 < _heads(shapes) <= _MOST_HEADS,
+        ),
+    )
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with exactly a retention layer's weights: another one's gate would be extra."""
-        found = layers_with(
-            tensors,
-            self.name,
-            (*_PROJECTIONS, "o_proj.weight", _NORM),
-            optional=_CONVOLUTIONS,
-            fits=lambda shapes: 0 < _heads(shapes) <= _MOST_HEADS,
-        )
-        return _with_nothing_else(found, tensors)
+        matches = super().find(tensors)
+        known = {name for match in matches for name in match.tensors.values()}
+        left = {_module(match): match for match in matches}
+        for name in tensors if left else ():
+            parent = name
+            while name not in known and parent:
+                parent = split_name(parent)[0]
+                left.pop(parent, None)
+        return list(left.values())
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Count the heads; no element is read."""
-        names = match.tensors
-        heads = _heads({role: store.tensors[name].shape for role, name in names.items()})
-        states = rows_per(store, names["q_proj.weight"], heads) * rows_per(
-            store, names["g_proj.weight"], heads
-        )
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        heads = _heads({role: layer.shape(role) for role in layer.names})
+        states = layer.rows_per(heads, "q_proj.weight") * layer.rows_per(heads, "g_proj.weight")
         log = np.log1p(-np.exp2(-_SMALLEST_LOSS - np.arange(heads)))
-        return _retained(match, names, self.name, log, states, _NOT_STORED)
+        return _retained(layer, log, states, _NOT_STORED)
 
 
-def _heads(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """The number of heads, or 0 if the widths do not fit."""
-    gate = shapes["g_proj.weight"]
-    norm = next(shapes[role] for role in _NORM if role in shapes)
-    if len(gate) != 2 or len(norm) != 1 or not norm[0] or gate[0] % norm[0]:
-        return 0
-    return gate[0] // norm[0]
-
-
-def _with_nothing_else(matches: list[Match], tensors: Iterable[str]) -> list[Match]:
-    """The layers in whose module every tensor has a role."""
-    known = {name for match in matches for name in match.tensors.values()}
-    left = {
-        split_name(split_name(match.tensors["q_proj.weight"])[0])[0]: match for match in matches
-    }
-    for name in tensors if left else ():
-        parent = name
-        while name not in known and parent:
-            parent = split_name(parent)[0]
-            left.pop(parent, None)
-    return list(left.values())
+def _module(match: Match) -> str:
+    """The module whose child is q_proj."""
+    return split_name(split_name(match.tensors["q_proj.weight"])[0])[0]
 
 
 _DECAY = "retnet_rel_pos.decay"
@@ -117,7 +103,7 @@ _CONSTANT = (
 )
 
 
-class TorchscaleRetNet:
+class TorchscaleRetNet(LawFamily):
     """``S[t] = λ_h S[t-1] + k vᵀ``, ``log λ_h = retnet_rel_pos.decay`` of the decoder; γ = 1."""
 
     name = "torchscale_retnet"
@@ -127,7 +113,7 @@ class TorchscaleRetNet:
     )
     equation = "log λ = retnet_rel_pos.decay (heads)"
     source = "microsoft/torchscale, architecture/retnet.py; Sun et al. 2023, arXiv 2307.08621"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (Layout((*_PROJECTIONS, "out_proj.weight")),)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Retention layers below a decoder that keeps their decays."""
@@ -137,38 +123,29 @@ class TorchscaleRetNet:
             if len(tensors[names[_DECAY]].shape) == 1 and tensors[names[_DECAY]].shape[0] > 0
         }
         matches = []
-        for match in layers_with(tensors, self.name, (*_PROJECTIONS, "out_proj.weight")):
-            decoder = split_name(split_name(match.tensors["q_proj.weight"])[0])[0]
+        for match in super().find(tensors):
+            decoder = _module(match)
             while decoder and decoder not in decays:
                 decoder = split_name(decoder)[0]
             if decoder in decays:
                 matches.append(Match(match.layer, {**match.tensors, _DECAY: decays[decoder]}))
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the decays.
-
-        Raises:
-            TensorError: NaN or inf, or a decay that grows.
-        """
-        tensor = match.tensors[_DECAY]
-        decay = read_real(store, tensor, (None,))
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        decay = layer.real(_DECAY, (None,))
         if np.any(decay > 0):
             raise TensorError(
                 "a logarithm of λ is positive",
-                where=tensor,
+                where=layer.names[_DECAY],
                 remedy="export the model again: retention only decays",
             )
-        keys, values = (
-            rows_per(store, match.tensors[role], decay.size) for role in _PROJECTIONS[1:3]
-        )
-        return _retained(match, match.tensors, self.name, decay, keys * values, _CONSTANT)
+        keys, values = (layer.rows_per(decay.size, role) for role in _PROJECTIONS[1:3])
+        return _retained(layer, decay, keys * values, _CONSTANT)
 
 
 _RATE, _FUSED = "slope_rate", "qkv_proj.weight"
 # MiniMax's own checkpoints have no buffer, and are known by the gate and the norm of the output.
 _UNSTORED = (_FUSED, "output_gate.weight", "norm.weight", "out_proj.weight")
-_LAYER = re.compile(r"(?:.*[./])?layers[./](\d{1,6})[./]")
 _LARGEST_COUNT = 10**4
 """Of heads and layers that a configuration may claim."""
 
@@ -179,7 +156,7 @@ _COMPUTED = (
 _BUFFER = "slope_rate is a buffer that no training moves, so no parameter is listed"
 
 
-class LightningAttention:
+class LightningAttention(LawFamily):
     """``S[t] = λ_h S[t-1] + k vᵀ`` with the constant ``λ_h = exp(-slope_rate_h)``, γ = 1.
 
     λ is that of the stored buffer, which a checkpoint in half precision has rounded.
@@ -190,56 +167,35 @@ class LightningAttention:
     recognised_by = "slope_rate, or output_gate and norm.weight, beside qkv_proj.weight"
     equation = "λ = exp(-slope_rate)"
     source = "transformers (minimax); MiniMax 2025, arXiv 2501.08313"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (
+        Layout((_RATE, _FUSED), optional=_UNSTORED[1:], fits=lambda of: len(of[_FUSED]) == 2),
+        # A decay that is not stored is computed from the layer's number.
+        Layout(_UNSTORED, (), (_RATE,), fits=lambda of: len(of[_FUSED]) == 2, numbered=True),
+    )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the fused projection and the buffer, or with all else that they have."""
-        return [
-            Match(module or self.name, names, None if _RATE in names else _place(names[_FUSED]))
-            for module, names in group_by_module(tensors, (_RATE, *_UNSTORED)).items()
-            if _FUSED in names
-            and len(tensors[names[_FUSED]].shape) == 2
-            and (_RATE in names or names.keys() == set(_UNSTORED))
-        ]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the buffer, or compute what it would hold.
-
-        Raises:
-            TensorError: NaN or inf in it, or no configuration to compute it from.
-        """
-        names = {role: match.tensors[role] for role in (_RATE, _FUSED) if role in match.tensors}
-        stored = _RATE in names
-        rate = read_vector(store, names[_RATE]) if stored else _slope_rate(store, match)
-        width = max(store.tensors[names[_FUSED]].shape[0] // 3 // rate.size, 1)
-        sentence = _BUFFER if stored else _COMPUTED
-        return _retained(match, names, self.name, -rate, width**2, sentence)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        stored = _RATE in layer.names
+        rate = layer.vector(_RATE) if stored else _slope_rate(layer)
+        width = max(layer.shape(_FUSED)[0] // 3 // rate.size, 1)
+        kept = {role: layer.names[role] for role in (_RATE, _FUSED) if role in layer.names}
+        found = _retained(layer, -rate, width**2, _BUFFER if stored else _COMPUTED)
+        return replace(found, tensors=tuple(kept.values()))
 
 
-def _place(tensor: str) -> int | None:
-    """The layer's number, from which a decay that is not stored is computed."""
-    layer = _LAYER.match(tensor)
-    return None if layer is None else int(layer[1])
-
-
-def _slope_rate(store: TensorStore, match: Match) -> Floats:
+def _slope_rate(layer: Layer) -> Floats:
     """``2^(-8(h+1)/H) (1 - l/(L-1+ε) + ε)`` of head h in layer l of L, with ε = 1e-5.
 
     `MiniMaxLightningAttention.get_slope_rate` in transformers.
-
-    Raises:
-        TensorError: the configuration or the tensor's name does not say which layer of how many.
     """
-    heads, layers = (
-        setting(store.config, key) for key in ("num_attention_heads", "num_hidden_layers")
-    )
+    place, config = layer.match.place, layer.store.config
+    heads, layers = (setting(config, key) for key in ("num_attention_heads", "num_hidden_layers"))
     counts = all(isinstance(n, int) and 0 < n <= _LARGEST_COUNT for n in (heads, layers))
-    if not counts or match.place is None or match.place >= layers:
+    if not counts or place is None or place >= layers:
         raise TensorError(
             "the slope_rate beside it is not stored",
-            where=match.tensors[_FUSED],
+            where=layer.names[_FUSED],
             remedy="put the model's config.json, which tells the heads and layers, beside the file",
         )
     head = np.arange(1, heads + 1)
-    depth = 1 - match.place / (layers - 1 + 1e-5) + 1e-5
+    depth = 1 - place / (layers - 1 + 1e-5) + 1e-5
     return np.asarray(2.0 ** (-8 * head / heads) * depth)

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import Bottleneck, GateInput, NoDrive, RowNorms
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     element_count,
-    first_name,
     log_of_eigenvalues,
     one_to_one,
     read_finite,
-    read_vector,
-    rows_per,
 )
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
-from memcurse_cli.families.selective.law import Slot, law_recurrence, layers_with
+from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
 from memcurse_cli.theory.gates.laws import ExponentialDecay, OpenedDecay
 
 _MIXED = 5
@@ -33,23 +27,12 @@ _MIXED = 5
 flash-linear-attention and w, k, v, r, g elsewhere."""
 
 
-class _Moving(NamedTuple):
-    """How a library stores what moves the mixing of RWKV-6: five low-rank layers in one.
+class _LowRank(NamedTuple):
+    """How a library stores the low-rank layer ``V tanh(W y)`` of a decay: W, V and μ by name.
 
-    ``mixing`` is that of what they see, and ``part`` the decay's place among them.
-    """
-
-    inner: str
-    outer: str
-    mixing: str
-    part: int
-
-
-class _Layout(NamedTuple):
-    """How a library stores the low-rank layer of a decay.
-
-    ``mixing`` are the names of μ, of which it may be the ``part``-th of several in a row.
-    ``transposed`` holds (inputs, rank) and (rank, n), where torch's modules hold the transposes.
+    Of several μ in a row the decay's is the ``part``-th. ``transposed`` holds (inputs, rank) and
+    (rank, n), where torch's modules hold the transposes. ``moving`` are the W, V and μ of what
+    moves the mixing of RWKV-6: five low-rank layers in one, in the order of the μ.
     """
 
     inner: str
@@ -57,72 +40,57 @@ class _Layout(NamedTuple):
     mixing: tuple[str, ...]
     part: int = 0
     transposed: bool = False
-    moving: _Moving | None = None
+    moving: tuple[str, str, str] | None = None
 
 
 # By the base of the decay: the authors' names and transformers', flash-linear-attention's and
 # llama.cpp's, of RWKV-6 and then of RWKV-7.
-_LAYOUTS = {
-    "time_decay": _Layout(
+_LOW_RANK = {
+    "time_decay": _LowRank(
         "time_decay_w1",
         "time_decay_w2",
         ("time_maa_w",),
         transposed=True,
-        moving=_Moving("time_maa_w1", "time_maa_w2", "time_maa_x", 0),
+        moving=("time_maa_w1", "time_maa_w2", "time_maa_x"),
     ),
-    "w_proj.linear.lora.2.bias": _Layout(
+    "w_proj.linear.lora.2.bias": _LowRank(
         "w_proj.linear.lora.0.weight",
         "w_proj.linear.lora.2.weight",
         ("x_bias",),
         part=1,
-        moving=_Moving("x_proj.0.linear.weight", "x_proj.2.weight", "x_proj.0.mu", 1),
+        moving=("x_proj.0.linear.weight", "x_proj.2.weight", "x_proj.0.mu"),
     ),
-    "time_mix_decay.weight": _Layout(
+    "time_mix_decay.weight": _LowRank(
         "time_mix_decay_w1.weight",
         "time_mix_decay_w2.weight",
         ("time_mix_lerp_fused.weight", "time_mix_lerp_w.weight"),
-        moving=_Moving("time_mix_w1.weight", "time_mix_w2.weight", "time_mix_lerp_x.weight", 0),
+        moving=("time_mix_w1.weight", "time_mix_w2.weight", "time_mix_lerp_x.weight"),
     ),
-    "w0": _Layout("w1", "w2", ("x_w",), transposed=True),
-    "w_lora.lora.2.bias": _Layout("w_lora.lora.0.weight", "w_lora.lora.2.weight", ("x_w",)),
-    "time_mix_w0.weight": _Layout(
+    "w0": _LowRank("w1", "w2", ("x_w",), transposed=True),
+    "w_lora.lora.2.bias": _LowRank("w_lora.lora.0.weight", "w_lora.lora.2.weight", ("x_w",)),
+    "time_mix_w0.weight": _LowRank(
         "time_mix_w1.weight", "time_mix_w2.weight", ("time_mix_lerp_fused.weight",), part=1
     ),
 }
-_BASES = tuple(_LAYOUTS)
+_BASES = tuple(_LOW_RANK)
 MISSING = NoDrive("the low-rank layer of its decay, or what mixes its inputs, is not in the file")
 
 
-def decay_gate(store: TensorStore, role: str, tensor: str, base: Floats) -> GateInput | NoDrive:
+def _decay_gate(layer: Layer, role: str, base: Floats) -> GateInput | NoDrive:
     """``z = w0 + V tanh(W y)`` of ``y[t] = x[t] + μ (x[t-1] - x[t])``.
 
     In RWKV-6 μ is moved by ``V' tanh(W' y')``, with a y' of a μ' of its own.
-
-    Args:
-        store: the open checkpoint.
-        role: which of the libraries' names w0 has.
-        tensor: its whole name.
-        base: (n,) its values.
-
-    Raises:
-        TensorError: NaN or inf in one of the others.
     """
-    layout = _LAYOUTS[role]
-    names = {
-        other: beside(store, tensor, other, above=role.count("."))
-        for other in (*layout[:2], *layout.mixing, *(layout.moving or ())[:3])
-    }
-    inner, outer = (_matrix(store, names[other]) for other in layout[:2])
+    names = _LOW_RANK[role]
+    inner, outer = (_matrix(layer, role, name) for name in names[:2])
     if inner is None or outer is None:
         return MISSING
-    if layout.transposed:
-        inner, outer = inner.T, outer.T
     inputs, moving = inner.shape[1], None
-    if layout.moving is not None:
-        moving = _moving(store, names, layout.moving, transposed=layout.transposed)
+    if names.moving is not None:
+        moving = _moving(layer, role, *names.moving)
         if moving is None or len(moving.outer) != inputs:
             return MISSING
-    found = (_mixing(store, names[name], layout.part, inputs) for name in layout.mixing)
+    found = (_mixing(layer, role, name, names.part, inputs) for name in names.mixing)
     mixing = next((each for each in found if each is not None), None)
     if mixing is None or outer.shape != (base.size, inner.shape[0]):
         return MISSING
@@ -131,49 +99,47 @@ def decay_gate(store: TensorStore, role: str, tensor: str, base: Floats) -> Gate
     return GateInput(base, RowNorms(still, still), bottleneck=bottleneck)
 
 
-def _moving(
-    store: TensorStore, names: Mapping[str, str | None], moving: _Moving, *, transposed: bool
-) -> Bottleneck | None:
+def _moving(layer: Layer, role: str, inner: str, outer: str, mixing: str) -> Bottleneck | None:
     """The part of the five low-rank layers that moves the mixing of the decay."""
-    inner, outer = _matrix(store, names[moving.inner]), names[moving.outer]
-    if inner is None or outer is None:
+    below, above = _matrix(layer, role, inner), layer.beside(role, outer)
+    if below is None or above is None:
         return None
-    if transposed:
-        inner = inner.T
-    rank, inputs = inner.shape[0] // _MIXED, inner.shape[1]
-    shape = store.tensors[outer].shape
-    if inner.shape[0] != _MIXED * rank or sorted(shape) != sorted(
+    part, transposed = _LOW_RANK[role].part, _LOW_RANK[role].transposed
+    rank, inputs = below.shape[0] // _MIXED, below.shape[1]
+    shape = layer.store.tensors[above].shape
+    if below.shape[0] != _MIXED * rank or sorted(shape) != sorted(
         (inputs, _MIXED * rank) if len(shape) == 2 else (_MIXED, rank, inputs)
     ):
         return None
-    values = read_finite(store, outer)
+    values = read_finite(layer.store, above)
     if len(shape) == 2:  # (inputs, 5 rank)
-        part = values.reshape(inputs, _MIXED, rank)[:, moving.part]
+        own = values.reshape(inputs, _MIXED, rank)[:, part]
     else:  # (5, rank, inputs), or (5, inputs, rank) in llama.cpp
-        part = values[moving.part].T if transposed else values[moving.part]
-    mixing = _mixing(store, names[moving.mixing], 0, inputs)
-    if mixing is None or part.shape != (inputs, rank):
+        own = values[part].T if transposed else values[part]
+    mixed = _mixing(layer, role, mixing, 0, inputs)
+    if mixed is None or own.shape != (inputs, rank):
         return None
-    return Bottleneck(part, inner[moving.part * rank : (moving.part + 1) * rank], mixing)
+    return Bottleneck(own, below[part * rank : (part + 1) * rank], mixed)
 
 
-def _matrix(store: TensorStore, tensor: str | None) -> Floats | None:
-    if tensor is None or len(store.tensors[tensor].shape) != 2:
+def _matrix(layer: Layer, role: str, name: str) -> Floats | None:
+    """(outputs, inputs) of a linear layer."""
+    tensor = layer.beside(role, name)
+    if tensor is None or len(layer.store.tensors[tensor].shape) != 2:
         return None
-    values: Floats = read_finite(store, tensor)
-    return values
+    values: Floats = read_finite(layer.store, tensor)
+    return values.T if _LOW_RANK[role].transposed else values
 
 
-def _mixing(store: TensorStore, tensor: str | None, part: int, inputs: int) -> Floats | None:
+def _mixing(layer: Layer, role: str, name: str, part: int, inputs: int) -> Floats | None:
     """One of several vectors μ in a row, of any shape, or the only one."""
-    if tensor is None:
-        return None
-    count = element_count(store.tensors[tensor])
+    tensor = layer.beside(role, name)
+    count = 0 if tensor is None else element_count(layer.store.tensors[tensor])
     if count == inputs:
         part = 0
-    if inputs < 1 or count % inputs or count < (part + 1) * inputs:
+    if tensor is None or inputs < 1 or count % inputs or count < (part + 1) * inputs:
         return None
-    values: Floats = read_finite(store, tensor).reshape(-1, inputs)[part]
+    values: Floats = read_finite(layer.store, tensor).reshape(-1, inputs)[part]
     return values
 
 
@@ -187,50 +153,30 @@ REMOVAL = RankOneCorrection(
 holds the others."""
 
 _DECAY_7 = _BASES[3:]
-_REMOVAL_KEY = ("k_k", "time_mix_k_k.weight")
 _HEADS = ("r_k", "time_mix_r_k.weight")
 _VALUE = ("value.weight", "v_proj.linear.weight", "v_proj.weight", "time_mix_value.weight")
 
 
-class RWKV7:
-    """``S[t] = S[t-1] (diag(λ) - κ (a∘κ)ᵀ) + v kᵀ``, ``log λ = -e^{-1/2} σ(w0)``, γ = 1.
-
-    λ is one per key channel, never below 0.545, and drives a column of the head's matrix state.
-    """
+class RWKV7(LawFamily):
+    """``S[t] = S[t-1] (diag(λ) - κ (a∘κ)ᵀ) + v kᵀ``, with a λ ≥ 0.545 for each key channel."""
 
     name = "rwkv7"
     title = "RWKV-7"
     recognised_by = "w0 or w_lora.lora.2.bias beside k_k; time_mix_w0 beside time_mix_k_k"
     equation = "λ = exp(-e^(-1/2) σ(w0)), γ = 1, w0 the base of the decay"
     source = "RWKV-LM and flash-linear-attention; Peng et al. 2025, arXiv 2503.14456"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (Layout((_DECAY_7, ("k_k", "time_mix_k_k.weight")), optional=_HEADS + _VALUE),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the base of the decay and the scale of the removal key."""
-        return layers_with(tensors, self.name, (_DECAY_7, _REMOVAL_KEY), optional=_HEADS + _VALUE)
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the base of the decay alone.
-
-        Raises:
-            TensorError: NaN or inf in it.
-        """
-        role = next(role for role in _DECAY_7 if role in match.tensors)
-        tensor = match.tensors[role]
-        base = read_vector(store, tensor)
-        heads = first_name(match.tensors, _HEADS)
-        shape = () if heads is None else store.tensors[heads].shape
-        values = first_name(match.tensors, _VALUE)
-        return law_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
-            law=OpenedDecay(math.exp(-0.5)),
-            at=base,
-            slots=[Slot(role, tensor, base, "bias")],
-            gates=lambda: decay_gate(store, role, tensor, base),
-            multiplicity=rows_per(store, values, shape[0]) if len(shape) == 2 else 1,
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        role = layer.first(_DECAY_7)
+        base = layer.vector(role)
+        shape = next((layer.shape(each) for each in _HEADS if each in layer.names), ())
+        return layer.recurrence(
+            OpenedDecay(math.exp(-0.5)),
+            base,
+            [Slot(role, base, "bias")],
+            gates=lambda: _decay_gate(layer, role, base),
+            multiplicity=layer.rows_per(shape[0], *_VALUE) if len(shape) == 2 else 1,
             assumptions=(_NOMINAL,),
             rank_one=REMOVAL,
         )
@@ -239,7 +185,7 @@ class RWKV7:
 _DECAY = _BASES[:3]
 _BONUS = ("time_first", "time_faaaa", "bonus", "time_mix_first.weight")
 # What makes the decay of RWKV-6 depend on the input.
-_LOW_RANK = tuple(_LAYOUTS[role].inner for role in _DECAY)
+_SELECTIVE = tuple(_LOW_RANK[role].inner for role in _DECAY)
 _KEY = ("key.weight", "k_proj.linear.weight", "time_mix_key.weight")
 
 _CONVERTED = (
@@ -248,7 +194,7 @@ _CONVERTED = (
 )
 
 
-class RWKV:
+class RWKV(LawFamily):
     """``S[t] = diag(λ) S[t-1] + k vᵀ``, ``λ = exp(-e^{time_decay})``, γ = 1.
 
     RWKV-4 has one λ per channel, which the numerator and the denominator of its average share.
@@ -267,56 +213,35 @@ class RWKV:
     )
     equation = "λ = exp(-exp(time_decay)), γ = 1"
     source = "RWKV-LM, transformers and flash-linear-attention; Peng et al., arXiv 2305.13048"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (Layout((_DECAY, _BONUS), optional=_SELECTIVE + _KEY + _VALUE),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a decay and the bonus of the current token."""
-        return layers_with(tensors, self.name, (_DECAY, _BONUS), optional=_LOW_RANK + _KEY + _VALUE)
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the decay alone.
-
-        Raises:
-            TensorError: NaN or inf in it, or values that a converter cannot have written.
-        """
-        role = next(role for role in _DECAY if role in match.tensors)
-        tensor = match.tensors[role]
-        stored = read_vector(store, tensor)
-        selective = first_name(match.tensors, _LOW_RANK) is not None
-        recurrence = law_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
-            law=ExponentialDecay("base"),
-            at=stored,
-            slots=[Slot(role, tensor, stored, "base")],
-            gates=lambda: decay_gate(store, role, tensor, stored) if selective else None,
-            multiplicity=_multiplicity(store, match.tensors, stored.size),
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        role = layer.first(_DECAY)
+        stored = layer.vector(role)
+        selective = not layer.names.keys().isdisjoint(_SELECTIVE)
+        recurrence = layer.recurrence(
+            ExponentialDecay("base"),
+            stored,
+            [Slot(role, stored, "base")],
+            gates=lambda: _decay_gate(layer, role, stored) if selective else None,
+            multiplicity=_multiplicity(layer, stored.size),
             assumptions=(_NOMINAL,) if selective else (),
             input_dependent=selective,
         )
-        if role == _DECAY[0] and not selective and _is_converted(store, tensor):
-            return _converted(store, recurrence, tensor, stored)
+        if role != _DECAY[0] or selective:
+            return recurrence
+        hidden = beside(layer.store, layer.names[role], "ffn.key.weight", above=1)
+        shape = () if hidden is None else layer.store.tensors[hidden].shape
+        # The converter's mark, or the transposed weights that outlive it.
+        if "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1]):
+            return _converted(layer, recurrence, stored)
         return recurrence
 
 
-def _is_converted(store: TensorStore, tensor: str) -> bool:
-    """Whether the file has the converter's mark, or the transposed weights that outlive it."""
-    hidden = beside(store, tensor, "ffn.key.weight", above=1)
-    shape = () if hidden is None else store.tensors[hidden].shape
-    return "_strategy" in store.metadata or (len(shape) == 2 and shape[0] < shape[1])
-
-
-def _converted(
-    store: TensorStore, recurrence: Recurrence, tensor: str, values: Floats
-) -> Recurrence:
-    """With log λ from what the converter stores under the tensor's shape.
-
-    Raises:
-        TensorError: the values cannot be that.
-    """
-    spec = store.tensors[tensor]
+def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurrence:
+    """With log λ from what the converter stores under the tensor's shape."""
+    tensor = layer.names[_DECAY[0]]
+    spec = layer.store.tensors[tensor]
     if len(spec.shape) == 3:
         stored, low, high = "λ = exp(-exp(w))", 0.0, 1.0
         log, derivative = log_of_eigenvalues(values), np.ones_like(values)
@@ -339,12 +264,11 @@ def _converted(
     )
 
 
-def _multiplicity(store: TensorStore, names: Mapping[str, str], size: int) -> int:
+def _multiplicity(layer: Layer, size: int) -> int:
     """How many states share a λ, from the shapes of the bonus and of the projections."""
-    bonus = store.tensors[names[next(role for role in _BONUS if role in names)]]
-    keys = rows_per(store, first_name(names, _KEY), size)
-    if len(bonus.shape) < 2 and keys == 1 and element_count(bonus) == size:
+    bonus = layer.shape(layer.first(_BONUS))
+    keys = layer.rows_per(size, *_KEY)
+    if len(bonus) < 2 and keys == 1 and math.prod(bonus) == size:
         return 2  # RWKV-4: numerator and denominator
     # The first RWKV-5 has one decay per head, and with it all of the head's key channels.
-    heads = bonus.shape[0] if bonus.shape else size
-    return keys * rows_per(store, first_name(names, _VALUE), heads)
+    return keys * layer.rows_per(bonus[0] if bonus else size, *_VALUE)

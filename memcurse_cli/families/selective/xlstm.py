@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import LARGEST_JACOBIAN
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState, RowNorms
+from memcurse_cli.families.family import Assumption
+from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms
 from memcurse_cli.families.gate_weights import projected_gate
-from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import (
-    element_count,
-    read_real,
-    read_vector,
-    rows_per,
-    shown_shape,
-    sigmoid,
-)
+from memcurse_cli.families.reading import element_count, read_real, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
-from memcurse_cli.families.selective.law import Seen, Slot, law_recurrence, layers_with
+from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Shapes, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
 from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
 
@@ -42,7 +31,13 @@ _BLOCK = ("igate.bias", "fgate.bias", "fgate.weight", "outnorm.weight")
 _SHAPES = ("k.weight", "v.weight", "qkv_opreact.weight", "out_proj.weight")
 
 
-class MLSTM:
+def _is_block(shapes: Shapes) -> bool:
+    """Whether the gates see queries, keys and values, as wide as the norm each."""
+    weight, norm = shapes["fgate.weight"], shapes["outnorm.weight"]
+    return len(weight) == 2 and len(norm) == 1 and weight[1] == 3 * norm[0]
+
+
+class MLSTM(LawFamily):
     """``C[t] = σ(f) C[t-1] + e^i v kᵀ``: λ = σ(b_f) and γ = e^{b_i}, one of each per head.
 
     The large model (transformers' xlstm and NX-AI's xlstm_large) passes both pre-activations
@@ -59,90 +54,54 @@ class MLSTM:
     equation = "λ = σ(cap b_f), γ = e^(cap b_i); cap b = 15 tanh(b/15), or b in block stacks"
     source = "transformers and xlstm; Beck et al. 2024, arXiv 2405.04517"
     assumptions = (GATE_SOFT_CAP,)
+    layouts = (
+        Layout(_LARGE, optional=_SHAPES),
+        Layout((_FUSED,), optional=_SHAPES),
+        Layout(_BLOCK, fits=_is_block),
+    )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with both gates' biases under the names of the large model or the block stack."""
-        matches = []
-        roles = (*_LARGE, _FUSED, *_BLOCK, *_SHAPES)
-        for module, names in group_by_module(tensors, roles).items():
-            if names.keys() >= set(_BLOCK):
-                weight, norm = (tensors[names[role]].shape for role in _BLOCK[2:])
-                if len(weight) != 2 or len(norm) != 1 or weight[1] != 3 * norm[0]:
-                    continue
-            elif not (names.keys() >= set(_LARGE) or _FUSED in names):
-                continue
-            matches.append(Match(module or self.name, names))
-        return matches
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases of the input and the forget gate.
-
-        Raises:
-            TensorError: NaN or inf, or biases of different sizes.
-        """
-        names, assumed = match.tensors, Assumed(options, store.config)
-        if _FUSED in names:
-            tensors = names[_FUSED], names[_FUSED]
-            heads = element_count(store.tensors[tensors[0]]) // 2
-            both = read_vector(store, tensors[0], 2 * heads)
-            opened, forget = both[:heads], both[heads:]
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        block, rows = "fgate.bias" in layer.names, [slice(None), slice(None)]
+        if _FUSED in layer.names:
+            heads = element_count(layer.store.tensors[layer.names[_FUSED]]) // 2
+            opened, forget = layer.vector(_FUSED, 2 * heads).reshape(2, heads)
             labels = f"{_FUSED}[input]", f"{_FUSED}[forget]"
-            rows: tuple[slice | None, slice | None] = slice(heads), slice(heads, None)
+            rows = [slice(heads), slice(heads, None)]
         else:
-            labels = _LARGE if _LARGE[0] in names else _BLOCK[:2]
-            tensors = names[labels[0]], names[labels[1]]
-            forget = read_vector(store, tensors[1])
-            opened = read_vector(store, tensors[0], forget.size)
-            rows = None, None
-        block = "fgate.bias" in names
-        cap: float | None = None if block else float(assumed.choose(GATE_SOFT_CAP))
-        cap = cap if cap is not None and 0 < cap < np.inf else None
+            labels = _BLOCK[:2] if block else _LARGE
+            forget = layer.vector(labels[1])
+            opened = layer.vector(labels[0], forget.size)
+        cap = 0.0 if block else float(layer.assumed.choose(GATE_SOFT_CAP))
+        capped = cap if 0 < cap < np.inf else None
 
-        def gates() -> Seen:
-            opens, forgets = (
-                projected_gate(
-                    store,
-                    bias,
-                    beside(store, tensor, f"{label.split('bias')[0]}weight", above=1),
-                    rows=part,
-                )
-                for bias, tensor, label, part in zip(
-                    (opened, forget), tensors, labels, rows, strict=True
-                )
-            )
-            return forgets, opens
+        def through(label: str, bias: Floats, rows: slice) -> GateInput | None:
+            role = label.partition("[")[0]
+            weight = layer.beside(role, f"{role.removesuffix('bias')}weight")
+            return projected_gate(layer.store, bias, weight, rows=rows)
 
-        return law_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
-            law=Keep(LOGISTIC if cap is None else CappedLogistic(cap)),
-            at=forget,
-            slots=[
-                Slot(labels[1], tensors[1], forget, "forget"),
-                Slot(labels[0], tensors[0], opened, "input"),
-            ],
-            gates=gates,
-            write=Write(Exponential(cap)),
-            write_at=opened,
+        return layer.recurrence(
+            Keep(LOGISTIC if capped is None else CappedLogistic(capped)),
+            forget,
+            [Slot(labels[1], forget, "forget"), Slot(labels[0], opened, "input")],
+            gates=lambda: (
+                through(labels[1], forget, rows[1]),
+                through(labels[0], opened, rows[0]),
+            ),
+            write=Write(Exponential(capped)),
             sees="the queries, keys and values" if block else "the layer's input",
-            multiplicity=_multiplicity(store, names, forget.size),
-            assumptions=assumed.sentences,
+            multiplicity=_multiplicity(layer, forget.size),
         )
 
 
-def _multiplicity(store: TensorStore, names: Mapping[str, str], heads: int) -> int:
+def _multiplicity(layer: Layer, heads: int) -> int:
     """Key dimension × value dimension of a head, from the shapes of the projections."""
-    if "outnorm.weight" in names:
-        return rows_per(store, names["outnorm.weight"], heads) ** 2
-    if "qkv_opreact.weight" in names and "out_proj.weight" in names:
+    if "outnorm.weight" in layer.names:
+        return layer.rows_per(heads, "outnorm.weight") ** 2
+    if layer.names.keys() >= set(_SHAPES[2:]):
         # Queries, keys, values and output gate in one projection, whose values out_proj reads.
-        rows = rows_per(store, names["qkv_opreact.weight"], 1)
-        values = store.tensors[names["out_proj.weight"]].shape[-1:]
-        return max((rows // 2 - sum(values)) // heads * (sum(values) // heads), 1)
-    keys, values_of_head = (rows_per(store, names.get(role), heads) for role in _SHAPES[:2])
-    return keys * values_of_head
+        rows, values = layer.rows_per(1, _SHAPES[2]), sum(layer.shape(_SHAPES[3])[-1:])
+        return max((rows // 2 - values) // heads * (values // heads), 1)
+    return layer.rows_per(heads, _SHAPES[0]) * layer.rows_per(heads, _SHAPES[1])
 
 
 GATES = ("input", "forget", "cell", "output")
@@ -153,7 +112,7 @@ _PROJECTIONS = ("fgate.weight", "igate.weight", "zgate.weight", "ogate.weight")
 _NOMINAL = "the gates stand at zero input and zero state, where only their biases are left"
 
 
-class SLSTM:
+class SLSTM(LawFamily):
     """``c[t] = σ(f) c[t-1] + e^i tanh(z)``, and the same for the normaliser n: λ = σ(b_f).
 
     γ = e^{b_i}. The bias holds the gates i, f, z, o as [gate, head, unit] in the ``vanilla``
@@ -168,68 +127,44 @@ class SLSTM:
     recognised_by = "_bias_ beside _recurrent_kernel_"
     equation = "λ = σ(b_f), γ = e^b_i, gates in the order i, f, z, o"
     source = "xlstm; Beck et al. 2024, arXiv 2405.04517"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (Layout((BIAS, KERNEL), fits=lambda shapes: len(shapes[KERNEL]) == 3),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the cell's bias and its recurrent kernel of three dimensions."""
-        return layers_with(
-            tensors, self.name, (BIAS, KERNEL), fits=lambda shapes: len(shapes[KERNEL]) == 3
-        )
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the bias, and the kernel and the projections where what they do is asked for.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that fit neither backend.
-        """
-        tensor, kernel = match.tensors[BIAS], match.tensors[KERNEL]
-        heads, *inner = store.tensors[kernel].shape
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        heads, *inner = layer.shape(KERNEL)
         units = min(inner)
         if not heads or not units or max(inner) != len(GATES) * units:
-            raise TensorError(
-                f"its shape {shown_shape(store.tensors[kernel].shape)} is neither (heads, 4 units,"
-                " units) nor (heads, units, 4 units)",
-                where=kernel,
-                remedy="name the right family with --family, or export the layer again",
-            )
-        bias = read_vector(store, tensor, len(GATES) * heads * units)
+            what = "is neither (heads, 4 units, units) nor (heads, units, 4 units)"
+            raise layer.misshapen(KERNEL, what)
+        bias = layer.vector(BIAS, len(GATES) * heads * units)
         by_gate = (
             bias.reshape(heads, len(GATES), units).swapaxes(0, 1)  # cuda
             if inner[0] == units
             else bias.reshape(len(GATES), heads, units)  # vanilla
         )
         opened, forget, *_ = by_gate.reshape(len(GATES), -1)
-        inputs = _inputs(store, kernel, by_gate) if options.gates else None
-        recurrence = law_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
-            law=Keep(),
-            at=forget,
-            slots=[
-                Slot(f"{BIAS}[forget]", tensor, forget, "forget"),
-                Slot(f"{BIAS}[input]", tensor, opened, "input"),
-            ],
+        inputs = _inputs(layer, by_gate) if layer.options.gates else None
+        state = None
+        if inputs is not None:
+            state = HiddenState(inputs["cell"], output=inputs["output"], averaged=True)
+        recurrence = layer.recurrence(
+            Keep(),
+            forget,
+            [Slot(f"{BIAS}[forget]", forget, "forget"), Slot(f"{BIAS}[input]", opened, "input")],
             gates=lambda: None if inputs is None else (inputs["forget"], inputs["input"]),
             write=Write(Exponential()),
-            write_at=opened,
+            state=state,
             sees="what igate, fgate, zgate and ogate see",
             multiplicity=2,  # the cell and its normaliser
             assumptions=(_NOMINAL,),
         )
-        gate = recurrence.gate
-        if inputs is not None and isinstance(gate, GateDrive):
-            state = HiddenState(inputs["cell"], output=inputs["output"], averaged=True)
-            gate = replace(gate, state=state)
-        hidden = _spectra(store, kernel, by_gate, options.device) if options.spectra else None
-        return replace(recurrence, hidden_feedback=True, hidden=hidden, gate=gate)
+        hidden = _spectra(layer, by_gate) if layer.options.spectra else None
+        return replace(recurrence, hidden_feedback=True, hidden=hidden)
 
 
-def _kernel(store: TensorStore, kernel: str, heads: int, units: int) -> Floats:
+def _kernel(layer: Layer, heads: int, units: int) -> Floats:
     """[gate, head, target, source] of either backend."""
-    shape = store.tensors[kernel].shape
-    values = read_real(store, kernel, shape)
+    shape = layer.shape(KERNEL)
+    values = layer.real(KERNEL, shape)
     by_gate: Floats = (
         values.reshape(heads, units, len(GATES), units).transpose(2, 0, 3, 1)  # cuda: source first
         if shape[1] == units
@@ -238,35 +173,28 @@ def _kernel(store: TensorStore, kernel: str, heads: int, units: int) -> Floats:
     return by_gate
 
 
-def _inputs(store: TensorStore, kernel: str, biases: Floats) -> dict[str, GateInput] | None:
+def _inputs(layer: Layer, biases: Floats) -> dict[str, GateInput] | None:
     """What every gate sees of the input, head by head, and of the state of its own head."""
     _, heads, units = biases.shape
-    hidden = np.sum(_kernel(store, kernel, heads, units) ** 2, axis=-1)
+    hidden = np.sum(_kernel(layer, heads, units) ** 2, axis=-1)
     inputs = {}
     for gate, role, bias, seen in zip(GATES, _PROJECTIONS, biases, hidden, strict=True):
-        tensor = beside(store, kernel, role, above=1)
-        if tensor is None or store.tensors[tensor].shape[:2] != (heads, units):
+        tensor = beside(layer.store, layer.names[KERNEL], role, above=1)
+        if tensor is None or layer.store.tensors[tensor].shape[:2] != (heads, units):
             return None
-        weight = read_real(store, tensor, (heads, units, None))
+        weight = read_real(layer.store, tensor, (heads, units, None))
         norms = RowNorms(np.sum(weight**2, axis=-1).ravel(), seen.ravel())
         inputs[gate] = GateInput(bias.ravel(), norms)
     return inputs
 
 
-def _spectra(store: TensorStore, kernel: str, biases: Floats, device: str) -> HiddenSpectra:
-    """The spectra of the gates' kernels and of one step of the whole state.
-
-    Args:
-        store: the open checkpoint.
-        kernel: the tensor of the recurrent kernel.
-        biases: (gates, heads, units) b.
-        device: where to decompose.
-    """
+def _spectra(layer: Layer, biases: Floats) -> HiddenSpectra:
+    """The spectra of the gates' kernels, and of one step of the whole state."""
     _, heads, units = biases.shape
-    weights = _kernel(store, kernel, heads, units)
+    weights = _kernel(layer, heads, units)
 
     def all_heads(matrices: Floats) -> Complexes:
-        return np.concatenate([eigenvalues(matrix, device) for matrix in matrices])
+        return np.concatenate([eigenvalues(matrix, layer.options.device) for matrix in matrices])
 
     gates = {gate: all_heads(weight) for gate, weight in zip(GATES, weights, strict=True)}
     if 3 * units > LARGEST_JACOBIAN:
@@ -275,11 +203,11 @@ def _spectra(store: TensorStore, kernel: str, biases: Floats, device: str) -> Hi
             f"above {LARGEST_JACOBIAN} are not taken"
         )
         return HiddenSpectra(gates, None, reason)
-    blocks = [slstm_jacobian(weights[:, head], biases[:, head]) for head in range(heads)]
+    blocks = [_jacobian(weights[:, head], biases[:, head]) for head in range(heads)]
     return HiddenSpectra(gates, all_heads(np.stack(blocks)))
 
 
-def slstm_jacobian(weights: Floats, biases: Floats) -> Floats:
+def _jacobian(weights: Floats, biases: Floats) -> Floats:
     """d(h', c', n')/d(h, c, n) of one head at zero input and zero state, by the chain rule.
 
     The kernel is block-diagonal: a unit sees the state of its own head alone. Without the
@@ -288,14 +216,8 @@ def slstm_jacobian(weights: Floats, biases: Floats) -> Floats:
         c' = σ(f) c + e^i tanh(z),  n' = σ(f) n + e^i,  h' = σ(o) c' / n'
 
     with every gate ``R h + b``. It is smooth at zero state, the start of a sequence, where n' is
-    e^i. c and n are taken in units of e^{b_i}, which no eigenvalue depends on.
-
-    Args:
-        weights: (gates, units, units) R of the gates input, forget, cell and output, row = target.
-        biases: (gates, units) b of each gate.
-
-    Returns:
-        (3 units, 3 units).
+    e^i. c and n are taken in units of e^{b_i}, which no eigenvalue depends on. R is
+    (gates, target, source) and b (gates, units), in the order of `GATES`.
     """
     kept, shown = sigmoid(biases[1]), sigmoid(biases[3])
     candidate = np.tanh(biases[2])

@@ -1,4 +1,4 @@
-"""A small layer of every family whose gates a law describes, under every library's names."""
+"""A small layer of every selective family, under every library's names."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Family
-from memcurse_cli.families.selective.delta_rule import KDA, GatedDeltaNet
-from memcurse_cli.families.selective.gla import GLA
-from memcurse_cli.families.selective.hgrn import HGRN
-from memcurse_cli.families.selective.mamba import GgufMamba, Mamba
-from memcurse_cli.families.selective.mamba2 import Mamba2
-from memcurse_cli.families.selective.min_rnn import MinGRU
-from memcurse_cli.families.selective.qrnn import QRNN
+from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
+from memcurse_cli.families.selective.linear_attention import GLA, HGRN, GateLoop, SimpleGateLoop
+from memcurse_cli.families.selective.mamba import GgufMamba, Mamba, Mamba2
+from memcurse_cli.families.selective.mamba3 import Mamba3
+from memcurse_cli.families.selective.mixing import QRNN, SRU, MinGRU, MinLSTM
+from memcurse_cli.families.selective.retention import LightningAttention, RetNet, TorchscaleRetNet
 from memcurse_cli.families.selective.rg_lru import RGLRU, Hawk
 from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
-from memcurse_cli.families.selective.sru import SRU
 from memcurse_cli.families.selective.xlstm import MLSTM, SLSTM
 
 Arrays = dict[str, NDArray[np.float64]]
@@ -28,18 +26,12 @@ Arrays = dict[str, NDArray[np.float64]]
 class Layer:
     """A layer and how to read it.
 
-    Attributes:
-        family: its family.
-        arrays: its tensors.
-        elements: by group, which elements of a tensor its scalars are, where not all in order.
-        assume: what to assume.
-        index: which of the layers that are found.
-        driven: its gates can be read too.
+    ``index`` is that of the layer among those found; ``driven`` says whether one law moves its
+    gates.
     """
 
     family: Family
     arrays: Arrays
-    elements: Mapping[str, slice | NDArray[np.intp]] = field(default_factory=dict)
     assume: Mapping[str, str] = field(default_factory=dict)
     index: int = 0
     driven: bool = True
@@ -49,13 +41,19 @@ RANDOM = np.random.default_rng(41)
 
 
 def normal(*shape: int) -> NDArray[np.float64]:
-    """Standard normal values."""
     return RANDOM.normal(size=shape)
 
 
 def uniform(low: float, high: float, *shape: int) -> NDArray[np.float64]:
-    """Values between two bounds."""
     return RANDOM.uniform(low, high, shape)
+
+
+def sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 / (1 + np.exp(-x))
+
+
+def softplus(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.log1p(np.exp(x))
 
 
 def mamba2(directions: int = 1, *, bias: bool = True) -> Arrays:
@@ -104,6 +102,7 @@ DELTA_NET = {
     "b_proj.weight": normal(HEADS, WIDTH),
     "o_norm.weight": np.ones(VALUES),
 }
+_ATTENTION = {name: DELTA_NET[name] for name in ("q_proj.weight", "k_proj.weight", "v_proj.weight")}
 GATED_DELTA_NET = DELTA_NET | {
     "A_log": normal(HEADS),
     "dt_bias": normal(HEADS) - 3,
@@ -147,15 +146,14 @@ GLA_LAYER = {
     "gk_proj.1.weight": normal(6, 2),
     "gk_proj.1.bias": 3 * normal(6),
 }
-SIMPLE_GLA = {name: DELTA_NET[name] for name in ("q_proj.weight", "k_proj.weight")} | {
-    "v_proj.weight": DELTA_NET["v_proj.weight"],
+SIMPLE_GLA = _ATTENTION | {
     "g_proj.weight": normal(HEADS * VALUES, WIDTH),
     "gk_proj.weight": normal(HEADS, WIDTH),
     "gk_proj.bias": 3 * normal(HEADS),
     "g_norm_swish_gate.weight": np.ones(VALUES),
     "o_proj.weight": normal(WIDTH, HEADS * VALUES),
 }
-MESA_NET = {name: DELTA_NET[name] for name in ("q_proj.weight", "k_proj.weight")} | {
+MESA_NET = _ATTENTION | {
     "v_proj.weight": normal(HEADS * KEYS, WIDTH),
     "a_proj.weight": normal(HEADS, WIDTH),
     "a_proj.bias": 3 + normal(HEADS),
@@ -164,12 +162,26 @@ MESA_NET = {name: DELTA_NET[name] for name in ("q_proj.weight", "k_proj.weight")
     "lambda_params": normal(HEADS * KEYS),
     "o_norm.weight": np.ones(KEYS),
 }
-SLOT_ATTENTION = {name: DELTA_NET[name] for name in ("q_proj.weight", "k_proj.weight")} | {
-    "v_proj.weight": DELTA_NET["v_proj.weight"],
+SLOT_ATTENTION = _ATTENTION | {
     "f_proj.weight": normal(HEADS * 5, WIDTH),
     "g_norm.weight": np.ones(WIDTH),
     "o_proj.weight": normal(WIDTH, HEADS * VALUES),
 }
+
+
+RETNET = _ATTENTION | {
+    "g_proj.weight": normal(HEADS * VALUES, WIDTH),
+    "o_proj.weight": normal(WIDTH, HEADS * VALUES),
+    "g_norm.weight": np.ones(VALUES),
+}
+TORCHSCALE = {
+    f"decoder.layers.0.retention.{name}": RETNET[name] for name in [*_ATTENTION, "g_proj.weight"]
+} | {
+    "decoder.layers.0.retention.out_proj.weight": RETNET["o_proj.weight"],
+    "decoder.retnet_rel_pos.decay": np.array([-0.1, -3.0]),
+    "decoder.retnet_rel_pos.angle": np.ones(2),
+}
+LIGHTNING = {"slope_rate": np.array([0.1, 0.2]), "qkv_proj.weight": np.zeros((12, 4))}
 
 
 def hgrn(prefix: str = "model.", layers: int = 3, **extra: NDArray[np.float64]) -> Arrays:
@@ -185,25 +197,11 @@ def hgrn(prefix: str = "model.", layers: int = 3, **extra: NDArray[np.float64]) 
 
 
 DECAY = uniform(-6, 1, 6)
+_KEY_AND_VALUE = {"key.weight": np.zeros((6, 6)), "value.weight": np.zeros((6, 6))}
 RWKV_LAYERS: dict[str, Arrays] = {
-    "RWKV-4": {
-        "time_decay": DECAY,
-        "time_first": np.zeros(6),
-        "key.weight": np.zeros((6, 6)),
-        "value.weight": np.zeros((6, 6)),
-    },
-    "RWKV-5": {
-        "time_decay": DECAY.reshape(2, 3),
-        "time_faaaa": np.zeros((2, 3)),
-        "key.weight": np.zeros((6, 6)),
-        "value.weight": np.zeros((6, 6)),
-    },
-    "RWKV-5 by head": {
-        "time_decay": DECAY[:2],
-        "time_first": np.zeros(2),
-        "key.weight": np.zeros((6, 6)),
-        "value.weight": np.zeros((6, 6)),
-    },
+    "RWKV-4": {"time_decay": DECAY, "time_first": np.zeros(6)} | _KEY_AND_VALUE,
+    "RWKV-5": {"time_decay": DECAY.reshape(2, 3), "time_faaaa": np.zeros((2, 3))} | _KEY_AND_VALUE,
+    "RWKV-5 by head": {"time_decay": DECAY[:2], "time_first": np.zeros(2)} | _KEY_AND_VALUE,
 }
 TRANSPOSED = {"ffn.key.weight": np.zeros((6, 24))}
 UNITS = 32
@@ -222,14 +220,6 @@ _SQUARE = np.zeros((UNITS, UNITS))
 def _reordered(parts: np.ndarray) -> np.ndarray:
     """w, k, v, r, g as r, w, k, v, g."""
     return parts[[3, 0, 1, 2, 4]]
-
-
-def _fla_outer() -> np.ndarray:
-    return _reordered(MOVING_OUTER).transpose(2, 0, 1).reshape(UNITS, 5 * 8)
-
-
-def _fla_inner() -> np.ndarray:
-    return _reordered(MOVING_INNER.T.reshape(5, 8, UNITS)).reshape(5 * 8, UNITS)
 
 
 RWKV6_LAYERS: dict[str, dict[str, np.ndarray]] = {
@@ -251,9 +241,11 @@ RWKV6_LAYERS: dict[str, dict[str, np.ndarray]] = {
         "w_proj.linear.lora.0.weight": INNER.T,
         "w_proj.linear.lora.2.weight": OUTER.T,
         "x_bias": np.stack([np.zeros(UNITS), MIXING, *np.zeros((3, UNITS))]),
-        "x_proj.0.linear.weight": _fla_inner(),
+        "x_proj.0.linear.weight": _reordered(MOVING_INNER.T.reshape(5, 8, UNITS)).reshape(
+            5 * 8, UNITS
+        ),
         "x_proj.0.mu": OWN_MIXING,
-        "x_proj.2.weight": _fla_outer(),
+        "x_proj.2.weight": _reordered(MOVING_OUTER).transpose(2, 0, 1).reshape(UNITS, 5 * 8),
         "k_proj.linear.weight": _SQUARE,
         "v_proj.linear.weight": np.zeros((2 * UNITS, UNITS)),
     },
@@ -345,10 +337,7 @@ MLSTM_BLOCK = {
     "outnorm.weight": np.ones(WIDTH),
 }
 SLSTM_BIAS = normal(4, 2, 3)
-SLSTM_VANILLA = {
-    "_bias_": SLSTM_BIAS.ravel(),
-    "_recurrent_kernel_": np.zeros((2, 12, 3)),
-}
+SLSTM_VANILLA = {"_bias_": SLSTM_BIAS.ravel(), "_recurrent_kernel_": np.zeros((2, 12, 3))}
 SLSTM_CUDA = {
     "_bias_": SLSTM_BIAS.swapaxes(0, 1).ravel(),
     "_recurrent_kernel_": np.zeros((2, 3, 12)),
@@ -364,17 +353,40 @@ def sru(columns: int = 4, width: int = 3) -> Arrays:
     }
 
 
-HALVES = {"bias[forget]": slice(0, 3)}
-_HAWK_HALVES = {"gates.bias[forget]": slice(0, 5), "gates.bias[input]": slice(5, 10)}
-_FUSED_ROWS = {
-    f"ifgate_preact.bias[{gate}]": slice(first, first + HEADS)
-    for gate, first in (("input", 0), ("forget", HEADS))
+def min_rnn(gates: int, *, fused: bool = True, scale: float = 1.0) -> Arrays:
+    """A minGRU, of one gate, or a minLSTM, in either naming: 7 units behind 4 inputs."""
+    random = np.random.default_rng(6)
+    weights = random.normal(0, scale, (gates + 1, 7, 4))
+    biases = random.normal(size=(gates + 1, 7))
+    if fused:
+        name = "to_hidden_and_gate" if gates == 1 else "to_hidden_and_f_i_gate"
+        return {f"{name}.weight": weights.reshape(-1, 4), f"{name}.bias": biases.ravel()}
+    names = ("linear_h", "linear_z") if gates == 1 else ("linear_h", "linear_f", "linear_i")
+    arrays = {f"{name}.weight": weight for name, weight in zip(names, weights, strict=True)}
+    return arrays | {f"{name}.bias": bias for name, bias in zip(names[1:], biases[1:], strict=True)}
+
+
+GATELOOP = {
+    "to_qkv.weight": normal(3 * 4 * 3, 5),
+    "to_a.0.weight": normal(2 * 4, 5),
+    "to_a.0.bias": np.array([1.2, -0.7, -0.9, 0.8, -1.1, -0.6, 0.7, 1.5]),
 }
+SIMPLE_GATELOOP = {"to_qkva.0.weight": normal(15, 5), "norm.gamma": np.ones(5)}
 
 
-def _slstm_rows(*, cuda: bool) -> dict[str, NDArray[np.intp]]:
-    flat = np.arange(24).reshape(2, 4, 3).swapaxes(0, 1) if cuda else np.arange(24).reshape(4, 2, 3)
-    return {"_bias_[input]": flat[0].ravel(), "_bias_[forget]": flat[1].ravel()}
+def mamba3(
+    *, groups: int = 1, rank: int = 1, state: int = 8, fraction: float = 0.5, scale: float = 0.3
+) -> Arrays:
+    """A mixer of 4 heads of 2 channels whose in_proj has the rows of the library's."""
+    random = np.random.default_rng(9)
+    rows = 2 * 8 + 2 * state * groups * rank + 3 * 4 + int(state * fraction) // 2
+    return {
+        "mixer.dt_bias": random.uniform(-4, 1, 4),
+        "mixer.B_bias": np.ones((4, rank, state)),
+        "mixer.C_bias": np.ones((4, rank, state)),
+        "mixer.in_proj.weight": random.normal(0, scale, (rows, 6)),
+        "mixer.out_proj.weight": np.ones((6, 8)),
+    }
 
 
 _PRODUCT = {
@@ -388,7 +400,6 @@ _RWKV_CONVERTED = {
     "RWKV-5": np.exp(-np.exp(np.linspace(-2, 0.5, 6))).reshape(2, 3, 1),
 }
 _HYDRA = mamba2(2)
-_HYDRA_ROWS = len(_HYDRA["mixer.in_proj.bias"])
 
 LAYERS: dict[str, Layer] = {
     "Mamba": Layer(Mamba(), {"mixer.A_log": _RATES, "mixer.dt_proj.bias": _STEPS}, driven=False),
@@ -413,20 +424,10 @@ LAYERS: dict[str, Layer] = {
     ),
     "Mamba in GGUF": Layer(GgufMamba(), GGUF_MAMBA),
     "Mamba-2 in GGUF": Layer(GgufMamba(), GGUF_MAMBA_2),
-    "Mamba-2": Layer(Mamba2(), mamba2(bias=False), assume=_GROUPS),
-    "Mamba-2 with a bias": Layer(
-        Mamba2(), mamba2(), {"in_proj.bias": slice(-4, None)}, assume=_GROUPS
-    ),
-    "Hydra": Layer(
-        Mamba2(),
-        _HYDRA,
-        {"in_proj.bias": slice(_HYDRA_ROWS - 8, _HYDRA_ROWS - 4)},
-        _GROUPS,
-        driven=False,
-    ),
-    "Hydra (backward)": Layer(
-        Mamba2(), _HYDRA, {"in_proj.bias": slice(-4, None)}, _GROUPS, index=1, driven=False
-    ),
+    "Mamba-2": Layer(Mamba2(), mamba2(bias=False), _GROUPS),
+    "Mamba-2 with a bias": Layer(Mamba2(), mamba2(), _GROUPS),
+    "Hydra": Layer(Mamba2(), _HYDRA, _GROUPS, driven=False),
+    "Hydra (backward)": Layer(Mamba2(), _HYDRA, _GROUPS, index=1, driven=False),
     "Gated DeltaNet": Layer(GatedDeltaNet(), GATED_DELTA_NET),
     "Gated DeltaProduct": Layer(GatedDeltaNet(), _PRODUCT, driven=False),
     "Comba": Layer(
@@ -437,7 +438,7 @@ LAYERS: dict[str, Layer] = {
     "Qwen3-Next in GGUF": Layer(GatedDeltaNet(), QWEN3_NEXT, driven=False),
     "Qwen3.5 in GGUF": Layer(GatedDeltaNet(), QWEN3_5),
     "KDA": Layer(KDA(), KDA_LAYER),
-    "KDA with a safe gate": Layer(KDA(), KDA_LAYER, assume={"kda_lower_bound": "-5"}),
+    "KDA with a safe gate": Layer(KDA(), KDA_LAYER, {"kda_lower_bound": "-5"}),
     "Kimi-Linear in GGUF": Layer(KDA(), KIMI_LINEAR),
     "Gated DeltaNet-2": Layer(
         KDA(),
@@ -449,7 +450,7 @@ LAYERS: dict[str, Layer] = {
         driven=False,
     ),
     "GLA": Layer(GLA(), GLA_LAYER),
-    "GLA without a root": Layer(GLA(), GLA_LAYER, assume={"gate_logit_normalizer": "1"}),
+    "GLA without a root": Layer(GLA(), GLA_LAYER, {"gate_logit_normalizer": "1"}),
     "simple GLA": Layer(GLA(), SIMPLE_GLA),
     "MesaNet": Layer(GLA(), MESA_NET),
     "HGRN": Layer(HGRN(), hgrn(), index=2, driven=False),
@@ -467,23 +468,47 @@ LAYERS: dict[str, Layer] = {
     "RG-LRU": Layer(RGLRU(), RG_LRU),
     "recurrentgemma": Layer(RGLRU(), RECURRENT_GEMMA),
     "recurrentgemma, complex": Layer(RGLRU(), TURNING, driven=False),
-    "hippogriff": Layer(Hawk(), HIPPOGRIFF, _HAWK_HALVES),
+    "hippogriff": Layer(Hawk(), HIPPOGRIFF),
     "griffin-torch": Layer(Hawk(), GRIFFIN_TORCH, driven=False),
     "mLSTM": Layer(MLSTM(), MLSTM_LARGE, driven=False),
-    "mLSTM, fused": Layer(MLSTM(), MLSTM_FUSED, _FUSED_ROWS),
+    "mLSTM, fused": Layer(MLSTM(), MLSTM_FUSED),
     "mLSTM of a block": Layer(MLSTM(), MLSTM_BLOCK),
-    "sLSTM": Layer(SLSTM(), SLSTM_VANILLA, _slstm_rows(cuda=False), driven=False),
-    "sLSTM of the cuda backend": Layer(SLSTM(), SLSTM_CUDA, _slstm_rows(cuda=True), driven=False),
-    "SRU": Layer(SRU(), sru() | {"weight_c": np.zeros(6)}, HALVES),
-    "SRU of three matrices": Layer(SRU(), sru(3) | {"weight_c": np.zeros(6)}, HALVES),
+    "sLSTM": Layer(SLSTM(), SLSTM_VANILLA, driven=False),
+    "sLSTM of the cuda backend": Layer(SLSTM(), SLSTM_CUDA, driven=False),
+    "SRU": Layer(SRU(), sru() | {"weight_c": np.zeros(6)}),
+    "SRU of three matrices": Layer(SRU(), sru(3) | {"weight_c": np.zeros(6)}),
+    "SRU++ of one projection": Layer(
+        SRU(), sru() | {"weight_c": np.zeros(6), "weight_proj": normal(6, 4)}
+    ),
     "QRNN": Layer(
         QRNN(),
         {"rnn.layers.0.linear.weight": normal(12, 3), "rnn.layers.0.linear.bias": normal(12)},
-        {"linear.bias[forget]": slice(4, 8)},
     ),
-    "minGRU": Layer(
-        MinGRU(),
-        {"to_hidden_and_gate.weight": normal(8, 3), "to_hidden_and_gate.bias": normal(8)},
-        {"to_hidden_and_gate.bias[gate]": slice(4, 8)},
+    "minGRU": Layer(MinGRU(), min_rnn(1)),
+    "minGRU of the paper": Layer(MinGRU(), min_rnn(1, fused=False)),
+    "minLSTM": Layer(MinLSTM(), min_rnn(2), driven=False),
+    "minLSTM of the paper": Layer(MinLSTM(), min_rnn(2, fused=False), driven=False),
+    "GateLoop": Layer(
+        GateLoop(), GATELOOP | {"to_a.0.bias": 3 + GATELOOP["to_a.0.bias"]}, driven=False
+    ),
+    "Mamba-3": Layer(Mamba3(), mamba3(), driven=False),
+    "Mamba-3 of a softplus": Layer(
+        Mamba3(), mamba3(state=9), {"rate_function": "softplus"}, driven=False
+    ),
+}
+# No parameter moves their λ or γ at zero input.
+STILL: dict[str, Layer] = {
+    "DeltaNet": Layer(DeltaNet(), DELTA_NET),
+    "gated slot attention": Layer(GLA(), SLOT_ATTENTION),
+    "HGRN of one layer": Layer(HGRN(), hgrn("", layers=1)),
+    "RetNet": Layer(RetNet(), RETNET),
+    "RetNet of torchscale": Layer(TorchscaleRetNet(), TORCHSCALE),
+    "lightning attention": Layer(LightningAttention(), LIGHTNING),
+    "simple GateLoop": Layer(SimpleGateLoop(), SIMPLE_GATELOOP),
+    "minGRU without a bias": Layer(
+        MinGRU(), {"to_hidden_and_gate.weight": min_rnn(1)["to_hidden_and_gate.weight"]}
+    ),
+    "minLSTM without biases": Layer(
+        MinLSTM(), {name: a for name, a in min_rnn(2, fused=False).items() if "weight" in name}
     ),
 }

@@ -12,54 +12,52 @@ from families.selective.layers import (
     GATED_DELTA_NET,
     HEADS,
     KDA_LAYER,
-    KEYS,
+    LAYERS,
+    QWEN3_5,
+    QWEN3_NEXT,
     VALUES,
     WIDTH,
+    Arrays,
 )
 from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet, delta_rule
 
-
-def test_nothing_decays_at_zero_input() -> None:
-    recurrence = read_layer({f"attn.{n}": a for n, a in DELTA_NET.items()}, DeltaNet())
-    assert_allclose(recurrence.log_eigenvalues, np.zeros(HEADS), rtol=0)
-    assert_allclose(np.exp(recurrence.log_gain), 0.5)
-    assert recurrence.multiplicity == 3 * 4
-    assert recurrence.parameters == ()
-    assert not recurrence.stable_by_construction
-    assert recurrence.rank_one == delta_rule(negative=False)
+RANDOM = np.random.default_rng(16)
 
 
-def test_the_write_strength_may_reach_two() -> None:
-    recurrence = read_layer(DELTA_NET, DeltaNet(), negative_eigenvalues="true")
+@pytest.mark.parametrize(
+    ("arrays", "family"), [(DELTA_NET, DeltaNet()), (GATED_DELTA_NET, GatedDeltaNet())]
+)
+def test_the_write_strength_may_reach_two(arrays: Arrays, family: Family) -> None:
+    assert read_layer(arrays, family).rank_one == delta_rule(negative=False)
+    recurrence = read_layer(arrays, family, negative_eigenvalues="true")
     assert_allclose(recurrence.log_gain, np.zeros(HEADS))
     assert recurrence.rank_one == delta_rule(negative=True)
+    assert recurrence.stable_by_construction == (family.name != "delta_net")
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_a_product_has_its_heads_once(count: int) -> None:
-    """DeltaProduct: k, v and β of a head come ``count`` times, q and the state once."""
+def test_a_product_has_its_heads_once() -> None:
+    """DeltaProduct: k, v and β of a head come three times, q and the state once."""
     product = {
-        name: np.repeat(array, count, axis=0) if name[0] in "kvb" else array
+        name: np.repeat(array, 3, axis=0) if name[0] in "kvb" else array
         for name, array in DELTA_NET.items()
     }
     (layer,) = inspect(product, gates=True).layers
     assert layer.eigenvalues.count == HEADS
     assert layer.eigenvalues.multiplicity == 3 * 4
-    assert any(f"up to {count} eigenvalues" in finding.message for finding in layer.findings)
+    assert any("up to 3 eigenvalues" in finding.message for finding in layer.findings)
+    assert layer.gates is not None
     assert "several times" in (layer.gates.reason or "")
-    assert read_layer(product, DeltaNet()).rank_one == delta_rule(negative=True, count=count)
+    assert read_layer(product, DeltaNet()).rank_one == delta_rule(negative=True, count=3)
     with pytest.raises(TensorError, match="not 6 equal parts"):
         read_layer(DELTA_NET | {"k_proj.weight": np.zeros((7, WIDTH))}, DeltaNet())
-
-
-def test_layers_with_a_decay_are_not_it() -> None:
-    for gate in ("A_log", "a_proj.weight", "f_proj.0.weight"):
-        assert match_of(DELTA_NET | {gate: np.zeros((HEADS, WIDTH))}, DeltaNet()) == []
 
 
 @pytest.mark.parametrize("negative", ["false", "true"])
@@ -67,13 +65,8 @@ def test_the_band_is_that_of_what_a_step_overwrites(negative: str) -> None:
     random = np.random.default_rng(4)
     heads, width, keys = 12, 20, 2
     weight = random.normal(size=(heads, width)) / 3
-    arrays = {
-        "q_proj.weight": np.zeros((heads * keys, width)),
-        "k_proj.weight": np.zeros((heads * keys, width)),
-        "v_proj.weight": np.zeros((heads * 3, width)),
-        "b_proj.weight": weight,
-        "o_norm.weight": np.ones(3),
-    }
+    arrays = {f"{of}_proj.weight": np.zeros((heads * keys, width)) for of in "qkv"}
+    arrays |= {"b_proj.weight": weight, "o_norm.weight": np.ones(3)}
     seen = 2 * random.normal(size=(20_000, width)) @ weight.T
     factor = 2.0 if negative == "true" else 1.0
     gates = gates_of(arrays, input_scale=2.0, assume={"negative_eigenvalues": negative})
@@ -86,27 +79,11 @@ def test_the_band_is_that_of_what_a_step_overwrites(negative: str) -> None:
 
 
 def test_the_report_says_what_is_assumed_of_keys() -> None:
-    arrays = {name: np.ones(array.shape) for name, array in DELTA_NET.items()}
-    (layer,) = inspect(arrays, gates=True).layers
+    (layer,) = inspect(DELTA_NET, gates=True).layers
     assert any("all directions alike" in sentence for sentence in layer.assumptions)
     assert [finding.code for finding in layer.findings if finding.code == "MC505"]
-    (layer,) = inspect(arrays).layers
+    (layer,) = inspect(DELTA_NET).layers
     assert not any("all directions alike" in sentence for sentence in layer.assumptions)
-
-
-RANDOM = np.random.default_rng(16)
-
-
-def test_the_write_strength_of_a_gated_net_may_reach_two() -> None:
-    recurrence = read_layer(GATED_DELTA_NET, GatedDeltaNet())
-    expected = -np.exp(GATED_DELTA_NET["A_log"]) * np.log1p(np.exp(GATED_DELTA_NET["dt_bias"]))
-    assert_allclose(recurrence.log_eigenvalues, expected, rtol=1e-13)
-    assert recurrence.multiplicity == KEYS * VALUES
-    assert_allclose(np.exp(recurrence.log_gain), 0.5)
-    assert recurrence.rank_one == delta_rule(negative=False)
-    negative = read_layer(GATED_DELTA_NET, GatedDeltaNet(), negative_eigenvalues="true")
-    assert_allclose(negative.log_gain, 0)
-    assert negative.rank_one == delta_rule(negative=True)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +102,6 @@ def test_the_configuration_gives_the_width_of_the_keys() -> None:
         "A_log": np.ones(4),
         "dt_bias": np.ones(4),
         "in_proj_ba.weight": np.ones((8, WIDTH)),
-        "conv1d.weight": np.ones((48, 1, 4)),
         "norm.weight": np.ones(6),
     }
     for config in ({"linear_key_head_dim": 4}, {"text_config": {"linear_key_head_dim": 4}}):
@@ -137,16 +113,19 @@ def test_the_configuration_gives_the_width_of_the_keys() -> None:
         assert recurrence.multiplicity == 6 * 6
 
 
+def unit(size: int) -> np.ndarray:
+    key = RANDOM.normal(size=size)
+    return key / np.linalg.norm(key)
+
+
+@pytest.mark.parametrize("by_channel", [False, True], ids=["a β", "a β of every key channel"])
 @pytest.mark.parametrize("negative", [False, True])
-def test_the_range_that_the_delta_rule_is_said_to_reach(negative: bool) -> None:
-    bound = delta_rule(negative=negative).lowest
-    lowest = 1.0
-    for _ in range(500):
-        decay = RANDOM.uniform(0, 1, 3) ** 0.2
-        key = RANDOM.normal(size=3)
-        key /= np.linalg.norm(key)
-        strength = (2 if negative else 1) * RANDOM.uniform(0, 1) ** 0.2
-        values = np.linalg.eigvals((np.eye(3) - strength * np.outer(key, key)) * decay)
+def test_the_range_that_the_delta_rule_is_said_to_reach(negative: bool, by_channel: bool) -> None:
+    bound, lowest = delta_rule(negative=negative).lowest, 1.0
+    for _ in range(800):
+        decay, key = RANDOM.uniform(0, 1, 3) ** 0.2, unit(3)
+        strength = (1 + negative) * RANDOM.uniform(0, 1, 3 if by_channel else 1) ** 0.2
+        values = np.linalg.eigvals((np.eye(3) - np.outer(key, strength * key)) * decay)
         assert_allclose(values.imag, 0, atol=1e-9)
         smallest, *others = np.sort(values.real)
         assert decay.min() - 1e-12 < min(others)
@@ -156,15 +135,71 @@ def test_the_range_that_the_delta_rule_is_said_to_reach(negative: bool) -> None:
     assert bound < lowest < bound + 0.1
 
 
+def test_the_eigenvalue_of_comba_reaches_what_is_said() -> None:
+    rule = read_layer(LAYERS["Comba"].arrays, GatedDeltaNet()).rank_one
+    key = np.array([0.6, 0.8])
+    # fused_recurrent_comba: the value loses S k before S decays.
+    values = np.linalg.eigvalsh(0.01 * np.eye(2) - 0.99 * np.outer(key, key))
+    assert rule is not None
+    assert rule.lowest < values[0] < rule.lowest + 0.05
+
+
+@pytest.mark.parametrize("name", ["Gated DeltaProduct", "Comba", "Gated DeltaNet-2"])
+def test_transitions_that_no_law_of_gates_has(name: str) -> None:
+    layer = LAYERS[name]
+    store = MemoryStore(layer.arrays)
+    (match,) = layer.family.find(store.tensors)
+    recurrence = layer.family.read(store, match, ReadOptions(gates=True))
+    assert isinstance(recurrence.gate, NoDrive)
+    product = recurrence.rank_one == delta_rule(negative=True, count=2)
+    assert product == (name == "Gated DeltaProduct")
+    if name == "Gated DeltaNet-2":  # w stays below 1 where b may reach 2
+        negative = read_layer(layer.arrays, KDA(), negative_eigenvalues="true")
+        assert_allclose(np.exp(negative.log_gain), 0.5)
+        assert negative.rank_one == delta_rule(negative=True)
+
+
+def test_gguf_orders_step_and_strength_by_the_key_heads_of_its_metadata() -> None:
+    def drive(metadata: dict[str, str]) -> object:
+        store = MemoryStore(QWEN3_NEXT)
+        store.metadata = metadata
+        (match,) = match_of(QWEN3_NEXT, GatedDeltaNet())
+        return GatedDeltaNet().read(store, match, ReadOptions(gates=True)).gate
+
+    for none in ({}, {"qwen3next.ssm.group_count": "9" * 5000}, {"a.ssm.group_count": "3"}):
+        assert isinstance(drive(none), NoDrive)
+    found = drive({"qwen3next.ssm.group_count": "2", "qwen3next.ssm.state_size": "3"})
+    assert isinstance(found, GateDrive)
+    assert found.write_gate is not None
+    rows = (QWEN3_NEXT["blk.2.ssm_ba.weight"] ** 2).sum(1).reshape(2, 2, 2)
+    assert_allclose(found.write_gate.norms.inputs, rows[:, 0].ravel())
+    assert_allclose(found.gate.norms.inputs, rows[:, 1].ravel())
+    assert found.write is not None
+    assert found.write.width == 3
+
+
+def test_a_rate_that_gguf_rounded_away_keeps_the_state() -> None:
+    recurrence = read_layer(QWEN3_5 | {"blk.2.ssm_a": np.zeros(4)}, GatedDeltaNet())
+    assert_allclose(recurrence.log_eigenvalues, 0, rtol=0)
+    assert not recurrence.stable_by_construction
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("arrays", "change", "family"),
     [
-        {"A_log_atk": np.zeros(HEADS)},  # preconditioned
-        {"Mu_log": np.zeros(HEADS)},  # with momentum
+        (DELTA_NET, {"A_log": (HEADS, WIDTH)}, DeltaNet()),
+        (DELTA_NET, {"a_proj.weight": (HEADS, WIDTH)}, DeltaNet()),
+        (DELTA_NET, {"f_proj.0.weight": (HEADS, WIDTH)}, DeltaNet()),
+        (GATED_DELTA_NET, {"A_log_atk": (HEADS,)}, GatedDeltaNet()),  # preconditioned
+        (GATED_DELTA_NET, {"Mu_log": (HEADS,)}, GatedDeltaNet()),  # with momentum
+        (GATED_DELTA_NET, {"b_proj.weight": (HEADS + 1, WIDTH)}, GatedDeltaNet()),
+        (KDA_LAYER, {"D": (HEADS,)}, KDA()),
+        (KDA_LAYER, {"dt_bias": (HEADS + 1,)}, KDA()),
     ],
 )
-def test_other_rules_are_not_it(change: dict[str, np.ndarray]) -> None:
-    assert match_of(GATED_DELTA_NET | change, GatedDeltaNet()) == []
+def test_what_is_another_rule(arrays: Arrays, change: dict[str, Any], family: Family) -> None:
+    changed = {name: np.zeros(shape) for name, shape in change.items()}
+    assert match_of(arrays | changed, family) == []
 
 
 @pytest.mark.parametrize(
@@ -192,16 +227,6 @@ def test_the_configuration_tells_how_strongly_is_written(key: str) -> None:
     recurrence = read_configured(KDA_LAYER, KDA(), {key: True})
     assert_allclose(recurrence.log_gain, 0)
     assert "negative_eigenvalues=true (from config.json)" in recurrence.assumptions[1]
-
-
-def test_one_rate_moves_the_channels_of_its_head() -> None:
-    recurrence = read_layer({f"self_attn.{n}": a for n, a in KDA_LAYER.items()}, KDA())
-    rate = np.repeat(np.exp(KDA_LAYER["A_log"]).ravel(), KEYS)
-    expected = -rate * np.log1p(np.exp(KDA_LAYER["dt_bias"]))
-    assert_allclose(recurrence.log_eigenvalues, expected, rtol=1e-13)
-    assert recurrence.multiplicity == VALUES
-    assert recurrence.parameters[0].size == HEADS
-    assert recurrence.parameters[0].scalar.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_positive_lower_bound_is_refused() -> None:

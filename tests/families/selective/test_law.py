@@ -1,24 +1,25 @@
-"""The law engine, over every family that it reads: derivatives, gates, hostile tensors."""
+"""Every selective family by one engine: λ and γ, derivatives, gates and hostile tensors."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import check_derivatives, read_layer
 from families.selective.layers import (
-    GATED_DELTA_NET,
-    GLA_LAYER,
+    BASE,
+    DECAY,
+    FORGET,
     HEADS,
-    KDA_LAYER,
-    KIMI_LINEAR,
+    INPUT,
     LAYERS,
-    MESA_NET,
-    QWEN3_5,
-    QWEN3_NEXT,
-    SIMPLE_GLA,
-    SLOT_ATTENTION,
+    RWKV6_LAYERS,
+    RWKV7_LAYERS,
+    SLSTM_BIAS,
+    STILL,
     Arrays,
     Layer,
+    sigmoid,
+    softplus,
 )
 from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
@@ -27,11 +28,9 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import Family, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.gate_inputs import GateDrive
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.delta_rule import KDA, GatedDeltaNet, delta_rule
-from memcurse_cli.families.selective.gla import GLA
 from memcurse_cli.families.selective.mamba import GgufMamba
 
 parametrised = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
@@ -42,17 +41,196 @@ def read(layer: Layer, changed: Arrays | None = None) -> Recurrence:
     return read_layer(arrays, layer.family, layer.index, **layer.assume)
 
 
+Expected = tuple[NDArray, NDArray | float, int]
+"""λ, γ and how many states each λ drives."""
+
+
+def scan(log_rate: NDArray, bias: NDArray, states: int = 1) -> Expected:
+    """`selective_scan_ref` with delta_softplus, without what the input adds to Δ."""
+    step = softplus(bias).reshape(-1, 1)
+    rate = np.exp(log_rate).reshape(step.size, -1)
+    return np.exp(-step * rate).ravel(), np.repeat(step, rate.shape[1]), states
+
+
+def mixer(a: Arrays, rows: slice | None) -> Expected:
+    projected = 0.0 if rows is None else a["mixer.in_proj.bias"][rows]
+    return scan(a["mixer.A_log"], a["mixer.dt_bias"] + projected, 4 * 3)
+
+
+def delta(a: Arrays, states: int, gain: float = 0.5) -> Expected:
+    """g of fla/layers, and `ggml_mul(softplus(alpha + ssm_dt), ssm_a)` of llama.cpp."""
+    step = softplus(next(of for role, of in a.items() if "dt" in role))
+    rate = next(
+        -of if "ssm_a" in role else np.exp(of)
+        for role, of in a.items()
+        if role[-5:] in ("A_log", "ssm_a")
+    )
+    return np.exp(-np.repeat(rate.ravel(), step.size // rate.size) * step), gain, states
+
+
+def bounded(a: Arrays) -> Expected:
+    share = np.exp(a["model.lower_bounds"])
+    bound = (share[1] + share[2]) / share.sum(axis=0)
+    return (1 + bound) / 2, (1 - bound) / 2, 1
+
+
+def rg_lru(rate: NDArray, gate: NDArray, opened: NDArray, turn: float | NDArray = 0) -> Expected:
+    exponent = sigmoid(gate.ravel()) * (8 * softplus(rate) - 1j * np.asarray(turn))
+    gain = np.sqrt(1 - np.exp(-2 * exponent.real)) * sigmoid(opened.ravel())
+    return np.exp(-exponent), gain, 1
+
+
+def hippogriff(a: Arrays) -> Expected:
+    gate, opened = np.split(a["layers.0.hawk.gates.bias"], 2)
+    kept = np.exp(-8 * softplus(a["layers.0.hawk.forget_base"]) * sigmoid(gate))
+    return kept, np.sqrt(1 - kept**2 + 1e-6) * sigmoid(opened), 1
+
+
+def griffin_torch(a: Arrays) -> Expected:
+    kept = sigmoid(a["rglru.Lambda"]) / 8 ** sigmoid(a["rglru.ba"])
+    return kept, np.sqrt(1 - kept**2) * sigmoid(a["rglru.bx"]), 1
+
+
+def capped(bias: NDArray) -> NDArray:
+    return 15 * np.tanh(bias / 15)
+
+
+def mixed(forget: NDArray) -> Expected:
+    return sigmoid(forget), sigmoid(-forget), 1
+
+
+def shared(forget: NDArray, opened: NDArray) -> Expected:
+    total = sigmoid(forget) + sigmoid(opened)
+    return sigmoid(forget) / total, sigmoid(opened) / total, 1
+
+
+def turned(a: Arrays) -> Expected:
+    """torch.polar(|a|.sigmoid(), angle(a)) of a pair of numbers."""
+    pairs = a["to_a.0.bias"].reshape(4, 2) @ np.array([1, 1j])
+    return sigmoid(np.abs(pairs)) * np.exp(1j * np.angle(pairs)), 1.0, 3 * 3
+
+
+def trapezoid(a: Arrays, rate: float) -> Expected:
+    """What an impulse leaves behind in the library's reference step, carried back to its own."""
+    step = softplus(a["mixer.dt_bias"])
+    alpha, state, previous = np.exp(-rate * step), np.zeros(4), 0.0
+    for driven in (1.0, 0.0, 0.0):
+        state = alpha * state + 0.5 * step * alpha * previous + 0.5 * step * driven
+        previous = driven
+    return alpha, state / alpha**2, 2 * a["mixer.B_bias"].shape[2]
+
+
+# The authors' own form: w = -softplus(-w0) - 0.5, λ = exp(-exp(w)).
+_OF_RWKV7 = np.exp(-np.exp(-softplus(-BASE) - 0.5))
+EXPECTED = {
+    "Mamba": lambda a: scan(a["mixer.A_log"], a["mixer.dt_proj.bias"]),
+    "Zamba": lambda a: scan(a["mamba.A_log"], a["mamba.dt_proj_bias"]),
+    "VMamba": lambda a: scan(a["op.A_logs"], a["op.dt_projs_bias"]),
+    "Mamba in GGUF": lambda a: scan(np.log(-a["blk.0.ssm_a"]), a["blk.0.ssm_dt.bias"]),
+    "Mamba-2 in GGUF": lambda a: scan(np.log(-a["blk.3.ssm_a"]), a["blk.3.ssm_dt.bias"], 3 * 5),
+    "Mamba-2": lambda a: mixer(a, None),
+    "Mamba-2 with a bias": lambda a: mixer(a, slice(-4, None)),
+    "Hydra": lambda a: mixer(a, slice(-8, -4)),
+    "Hydra (backward)": lambda a: mixer(a, slice(-4, None)),
+    "Gated DeltaNet": lambda a: delta(a, 3 * 4),
+    "Gated DeltaProduct": lambda a: delta(a, 3 * 4, 1.0),
+    "Comba": lambda a: delta(a, 3 * 4),
+    "Qwen3-Next in GGUF": lambda a: delta(a, 4 * 4),  # keys as wide as values: no metadata
+    "Qwen3.5 in GGUF": lambda a: delta(a, 4 * 4),
+    "KDA": lambda a: delta(a, 4),
+    "KDA with a safe gate": lambda a: (
+        np.exp(-5 * sigmoid(np.repeat(np.exp(a["A_log"]), 3) * a["dt_bias"])),
+        0.5,
+        4,
+    ),
+    "Kimi-Linear in GGUF": lambda a: delta(a, 4),
+    "Gated DeltaNet-2": lambda a: delta(a, 4),
+    "DeltaNet": lambda a: (np.ones(HEADS), 0.5, 3 * 4),
+    "GLA": lambda a: (sigmoid(a["gk_proj.1.bias"]) ** (1 / 16), 1.0, 1),
+    "GLA without a root": lambda a: (sigmoid(a["gk_proj.1.bias"]), 1.0, 1),
+    "simple GLA": lambda a: (sigmoid(a["gk_proj.bias"]) ** (1 / 16), 1.0, 3 * 4),
+    # H_kk and H_kv.
+    "MesaNet": lambda a: (sigmoid(a["a_proj.bias"]), sigmoid(a["b_proj.bias"]), 3 * (3 + 3)),
+    "gated slot attention": lambda a: (np.full(10, 0.5 ** (1 / 8)), 1 - 0.5 ** (1 / 8), 1),
+    "HGRN": bounded,
+    "HGRN of one layer": lambda a: (np.full(4, 0.5), 0.5, 1),
+    "RWKV-4": lambda a: (np.exp(-np.exp(DECAY)), 1.0, 2),
+    "RWKV-5": lambda a: (np.exp(-np.exp(DECAY)), 1.0, 3),
+    "RWKV-5 by head": lambda a: (np.exp(-np.exp(DECAY[:2])), 1.0, 9),
+    "RWKV-4 of the rwkv package": lambda a: (np.exp(a["att.time_decay"]), 1.0, 2),
+    "RWKV-5 of the rwkv package": lambda a: (a["att.time_decay"].ravel(), 1.0, 2),
+    # fla's layer has values twice as wide as its keys.
+    **{
+        f"RWKV-6, {name}": lambda a, wide=1 + ("flash" in name): (
+            np.exp(-np.exp(BASE)),
+            1.0,
+            8 * wide,
+        )
+        for name in RWKV6_LAYERS
+    },
+    **{f"RWKV-7, {name}": lambda a: (_OF_RWKV7, 1.0, 8) for name in RWKV7_LAYERS},
+    "RG-LRU": lambda a: rg_lru(
+        a["recurrent_param"], a["recurrent_gate_bias"], a["input_gate_bias"]
+    ),
+    "recurrentgemma": lambda a: rg_lru(a["a_param"], a["a_gate.b"], a["input_gate.b"]),
+    "recurrentgemma, complex": lambda a: rg_lru(
+        a["a_param"], a["a_gate.b"], a["input_gate.b"], a["a_imag_param"]
+    ),
+    "hippogriff": hippogriff,
+    "griffin-torch": griffin_torch,
+    "mLSTM": lambda a: (sigmoid(capped(FORGET)), np.exp(capped(INPUT)), 2 * 4),
+    "mLSTM, fused": lambda a: (sigmoid(capped(FORGET)), np.exp(capped(INPUT)), 2 * 4),
+    "mLSTM of a block": lambda a: (sigmoid(FORGET), np.exp(INPUT), (8 // 2) ** 2),
+    "sLSTM": lambda a: (sigmoid(SLSTM_BIAS[1].ravel()), np.exp(SLSTM_BIAS[0].ravel()), 2),
+    "sLSTM of the cuda backend": lambda a: EXPECTED["sLSTM"](a),
+    "SRU": lambda a: mixed(a["bias"][:3]),
+    "SRU of three matrices": lambda a: mixed(a["bias"][:3]),
+    "SRU++ of one projection": lambda a: mixed(a["bias"][:3]),
+    "QRNN": lambda a: mixed(-a["rnn.layers.0.linear.bias"][4:8]),
+    "minGRU": lambda a: mixed(-a["to_hidden_and_gate.bias"][7:]),
+    "minGRU of the paper": lambda a: mixed(-a["linear_z.bias"]),
+    "minGRU without a bias": lambda a: mixed(np.zeros(7)),
+    "minLSTM": lambda a: shared(*a["to_hidden_and_f_i_gate.bias"].reshape(3, 7)[1:]),
+    "minLSTM of the paper": lambda a: shared(a["linear_f.bias"], a["linear_i.bias"]),
+    "minLSTM without biases": lambda a: shared(np.zeros(7), np.zeros(7)),
+    "GateLoop": turned,
+    "simple GateLoop": lambda a: (np.full(5, 0.5), 1.0, 1),
+    "Mamba-3": lambda a: trapezoid(a, 1.0),
+    "Mamba-3 of a softplus": lambda a: trapezoid(a, np.log(2)),
+    "RetNet": lambda a: (np.array([1 - 1 / 32, 1 - 1 / 64]), 1.0, 3 * 4),
+    "RetNet of torchscale": lambda a: (np.exp([-0.1, -3.0]), 1.0, 3 * 4),
+    "lightning attention": lambda a: (np.exp([-0.1, -0.2]), 1.0, 2**2),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS | STILL)
+def test_eigenvalues_and_gains_are_those_of_the_library(name: str) -> None:
+    layer = (LAYERS | STILL)[name]
+    recurrence = read(layer)
+    eigenvalues, gain, multiplicity = EXPECTED[name](layer.arrays)
+    assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=1e-12)
+    assert_allclose(np.exp(recurrence.log_gain), np.broadcast_to(gain, recurrence.size), rtol=1e-12)
+    assert recurrence.multiplicity == multiplicity
+    assert (recurrence.parameters == ()) == (name in STILL)
+    still = ("RWKV-4", "RWKV-5", "RetNet", "lightning")
+    assert recurrence.input_dependent == (not name.startswith(still))
+
+
 @parametrised
 def test_derivatives(layer: Layer) -> None:
-    check_derivatives(
-        layer.arrays, layer.family, elements=layer.elements, layer=layer.index, **layer.assume
-    )
+    check_derivatives(layer.arrays, layer.family, layer=layer.index, **layer.assume)
 
 
-@parametrised
-def test_the_layer_is_found_and_no_other_family_takes_it(layer: Layer) -> None:
-    found = detect(MemoryStore(layer.arrays).tensors)
-    assert {family.name for family, _ in found} == {layer.family.name}
+@pytest.mark.parametrize("layer", (LAYERS | STILL).values(), ids=LAYERS | STILL)
+def test_the_layer_is_found_in_any_module_and_no_other_family_takes_it(layer: Layer) -> None:
+    for prefix in ("", "any.", "any/"):
+        named = {
+            f"{prefix}{name}".replace(".", prefix[-1:] or "."): a
+            for name, a in layer.arrays.items()
+        }
+        found = detect(MemoryStore(named).tensors)
+        assert {family.name for family, _ in found} == {layer.family.name}
+        assert all(match.layer.startswith(prefix[:-1]) for _, match in found)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +250,13 @@ def squares(weight: NDArray) -> NDArray:
 
 # Squared norms of the weights that λ's gate and the write gate see the input through.
 NORMS = {
-    "Zamba": lambda a: np.concatenate(
-        [squares(a["mamba.dt_proj_weight"][h] @ a["mamba.x_proj_weight"][h, :4]) for h in range(2)]
-    ),
+    "Zamba": lambda a: squares(a["mamba.dt_proj_weight"] @ a["mamba.x_proj_weight"][:, :4]).ravel(),
+    "VMamba": lambda a: squares(a["op.dt_projs_weight"] @ a["op.x_proj_weight"][:, :2]).ravel(),
     "Mamba in GGUF": lambda a: squares(a["blk.0.ssm_dt.weight"] @ a["blk.0.ssm_x.weight"][:2]),
     "Mamba-2 in GGUF": lambda a: squares(a["blk.3.ssm_in.weight"][-2:]),
     "Mamba-2 with a bias": lambda a: squares(a["mixer.in_proj.weight"][-4:]),
+    "Hydra": lambda a: squares(a["mixer.in_proj.weight"][-8:-4]),
+    "Hydra (backward)": lambda a: squares(a["mixer.in_proj.weight"][-4:]),
     "Gated DeltaNet": lambda a: (squares(a["a_proj.weight"]), squares(a["b_proj.weight"])),
     "Qwen3.5 in GGUF": lambda a: (
         squares(a["blk.2.ssm_alpha.weight"]),
@@ -94,16 +273,24 @@ NORMS = {
     "GLA": lambda a: squares(a["gk_proj.1.weight"] @ a["gk_proj.0.weight"]),
     "simple GLA": lambda a: squares(a["gk_proj.weight"]),
     "MesaNet": lambda a: (squares(a["a_proj.weight"]), squares(a["b_proj.weight"])),
+    "gated slot attention": lambda a: squares(a["f_proj.weight"]),
     "HGRN": lambda a: squares(a["model.layers.2.attn.f_proj.weight"]),
     "hippogriff": lambda a: tuple(squares(a["layers.0.hawk.gates.weight"]).reshape(2, 5)),
     "mLSTM, fused": lambda a: tuple(squares(a["ifgate_preact.weight"]).reshape(2, HEADS)[::-1]),
-    "minGRU": lambda a: squares(a["to_hidden_and_gate.weight"][4:]),
+    "SRU": lambda a: squares(a["weight"].reshape(4, 3, -1)[:, :, 1].T),
+    "SRU++ of one projection": lambda a: squares(
+        (a["weight_proj"] @ a["weight"]).reshape(6, 3, -1)[:, :, 1].T
+    ),
+    "QRNN": lambda a: squares(a["rnn.layers.0.linear.weight"][4:8]),
+    "minGRU": lambda a: squares(a["to_hidden_and_gate.weight"][7:]),
+    "minGRU of the paper": lambda a: squares(a["linear_z.weight"]),
+    "simple GateLoop": lambda a: squares(a["to_qkva.0.weight"][10:]),
 }
 
 
 @pytest.mark.parametrize("name", NORMS)
 def test_the_weights_that_the_gates_see_the_input_through(name: str) -> None:
-    layer = LAYERS[name]
+    layer = (LAYERS | STILL)[name]
     store = MemoryStore(layer.arrays)
     match = layer.family.find(store.tensors)[layer.index]
     drive = layer.family.read(store, match, ReadOptions(gates=True, assume=layer.assume)).gate
@@ -119,10 +306,11 @@ def test_the_weights_that_the_gates_see_the_input_through(name: str) -> None:
 
 
 def test_a_rate_that_was_rounded_away_has_no_gates() -> None:
-    arrays = LAYERS["Mamba in GGUF"].arrays
-    rate = arrays["blk.0.ssm_a"].copy()
-    rate[0, 0] = 0.0
-    assert gates_of(arrays | {"blk.0.ssm_a": rate}, GgufMamba()) is None
+    arrays = dict(LAYERS["Mamba in GGUF"].arrays)
+    arrays["blk.0.ssm_a"] = arrays["blk.0.ssm_a"] * (np.arange(12).reshape(4, 3) > 0)
+    store = MemoryStore(arrays)
+    (match,) = GgufMamba().find(store.tensors)
+    assert GgufMamba().read(store, match, ReadOptions(gates=True)).gate is None
 
 
 @parametrised
@@ -170,128 +358,3 @@ def test_extremes_stay_finite(layer: Layer, sign: int) -> None:
         for group in recurrence.parameters:
             assert np.isfinite(group.eigenvalue_derivative).all()
             assert group.log_gain_derivative is None or np.isfinite(group.log_gain_derivative).all()
-
-
-def sigmoid(x: NDArray) -> NDArray:
-    return 1 / (1 + np.exp(-x))
-
-
-def softplus(x: NDArray) -> NDArray:
-    return np.log1p(np.exp(x))
-
-
-def gates_of(arrays: Arrays, family: Family, **metadata: str) -> object:
-    store = MemoryStore(arrays)
-    store.metadata = metadata
-    (match,) = match_of(arrays, family)
-    return family.read(store, match, ReadOptions(gates=True)).gate
-
-
-def test_gguf_keeps_the_rate_of_a_delta_rule_negated() -> None:
-    """`ggml_mul(softplus(alpha + ssm_dt), ssm_a)` of llama.cpp, ssm_a being -exp(A_log)."""
-    for arrays in (QWEN3_NEXT, QWEN3_5):
-        recurrence = read_layer(arrays, GatedDeltaNet())
-        expected = arrays["blk.2.ssm_a"] * softplus(arrays["blk.2.ssm_dt.bias"])
-        assert_allclose(recurrence.log_eigenvalues.real, expected, rtol=1e-13)
-        assert_allclose(np.exp(recurrence.log_gain), 0.5)
-        assert recurrence.multiplicity == 4 * 4  # keys as wide as values: no metadata
-        assert not recurrence.stable_by_construction
-    rounded = QWEN3_5 | {"blk.2.ssm_a": np.zeros(4)}
-    assert_allclose(read_layer(rounded, GatedDeltaNet()).log_eigenvalues, 0, rtol=0)
-    recurrence = read_layer(KIMI_LINEAR, KDA())
-    rate = np.repeat(KIMI_LINEAR["blk.1.ssm_a"].ravel(), 3)
-    expected = rate * softplus(KIMI_LINEAR["blk.1.ssm_dt.bias"])
-    assert_allclose(recurrence.log_eigenvalues.real, expected, rtol=1e-13)
-    assert recurrence.multiplicity == 4
-
-
-def test_gguf_orders_step_and_strength_by_the_key_heads_of_its_metadata() -> None:
-    for none in ({}, {"qwen3next.ssm.group_count": "9" * 5000}, {"a.ssm.group_count": "3"}):
-        assert isinstance(gates_of(QWEN3_NEXT, GatedDeltaNet(), **none), NoDrive)
-    metadata = {"qwen3next.ssm.group_count": "2", "qwen3next.ssm.state_size": "3"}
-    drive = gates_of(QWEN3_NEXT, GatedDeltaNet(), **metadata)
-    assert isinstance(drive, GateDrive)
-    assert drive.write_gate is not None
-    rows = (QWEN3_NEXT["blk.2.ssm_ba.weight"] ** 2).sum(1).reshape(2, 2, 2)
-    assert_allclose(drive.write_gate.norms.inputs, rows[:, 0].ravel())
-    assert_allclose(drive.gate.norms.inputs, rows[:, 1].ravel())
-    assert drive.write is not None
-    assert drive.write.width == 3
-
-
-@pytest.mark.parametrize("name", ["Gated DeltaProduct", "Comba"])
-def test_delta_rules_of_another_transition_have_the_decay_of_gated_delta_nets(name: str) -> None:
-    """g of fla/layers/gated_deltaproduct.py and comba.py, once in a step."""
-    arrays = LAYERS[name].arrays
-    recurrence = read_layer(arrays, GatedDeltaNet())
-    expected = -np.exp(arrays["A_log"]) * softplus(arrays["dt_bias"])
-    assert_allclose(recurrence.log_eigenvalues.real, expected, rtol=1e-13)
-    assert recurrence.multiplicity == 3 * 4
-    assert isinstance(gates_of(arrays, GatedDeltaNet()), NoDrive)
-    product = name == "Gated DeltaProduct"
-    assert_allclose(np.exp(recurrence.log_gain), 1.0 if product else 0.5)
-    assert recurrence.rank_one is not None
-    assert recurrence.rank_one.lowest == -1
-    assert (recurrence.rank_one == delta_rule(negative=True, count=2)) is product
-    assert match_of(arrays | {"b_proj.weight": np.zeros((3, 8))}, GatedDeltaNet()) == []
-
-
-def test_the_eigenvalue_of_comba_reaches_what_is_said() -> None:
-    rule = read_layer(LAYERS["Comba"].arrays, GatedDeltaNet()).rank_one
-    key = np.array([0.6, 0.8])
-    # fused_recurrent_comba: the value loses S k before S decays.
-    values = np.linalg.eigvalsh(0.01 * np.eye(2) - 0.99 * np.outer(key, key))
-    assert rule is not None
-    assert rule.lowest < values[0] < rule.lowest + 0.05
-
-
-def test_gated_delta_net_2_erases_by_the_key_and_writes_by_the_value() -> None:
-    """g of fla/layers/gdn2.py; w stays below 1 where b may reach 2."""
-    arrays = LAYERS["Gated DeltaNet-2"].arrays
-    recurrence = read_layer(arrays, KDA(), negative_eigenvalues="true")
-    rate = np.repeat(np.exp(KDA_LAYER["A_log"]).ravel(), 3)
-    expected = -rate * softplus(KDA_LAYER["dt_bias"])
-    assert_allclose(recurrence.log_eigenvalues.real, expected, rtol=1e-13)
-    assert_allclose(np.exp(recurrence.log_gain), 0.5)
-    assert recurrence.rank_one == delta_rule(negative=True)
-    assert isinstance(gates_of(arrays, KDA()), NoDrive)
-    random = np.random.default_rng(3)
-    for _ in range(200):
-        decay, erase, key = (random.uniform(0, 1, 3), 2 * random.uniform(0, 1, 3), normal(random))
-        transition = (np.eye(3) - np.outer(key, erase * key)) * decay
-        values = np.linalg.eigvals(transition)
-        assert_allclose(values.imag, 0, atol=1e-9)
-        assert values.real.min() > -decay.max()
-        assert np.sort(values.real)[1] > decay.min() - 1e-12
-
-
-def normal(random: np.random.Generator) -> NDArray:
-    key = random.normal(size=3)
-    return key / np.linalg.norm(key)
-
-
-def test_layers_with_the_gate_of_gla() -> None:
-    """fla/layers/gla.py, simple_gla.py, mesa_net.py and gsa.py."""
-    recurrence = read_layer(GLA_LAYER, GLA())
-    assert_allclose(np.exp(16 * recurrence.log_eigenvalues), sigmoid(GLA_LAYER["gk_proj.1.bias"]))
-    recurrence = read_layer(SIMPLE_GLA, GLA())
-    assert_allclose(np.exp(16 * recurrence.log_eigenvalues), sigmoid(SIMPLE_GLA["gk_proj.bias"]))
-    assert recurrence.multiplicity == 3 * 4
-    recurrence = read_layer(MESA_NET, GLA(), gate_logit_normalizer="2")
-    assert_allclose(np.exp(recurrence.log_eigenvalues), sigmoid(MESA_NET["a_proj.bias"]))
-    assert_allclose(np.exp(recurrence.log_gain), sigmoid(MESA_NET["b_proj.bias"]))
-    assert recurrence.multiplicity == 3 * (3 + 3)  # H_kk and H_kv
-    recurrence = read_layer(SLOT_ATTENTION, GLA())
-    assert recurrence.size == 10
-    assert_allclose(np.exp(8 * recurrence.log_eigenvalues), 0.5)
-    assert_allclose(np.exp(recurrence.log_gain), 1 - 0.5 ** (1 / 8))
-    assert recurrence.parameters == ()
-    drive = gates_of(SLOT_ATTENTION, GLA())
-    assert isinstance(drive, GateDrive)
-    assert_allclose(drive.gate.norms.inputs, (SLOT_ATTENTION["f_proj.weight"] ** 2).sum(1))
-
-
-@pytest.mark.parametrize("other", ["i_proj.weight", "r_proj.weight", "f_proj.bias"])
-def test_other_layers_with_a_forget_projection_are_not_slots(other: str) -> None:
-    assert match_of(SLOT_ATTENTION | {other: np.zeros((4, 8))}, GLA()) == []
-    assert match_of(GATED_DELTA_NET, GLA()) == []

@@ -1,28 +1,26 @@
-"""Mamba under the names of PyTorch's libraries, vision models and llama.cpp."""
+"""Mamba and Mamba-2 under the names of PyTorch's libraries, vision models and llama.cpp."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from families.derivatives import match_of, read_layer
+from families.derivatives import match_of, read_configured, read_layer
 from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
-from families.selective.layers import GGUF_MAMBA, GGUF_MAMBA_2
+from families.selective.layers import GGUF_MAMBA, GGUF_MAMBA_2, mamba2, softplus
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.mamba import GgufMamba, Mamba
-from memcurse_cli.families.selective.mamba2 import Mamba2
+from memcurse_cli.families.selective.mamba import UNCLAMPED, GgufMamba, Mamba, Mamba2
 
-K, CHANNELS, STATE, RANK, STEPS = 4, 3, 2, 2, 6
-
-
+K, CHANNELS, STATE, RANK = 4, 3, 2, 2
 RANDOM = np.random.default_rng(21)
 
 
@@ -34,62 +32,12 @@ def biases(*shape: int) -> NDArray:
     return RANDOM.uniform(-4, 1, shape)
 
 
-def scan(log_rate: NDArray, bias: NDArray) -> NDArray:
-    """`selective_scan_ref` with delta_softplus, of an impulse, with B = 1: (steps, rows, state).
-
-    The part of Δ that depends on the input is zero, as its weights are.
-    """
-    a = -np.exp(log_rate)
-    delta = np.log1p(np.exp(bias))[:, None]
-    h = np.zeros_like(log_rate)
-    states = []
-    for step in range(STEPS):
-        h = np.exp(delta * a) * h + delta * (step == 0)
-        states.append(h)
-    return np.stack(states)
-
-
-def assert_scans(recurrence: Recurrence, log_rate: NDArray, bias: NDArray) -> None:
-    lags = np.exp(np.outer(np.arange(STEPS), recurrence.log_eigenvalues.real))
-    ours = lags * np.exp(recurrence.log_gain.real)
-    assert_allclose(ours, scan(log_rate, bias).reshape(STEPS, -1), rtol=1e-12)
-
-
-def vmamba() -> dict[str, NDArray]:
-    layer = {
-        "x_proj_weight": np.ones((K, RANK + 2 * STATE, CHANNELS)),
-        "dt_projs_weight": RANDOM.normal(size=(K, CHANNELS, RANK)),
-        "dt_projs_bias": biases(K, CHANNELS),
-        "A_logs": rates(K * CHANNELS, STATE),
-        "Ds": np.ones(K * CHANNELS),
-        "out_norm.weight": np.ones(CHANNELS),
-        "in_proj.weight": np.ones((2 * CHANNELS, 5)),
-        "conv2d.weight": np.ones((CHANNELS, 1, 3, 3)),
-    }
-    return {f"layers.0.blocks.0.op.{name}": values for name, values in layer.items()}
-
-
-def test_vmamba_keeps_all_directions_in_one_layer() -> None:
-    layer = vmamba()
-    ((family, match),) = detect(MemoryStore(layer).tensors)
-    assert (family.name, match.layer) == ("mamba", "layers.0.blocks.0.op")
-    recurrence = read_layer(layer, Mamba())
-    prefix = "layers.0.blocks.0.op."
-    # SS2D's forward: dt_projs_bias.view(-1), A_logs as it is.
-    assert_scans(recurrence, layer[f"{prefix}A_logs"], layer[f"{prefix}dt_projs_bias"].ravel())
-    assert recurrence.multiplicity == 1
-
-
-def test_the_step_of_vmamba_sees_its_input_through_each_direction_s_projections() -> None:
-    layer = vmamba()
-    prefix = "layers.0.blocks.0.op."
-    layer[f"{prefix}x_proj_weight"] = RANDOM.normal(size=(K, RANK + 2 * STATE, CHANNELS))
-    (match,) = match_of(layer, Mamba())
-    gate = Mamba().read(MemoryStore(layer), match, ReadOptions(gates=True)).gate
-    assert gate is not None
-    down, up = layer[f"{prefix}x_proj_weight"][:, :RANK], layer[f"{prefix}dt_projs_weight"]
-    both = np.concatenate([up[k] @ down[k] for k in range(K)])
-    assert_allclose(gate.gate.norms.inputs, np.repeat(np.sum(both**2, axis=1), STATE))
+def assert_steps(recurrence: Recurrence, log_rate: NDArray, bias: NDArray) -> None:
+    """λ and γ of the step that a bias gives to the rates of each channel."""
+    step = softplus(bias).reshape(-1, 1)
+    expected = -step * np.exp(log_rate).reshape(step.size, -1)
+    assert_allclose(recurrence.log_eigenvalues.real, expected.ravel(), rtol=1e-12)
+    assert_allclose(np.exp(recurrence.log_gain.real), np.repeat(step, expected.shape[1]))
 
 
 def test_the_heads_of_vmamba_m0_drive_a_state_each() -> None:
@@ -102,27 +50,15 @@ def test_the_heads_of_vmamba_m0_drive_a_state_each() -> None:
     }
     recurrence = read_layer(layer, Mamba())
     assert recurrence.multiplicity == size * 5
-    assert_scans(recurrence, layer["op.A_logs"].reshape(-1, 1), layer["op.dt_projs_bias"].ravel())
-
-
-def test_both_directions_of_vision_mamba_v1_share_their_step() -> None:
-    layer = {
-        "layers.0.mixer.A_log": rates(CHANNELS, STATE),
-        "layers.0.mixer.A_b_log": rates(CHANNELS, STATE),
-        "layers.0.mixer.dt_proj.bias": biases(CHANNELS),
-    }
-    found = detect(MemoryStore(layer).tensors)
-    assert [match.layer for _, match in found] == ["layers.0.mixer", "layers.0.mixer (backward)"]
-    forward, backward = (read_layer(layer, Mamba(), index) for index in range(2))
-    bias = layer["layers.0.mixer.dt_proj.bias"]
-    assert_scans(forward, layer["layers.0.mixer.A_log"], bias)
-    assert_scans(backward, layer["layers.0.mixer.A_b_log"], bias)
-    assert not any("forward one" in sentence for sentence in forward.assumptions)
-    assert any("forward one" in sentence for sentence in backward.assumptions)
+    assert_steps(recurrence, layer["op.A_logs"], layer["op.dt_projs_bias"])
 
 
 # Of each library: the names of the layers, and of their rates and biases in the module m.
 DIRECTIONS = {
+    "Vision Mamba v1": {
+        "m": ("m.A_log", "m.dt_proj.bias"),
+        "m (backward)": ("m.A_b_log", "m.dt_proj.bias"),
+    },
     "SegMamba": {
         "m": ("m.A_log", "m.dt_proj.bias"),
         "m (backward)": ("m.A_b_log", "m.dt_proj_b.bias"),
@@ -151,7 +87,10 @@ def test_each_direction_is_a_layer(library: str) -> None:
     assert {family.name for family, _ in found} == {"mamba"}
     for index, match in enumerate(match_of(layer, Mamba())):
         rate, bias = names[match.layer]
-        assert_scans(read_layer(layer, Mamba(), index), layer[rate], layer[bias])
+        recurrence = read_layer(layer, Mamba(), index)
+        assert_steps(recurrence, layer[rate], layer[bias])
+        shared = any("forward one" in sentence for sentence in recurrence.assumptions)
+        assert shared == (library == "Vision Mamba v1" and "backward" in match.layer)
 
 
 def test_hymba_s_norm_stands_between_its_projections() -> None:
@@ -163,70 +102,56 @@ def test_hymba_s_norm_stands_between_its_projections() -> None:
         "mamba.dt_layernorm.weight": np.array([2.0, 0.5]),
     }
     (match,) = match_of(layer, Mamba())
-    gate = Mamba().read(MemoryStore(layer), match, ReadOptions(gates=True)).gate
-    assert gate is not None
+    gate: Any = Mamba().read(MemoryStore(layer), match, ReadOptions(gates=True)).gate
     scaled = layer["mamba.dt_proj.0.weight"] * layer["mamba.dt_layernorm.weight"]
     assert_allclose(gate.gate.fixed, np.repeat(np.sum(scaled**2, axis=1), STATE))
-
-
-def test_a_direction_without_a_step_of_its_own_is_not_read() -> None:
-    layer = {"m.A_s_log": rates(CHANNELS, STATE), "m.dt_proj.bias": biases(CHANNELS)}
-    assert match_of(layer, Mamba()) == []
-    assert match_of({"m.A_logs": rates(3), "m.dt_projs_bias": biases(3)}, Mamba()) == []
 
 
 def test_the_tails_keep_full_precision() -> None:
     tensors = {"A_log": np.array([[-20.0, 300.0]]), "dt_proj.bias": np.array([-40.0])}
     recurrence = read_layer(tensors, Mamba())
-    assert recurrence.name == "mamba"
     assert_allclose(recurrence.log_eigenvalues.real[0], -np.exp(-60.0), rtol=1e-14)
     assert_allclose(recurrence.log_gain.real, -40.0, rtol=1e-15)
-    assert np.all(np.isfinite(recurrence.log_eigenvalues))
-    for group in recurrence.parameters:
-        assert np.all(np.isfinite(group.eigenvalue_derivative))
 
 
-def test_a_step_size_without_rates_is_no_mamba() -> None:
-    assert match_of({"ssm.dt_proj.bias": np.ones(4), "ssm.D": np.ones(4)}, Mamba()) == []
-    assert match_of({"A_log": np.ones(4), "dt_proj.bias": np.ones(4)}, Mamba()) == []
+RULES = {"A_log": (4,), "dt_bias": (4,)}
+
+
+@pytest.mark.parametrize(
+    ("family", "shapes"),
+    [
+        (Mamba(), {"m.A_s_log": (3, 2), "m.dt_proj.bias": (3,)}),  # no step of its own
+        (Mamba(), {"m.A_logs": (3,), "m.dt_projs_bias": (3,)}),
+        (Mamba(), {"ssm.dt_proj.bias": (4,), "ssm.D": (4,)}),
+        (Mamba(), {"A_log": (4,), "dt_proj.bias": (4,)}),
+        (GgufMamba(), {name: a.shape for name, a in GGUF_MAMBA.items() if "ssm_x" not in name}),
+        # Gated delta nets.
+        (Mamba2(), RULES | {f"{of}_proj.weight": (16, 8) for of in "qkv"}),
+        (Mamba2(), RULES | {"in_proj_ba.weight": (8, 8), "conv1d.weight": (28, 1, 4)}),
+        (Mamba2(), RULES | {"D": (4,)}),
+    ],
+)
+def test_what_is_not_it(family: Family, shapes: dict[str, tuple[int, ...]]) -> None:
+    assert match_of({name: np.ones(shape) for name, shape in shapes.items()}, family) == []
 
 
 @pytest.mark.parametrize(
     "file",
     zoo_files("hf_mamba", "/model.safetensors", ".bin", ".index.json", kind="mamba1")
-    + zoo_files("mamba_ssm", "/model.safetensors", ".bin", kind="mamba1"),
+    + zoo_files("mamba_ssm", "/model.safetensors", ".bin", kind="mamba1")
+    + zoo_files("hf_mamba2", "/model.safetensors", kind="mamba2")
+    + zoo_files("mamba_ssm", "/model.safetensors", ".bin", kind="mamba2")
+    + zoo_files("gguf", ".gguf"),
 )
-def test_zoo_of_torch(file: ZooFile) -> None:
+def test_zoo(file: ZooFile) -> None:
     layers = read_layers(file.path)
+    gguf = file.path.suffix == ".gguf"
+    families = {"mamba1": "mamba", "rwkv6": "rwkv"}
+    if gguf:
+        families |= {"mamba1": "gguf_mamba", "mamba2": "gguf_mamba"}
     for each, (name, recurrence) in zip(file.layers, layers.items(), strict=True):
         assert name == each["name"]
-        assert recurrence.family == "mamba"
-        assert_allclose(
-            np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(each), rtol=0, atol=1e-14
-        )
-
-
-def test_the_original_layer(paper: Path) -> None:
-    arrays, computed = original_layer(paper, "mamba1")
-    expected = computed["lambda_bias_only"].ravel()
-    recurrence = read_layer(arrays, Mamba())
-    assert_allclose(np.exp(recurrence.log_eigenvalues), expected, rtol=1e-14)
-
-
-FAMILY_OF_KIND = {
-    "mamba1": "gguf_mamba",
-    "mamba2": "gguf_mamba",
-    "rwkv6": "rwkv",
-    "rwkv7": "rwkv7",
-}
-
-
-@pytest.mark.parametrize("file", zoo_files("gguf", ".gguf"))
-def test_zoo_of_llama_cpp(file: ZooFile) -> None:
-    layers = read_layers(file.path)
-    for each, (name, recurrence) in zip(file.layers, layers.items(), strict=True):
-        assert name == each["name"]
-        assert recurrence.family == FAMILY_OF_KIND[each["kind"]]
+        assert recurrence.family == families.get(each["kind"], each["kind"])
         assert recurrence.input_dependent
         # llama.cpp rounds the e^(-1/2) of RWKV-7 to 0.606531.
         tolerance = 1e-6 if each["kind"] == "rwkv7" else 1e-14
@@ -234,6 +159,12 @@ def test_zoo_of_llama_cpp(file: ZooFile) -> None:
         assert_allclose(ours, oracle_eigenvalues(each), rtol=0, atol=tolerance)
         if each["kind"] == "mamba2":
             assert recurrence.multiplicity == each["multiplicity"]
+
+
+def test_the_original_layer(paper: Path) -> None:
+    arrays, computed = original_layer(paper, "mamba1")
+    expected = computed["lambda_bias_only"].ravel()
+    assert_allclose(np.exp(read_layer(arrays, Mamba()).log_eigenvalues), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("file", zoo_files("gguf", "q4_0.forced.gguf"))
@@ -244,36 +175,119 @@ def test_an_eigenvalue_that_quantisation_rounded_to_one_is_reported(file: ZooFil
         assert not recurrence.stable_by_construction
 
 
-def test_it_is_the_layer_that_was_converted() -> None:
-    arrays = GGUF_MAMBA
-    original = {
-        "mixer.A_log": np.log(-arrays["blk.0.ssm_a"]),
-        "mixer.dt_proj.bias": arrays["blk.0.ssm_dt.bias"],
-    }
-    ours, theirs = read_layer(arrays, GgufMamba()), read_layer(original, Mamba())
-    assert_allclose(ours.log_eigenvalues, theirs.log_eigenvalues, rtol=1e-14)
-    assert_allclose(ours.log_gain, theirs.log_gain, rtol=1e-14)
-    by_rate, by_log_rate = ours.parameters[0], theirs.parameters[0]
-    assert_allclose(
-        by_rate.eigenvalue_derivative * by_rate.values, by_log_rate.eigenvalue_derivative
-    )
-    assert read_layer(GGUF_MAMBA_2, GgufMamba()).multiplicity == 3 * 5
-
-
-def test_no_other_family_claims_it() -> None:
-    for family in (Mamba(), Mamba2()):
-        assert match_of(GGUF_MAMBA | GGUF_MAMBA_2, family) == []
-    assert [match.layer for match in match_of(GGUF_MAMBA | GGUF_MAMBA_2, GgufMamba())] == [
-        "blk.0",
-        "blk.3",
-    ]
-    for name in ("blk.0.ssm_x.weight", "blk.0.ssm_dt.bias"):
-        assert match_of({k: v for k, v in GGUF_MAMBA.items() if k != name}, GgufMamba()) == []
-
-
 @pytest.mark.parametrize("role", ["ssm_conv1d.weight", "ssm_norm.weight"])
 def test_heads_that_do_not_fit_are_named(role: str) -> None:
     tensor = f"blk.3.{role}"
     arrays = GGUF_MAMBA_2 | {tensor: np.ones((GGUF_MAMBA_2[tensor].shape[0] + 1, 3))}
     with pytest.raises(TensorError, match="does not fit 2 heads"):
         read_layer(arrays, GgufMamba())
+
+
+MIXER = mamba2()
+ROWS, CONVOLVED = 48, 28  # of in_proj and of conv1d
+
+
+def configured(config: dict[str, Any], **assume: str) -> Recurrence:
+    return read_configured(MIXER, Mamba2(), config, **assume)
+
+
+@pytest.mark.parametrize(
+    ("config", "assume", "groups", "origin"),
+    [
+        ({"n_groups": 2}, {}, 2, "from config.json"),
+        ({"mamba_n_groups": 2}, {}, 2, "from config.json"),
+        ({"mamba_ngroups": 2}, {}, 2, "from config.json"),
+        ({"ssm_cfg": {"ngroups": 2}}, {}, 2, "from config.json"),
+        ({"text_config": {"mamba_n_groups": 2}}, {}, 2, "from config.json"),
+        ({"n_groups": 2}, {"groups": "1"}, 1, "as given"),
+        *(
+            ({"n_groups": none, "time_step_limit": none, "ssm_cfg": none}, {}, 1, "the library")
+            for none in (True, "2", 2.5, 10**50, [2], {"n": 2}, None, -1, 0)
+        ),
+    ],
+)
+def test_the_state_rests_on_the_number_of_groups(
+    config: dict[str, Any], assume: dict[str, str], groups: int, origin: str
+) -> None:
+    recurrence = configured(config, **assume)
+    assert recurrence.multiplicity == 4 * 3 * 2 // groups
+    assert f"groups={groups} ({origin}" in recurrence.assumptions[0]
+    assert recurrence.assumptions[1] == UNCLAMPED
+
+
+@pytest.mark.parametrize("groups", ["0", "-1", "2.5", "nan", "1e400"])
+def test_no_number_of_groups(groups: str) -> None:
+    with pytest.raises(UsageError, match="is not a value of groups"):
+        read_layer(MIXER, Mamba2(), groups=groups)
+
+
+STEP = softplus(MIXER["mixer.dt_bias"] + MIXER["mixer.in_proj.bias"][-4:])
+
+
+@pytest.mark.parametrize(
+    ("config", "low", "high"),
+    [
+        ({"time_step_limit": [0.1, 0.2]}, 0.1, 0.2),
+        ({"ssm_cfg": {"dt_limit": [0.5, {"__float__": "Infinity"}]}}, 0.5, np.inf),
+        (
+            {"model_type": "zamba2", "time_step_min": 0.4, "time_step_limit": [0.1, 0.2]},
+            0.4,
+            np.inf,
+        ),
+    ],
+)
+def test_limits_of_the_step_are_told(config: dict[str, Any], low: float, high: float) -> None:
+    outside = np.count_nonzero((low > STEP) | (high < STEP))
+    sentence = configured(config).assumptions[1]
+    assert f"holds it in [{low:g}, {high:g}]" in sentence
+    assert f"{outside} of 4 heads lie outside" in sentence
+    assert outside > 0
+
+
+@pytest.mark.parametrize("infinity", [np.inf, {"__float__": "Infinity"}])
+def test_open_limits_need_no_word(infinity: Any) -> None:
+    assert len(configured({"time_step_limit": [0.0, infinity]}).assumptions) == 1
+
+
+def test_falcon_h1_scales_the_bias_of_its_projection() -> None:
+    factor = 0.3
+    scaled = MIXER["mixer.in_proj.bias"] * factor
+    expected = read_layer({**MIXER, "mixer.in_proj.bias": scaled}, Mamba2())
+    config = {"model_type": "falcon_h1", "ssm_multipliers": [1, 1, 1, 1, factor]}
+    recurrence = configured(config)
+    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-14)
+    groups = zip(recurrence.parameters, expected.parameters, (1, 1, factor), strict=True)
+    for ours, theirs, scale in groups:
+        assert_allclose(ours.eigenvalue_derivative, scale * theirs.eigenvalue_derivative)
+
+
+def test_the_width_of_a_mixer_is_that_of_its_norm_or_of_what_is_left_of_its_rows() -> None:
+    expected = read_layer(MIXER, Mamba2()).multiplicity
+    plain = {name: a for name, a in MIXER.items() if "norm" not in name}
+    assert read_layer(plain, Mamba2()).multiplicity == expected
+    with_mlp = mamba2(bias=False) | {"mixer.in_proj.weight": np.ones((ROWS + 2 * 5, 8))}
+    assert read_layer(with_mlp, Mamba2()).multiplicity == expected
+
+
+def test_nemotron_keeps_its_rates_in_a_module_of_their_own() -> None:
+    own = ("mixer.A_log", "mixer.dt_bias", "mixer.D")
+    nested = {n.replace(".", "._fp32_params.") if n in own else n: a for n, a in MIXER.items()}
+    recurrence = read_layer(nested, Mamba2())
+    assert recurrence.name == "mixer"
+    assert recurrence.tensors[0] == "mixer._fp32_params.A_log"
+
+
+@pytest.mark.parametrize(
+    ("role", "values", "message"),
+    [
+        ("dt_bias", np.ones(5), r"mixer.dt_bias: its shape \(5\)"),
+        ("in_proj.bias", np.ones(ROWS + 1), rf"mixer.in_proj.bias: its shape \({ROWS + 1}\)"),
+        ("in_proj.weight", np.ones((5, 8)), r"mixer.in_proj.weight: its shape \(5, 8\)"),
+        ("conv1d.weight", np.ones(CONVOLVED), r"mixer.conv1d.weight: its shape \(28\)"),
+        ("conv1d.weight", np.ones((29, 1, 4)), "29 convolved channels and groups=1"),
+    ],
+)
+def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
+    tensors = mamba2(bias=role == "in_proj.bias")
+    with pytest.raises(TensorError, match=message):
+        read_layer({**tensors, f"mixer.{role}": values}, Mamba2())

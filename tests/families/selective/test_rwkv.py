@@ -1,4 +1,4 @@
-"""RWKV-4 to 7 in every library's names, what is converted, and the bands of their gates."""
+"""RWKV-4 to 7: what is converted, what the removal reaches, and the bands of their gates."""
 
 from __future__ import annotations
 
@@ -25,46 +25,15 @@ from families.selective.layers import (
     TRANSPOSED,
     UNITS,
 )
-from families.simulated_gates import check_bands, drive_of, gates_of
+from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.gate_inputs import NoDrive, tanh_covariance
 from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
 
-
-@pytest.mark.parametrize(
-    ("version", "multiplicity"), [("RWKV-4", 2), ("RWKV-5", 3), ("RWKV-5 by head", 9)]
-)
-def test_decays_that_stand_still(version: str, multiplicity: int) -> None:
-    arrays = {f"blocks.3.att.{name}": array for name, array in RWKV_LAYERS[version].items()}
-    recurrence = read_layer(arrays, RWKV())
-    assert recurrence.name == "blocks.3.att"
-    assert recurrence.multiplicity == multiplicity
-    assert not recurrence.input_dependent
-    assert recurrence.assumptions == ()
-    assert_allclose(recurrence.log_eigenvalues, -np.exp(DECAY[: recurrence.size]), rtol=1e-15)
-    store = MemoryStore(arrays)
-    (match,) = RWKV().find(store.tensors)
-    assert RWKV().read(store, match, ReadOptions(gates=True)).gate is None
-
-
-@pytest.mark.parametrize("naming", RWKV6_LAYERS)
-def test_decays_that_see_the_input(naming: str) -> None:
-    recurrence = read_layer(RWKV6_LAYERS[naming], RWKV())
-    values = 2 if naming == "flash-linear-attention" else 1  # times as wide as the keys
-    assert recurrence.multiplicity == values * UNITS // 4
-    assert recurrence.input_dependent
-    assert "low-rank" in recurrence.assumptions[0]
-    assert_allclose(recurrence.log_eigenvalues, -np.exp(BASE), rtol=1e-14)
-
-
 TRUE = np.exp(-np.exp(DECAY))
-
-
 # What the converter stores, of how many states of each λ; RWKV-6 it leaves as it is.
 CONVERTED = {
     "RWKV-4": (-np.exp(DECAY), 2),
@@ -73,8 +42,10 @@ CONVERTED = {
 }
 
 
-@pytest.mark.parametrize("version", CONVERTED)
-@pytest.mark.parametrize("mark", ["zip", "legacy", "transposed"])
+@pytest.mark.parametrize(
+    ("version", "mark"),
+    [("RWKV-4", "zip"), ("RWKV-5", "legacy"), *((each, "transposed") for each in CONVERTED)],
+)
 def test_what_the_rwkv_package_converted_has_the_eigenvalues_of_its_source(
     version: str, mark: str, tmp_path: Path
 ) -> None:
@@ -100,33 +71,11 @@ def test_what_the_rwkv_package_converted_has_the_eigenvalues_of_its_source(
     assert "converter" in recurrence.assumptions[0]
 
 
-def test_what_the_converter_leaves_is_read_as_it_is() -> None:
-    recurrence = read_layer(RWKV6_LAYERS["RWKV-LM"] | TRANSPOSED, RWKV())
-    assert_allclose(recurrence.log_eigenvalues, -np.exp(BASE), rtol=1e-14)
-
-
 @pytest.mark.parametrize("stored", [np.array([0.1, -1.0]), np.array([[[1.1]], [[0.5]]])])
 def test_what_no_converter_writes_is_refused(stored: np.ndarray) -> None:
     arrays = {"att.time_decay": stored, "att.time_first": np.zeros(2), **TRANSPOSED}
     with pytest.raises(TensorError, match="has converted this file"):
         read_layer(arrays, RWKV())
-
-
-@pytest.mark.parametrize("naming", RWKV7_LAYERS)
-def test_every_naming_is_read(naming: str) -> None:
-    recurrence = read_layer({f"any.{name}": a for name, a in RWKV7_LAYERS[naming].items()}, RWKV7())
-    assert recurrence.name == "any"
-    assert recurrence.multiplicity == UNITS // 4
-    # The authors' own form: w = -softplus(-w0) - 0.5, λ = exp(-exp(w)).
-    expected = -np.exp(-np.logaddexp(0, -BASE) - 0.5)
-    assert_allclose(recurrence.log_eigenvalues.real, expected, rtol=1e-14)
-
-
-def test_a_time_constant_beyond_the_precision_of_lambda() -> None:
-    arrays = RWKV7_LAYERS["RWKV-LM"] | {"w0": np.full(UNITS, -80.0)}
-    recurrence = read_layer(arrays, RWKV7())
-    assert_allclose(np.exp(recurrence.log_eigenvalues.real), 1.0, rtol=0)
-    assert_allclose(-1 / recurrence.log_eigenvalues.real, np.exp(80.5), rtol=1e-12)
 
 
 def test_the_range_that_the_removal_is_said_to_reach() -> None:
@@ -139,12 +88,12 @@ def test_the_range_that_the_removal_is_said_to_reach() -> None:
         removal = random.normal(size=3)
         removal /= np.linalg.norm(removal)
         gate = random.uniform(0, 1, 3) ** 0.1
-        transition = np.diag(decay) - np.outer(removal, gate * removal)
-        values = np.sort(np.linalg.eigvals(transition).real)
-        assert_allclose(np.linalg.eigvals(transition).imag, 0, atol=1e-9)
-        assert decay.min() - 1e-12 < values[1]
-        assert values[-1] < decay.max() + 1e-12
-        lowest = min(lowest, values[0])
+        values = np.linalg.eigvals(np.diag(decay) - np.outer(removal, gate * removal))
+        assert_allclose(values.imag, 0, atol=1e-9)
+        smallest, middle, largest = np.sort(values.real)
+        assert decay.min() - 1e-12 < middle
+        assert largest < decay.max() + 1e-12
+        lowest = min(lowest, smallest)
     assert correction.lowest < lowest < 0
 
 
@@ -168,68 +117,33 @@ def test_trained_files(trained: Path, file: str) -> None:
         times = np.sort(-1 / recurrence.log_eigenvalues.real)[::-1]
         assert_allclose(times[:10], expected["tau_top10_desc"], rtol=1e-9)
         assert_allclose(np.median(times), expected["median_tau_steps"], rtol=1e-9)
-        assert_allclose(
-            np.exp(recurrence.log_eigenvalues.real).min(),
-            expected["abs_lambda_quantiles"]["0"],
-            rtol=1e-12,
-        )
+        smallest = np.exp(recurrence.log_eigenvalues.real).min()
+        assert_allclose(smallest, expected["abs_lambda_quantiles"]["0"], rtol=1e-12)
 
 
 STEPS = 20_000
 
 
-def inputs(scale: float) -> tuple[np.ndarray, np.ndarray]:
+def preactivations(scale: float, *, moving: bool) -> np.ndarray:
+    """``w0 + V tanh(W y)`` on random inputs, with a μ that moves in RWKV-6."""
     x = scale * np.random.default_rng(7).standard_normal((STEPS + 1, UNITS))
-    return x[1:], x[:-1] - x[1:]
+    x, shift, mixing = x[1:], x[:-1] - x[1:], MIXING
+    if moving:
+        low = np.tanh((x + shift * OWN_MIXING) @ MOVING_INNER).reshape(STEPS, 5, 8)
+        mixing = MIXING + low[:, 0] @ MOVING_OUTER[0]
+    return BASE + np.tanh((x + shift * mixing) @ INNER) @ OUTER
 
 
-def simulated7(scale: float) -> np.ndarray:
-    x, shift = inputs(scale)
-    z = BASE + np.tanh((x + shift * MIXING) @ INNER) @ OUTER
-    return np.exp(-np.exp(-0.5) / (1 + np.exp(-z)))
-
-
-def simulated6(scale: float) -> np.ndarray:
-    x, shift = inputs(scale)
-    low = np.tanh((x + shift * OWN_MIXING) @ MOVING_INNER).reshape(STEPS, 5, 8)
-    moved = low[:, 0] @ MOVING_OUTER[0]
-    z = BASE + np.tanh((x + shift * (MIXING + moved)) @ INNER) @ OUTER
-    return np.exp(-np.exp(z))
-
-
-@pytest.mark.parametrize("naming", RWKV7_LAYERS)
-@pytest.mark.parametrize("scale", [1.0, 3.0])
-def test_the_bands_of_rwkv7(naming: str, scale: float) -> None:
-    arrays = {f"att.{name}": array for name, array in RWKV7_LAYERS[naming].items()}
-    drive_of(MemoryStore(arrays), RWKV7())
-    check_bands(gates_of(arrays, input_scale=scale), simulated7(scale))
-
-
-@pytest.mark.parametrize("naming", RWKV6_LAYERS)
-@pytest.mark.parametrize("scale", [1.0, 3.0])
-def test_the_bands_of_rwkv6(naming: str, scale: float) -> None:
-    arrays = {f"att.{name}": array for name, array in RWKV6_LAYERS[naming].items()}
-    drive_of(MemoryStore(arrays), RWKV())
-    check_bands(gates_of(arrays, input_scale=scale), simulated6(scale))
-
-
-def test_the_spread_is_that_of_the_preactivation() -> None:
-    drive = drive_of(MemoryStore(RWKV6_LAYERS["RWKV-LM"]), RWKV())
-    z = np.log(-np.log(simulated6(1.0)))
-    assert_allclose(np.sqrt(drive.gate.variance(1.0, 0.0)), z.std(axis=0), rtol=0.05)
-
-
-def test_what_two_units_share() -> None:
-    covariance = np.array([[4.0, 1.5, 0.0], [1.5, 1.0, 0.0], [0.0, 0.0, 0.0]])
-    z = np.random.default_rng(31).multivariate_normal(np.zeros(3), covariance, 1_000_000)
-    assert_allclose(tanh_covariance(covariance), np.cov(np.tanh(z).T), atol=2e-3)
+@pytest.mark.parametrize("version", [6, 7])
+@pytest.mark.parametrize(("naming", "scale"), list(zip(RWKV6_LAYERS, (1.0, 3.0, 3.0), strict=True)))
+def test_the_bands_are_those_of_the_low_rank_layer(version: int, naming: str, scale: float) -> None:
+    arrays = (RWKV6_LAYERS if version == 6 else RWKV7_LAYERS)[naming]
+    z = preactivations(scale, moving=version == 6)
+    opened = np.exp(-np.exp(z) if version == 6 else -np.exp(-0.5) / (1 + np.exp(-z)))
+    check_bands(gates_of({f"att.{n}": a for n, a in arrays.items()}, input_scale=scale), opened)
 
 
 @pytest.mark.parametrize("missing", ["w2", "x_w"])
 def test_without_the_low_rank_layer_there_is_a_reason(missing: str) -> None:
     arrays = {name: array for name, array in RWKV7_LAYERS["RWKV-LM"].items() if name != missing}
-    store = MemoryStore(arrays)
-    (match,) = RWKV7().find(store.tensors)
-    gate = RWKV7().read(store, match, ReadOptions(gates=True)).gate
-    assert isinstance(gate, NoDrive)
     assert "is not in the file" in (gates_of(arrays).reason or "")

@@ -1,0 +1,355 @@
+"""Linear attention whose state a gate decays, GLA and its relatives, or turns, GateLoop; HGRN."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.family import Assumption
+from memcurse_cli.families.gate_inputs import JointDrive
+from memcurse_cli.families.gate_weights import inner_products, read_rows
+from memcurse_cli.families.reading import read_real, shown_shape
+from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.selective.law import (
+    NUMBERED,
+    LawFamily,
+    Layer,
+    Layout,
+    Seen,
+    Shapes,
+    Slot,
+)
+from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
+
+GATE_LOGIT_NORMALIZER = Assumption(
+    key="gate_logit_normalizer",
+    default="16",
+    choices=(),
+    meaning="τ of gated linear attention's λ = σ(b)^(1/τ); gated slot attention has 8",
+)
+
+_KEY, _VALUE, _OUTPUT_GATE = "k_proj.weight", "v_proj.weight", "g_proj.weight"
+# HGRN, gated delta nets, Raven and forgetting attention have an f_proj too.
+_OTHERS = (
+    "i_proj.weight",
+    "A_log",
+    "r_proj.weight",
+    "r_proj.0.weight",
+    "q_norm.weight",
+    "f_proj.bias",
+)
+
+
+class _Gate(NamedTuple):
+    """How a layer stores its gate: the bias, where it has one, and the projections.
+
+    ``normalizer`` is the library's default of τ, or None where λ = σ(b); ``write`` the bias of a
+    factor of γ, beside its weight.
+    """
+
+    layout: Layout
+    bias: str | None
+    projections: tuple[str, ...]
+    normalizer: str | None = "16"
+    write: str | None = None
+
+
+_GATES = (
+    _Gate(
+        Layout(("gk_proj.0.weight", "gk_proj.1.bias")),
+        "gk_proj.1.bias",
+        ("gk_proj.1.weight", "gk_proj.0.weight"),
+    ),
+    # Simple GLA, one λ per head.
+    _Gate(
+        Layout(("gk_proj.weight", "gk_proj.bias", "q_proj.weight", _OUTPUT_GATE)),
+        "gk_proj.bias",
+        ("gk_proj.weight",),
+    ),
+    # MesaNet, whose two states the gates move alike.
+    _Gate(
+        Layout(
+            ("lambda_params", "a_proj.bias", "b_proj.bias", "a_proj.weight", "b_proj.weight", _KEY),
+            optional=(_VALUE,),
+        ),
+        "a_proj.bias",
+        ("a_proj.weight",),
+        None,
+        "b_proj.bias",
+    ),
+    # Gated slot attention, whose gate has no bias.
+    _Gate(
+        Layout(
+            ("f_proj.weight", "q_proj.weight", _KEY, _VALUE, "o_proj.weight", "g_norm.weight"),
+            without=_OTHERS,
+        ),
+        None,
+        ("f_proj.weight",),
+        "8",
+    ),
+)
+
+_SLOTS = (
+    "the gate has no bias: at zero input λ = 2^(-1/τ); every λ drives a slot of keys and one of"
+    " values, whose widths are not counted"
+)
+
+
+class GLA(LawFamily):
+    """``S[t] = diag(λ) S[t-1] + k vᵀ``, ``log λ = log σ(b)/τ``, γ = 1; one λ per key channel.
+
+    One per head in simple GLA and MesaNet (arXiv 2506.05233), where τ = 1 and γ = σ(b_proj.bias).
+    In gated slot attention (arXiv 2409.07146) one of every slot keeps its key and its value; γ is
+    1 - λ.
+    """
+
+    name = "gla"
+    title = "GLA (gated linear attention)"
+    recognised_by = (
+        "gk_proj.0.weight and gk_proj.1.bias; gk_proj.bias beside g_proj; lambda_params beside"
+        " a_proj and b_proj; or f_proj beside q_proj, k_proj, v_proj and g_norm, without i_proj"
+    )
+    equation = "λ = σ(gk_proj.1.bias)^(1/16), γ = 1"
+    source = "flash-linear-attention; Yang et al. 2023, arXiv 2312.06635"
+    assumptions = (GATE_LOGIT_NORMALIZER,)
+    layouts = tuple(gate.layout for gate in _GATES)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        gate = next(gate for gate in _GATES if layer.names.keys() >= set(gate.layout.required))
+        normalizer = 1.0
+        if gate.normalizer is not None:
+            choice = layer.assumed.choose(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
+            normalizer = float(choice)
+        if not 0 < normalizer < np.inf:
+            value = f"{normalizer:g}"
+            raise layer.unknown(GATE_LOGIT_NORMALIZER, value, "give a positive number")
+        slots: list[Slot] = []
+        if gate.bias is None:
+            bias = np.zeros(layer.stacked_rows(gate.projections[0]))
+        else:
+            bias = layer.vector(gate.bias)
+            slots.append(Slot(gate.bias, bias, "gate"))
+        if gate.write is not None:
+            slots.append(Slot(gate.write, layer.vector(gate.write, bias.size), "strength"))
+
+        def gates() -> Seen:
+            role = gate.bias or gate.projections[0]
+            seen = layer.gate_through(bias, role, [gate.projections])
+            if gate.write is None:
+                return seen
+            return seen, layer.projected(slots[1].values, "b_proj.weight")
+
+        return layer.recurrence(
+            Root(1 / normalizer, coupled=gate.bias is None),
+            bias,
+            slots,
+            gates=gates,
+            write=None if gate.write is None else Write(parameter="strength"),
+            multiplicity=_states(layer, bias.size),
+            assumptions=() if slots else (_SLOTS,),
+        )
+
+
+def _states(layer: Layer, heads: int) -> int:
+    """What a λ of a whole head drives: keys × values, and keys × keys in MesaNet."""
+    if _OUTPUT_GATE in layer.names:
+        return layer.rows_per(heads, "q_proj.weight") * layer.rows_per(heads, _OUTPUT_GATE)
+    if "lambda_params" in layer.names:
+        keys = layer.rows_per(heads, _KEY)
+        return keys * (keys + layer.rows_per(heads, _VALUE))
+    return 1
+
+
+_BOUNDS = "lower_bounds"
+
+_WITHOUT_BIAS = (
+    "the forget gate has no bias: at zero input it stands halfway between its lower bound and 1"
+)
+_UNBOUNDED = "its lower bound is 0, as in the first layer or without a tensor lower_bounds"
+_EXPANDED = (
+    "every λ drives one row of the matrix state; how many values a row has (expand_ratio) is not"
+    " stored"
+)
+
+
+class HGRN(LawFamily):
+    """``h[t] = λ h[t-1] + (1-λ) x[t]``, ``λ = β + (1-β) σ(0) = (1+β)/2``.
+
+    The lower bound β of layer l is ``Σ_{0<m≤l} p_m`` with p the softmax over layers of the
+    model's ``lower_bounds`` (layers, n): zero in the first layer. Every layer's row moves β:
+    ``dβ_l/dω_k = p_k ([0<k≤l] - β_l)``, so that one scalar moves the λ of all layers; each layer
+    reports its own share. HGRN2 has the same λ on the rows of a matrix state.
+    """
+
+    name = "hgrn"
+    title = "HGRN and HGRN2"
+    recognised_by = "f_proj.weight and i_proj.weight beside g_norm, with the model's lower_bounds"
+    equation = "λ = (1 + β)/2, γ = 1 - λ, β = Σ_(0<m≤l) softmax(lower_bounds)_m"
+    source = "flash-linear-attention; Qin et al., arXiv 2311.04823 and 2404.07904"
+    layouts = (
+        Layout(
+            ("f_proj.weight", "i_proj.weight", "o_proj.weight", "g_norm.weight"),
+            optional=("q_proj.weight",),
+            without=(_KEY, _VALUE, "A_log"),
+            fits=lambda shapes: len(shapes["f_proj.weight"]) == 2,
+            numbered=True,
+        ),
+    )
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        size, place = layer.stacked_rows("f_proj.weight"), layer.match.place
+        sentences = [_WITHOUT_BIAS]
+        slots: list[Slot] = []
+        complement = np.ones(size)
+        numbered = NUMBERED.match(layer.match.layer)
+        model = numbered["model"] if numbered else ""
+        names = (f"{model}{joint}{_BOUNDS}" for joint in ("./," if model else ("",)))
+        tensor = next((name for name in names if name in layer.store.tensors), None)
+        if tensor is None or not place:
+            sentences.append(_UNBOUNDED)
+        else:
+            bounds = read_real(layer.store, tensor, (None, size))
+            if place >= len(bounds):
+                raise TensorError(
+                    f"its shape {shown_shape(bounds.shape)} has no row for layer {place}",
+                    where=tensor,
+                    remedy="use a checkpoint of the whole model",
+                )
+            share = np.exp(bounds - bounds.max(axis=0))
+            # A share that underflows would have no logarithm.
+            share = np.maximum(share / share.sum(axis=0), 1e-300)
+            counted = np.zeros(bounds.shape)
+            counted[1 : place + 1] = 1.0
+            # 1 - β, summed without cancellation where β is close to 1.
+            complement = np.sum(share * (1 - counted), axis=0)
+            slope = share * np.where(counted > 0, complement, complement - 1)
+            each = np.tile(np.arange(size), len(bounds))
+            slots.append(
+                Slot(_BOUNDS, bounds.ravel(), "bound", slope.ravel(), None, each, tensor=tensor)
+            )
+        if "q_proj.weight" in layer.names:
+            sentences.append(_EXPANDED)
+        return layer.recurrence(
+            Bounded(complement),
+            np.zeros(size),
+            slots,
+            gates=lambda: layer.projected(np.zeros(size), "f_proj.weight"),
+            tensors=(*layer.names.values(), *(slot.tensor for slot in slots)),
+            assumptions=sentences,
+        )
+
+
+_PROJECTION = "to_qkva.0.weight"
+
+_HALF = "the gate has no bias: at zero input λ = σ(0) = 1/2, which no parameter moves"
+
+
+def _channels(shapes: Shapes) -> int:
+    """D of a projection (3 D, D), or 0."""
+    shape = shapes[_PROJECTION]
+    return shape[1] if len(shape) == 2 and shape[0] == 3 * shape[1] else 0
+
+
+class SimpleGateLoop(LawFamily):
+    """``h[t] = σ(W_a x) h[t-1] + W_kv x``, ``y = (W_q x) h``, one state per channel; γ = 1.
+
+    The rows of one projection are W_q, W_kv and W_a, in which alone is what the layer remembers.
+    """
+
+    name = "gateloop_simple"
+    title = "Simple GateLoop"
+    recognised_by = "to_qkva.0.weight (3 D, D)"
+    equation = "λ = σ(0) = 1/2, γ = 1"
+    source = "gateloop-transformer, simplified_gate_loop.py; Katsch 2023, arXiv 2311.01927"
+    layouts = (Layout((_PROJECTION,), fits=_channels),)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        still = np.zeros(layer.shape(_PROJECTION)[1])
+        rows = slice(2 * still.size, None)
+        return layer.recurrence(
+            Root(1.0),
+            still,
+            [],
+            gates=lambda: layer.projected(still, _PROJECTION, rows=rows),
+            assumptions=(_HALF,),
+        )
+
+
+_QKV, _TURN, _BIAS = "to_qkv.weight", "to_a.0.weight", "to_a.0.bias"
+
+ANGLE_AT_ZERO = (
+    "E|dλ/db|² is infinite where a = W x + b can come near 0, since dλ/db grows as 1/|a|"
+)
+_AT_ZERO = (
+    "the first components of to_a are the real parts of a head's transition and the second ones"
+    " its imaginary parts, as gateloop-transformer interleaves them"
+)
+
+
+def _heads(shapes: Shapes) -> int:
+    """The number of heads, or 0 where the shapes are not those of a layer."""
+    qkv, weight, bias = (shapes[role] for role in (_QKV, _TURN, _BIAS))
+    if len(qkv) != 2 or len(weight) != 2 or bias != weight[:1] or weight[1] != qkv[1]:
+        return 0
+    heads = bias[0] // 2
+    fits = heads and bias[0] == 2 * heads and qkv[0] and qkv[0] % (3 * heads) == 0
+    return heads if fits else 0
+
+
+class GateLoop(LawFamily):
+    """``S[t] = λ S[t-1] + k vᵀ`` with ``λ = σ(|a|) e^{i arg a}``, a = W x + b complex; γ = 1.
+
+    One λ per head, at zero input that of the bias. Its derivatives, as of `Turn`, grow without
+    bound as the bias comes to 0, where the angle is undefined.
+    """
+
+    name = "gateloop"
+    title = "GateLoop"
+    recognised_by = "to_qkv.weight (3 D, dim) beside to_a.0.weight and to_a.0.bias (2 heads)"
+    equation = "λ = σ(|b|) e^(i arg b), b = to_a.0.bias in pairs; γ = 1"
+    source = "gateloop-transformer; Katsch 2023, arXiv 2311.01927"
+    layouts = (Layout((_QKV, _TURN, _BIAS), fits=_heads),)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        heads, law, tensor = layer.shape(_BIAS)[0] // 2, Turn(), layer.names[_BIAS]
+        parts = layer.real(_BIAS, (2 * heads,)).reshape(heads, 2)
+        apart = np.hypot(parts[:, 0], parts[:, 1])
+        if np.any(apart == 0):
+            raise TensorError(
+                f"head {int(np.argmin(apart))} has a bias of 0, where λ has no angle",
+                where=tensor,
+                remedy="inspect a checkpoint from after the first steps of training",
+            )
+        recurrence = layer.recurrence(
+            law,
+            parts,
+            [],
+            gates=lambda: _drive(layer, law, parts),
+            tensors=(tensor,),
+            multiplicity=(layer.shape(_QKV)[0] // (3 * heads)) ** 2,
+            assumptions=(_AT_ZERO,),
+        )
+        motions = law(parts).nominal.motions
+        moved = [motions[name].eigenvalue for name in (law.real, law.imaginary)]
+        # Real and imaginary parts alternate in one tensor.
+        group = ParameterGroup(
+            name=_BIAS,
+            tensor=tensor,
+            values=parts.ravel(),
+            dtype=layer.store.tensors[tensor].dtype,
+            scalar=np.arange(2 * heads),
+            eigenvalue=np.repeat(np.arange(heads), 2),
+            eigenvalue_derivative=np.stack(moved, axis=1).ravel(),
+        )
+        return replace(recurrence, parameters=(group,))
+
+
+def _drive(layer: Layer, law: Turn, parts: Floats) -> JointDrive | None:
+    """The rows of both parts of a, which alternate as those (heads, 2) of its bias do."""
+    rows = read_rows(layer.store, [layer.names[_TURN]])
+    if rows is None:
+        return None
+    return JointDrive(law, parts, inner_products(rows[0][::2], rows[0][1::2]), reason=ANGLE_AT_ZERO)

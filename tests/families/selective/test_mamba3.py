@@ -1,0 +1,238 @@
+"""Mamba-3 against the library's layers and its reference step, and what its gates see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families.derivatives import match_of, read_layer
+from families.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
+from families.selective.layers import mamba3
+from families.simulated_gates import check_bands, gates_of, joint_drive_of
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.gate_inputs import JointDrive, NoDrive
+from memcurse_cli.families.selective.mamba3 import ALIGNED, KINDS, Mamba3
+
+HEADS, INNER = 4, 8
+
+
+@pytest.mark.parametrize(
+    "file", zoo_files("mamba_ssm", "/model.safetensors", ".bin", kind="mamba3")
+)
+def test_zoo(file: ZooFile) -> None:
+    layers = read_layers(file.path)
+    for each, (name, recurrence) in zip(file.layers, layers.items(), strict=True):
+        assert (name, recurrence.family) == (each["name"], "mamba3")
+        assert recurrence.multiplicity == each["multiplicity"]
+        ours = np.exp(recurrence.log_eigenvalues)
+        assert_allclose(ours, oracle_eigenvalues(each), rtol=0, atol=1e-14)
+
+
+def test_a_mixer_with_a_rate_is_an_older_mamba() -> None:
+    assert match_of({**mamba3(), "mixer.A_log": np.ones(HEADS)}, Mamba3()) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "shape", "message"),
+    [
+        ("B_bias", (HEADS + 1, 1, 3), r"mixer.B_bias: its shape \(5, 1, 3\)"),
+        ("out_proj.weight", (8, HEADS + 1), "does not fit 4 heads"),
+        ("out_proj.weight", (8,), r"mixer.out_proj.weight: its shape \(8\)"),
+    ],
+)
+def test_bad_tensors_are_named(role: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(TensorError, match=message):
+        read_layer({**mamba3(), f"mixer.{role}": np.ones(shape)}, Mamba3())
+
+
+def steps_of(
+    arrays: dict[str, NDArray], inputs: NDArray, function: str, groups: int
+) -> tuple[NDArray, NDArray]:
+    """Δ and -A of every step and head, as `Mamba3.forward` has them."""
+    _, rank, state = arrays["mixer.B_bias"].shape
+    projected = torch.tensor(inputs) @ torch.tensor(arrays["mixer.in_proj.weight"]).T
+    shared = state * groups * rank
+    sizes = [INNER, INNER, shared, shared, HEADS, HEADS, HEADS]
+    parts = torch.split(projected, [*sizes, projected.shape[1] - sum(sizes)], dim=-1)
+    step = torch.nn.functional.softplus(parts[4] + torch.tensor(arrays["mixer.dt_bias"]))
+    if function == "softplus":
+        rate = torch.nn.functional.softplus(parts[5])
+    else:
+        negative, positive = parts[5].clamp_max(0), parts[5].clamp_min(0)
+        rate = positive + torch.reciprocal(1 - negative)
+    return step.numpy(), rate.clamp(min=1e-4).numpy()
+
+
+@pytest.mark.parametrize(
+    ("layout", "function"),
+    [
+        ({}, "heavy_tail"),
+        ({"groups": 2}, "softplus"),
+        ({"rank": 2, "groups": 4}, "heavy_tail"),
+        ({"fraction": 1.0}, "softplus"),
+        ({"state": 9, "scale": 1.0}, "heavy_tail"),
+    ],
+    ids=str,
+)
+def test_the_bands_are_those_of_the_library_on_random_inputs(
+    layout: dict[str, Any], function: str
+) -> None:
+    arrays = mamba3(**layout)
+    drive = joint_drive_of(MemoryStore(arrays), Mamba3(), rate_function=function)
+    inputs = 1.5 * np.random.default_rng(3).standard_normal((40_000, 6))
+    step, rate = steps_of(arrays, inputs, function, int(layout.get("groups", 1)))
+    gates = gates_of(arrays, input_scale=1.5, assume={"rate_function": function})
+    check_bands(gates, np.exp(-rate * step), 0.01, ALIGNED)
+    for band in gates.bands:
+        seen = np.median(np.quantile(1 / (rate * step), band.share, axis=0))
+        assert_allclose(band.time_constant.p50, seen, rtol=0.03)
+    assert drive.white_alone
+    assert gates.second_moment is not None
+    assert gates.parameters == ()
+    assert gates_of(arrays, rho=0.5).second_moment is None
+
+
+def test_the_floor_of_the_rate_is_that_of_the_configuration() -> None:
+    store = MemoryStore(mamba3(scale=3.0))
+    for floor, config in ((1e-4, {}), (0.05, {"ssm_cfg": {"A_floor": 0.05}})):
+        store.config = config
+        drive = joint_drive_of(store, Mamba3(), rate_function="softplus")
+        low = drive.law(np.array([[2.0, -50.0, 0.0, 0.0]])).log_eigenvalue.real
+        assert_allclose(-low, floor * np.log1p(np.exp(2.0)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(41, 6), (20, 6), (46,)])
+def test_other_projections_have_a_reason(shape: tuple[int, ...]) -> None:
+    arrays = mamba3() | {"mixer.in_proj.weight": np.ones(shape)}
+    store = MemoryStore(arrays)
+    (match,) = Mamba3().find(store.tensors)
+    assert isinstance(Mamba3().read(store, match, ReadOptions(gates=True)).gate, NoDrive)
+    assert Mamba3().read(store, match, ReadOptions()).gate is None
+    gates = gates_of(arrays)
+    assert gates.spread is None
+    assert gates.bands == ()
+    assert "rows of in_proj" in (gates.reason or "")
+
+
+@pytest.mark.parametrize("file", zoo_files("mamba_ssm", "/model.safetensors", kind="mamba3"))
+def test_the_rows_of_the_zoo_are_found(file: ZooFile) -> None:
+    with open_checkpoint(file.path) as store:
+        for family, match in detect(store.tensors):
+            drive = family.read(store, match, ReadOptions(gates=True)).gate
+            assert isinstance(drive, JointDrive)
+            weight = store.read(f"{match.layer}.in_proj.weight")
+            # z, x: 64 each; B, C: 16 each; then step, rate and trapezoid.
+            rows = weight[160:184].reshape(3, 8, -1)
+            gram = drive.gram.reshape(8, len(drive.kinds), 4, 4)
+            expected = np.einsum("ahi,bhi->hab", rows, rows)[:, None].repeat(len(drive.kinds), 1)
+            assert_allclose(gram[..., :3, :3], expected, rtol=1e-9, atol=1e-12)
+            assert not np.any(gram[..., :3, 3])
+            angles = (weight[184:] ** 2).sum(1)
+            state = store.tensors[f"{match.layer}.B_bias"].shape[2]
+            shares = np.array(drive.kinds)
+            assert shares.sum() == pytest.approx(1.0)
+            turning = shares[:KINDS] * (gram[0, :KINDS, 3, 3] > 0)[: len(shares)]
+            assert turning.sum() == pytest.approx(2 * len(angles) / state)
+            assert shares @ gram[0, :, 3, 3] / turning.sum() == pytest.approx(angles.mean())
+
+
+def reference_states(arrays: dict[str, NDArray], scale: float) -> tuple[NDArray, NDArray]:
+    """E h² and E (dh/d dt_bias)² of every head, by the library's reference step on random inputs.
+
+    `mamba3_siso_step_ref` of its tests: inputs of the layer are drawn anew at every step, keys and
+    values from elsewhere. A state is seen in the frame of its query, which turns with it.
+    """
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    runs, steps, skipped = 250, 550, 250
+    state = arrays["mixer.B_bias"].shape[2]
+    rows = arrays["mixer.in_proj.weight"][2 * INNER + 2 * state :]
+    turning = len(rows) - 3 * HEADS
+
+    def run(bias: NDArray, key: NDArray) -> tuple[NDArray, NDArray]:
+        def step(carry: tuple[NDArray, ...], key: NDArray) -> tuple[tuple[NDArray, ...], NDArray]:
+            angle, states, last = carry
+            first, second = jax.random.split(key)
+            seen = scale * jax.random.normal(first, (runs, rows.shape[1])) @ rows.T
+            parts = jnp.split(seen, [HEADS, 2 * HEADS, 3 * HEADS], axis=1)
+            size = jax.nn.softplus(parts[0] + bias)
+            negative = jnp.minimum(parts[1], 0)
+            rate = jnp.maximum(jnp.maximum(parts[1], 0) + 1 / (1 - negative), 1e-4)
+            angle = angle + jnp.tanh(parts[3])[:, None] * jnp.pi * size[..., None]
+            drive = turned(jax.random.normal(second, (runs, HEADS, state)), angle)
+            trapezoid = jax.nn.sigmoid(parts[2])
+            alpha = jnp.exp(-rate * size)
+            states = alpha[..., None] * states
+            states += ((1 - trapezoid) * size * alpha)[..., None] * last
+            states += (trapezoid * size)[..., None] * drive
+            return (angle, states, drive), turned(states, -angle)
+
+        empty = jnp.zeros((runs, HEADS, state))
+        begin = (jnp.zeros((runs, HEADS, turning)), empty, empty)
+        return jax.lax.scan(step, begin, jax.random.split(key, steps))[1]
+
+    def turned(tensor: NDArray, angle: NDArray) -> NDArray:
+        pairs = tensor.reshape(*tensor.shape[:-1], -1, 2)
+        left = [(0, 0), (0, 0), (0, pairs.shape[-2] - turning)]
+        cos, sin = jnp.pad(jnp.cos(angle), left, constant_values=1.0), jnp.pad(jnp.sin(angle), left)
+        first = pairs[..., 0] * cos - pairs[..., 1] * sin
+        second = pairs[..., 0] * sin + pairs[..., 1] * cos
+        return jnp.stack([first, second], axis=-1).reshape(tensor.shape)
+
+    bias = jnp.asarray(arrays["mixer.dt_bias"])
+    states, moved = jax.jvp(
+        lambda bias: run(bias, jax.random.key(4)), (bias,), (jnp.ones_like(bias),)
+    )
+    held, changed = (
+        np.asarray((each[skipped:] ** 2).mean(axis=(0, 1, 3)), dtype=float)
+        for each in (states, moved)
+    )
+    return held, changed
+
+
+def apart(arrays: dict[str, NDArray], angles: int) -> dict[str, NDArray]:
+    """The mixer with angles that see inputs of their own, independent of the gates."""
+    weight = arrays["mixer.in_proj.weight"]
+    none = np.zeros_like(weight)
+    wide = np.concatenate([np.concatenate([weight, none], 1)[:-angles], none.repeat(2, 1)[:angles]])
+    wide[-angles:, weight.shape[1] :] = weight[-angles:]
+    return arrays | {
+        "mixer.in_proj.weight": wide,
+        "mixer.out_proj.weight": np.ones((wide.shape[1], INNER)),
+    }
+
+
+def test_the_moments_are_those_of_the_reference_step() -> None:
+    arrays, scale = apart(mamba3(state=4), 1), 1.5
+    held, changed = reference_states(arrays, scale)
+    gates = gates_of(arrays, input_scale=scale)
+    assert gates.second_moment is not None
+    seen = gates.second_moment.moving
+    assert_allclose([seen.min, seen.p50, seen.max], spread_of(held), rtol=0.03)
+    (group,) = gates.parameters
+    kappa = group.relative_sensitivity.moving
+    assert_allclose([kappa.min, kappa.p50, kappa.max], spread_of(changed / held), rtol=0.03)
+
+
+def spread_of(values: NDArray) -> list[float]:
+    return [values.min(), np.median(values), values.max()]
+
+
+def test_gates_that_stand_still_have_the_moments_of_the_impulse() -> None:
+    """c_0 = Δ/2 and c_k = Δ λᵏ, of any trapezoid."""
+    gates = gates_of(mamba3(scale=0.0))
+    assert gates.second_moment is not None
+    assert gates.second_moment.ratio.max == pytest.approx(1.0)
+    step = np.log1p(np.exp(mamba3()["mixer.dt_bias"]))
+    expected = step**2 * (0.25 + np.exp(-2 * step) / -np.expm1(-2 * step))
+    assert gates.second_moment.nominal.max == pytest.approx(expected.max())
+    assert gates.second_moment.nominal.min == pytest.approx(expected.min())

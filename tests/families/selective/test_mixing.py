@@ -1,0 +1,218 @@
+"""SRU, QRNN and the minimal RNNs against loops of their own steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from families.derivatives import match_of, read_layer
+from families.selective.layers import min_rnn, sigmoid, sru
+from families.simulated_gates import check_bands, gates_of, joint_drive_of
+from numpy.testing import assert_allclose
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.family import Family
+from memcurse_cli.families.selective.mixing import QRNN, SRU, MinGRU, MinLSTM
+
+Arrays = dict[str, np.ndarray]
+N, INPUTS = 3, 4
+
+
+@pytest.mark.parametrize(("family", "other"), [(MinGRU(), "r"), (MinLSTM(), "o")])
+def test_minimal_rnns_have_no_other_gates(family: Family, other: str) -> None:
+    separate = min_rnn(1 if family.name == "min_gru" else 2, fused=False)
+    assert len(match_of(separate, family)) == 1
+    assert match_of(separate | {f"linear_{other}.weight": np.zeros((7, 4))}, family) == []
+    assert match_of(separate | {"linear_h.weight": np.zeros((7, 9))}, family) == []
+
+
+def test_one_gate_without_a_bias_is_refused() -> None:
+    one = {n: a for n, a in min_rnn(2, fused=False).items() if n != "linear_i.bias"}
+    with pytest.raises(TensorError, match=r"linear_f.bias: only one of the two gates has a bias"):
+        read_layer(one, MinLSTM())
+
+
+def shares(arrays: Arrays, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """λ of a minLSTM, as minGRU-pytorch has it in its log space, and both pre-activations."""
+    both = inputs @ arrays["to_hidden_and_f_i_gate.weight"].T
+    _, forget, opened = np.split(both + arrays["to_hidden_and_f_i_gate.bias"], 3, axis=-1)
+    balance = np.logaddexp(0, -forget) - np.logaddexp(0, -opened)
+    return np.exp(-np.logaddexp(0, balance)), forget, opened
+
+
+@pytest.mark.parametrize(("fused", "scale"), [(True, 0.4), (False, 0.4), (True, 0.8)])
+def test_the_bands_of_a_min_lstm(scale: float, fused: bool) -> None:
+    arrays = min_rnn(2, fused=fused, scale=scale)
+    joint_drive_of(MemoryStore(arrays), MinLSTM())
+    inputs = 1.5 * np.random.default_rng(1).standard_normal((40_000, 4))
+    kept, forget, opened = shares(min_rnn(2, scale=scale), inputs)
+    gates = gates_of(arrays, input_scale=1.5)
+    check_bands(gates, kept, 0.01)
+    assert gates.spread is not None
+    spreads = np.concatenate([forget.std(axis=0), opened.std(axis=0)])
+    assert_allclose(gates.spread.p50, np.median(spreads), rtol=0.02)
+    # For a white drive the moments are means of the gates.
+    expected = ((1 - kept) ** 2).mean(axis=0) / (1 - (kept**2).mean(axis=0))
+    assert gates.second_moment is not None
+    assert_allclose(gates.second_moment.moving.p50, np.median(expected), rtol=0.02)
+
+
+def run_sru(arrays: Arrays, inputs: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
+    """The last c of one direction, as sru.ops.elementwise_recurrence_naive computes it."""
+    kept = {name: torch.tensor(array) for name, array in arrays.items()}
+    columns = (inputs @ kept["weight"]).view(len(inputs), N, -1)
+    for column in columns:
+        forget = torch.sigmoid(column[:, 1] + kept["bias"][:N] + cell * kept["weight_c"][:N])
+        cell = column[:, 0] + (cell - column[:, 0]) * forget
+    return cell
+
+
+def test_a_small_state_of_an_sru_decays_and_an_impulse_enters() -> None:
+    arrays = sru()
+    recurrence = read_layer({f"rnn_lst.0.{name}": array for name, array in arrays.items()}, SRU())
+    assert recurrence.name == "rnn_lst.0"
+    inputs = torch.zeros(6, INPUTS, dtype=torch.float64)
+    last = run_sru(arrays, inputs, 1e-9 * torch.ones(N, dtype=torch.float64))
+    assert_allclose(last, 1e-9 * np.exp(6 * recurrence.log_eigenvalues.real), rtol=1e-7)
+    inputs[0] = 1e-7
+    driven = inputs[0].numpy() @ arrays["weight"].reshape(INPUTS, N, -1)[:, :, 0]
+    expected = driven * np.exp(recurrence.log_gain + 5 * recurrence.log_eigenvalues).real
+    assert_allclose(run_sru(arrays, inputs, torch.zeros(N).double()), expected, rtol=1e-5)
+
+
+def test_both_directions_of_an_sru_stand_in_each_half() -> None:
+    # A bidirectional layer has (2, directions, n) biases: forget of both, then reset of both.
+    arrays = sru(3, width=2 * N)
+    forget = arrays["bias"].reshape(2, 2, N)[0].ravel()
+    assert_allclose(np.exp(read_layer(arrays, SRU()).log_eigenvalues), sigmoid(forget))
+
+
+def test_old_srus_without_weight_c_are_told_by_their_list() -> None:
+    old = {name: array for name, array in sru().items() if name in ("weight", "bias")}
+    (match,) = match_of({f"encoder.rnn_lst.3.{name}": a for name, a in old.items()}, SRU())
+    assert match.layer == "encoder.rnn_lst.3"
+    # A linear layer and a normalisation have a weight and a bias as well.
+    assert match_of({f"encoder.layers.3.{name}": a for name, a in old.items()}, SRU()) == []
+    unfit = {"rnn_lst.0.weight": np.zeros((4, 5)), "rnn_lst.0.bias": np.zeros(6)}
+    assert match_of(unfit, SRU()) == []
+
+
+def test_sru_plus_plus_changes_the_projection_only() -> None:
+    arrays = {f"rnn_lst.0.{name}": array for name, array in sru().items() if name != "weight"} | {
+        "rnn_lst.0.transform_module.linear1.weight": np.zeros((2, INPUTS)),
+        "rnn_lst.0.transform_module.linear3.weight": sru()["weight"].T,
+        "rnn_lst.0.layer_norm.weight": np.ones(INPUTS),
+    }
+    recurrence = read_layer(arrays, SRU())
+    assert_allclose(np.exp(recurrence.log_eigenvalues), sigmoid(sru()["bias"][:N]))
+    assert "layer normalisation" in recurrence.assumptions[1]
+    assert "attention" in (gates_of(arrays).reason or "")
+    unfit = sru() | {"weight": np.ones((INPUTS, 5 * N)), "weight_c": np.zeros(2 * N)}
+    assert "three or four" in (gates_of(unfit).reason or "")
+
+
+def forgotten(driven: np.ndarray, own: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """σ(z + v c + b) of every step but the first, of driven (steps, units, [u, z, …])."""
+    c, gates = np.zeros(driven.shape[1]), []
+    for u, z in zip(driven[:, :, 0], driven[:, :, 1], strict=True):
+        forget = sigmoid(z + own * c + bias)
+        c = forget * c + (1 - forget) * u
+        gates.append(forget)
+    return np.array(gates[500:])
+
+
+@pytest.mark.parametrize(
+    ("weight", "normalised"), [(0.0, True), (0.5, False), (1.0, False), (1.0, True)]
+)
+def test_the_bands_of_an_sru_that_sees_its_own_state(weight: float, normalised: bool) -> None:
+    """Weights of 40 inputs, so that a normalised input of theirs is nearly Gaussian."""
+    random = np.random.default_rng(12)
+    units, inputs, steps = 32, 40, 20_000
+    arrays = {
+        "weight": random.normal(size=(inputs, 3 * units)) / inputs**0.5,
+        "weight_c": weight * random.normal(size=2 * units),
+        "bias": 1.5 + random.normal(size=2 * units),
+    }
+    x = 2 * random.normal(size=(steps, inputs))
+    if normalised:
+        arrays["layer_norm.weight"] = 1 + 0.3 * random.normal(size=inputs)
+        arrays["layer_norm.bias"] = 0.5 * random.normal(size=inputs)
+        x = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+        x = x * arrays["layer_norm.weight"] + arrays["layer_norm.bias"]
+    driven = (x @ arrays["weight"]).reshape(steps, units, 3)
+    found = gates_of(arrays, input_scale=2.0)
+    assert (found.second_moment is None) == (weight != 0)
+    assert (weight != 0) == ("its own unit's state" in (found.reason or ""))
+    seen = forgotten(driven, arrays["weight_c"][:units], arrays["bias"][:units])
+    check_bands(found, seen, reason=found.reason)
+
+
+def test_a_gate_of_an_sru_and_what_it_lets_in_move_together() -> None:
+    """Where both see the same component, or opposite ones."""
+    random = np.random.default_rng(1)
+    columns = random.normal(size=(6, 16, 3))
+    columns[:, :8, 1], columns[:, 8:, 1] = columns[:, :8, 0], -columns[:, 8:, 0]
+    weight = columns.reshape(6, 48)
+    driven = (random.normal(size=(20_000, 6)) @ weight).reshape(-1, 16, 3)
+    found = gates_of({"weight": weight, "weight_c": np.ones(32), "bias": np.ones(32)})
+    check_bands(found, forgotten(driven, np.ones(16), np.ones(16)), 0.02, reason=found.reason)
+
+
+H = 4
+
+
+def linear(inputs: int = 3, parts: int = 3, *, name: str = "{}") -> Arrays:
+    """A QRNN's only layer, under names of a pattern."""
+    generator = np.random.default_rng(inputs)
+    shapes = {"weight": (parts * H, inputs), "bias": (parts * H,)}
+    return {name.format(role): generator.normal(size=shape) for role, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_two_states_of_a_qrnn_come_together_by_the_gate_that_writes(parts: int) -> None:
+    """The state as QRNNLayer.forward with ForgetMult computes it without an input."""
+    arrays = linear(parts=parts, name="qrnn.layers.0.linear.{}")
+    recurrence = read_layer(arrays, QRNN(), output_gate="yes" if parts == 3 else "no")
+    z, f, *_ = np.split(arrays["qrnn.layers.0.linear.bias"], parts)
+    states = np.array([np.zeros(H), np.ones(H)])
+    after = sigmoid(f) * np.tanh(z) + (1 - sigmoid(f)) * states
+    assert_allclose(after[1] - after[0], np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
+    assert_allclose(after[0], np.exp(recurrence.log_gain.real) * np.tanh(z), rtol=1e-12)
+    if parts == 2:  # no three parts, so that nothing is assumed
+        assert read_layer(arrays, QRNN()).assumptions == ()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "layer"),
+    [
+        (linear(name="layers.0.linear.{}") | linear(H, name="layers.1.linear.{}"), "layers.0"),
+        (
+            linear(name="rnns.0.layers.0.linear.module.{}")
+            | {"rnns.0.layers.0.linear.weight_raw": linear()["weight"]},
+            "rnns.0.layers.0",
+        ),
+        (
+            {
+                "encoder.rnns.0.linear.module.bias": linear()["bias"],
+                "encoder.rnns.0.linear.module.weight_raw": linear()["weight"],
+            },
+            "encoder.rnns.0",
+        ),
+    ],
+    ids=["pytorch-qrnn", "fastai", "awd-lstm-lm"],
+)
+def test_namings_of_a_qrnn(arrays: Arrays, layer: str) -> None:
+    recurrence = read_layer(arrays, QRNN())
+    assert recurrence.name == layer
+    assert_allclose(np.exp(recurrence.log_eigenvalues), 1 - sigmoid(linear()["bias"][H : 2 * H]))
+    assert any("output_gate=yes" in sentence for sentence in recurrence.assumptions)
+
+
+def test_what_else_has_a_linear_in_a_list_is_no_qrnn() -> None:
+    alone = linear(name="layers.0.linear.{}")
+    assert match_of(alone, QRNN()) == []
+    assert match_of(alone | linear(3 * H, name="layers.1.linear.{}"), QRNN()) == []
+    # A recurrent network whose layers hold more than a linear is another one.
+    beside = {"rnn.layers.0.cell.weight_hh": np.zeros((H, H))}
+    assert match_of(linear(name="rnn.layers.0.linear.{}") | beside, QRNN()) == []
