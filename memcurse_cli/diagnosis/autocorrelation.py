@@ -10,14 +10,12 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.autocorrelation import (
     AutocorrelationDocument,
@@ -202,62 +200,6 @@ def check_estimator(name: str) -> Estimator:
             f"'{name}' is not known", where="--estimator", remedy="give unbiased or biased"
         )
     return cast(Estimator, name)
-
-
-def read_autocorrelation(
-    given: Autocorrelation | str | os.PathLike[str],
-) -> Autocorrelation:
-    """What ``--autocorrelation`` means: ``"w:ρ,w:ρ:ω,…"``, or what the command of that name wrote.
-
-    Raises:
-        UsageError: neither pairs nor such a file, or values outside their domain.
-    """
-    if isinstance(given, Autocorrelation):
-        return given
-    text = os.fspath(given)
-    if not os.path.exists(text):
-        try:
-            return Autocorrelation.parse(text)
-        except UsageError as error:
-            if text and set(text) <= set("0123456789.:,;+-eE naif"):  # a list of pairs after all
-                raise
-            raise UsageError(
-                f"'{shown_place(text)}' is neither a file nor a list of pairs",
-                where="autocorrelation",
-                remedy=f"{error.remedy}, or name the JSON that memcurse autocorrelation wrote",
-            ) from error
-    return _from_file(text)
-
-
-def _from_file(path: str) -> Autocorrelation:
-    from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
-    from memcurse_cli.checkpoints.untrusted.names import printable
-    from memcurse_cli.checkpoints.untrusted.source import read_bounded
-
-    def wrong(what: str) -> UsageError:
-        remedy = "write one with memcurse autocorrelation DATA --json"
-        return UsageError(what, where=printable(path), remedy=remedy)
-
-    try:
-        document = parse_json(read_bounded(path, MAX_JSON_BYTES))
-    except ValueError as error:
-        raise wrong("not the JSON of an autocorrelation") from error
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != AutocorrelationDocument.SCHEMA:
-        raise wrong(f"its schema is {str(schema)[:40]!r}, not {AutocorrelationDocument.SCHEMA!r}")
-    try:
-        parts = [
-            (part["weight"], part["rho"], part.get("frequency", 0.0))
-            for part in document["components"]
-        ]
-        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in parts for v in p):
-            raise TypeError
-        components = [tuple(map(float, part)) for part in parts]
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise wrong('its "components" are not weights and rhos') from error
-    if not components:
-        raise wrong('its "components" are empty')
-    return Autocorrelation.from_components(components)
 
 
 def _sequences(data: NDArray[Any], source: str) -> NDArray[Any]:

@@ -9,8 +9,7 @@ from typing import get_args
 
 import numpy as np
 
-from memcurse_cli.diagnosis.inspection import choose_autocorrelation
-from memcurse_cli.diagnosis.settings import Settings, check_readout
+from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.landscape import Gain, LandscapeParameter, LandscapeReport, LandscapeView
 from memcurse_cli.schema.report import InputAssumption, finite
@@ -69,13 +68,7 @@ def landscape(
         UsageError: a value outside its domain, an unknown name, or an eigenvalue that a
             parametrisation cannot reach.
     """
-    settings = Settings(
-        autocorrelation=choose_autocorrelation(rho, autocorrelation),
-        horizon=horizon,
-        horizon_source=None if horizon is None else "option",
-        readout=check_readout(readout),
-        learning_rate=learning_rate,
-    )
+    settings = Settings.asked(rho, autocorrelation, horizon, readout, learning_rate=learning_rate)
     settings.check_readout_has_horizon()
     if not 0 < level <= 1:
         raise UsageError(

@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
-from memcurse_cli.diagnosis.settings import Settings, check_readout
+from memcurse_cli.diagnosis.settings import Settings, check_readout, read_autocorrelation
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.prediction import (
     ParameterPrediction,

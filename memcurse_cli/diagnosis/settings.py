@@ -74,6 +74,28 @@ class Settings:
     gates: bool = False
     input_scale: float = 1.0
 
+    @classmethod
+    def asked(
+        cls,
+        rho: float | None,
+        autocorrelation: Autocorrelation | str | None,
+        horizon: int | None,
+        readout: str | None,
+        **others: Any,
+    ) -> Settings:
+        """The settings of a call, whose options these are.
+
+        Raises:
+            UsageError: one outside its domain.
+        """
+        return cls(
+            autocorrelation=choose_autocorrelation(rho, autocorrelation),
+            horizon=horizon,
+            horizon_source=None if horizon is None else "option",
+            readout=check_readout(readout),
+            **others,
+        )
+
     @property
     def state_readout(self) -> Readout:
         """Where states and their sensitivities are read."""
@@ -148,6 +170,82 @@ def check_readout(name: str | None) -> Readout | None:
     if name is not None and name not in get_args(Readout):
         raise UsageError(f"'{name}' is not known", where="--readout", remedy="give last or every")
     return cast(Readout | None, name)
+
+
+def choose_autocorrelation(
+    rho: float | None, autocorrelation: Autocorrelation | str | None
+) -> Autocorrelation:
+    """The mixture, or that of one ρ, or white noise.
+
+    Raises:
+        UsageError: both are given, or one that is none.
+    """
+    if autocorrelation is None:
+        return WHITE if rho is None else Autocorrelation.from_rho(rho)
+    if rho is not None:
+        raise UsageError(
+            "both a ρ and an autocorrelation are given",
+            where="--rho",
+            remedy="give --rho for one decay or --autocorrelation for a mixture",
+        )
+    return read_autocorrelation(autocorrelation)
+
+
+def read_autocorrelation(
+    given: Autocorrelation | str | os.PathLike[str],
+) -> Autocorrelation:
+    """What ``--autocorrelation`` means: ``"w:ρ,w:ρ:ω,…"``, or what the command of that name wrote.
+
+    Raises:
+        UsageError: neither pairs nor such a file, or values outside their domain.
+    """
+    if isinstance(given, Autocorrelation):
+        return given
+    text = os.fspath(given)
+    if not os.path.exists(text):
+        try:
+            return Autocorrelation.parse(text)
+        except UsageError as error:
+            if text and set(text) <= set("0123456789.:,;+-eE naif"):  # a list of pairs after all
+                raise
+            raise UsageError(
+                f"'{shown_place(text)}' is neither a file nor a list of pairs",
+                where="autocorrelation",
+                remedy=f"{error.remedy}, or name the JSON that memcurse autocorrelation wrote",
+            ) from error
+    return _from_file(text)
+
+
+def _from_file(path: str) -> Autocorrelation:
+    from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
+    from memcurse_cli.checkpoints.untrusted.names import printable
+    from memcurse_cli.checkpoints.untrusted.source import read_bounded
+    from memcurse_cli.schema.autocorrelation import AutocorrelationDocument
+
+    def wrong(what: str) -> UsageError:
+        remedy = "write one with memcurse autocorrelation DATA --json"
+        return UsageError(what, where=printable(path), remedy=remedy)
+
+    try:
+        document = parse_json(read_bounded(path, MAX_JSON_BYTES))
+    except ValueError as error:
+        raise wrong("not the JSON of an autocorrelation") from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != AutocorrelationDocument.SCHEMA:
+        raise wrong(f"its schema is {str(schema)[:40]!r}, not {AutocorrelationDocument.SCHEMA!r}")
+    try:
+        parts = [
+            (part["weight"], part["rho"], part.get("frequency", 0.0))
+            for part in document["components"]
+        ]
+        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in parts for v in p):
+            raise TypeError
+        components = [tuple(map(float, part)) for part in parts]
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise wrong('its "components" are not weights and rhos') from error
+    if not components:
+        raise wrong('its "components" are empty')
+    return Autocorrelation.from_components(components)
 
 
 class ConfigurationError(UsageError):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import memcurse_cli
-from memcurse_cli.diagnosis.adam import align
+from memcurse_cli.diagnosis.optimizer import align
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.json_codec import from_json, to_json

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcurse_cli import Report, inspect
-from memcurse_cli.diagnosis.comparison import compare
-from memcurse_cli.diagnosis.matching import match_eigenvalues
+from memcurse_cli.diagnosis.comparison import compare, match_eigenvalues
 from memcurse_cli.schema.comparison import SpectrumMove
 
 UNITS = 12

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memcurse_cli.diagnosis import settings as configuration
-from memcurse_cli.diagnosis.check.policy import boolean, positive, rule_sets
+from memcurse_cli.diagnosis.policy import boolean, positive, rule_sets
 from memcurse_cli.diagnosis.settings import (
     ConfigurationError,
     find_line,

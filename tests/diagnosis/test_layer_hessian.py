@@ -7,9 +7,9 @@ import pytest
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.diagnosis.hessian import layer as layer_hessian
-from memcurse_cli.diagnosis.hessian.inspection import hessian
-from memcurse_cli.diagnosis.hessian.picture import CELLS, evenly_chosen, picture
-from memcurse_cli.diagnosis.hessian.scores import layer_hessian as hessian_of
+from memcurse_cli.diagnosis.hessian import layer_hessian as hessian_of
+from memcurse_cli.diagnosis.hessian_report import CELLS, evenly_chosen, picture
+from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.family import ReadOptions

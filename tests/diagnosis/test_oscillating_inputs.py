@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from theory.sequences import PAPER, gaussian
 
 from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation, read_autocorrelation
-from memcurse_cli.diagnosis.hessian.inspection import hessian as hessian_of
+from memcurse_cli.diagnosis.inspection import hessian as hessian_of
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import UsageError

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 from reports.build import layer, parameter, report
 
-from memcurse_cli.diagnosis.check.judging import judge
-from memcurse_cli.diagnosis.check.limits import KINDS, LimitKind
-from memcurse_cli.diagnosis.check.policy import Limit, Policy, RuleSet
+from memcurse_cli.diagnosis.check import judge
+from memcurse_cli.diagnosis.policy import KINDS, Limit, LimitKind, Policy, RuleSet
 from memcurse_cli.schema.check import Judgement
 from memcurse_cli.schema.figures import HessianSummary
 from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity, SkippedLayer

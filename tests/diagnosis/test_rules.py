@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import memcurse_cli.diagnosis.findings as findings
-from memcurse_cli.diagnosis.findings.facts import Rule
-from memcurse_cli.diagnosis.findings.rules import all_rules, find_rules, require_codes
+from memcurse_cli.diagnosis.rules import RULES, find_rules, require_codes
 from memcurse_cli.errors import UsageError
 
 GROUPS = {
@@ -23,14 +22,14 @@ GROUPS = {
 
 
 def test_no_code_is_used_twice() -> None:
-    codes = [rule.code for rule in all_rules()]
+    codes = [rule.code for rule in RULES.values()]
     assert len(codes) > 20
     assert len(set(codes)) == len(codes)
     assert codes == sorted(codes)
 
 
-@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
-def test_a_rule_explains_itself(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.code)
+def test_a_rule_explains_itself(rule: RuleDocument) -> None:
     assert re.fullmatch(r"MC[1-5]\d\d", rule.code)
     for field in fields(rule):
         text = getattr(rule, field.name)
@@ -49,7 +48,7 @@ def test_every_rule_of_the_source_is_in_the_registry() -> None:
         for path in Path(findings.__path__[0]).glob("*.py")
         for code in re.findall(r"\"(MC\d{3})\"", path.read_text())
     }
-    assert written == {rule.code for rule in all_rules()}
+    assert written == {rule.code for rule in RULES.values()}
 
 
 def test_a_beginning_finds_all_its_rules() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.diagnosis.check.policy import KEYS, boolean, positive, rule_sets
+from memcurse_cli.diagnosis.policy import KEYS, boolean, positive, rule_sets
 from memcurse_cli.diagnosis.settings import ConfigurationError, find_line, read_settings
 
 SCALARS = (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.usable_rate import DIVERGENCE_EFFECT, FACTOR, STALL_EFFECT
+from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, FACTOR, STALL_EFFECT
 from memcurse_cli.diagnosis.wording import rounded_down
 from memcurse_cli.schema.report import LayerReport, UsableRate
 

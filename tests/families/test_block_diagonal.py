@@ -7,7 +7,7 @@ import pytest
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.diagnosis.hessian.inspection import hessian
+from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network
 from memcurse_cli.families.dense.block_diagonal import BlockDiagonalRNN
 from memcurse_cli.families.family import ReadOptions
