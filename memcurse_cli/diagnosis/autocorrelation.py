@@ -45,29 +45,7 @@ FORGOTTEN = 10.0
 
 @dataclass(frozen=True)
 class AutocorrelationEstimate:
-    """R̂(Δ) of some sequences and the mixture of decays and damped cosines that follows it.
-
-    Attributes:
-        source: the file, or what the data were called.
-        sequences: N.
-        steps: T.
-        features: F.
-        masked: samples that were left out.
-        estimator: ``unbiased`` divides by the number of products, ``biased`` by that of samples.
-        centred: whether each feature's mean was taken away.
-        centring_bias: what that takes from every lag in the mean, the variance of the estimated
-            mean; 0 where nothing was taken away.
-        components: (weight, ρ) of each part of the mixture, (weight, ρ, ω) of a cosine.
-        values: R̂(0..K) by the estimator.
-        fitted: what the estimator would give for the mixture, in the mean.
-        standard_errors: of each R̂(Δ).
-        standard_error_method: ``sequences`` from the spread between sequences, ``gaussian`` from
-            the mixture for a single one, as if it were Gaussian and its features independent.
-        relative_rms: the root mean square of values - fitted over all lags, by R̂(0).
-        relative_max: the largest |values - fitted|, by R̂(0).
-        worst_lag: the lag of that.
-        states: what states that forget within the lags make of both.
-    """
+    """What `AutocorrelationDocument` tells, flat, under the names of its fields."""
 
     source: str
     sequences: int
@@ -154,7 +132,20 @@ def estimate_autocorrelation(
     with np.errstate(over="ignore", invalid="ignore"):
         found = empirical_autocorrelation(samples, count, centred=centred, padding=padding)
     found = _usable(found, explicit=lags is not None, source=source)
-    _check_variance(found, samples, centred=centred, source=source)
+    variance = float(found.values[0])
+    if not math.isfinite(variance):
+        raise UsageError(
+            "the square of a sample is beyond the range of a float",
+            where=source,
+            remedy="scale the data",
+        )
+    level = float(np.nanmax(np.abs(np.asarray(samples[0], np.float64)), initial=0.0)) ** 2
+    if variance <= (ROUNDING * level if centred else 0.0):
+        raise UsageError(
+            "the samples do not vary" + (" about their mean" if centred else ": all are zero"),
+            where=source,
+            remedy="an input without variance drives no state",
+        )
     spread = found.standard_errors
     series, last = samples.shape[0] * samples.shape[2], found.values.size - 1
 
@@ -168,6 +159,11 @@ def estimate_autocorrelation(
     known = np.arange(found.values.size, dtype=np.float64)
     values, fitted = scale * found.values, scale * mixture.at(known)
     off = np.abs(values - fitted) / found.values[0]
+    bias = 0.0
+    if centred:  # Σ_{|k|<T} (1-|k|/T) R(k) / (N T), the variance of the estimated mean
+        k = np.arange(samples.shape[1], dtype=np.float64)
+        shares = np.where(k == 0, 1.0, 2.0) * (1 - k / k.size)
+        bias = float(shares @ mixture.at(k)) / (samples.shape[0] * k.size)
     return AutocorrelationEstimate(
         source=source,
         sequences=samples.shape[0],
@@ -176,7 +172,7 @@ def estimate_autocorrelation(
         masked=samples.size - found.observed,
         estimator=estimator,
         centred=centred,
-        centring_bias=_variance_of_mean(mixture, samples.shape) if centred else 0.0,
+        centring_bias=bias,
         components=tuple(mixture),
         values=tuple(values.tolist()),
         fitted=tuple(fitted.tolist()),
@@ -270,25 +266,6 @@ def _usable(
     )
 
 
-def _check_variance(
-    found: EmpiricalAutocorrelation, samples: NDArray[Any], *, centred: bool, source: str
-) -> None:
-    variance = float(found.values[0])
-    if not math.isfinite(variance):
-        raise UsageError(
-            "the square of a sample is beyond the range of a float",
-            where=source,
-            remedy="scale the data",
-        )
-    level = float(np.nanmax(np.abs(np.asarray(samples[0], np.float64)), initial=0.0)) ** 2
-    if variance <= (ROUNDING * level if centred else 0.0):
-        raise UsageError(
-            "the samples do not vary" + (" about their mean" if centred else ": all are zero"),
-            where=source,
-            remedy="an input without variance drives no state",
-        )
-
-
 def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
     """Of the time constants of which the lags of R̂, unbiased, hold `FORGOTTEN` or more."""
     checks = []
@@ -307,11 +284,3 @@ def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tupl
             )
         )
     return tuple(checks)
-
-
-def _variance_of_mean(mixture: Autocorrelation, shape: tuple[int, ...]) -> float:
-    """Σ_{|k|<T} (1-|k|/T) R(k) / (N T): of the mean of a feature over independent sequences."""
-    sequences, steps, _ = shape
-    k = np.arange(steps, dtype=np.float64)
-    share = np.where(k == 0, 1.0, 2.0) * (1 - k / steps)
-    return float(share @ mixture.at(k)) / (sequences * steps)

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
 from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.diagnosis.wording import duration, number, percent
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict
+from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict, diverges
 from memcurse_cli.schema.report import LayerReport, Report
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -34,13 +34,9 @@ MAX_VERDICT = "max-verdict"
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of one layer that a limit is compared with.
+    """One number of one layer that a limit is compared with, or the reason why there is none.
 
-    Attributes:
-        value: the number; infinite where it diverges; None where the report does not hold it.
-        subject: the parameter group that it belongs to; empty for the whole layer.
-        tensor: that group's tensor.
-        reason: why there is no value.
+    It is infinite where it diverges, and that of the whole layer without a subject.
     """
 
     value: float | None
@@ -77,8 +73,7 @@ class LimitKind:
         return value < bound if self.sense == "min" else value > bound
 
 
-def _unstable(layer: LayerReport) -> Iterator[Figure]:
-    yield Figure(float(layer.eigenvalues.unstable))
+Figures = Callable[[LayerReport], Iterator[Figure]]
 
 
 def _time_constant(layer: LayerReport) -> Iterator[Figure]:
@@ -89,41 +84,39 @@ def _time_constant(layer: LayerReport) -> Iterator[Figure]:
         yield Figure(longest.max, reason="the report has no time constants")
 
 
-def _step_effect(layer: LayerReport) -> Iterator[Figure]:
-    for group in layer.parameters:
-        diverges = group.relative_sensitivity.divergent > 0
-        value = math.inf if group.step_effect is None and diverges else group.step_effect
-        yield _of_group(layer, group, value)
-
-
-def _relative_sensitivity(layer: LayerReport) -> Iterator[Figure]:
-    for group in layer.parameters:
-        value = group.relative_sensitivity.p99
-        if layer.dense is not None:  # every entry of the matrix at once, as for its step effect
-            value = layer.dense.relative_sensitivity
-        if value is None and group.relative_sensitivity.divergent:
-            value = math.inf
-        yield _of_group(layer, group, value)
-
-
-def _of_group(layer: LayerReport, group: ParameterSummary, value: float | None) -> Figure:
-    reason = layer.dense.reason if layer.dense is not None else None
-    return Figure(value, group.name, group.tensor, reason or "the report has no sensitivity for it")
-
-
-def _rounding(dtype: str) -> Callable[[LayerReport], Iterator[Figure]]:
+def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) -> Figures:
     def figures(layer: LayerReport) -> Iterator[Figure]:
+        reason = None if layer.dense is None else layer.dense.reason
+        reason = reason or "the report has no sensitivity for it"
         for group in layer.parameters:
-            value: float | None = getattr(group.rounding, dtype)
-            # A group whose sensitivity is known lacks an error only where rounding overflows.
-            sensitivity = group.relative_sensitivity
-            known = sensitivity.p99 is not None or sensitivity.divergent > 0
-            yield _of_group(layer, group, math.inf if value is None and known else value)
+            yield Figure(take(layer, group), group.name, group.tensor, reason)
 
     return figures
 
 
-def _hessian(name: str) -> Callable[[LayerReport], Iterator[Figure]]:
+def _step_effect(_: LayerReport, group: ParameterSummary) -> float | None:
+    return math.inf if diverges(group) else group.step_effect
+
+
+def _relative_sensitivity(layer: LayerReport, group: ParameterSummary) -> float | None:
+    value = group.relative_sensitivity.p99
+    if layer.dense is not None:  # every entry of the matrix at once, as for its step effect
+        value = layer.dense.relative_sensitivity
+    return math.inf if value is None and group.relative_sensitivity.divergent else value
+
+
+def _rounding(dtype: str) -> Figures:
+    def error(_: LayerReport, group: ParameterSummary) -> float | None:
+        value: float | None = getattr(group.rounding, dtype)
+        # A group whose sensitivity is known lacks an error only where rounding overflows.
+        sensitivity = group.relative_sensitivity
+        known = sensitivity.p99 is not None or sensitivity.divergent > 0
+        return math.inf if value is None and known else value
+
+    return _of_groups(error)
+
+
+def _hessian(name: str) -> Figures:
     def figures(layer: LayerReport) -> Iterator[Figure]:
         if layer.hessian is None:
             yield Figure(None, reason=layer.hessian_reason or "the report has no Hessian")
@@ -133,32 +126,20 @@ def _hessian(name: str) -> Callable[[LayerReport], Iterator[Figure]]:
     return figures
 
 
-def _verdict(layer: LayerReport) -> Iterator[Figure]:
-    yield Figure(float(VERDICTS.index(layer.verdict)))
-
-
-def _say_count(value: float) -> str:
-    return f"{value:.0f}"
-
-
-def _say_verdict(value: float) -> str:
-    return VERDICTS[int(value)]
-
-
 KINDS: tuple[LimitKind, ...] = (
     LimitKind(
         MAX_VERDICT,
         "verdict",
         "The worst verdict that a layer may have: ok or watch.",
-        _verdict,
-        _say_verdict,
+        lambda layer: iter([Figure(float(VERDICTS.index(layer.verdict)))]),
+        lambda value: VERDICTS[int(value)],
     ),
     LimitKind(
         "max-step-effect",
         "step effect",
         "lr √κ of a parameter group's p99 scalar: the relative change of the state in one step "
         "of the optimizer; 0.5 is 50 %.",
-        _step_effect,
+        _of_groups(_step_effect),
         percent,
     ),
     LimitKind(
@@ -166,14 +147,14 @@ KINDS: tuple[LimitKind, ...] = (
         "relative sensitivity",
         "κ(ω) = E|dh/dω|² / E|h|² of a parameter group's p99 scalar; of the whole of a dense "
         "matrix.",
-        _relative_sensitivity,
+        _of_groups(_relative_sensitivity),
     ),
     LimitKind(
         "max-unstable",
         "number of unstable eigenvalues",
         "How many eigenvalues of a layer may have |λ| ≥ 1.",
-        _unstable,
-        _say_count,
+        lambda layer: iter([Figure(float(layer.eigenvalues.unstable))]),
+        lambda value: f"{value:.0f}",
     ),
     LimitKind(
         "max-time-constant",
@@ -232,13 +213,7 @@ CODE_REMEDY = "write MC, or up to three digits behind it, such as MC2 or MC204; 
 
 @dataclass(frozen=True)
 class Limit:
-    """One figure's bound.
-
-    Attributes:
-        name: as in `limits.KINDS`.
-        bound: the number; of a verdict its place in ok, watch, cursed.
-        origin: who set it: an option, or a file and line.
-    """
+    """The bound of a figure of `KINDS`, a verdict by its place, and who set it."""
 
     name: str
     bound: float
@@ -324,16 +299,86 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+class _Table(NamedTuple):
+    """A table of a settings file, and the keys that lead to it."""
+
+    file: SettingsFile
+    found: Mapping[str, Any]
+    place: tuple[str | int, ...]
+
+    def wrong(self, what: str, *keys: str, remedy: str) -> UsageError:
+        return self.file.wrong(what, *self.place, *keys, remedy=remedy)
+
+    def require_known(self, *known: str) -> None:
+        for key in self.found:
+            if key not in known:
+                near = get_close_matches(key.replace("_", "-"), known, 1)
+                remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+                raise self.wrong(f"unknown key {key[:40]!r}", key, remedy=remedy)
+
+    def number(self, key: str) -> float:
+        value = self.found[key]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= float(value) < math.inf:
+            example = "0" if key == COUNT else "0.5"
+            raise self.wrong(
+                f"{key} is not a number of 0 or more", key, remedy=f"write {key} = {example}"
+            )
+        return float(value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.found.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            example = '["MC101"]' if key in CODES else '["encoder.*"]'
+            raise self.wrong(
+                f"{key} is not a list of texts", key, remedy=f"write {key} = {example}"
+            )
+        for problem in _wrong_codes(value) if key in CODES else ():
+            raise self.wrong(problem, key, remedy=CODE_REMEDY)
+        return tuple(value)
+
+    def rule_set(self) -> RuleSet:
+        texts = {key: self.texts(key) for key in (*CODES, *SCOPES) if key in self.found}
+        origin = self.file.place(*self.place)
+        return RuleSet(limits=tuple(self.limits()), origin=origin, **texts)
+
+    def limits(self) -> Iterator[Limit]:
+        for key in (name for name in LIMITS if name in self.found):
+            value, origin = self.found[key], self.file.place(*self.place, key)
+            if key == MAX_VERDICT:
+                if value not in LIMITING_VERDICTS:
+                    raise self.wrong(
+                        f"{key} is not {' or '.join(LIMITING_VERDICTS)}",
+                        key,
+                        remedy=f'write {key} = "watch"',
+                    )
+                yield Limit(key, float(LIMITING_VERDICTS.index(value)), origin)
+            elif key == MAX_ROUNDING_ERROR:
+                if not isinstance(value, dict):
+                    remedy = f"write {key} = {{ bfloat16 = 0.1 }}"
+                    raise self.wrong(f"{key} names no type", key, remedy=remedy)
+                errors = _Table(self.file, value, (*self.place, key))
+                errors.require_known(*DTYPES)
+                for dtype in value:
+                    yield Limit(f"{key}.{dtype}", errors.number(dtype), origin)
+            else:
+                yield Limit(key, self.number(key), origin)
+
+
 def table(file: SettingsFile) -> Mapping[str, Any]:
     """The table of `memcurse check`.
 
     Raises:
         ConfigurationError: it is no table, or has a key that does not exist.
     """
-    found = file.values.get(CHECK, {})
-    if not isinstance(found, dict):
-        raise file.wrong(f"{CHECK} is not a table", CHECK, remedy=f"write [{CHECK}] above its keys")
-    _require_known(file, found, KEYS, CHECK)
+    return _table(file).found
+
+
+def _table(file: SettingsFile) -> _Table:
+    found = _Table(file, file.values.get(CHECK, {}), (CHECK,))
+    if not isinstance(found.found, dict):
+        raise found.wrong(f"{CHECK} is not a table", remedy=f"write [{CHECK}] above its keys")
+    found.require_known(*KEYS)
     return found
 
 
@@ -343,19 +388,23 @@ def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
     Raises:
         ConfigurationError: a key that does not exist, or a value of the wrong kind.
     """
-    found = table(file)
-    overrides = found.get(OVERRIDES, [])
+    whole = _table(file)
+    overrides = whole.found.get(OVERRIDES, [])
     if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
-        raise file.wrong(
-            f"{OVERRIDES} is not an array of tables",
-            CHECK,
-            OVERRIDES,
-            remedy=f"write [[{'.'.join((*file.prefix, CHECK, OVERRIDES))}]] above each",
-        )
-    return (
-        _rule_set(file, found, (CHECK,)),
-        *(_override(file, one, (CHECK, OVERRIDES, index)) for index, one in enumerate(overrides)),
-    )
+        heading = ".".join((*file.prefix, CHECK, OVERRIDES))
+        remedy = f"write [[{heading}]] above each"
+        raise whole.wrong(f"{OVERRIDES} is not an array of tables", OVERRIDES, remedy=remedy)
+    found = [whole.rule_set()]
+    for index, override in enumerate(overrides):
+        one = _Table(file, override, (CHECK, OVERRIDES, index))
+        one.require_known(*SCOPES, *LIMITS, *CODES)
+        if not any(override.get(scope) for scope in SCOPES):
+            raise one.wrong(
+                "an override names no layers and no families",
+                remedy='add layers = ["encoder.*"] or families = ["lru"]',
+            )
+        found.append(one.rule_set())
+    return tuple(found)
 
 
 def boolean(file: SettingsFile, key: str) -> bool | None:
@@ -368,110 +417,8 @@ def boolean(file: SettingsFile, key: str) -> bool | None:
 
 def positive(file: SettingsFile, key: str) -> float | None:
     """A number of the table, zero or more; None where it does not say."""
-    value = table(file).get(key)
-    return None if value is None else _number(file, value, (CHECK, key))
-
-
-def _override(
-    file: SettingsFile, found: Mapping[str, Any], place: tuple[str | int, ...]
-) -> RuleSet:
-    _require_known(file, found, (*SCOPES, *LIMITS, *CODES), *place)
-    if not any(found.get(scope) for scope in SCOPES):
-        raise file.wrong(
-            "an override names no layers and no families",
-            *place,
-            remedy='add layers = ["encoder.*"] or families = ["lru"]',
-        )
-    return _rule_set(file, found, place)
-
-
-def _rule_set(
-    file: SettingsFile, found: Mapping[str, Any], place: tuple[str | int, ...]
-) -> RuleSet:
-    texts = {
-        key: _texts(file, found[key], (*place, key)) for key in (*CODES, *SCOPES) if key in found
-    }
-    for key in CODES:
-        for problem in _wrong_codes(texts.get(key, ())):
-            raise file.wrong(problem, *place, key, remedy=CODE_REMEDY)
-    return RuleSet(
-        limits=tuple(_limits(file, found, place)),
-        select=texts.get("select"),
-        forbid=texts.get("forbid", ()),
-        ignore=texts.get("ignore", ()),
-        layers=texts.get("layers", ()),
-        families=texts.get("families", ()),
-        origin=file.place(*place),
-    )
-
-
-def _limits(
-    file: SettingsFile, found: Mapping[str, Any], place: tuple[str | int, ...]
-) -> Iterator[Limit]:
-    for key in (name for name in LIMITS if name in found):
-        value, origin = found[key], file.place(*place, key)
-        if key == MAX_VERDICT:
-            if value not in LIMITING_VERDICTS:
-                raise file.wrong(
-                    f"{key} is not {' or '.join(LIMITING_VERDICTS)}",
-                    *place,
-                    key,
-                    remedy=f'write {key} = "watch"',
-                )
-            yield Limit(key, float(LIMITING_VERDICTS.index(value)), origin)
-        elif key == MAX_ROUNDING_ERROR:
-            yield from _rounding_limits(file, value, (*place, key), origin)
-        else:
-            yield Limit(key, _number(file, value, (*place, key)), origin)
-
-
-def _rounding_limits(
-    file: SettingsFile, value: object, place: tuple[str | int, ...], origin: str
-) -> Iterator[Limit]:
-    if not isinstance(value, dict):
-        raise file.wrong(
-            f"{MAX_ROUNDING_ERROR} names no type",
-            *place,
-            remedy=f"write {MAX_ROUNDING_ERROR} = {{ bfloat16 = 0.1 }}",
-        )
-    _require_known(file, value, DTYPES, *place)
-    for dtype, bound in value.items():
-        yield Limit(f"{MAX_ROUNDING_ERROR}.{dtype}", _number(file, bound, (*place, dtype)), origin)
-
-
-def _require_known(
-    file: SettingsFile, found: Mapping[str, Any], known: Iterable[str], *place: str | int
-) -> None:
-    known = tuple(known)
-    for key in found:
-        if key not in known:
-            near = get_close_matches(key.replace("_", "-"), known, 1)
-            raise file.wrong(
-                f"unknown key {key[:40]!r}",
-                *place,
-                key,
-                remedy=f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}",
-            )
-
-
-def _number(file: SettingsFile, value: object, place: tuple[str | int, ...]) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]  # a number
-        raise file.wrong(
-            f"{place[-1]} is not a number of 0 or more",
-            *place,
-            remedy=f"write {place[-1]} = 0.5" if place[-1] != COUNT else f"write {COUNT} = 0",
-        )
-    return float(value)  # type: ignore[arg-type]  # a number
-
-
-def _texts(file: SettingsFile, value: object, place: tuple[str | int, ...]) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        example = '["MC101"]' if place[-1] in CODES else '["encoder.*"]'
-        raise file.wrong(
-            f"{place[-1]} is not a list of texts", *place, remedy=f"write {place[-1]} = {example}"
-        )
-    return tuple(value)
+    found = _table(file)
+    return found.number(key) if key in found.found else None
 
 
 def from_options(

@@ -8,9 +8,10 @@ import pytest
 from theory.sequences import PAPER, gaussian
 
 from memcurse_cli.checkpoints.series import read_series
-from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation, read_autocorrelation
+from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
+from memcurse_cli.diagnosis.settings import read_autocorrelation
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation

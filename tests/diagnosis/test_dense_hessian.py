@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.hessian import layer as hessian_report
-from memcurse_cli.diagnosis.hessian import scores as dense_hessian
+from memcurse_cli.diagnosis import hessian as dense_hessian
+from memcurse_cli.diagnosis import hessian_report
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.reports.terminal import structure as terminal_structure
 from memcurse_cli.reports.terminal.hessian import to_text as to_hessian_text

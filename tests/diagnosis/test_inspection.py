@@ -13,8 +13,6 @@ from safetensors.numpy import save_file
 
 import memcurse_cli
 from memcurse_cli import Autocorrelation, MemcurseError, inspect
-from memcurse_cli.diagnosis.inspection import with_stored_horizon
-from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError, NoRecurrenceError, TensorError, UsageError
 from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import LayerReport, Report
@@ -114,8 +112,9 @@ def test_the_horizon_comes_from_the_option_then_from_the_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("stored", ["0", "-3", "x", "9" * 19, "9" * 5000])
-def test_a_stored_horizon_that_is_none_is_passed_over(stored: str) -> None:
-    assert with_stored_horizon(Settings(), {"memcurse.horizon": stored}).horizon is None
+def test_a_stored_horizon_that_is_none_is_passed_over(tmp_path: Path, stored: str) -> None:
+    save_file(diagonal(0.9), path := tmp_path / "model.safetensors", {"memcurse.horizon": stored})
+    assert inspect(path).input.horizon is None
 
 
 def test_autocorrelation_is_a_mixture_or_one_rho() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.diagnosis.hessian import layer as layer_hessian
+from memcurse_cli.diagnosis import hessian_report as layer_hessian
 from memcurse_cli.diagnosis.hessian import layer_hessian as hessian_of
 from memcurse_cli.diagnosis.hessian_report import CELLS, evenly_chosen, picture
 from memcurse_cli.diagnosis.inspection import hessian

@@ -12,10 +12,11 @@ import scipy.signal
 from numpy.typing import NDArray
 from theory.sequences import PAPER, gaussian
 
-from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation, read_autocorrelation
+from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation
 from memcurse_cli.diagnosis.inspection import hessian as hessian_of
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
+from memcurse_cli.diagnosis.settings import read_autocorrelation
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.terminal.autocorrelation import to_text
 from memcurse_cli.schema.json_codec import from_json, to_json
