@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from memcurse_cli.diagnosis.policy import (
@@ -31,7 +31,6 @@ from memcurse_cli.schema.report import (
     LayerReport,
     Report,
     Severity,
-    SkippedLayer,
 )
 from memcurse_cli.version import VERSION
 
@@ -144,27 +143,25 @@ def judge(report: Report, policy: Policy) -> tuple[Judgement, ...]:
     judgements = [
         judgement for layer in report.layers for judgement in _judge_layer(layer, report, policy)
     ]
-    judgements += [_judge_skipped(skipped, policy) for skipped in report.skipped]
+    judgements += [
+        Judgement(
+            skipped.name,
+            skipped.family,
+            READABLE,
+            "not computed",
+            fails=not policy.allow_missing,
+            severity="warning" if policy.allow_missing else "error",
+            message=f"the layer could not be read: {skipped.reason}",
+        )
+        for skipped in report.skipped
+    ]
     return tuple(judgements)
-
-
-def _judge_skipped(skipped: SkippedLayer, policy: Policy) -> Judgement:
-    return Judgement(
-        skipped.name,
-        skipped.family,
-        READABLE,
-        "not computed",
-        fails=not policy.allow_missing,
-        severity="warning" if policy.allow_missing else "error",
-        message=f"the layer could not be read: {skipped.reason}",
-    )
 
 
 def _judge_layer(layer: LayerReport, report: Report, policy: Policy) -> Iterator[Judgement]:
     applying = [rules for rules in policy.rule_sets if rules.applies(layer.name, layer.family)]
     limits: dict[str, Limit] = {limit.name: limit for rules in applying for limit in rules.limits}
-    codes = _Codes.of(applying, default=policy.is_default)
-    findings = [finding for finding in layer.findings if codes.fails(finding)]
+    findings = list(_failing(layer, applying, default=policy.is_default))
     # A cursed layer whose errors were all ignored stays ignored; one without an error still fails.
     if policy.is_default and not any(finding.severity == "error" for finding in layer.findings):
         limits = {MAX_VERDICT: Limit(MAX_VERDICT, float(VERDICTS.index("watch")), "")}
@@ -172,8 +169,8 @@ def _judge_layer(layer: LayerReport, report: Report, policy: Policy) -> Iterator
         if kind.name in limits:
             for figure in kind.figures(layer):
                 yield _judge_figure(layer, report, limits[kind.name], figure, policy)
-    for finding in findings:
-        yield _judge_finding(layer, finding, codes.origin(finding))
+    for finding, origin in findings:
+        yield _judge_finding(layer, finding, origin)
     if not findings:
         yield Judgement(layer.name, layer.family, FINDINGS, "within", fails=False)
 
@@ -261,36 +258,27 @@ def _judge_finding(layer: LayerReport, finding: Finding, origin: str) -> Judgeme
     )
 
 
-@dataclass(frozen=True)
-class _Codes:
-    """Which findings of one layer fail; the longest prefix decides, ignoring wins a tie."""
-
-    fail: Mapping[str, str]
-    ignore: Sequence[str]
-    errors: bool
-
-    @classmethod
-    def of(cls, applying: Sequence[RuleSet], *, default: bool) -> _Codes:
-        select: dict[str, str] = {}
-        forbid: dict[str, str] = {}
-        for rules in applying:
-            if rules.select is not None:
-                select = dict.fromkeys(rules.select, rules.origin)
-            forbid |= dict.fromkeys(rules.forbid, rules.origin)
-        ignored = [prefix for rules in applying for prefix in rules.ignore]
-        return cls(select | forbid, ignored, errors=default)
-
-    def fails(self, finding: Finding) -> bool:
-        fail = _longest(finding.code, self.fail)
-        if self.errors and finding.severity == "error":
-            fail = max(fail, 0)
-        return fail > _longest(finding.code, self.ignore)
-
-    def origin(self, finding: Finding) -> str:
-        prefixes = [prefix for prefix in self.fail if finding.code.startswith(prefix)]
-        return self.fail[max(prefixes, key=len)] if prefixes else ""
+def _failing(
+    layer: LayerReport, applying: Sequence[RuleSet], *, default: bool
+) -> Iterator[tuple[Finding, str]]:
+    """The findings that fail and who says so; the longest prefix decides, ignoring wins a tie."""
+    select: dict[str, str] = {}
+    forbid: dict[str, str] = {}
+    for rules in applying:
+        if rules.select is not None:
+            select = dict.fromkeys(rules.select, rules.origin)
+        forbid |= dict.fromkeys(rules.forbid, rules.origin)
+    fail = select | forbid
+    ignore = [prefix for rules in applying for prefix in rules.ignore]
+    for finding in layer.findings:
+        prefix = _longest(finding.code, fail)
+        strength = -1 if prefix is None else len(prefix)
+        if default and finding.severity == "error":
+            strength = max(strength, 0)
+        ignored = _longest(finding.code, ignore)
+        if strength > (-1 if ignored is None else len(ignored)):
+            yield finding, "" if prefix is None else fail[prefix]
 
 
-def _longest(code: str, prefixes: Iterable[str]) -> int:
-    """The length of the longest prefix that a code starts with; -1 without one."""
-    return max((len(prefix) for prefix in prefixes if code.startswith(prefix)), default=-1)
+def _longest(code: str, prefixes: Iterable[str]) -> str | None:
+    return max((one for one in prefixes if code.startswith(one)), key=len, default=None)

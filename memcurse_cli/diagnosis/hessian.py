@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from memcurse_cli.theory.moments.pairs import MOST_LAGS, lags_within
 
 if TYPE_CHECKING:
     from memcurse_cli.schema.dense import OperatingPoint
+    from memcurse_cli.schema.hessian import HessianScores
     from memcurse_cli.theory.dense.hessian import DenseHessian
+
+Scores = TypeVar("Scores", "HessianSummary", "HessianScores")
 
 LARGEST_BLOCK = 6000  # parameters in a block that is formed: 288 MB
 LARGEST = 512  # units of a dense layer; its Hessian has an order of 262,144
@@ -25,7 +28,7 @@ BUDGET = 6e10  # floating-point operations that a report may spend on it: a seco
 PRODUCTS = 30  # with H, until its largest eigenvalue has converged
 PRODUCTS_OF_TEN = 100  # until ten have, and nothing larger is left beside them
 MOST_OPERATIONS = 1e14  # that anyone may wait for
-PER_PAIR = 60  # for each unit, in the sum over pairs of steps, where memory is what it waits for
+PER_PAIR = 100  # for each unit, in the sum over pairs of steps, where memory is what it waits for
 RESOLVENT_PRODUCTS = 4  # in a complex inverse
 STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 
@@ -69,7 +72,8 @@ def summarise_hessian(
         return None, str(error)
     if scores is None:
         return None, NO_PARAMETER if dense is None else NO_ENTRY
-    return _summary(scores, output, settings), None
+    effect = settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
+    return scores_as(HessianSummary, scores, output_step_effect=effect), None
 
 
 def _diagonal_scores(
@@ -97,20 +101,12 @@ def _dense_scores(
     return None if found is None else found[0], hessian.output_second_moment
 
 
-def _summary(scores: DiagonalityScores, output: float, settings: Settings) -> HessianSummary:
-    effect = settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
-    return HessianSummary(
-        order=scores.order,
-        diagonality=scores.diagonality,
-        sharpness=scores.sharpness,
-        max_stable_lr=2 / (scores.sharpness + scores.sharpness_error),
-        adam_residual=scores.adam_residual,
-        concentration=scores.concentration,
-        output_step_effect=effect,
-        diagonality_error=scores.diagonality_error,
-        sharpness_error=scores.sharpness_error,
-        adam_residual_error=scores.adam_residual_error,
-    )
+def scores_as(kind: type[Scores], found: DiagonalityScores, **others: float | None) -> Scores:
+    """The scores as a class of the report has them, under the same names."""
+    same = {
+        name: getattr(found, name) for name in kind.__dataclass_fields__ if hasattr(found, name)
+    }
+    return kind(max_stable_lr=2 / (found.sharpness + found.sharpness_error), **same, **others)
 
 
 def layer_hessian(

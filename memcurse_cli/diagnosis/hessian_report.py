@@ -19,6 +19,7 @@ from memcurse_cli.diagnosis.hessian import (
     dense_layer_hessian,
     hessian_reason,
     layer_hessian,
+    scores_as,
 )
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
@@ -255,30 +256,26 @@ class _Tally:
 
     def _eigenvector(self, pair: Eigenpair) -> TopEigenvector:
         assert pair.scalars is not None
-        squares = pair.shares
-        weights = np.bincount(self.group_of(pair.scalars), squares, len(self.groups))
+        shares, group = pair.shares, self.group_of(pair.scalars)
+        # The eigenvalues that carry it, where a scalar belongs to one alone.
+        eigenvalue = self.eigenvalue[pair.scalars]
+        known = eigenvalue >= 0
+        indices, local = np.unique(eigenvalue[known], return_inverse=True)
+        carried = np.bincount(local, shares[known]).astype(np.float64)
         return TopEigenvector(
             eigenvalue=pair.value,
             concentration=pair.concentration,
-            weights=tuple(weights.tolist()),
-            seats=self._eigenvalues(pair.scalars, squares),
+            weights=tuple(np.bincount(group, shares, len(self.groups)).tolist()),
+            seats=_named(self.recurrence.log_eigenvalues, indices, carried),
             coordinates=tuple(
-                self._coordinate(int(pair.scalars[place]), float(squares[place]))
-                for place in _heaviest(squares)
+                Coordinate(
+                    self.groups[group[place]].name,
+                    int(pair.scalars[place] - self.offsets[group[place]]),
+                    float(shares[place]),
+                )
+                for place in _heaviest(shares)
             ),
         )
-
-    def _eigenvalues(self, scalars: Integers, shares: Floats) -> tuple[Seat, ...]:
-        """The eigenvalues that carry an eigenvector, the heaviest first."""
-        eigenvalue = self.eigenvalue[scalars]
-        known = eigenvalue >= 0
-        indices, local = np.unique(eigenvalue[known], return_inverse=True)
-        weights = np.bincount(local, shares[known]).astype(np.float64)
-        return _named(self.recurrence.log_eigenvalues, indices, weights)
-
-    def _coordinate(self, scalar: int, weight: float) -> Coordinate:
-        group = int(self.group_of(np.array(scalar)))
-        return Coordinate(self.groups[group].name, scalar - int(self.offsets[group]), weight)
 
     def _picture(self) -> HessianPicture | None:
         if self.sharpest is None:
@@ -334,21 +331,8 @@ def _named(log_eigenvalues: Complexes, indices: Integers, weights: Floats) -> tu
     )
 
 
-def _scores(scores: DiagonalityScores | None) -> HessianScores | None:
-    """The scores as the report has them."""
-    if scores is None:
-        return None
-    return HessianScores(
-        order=scores.order,
-        trace=scores.trace,
-        diagonality=scores.diagonality,
-        sharpness=scores.sharpness,
-        max_stable_lr=2 / (scores.sharpness + scores.sharpness_error),
-        adam_residual=scores.adam_residual,
-        concentration=scores.concentration,
-        sharpness_error=scores.sharpness_error,
-        adam_residual_error=scores.adam_residual_error,
-    )
+def _scores(found: DiagonalityScores | None) -> HessianScores | None:
+    return None if found is None else scores_as(HessianScores, found)
 
 
 def _spectrum(

@@ -40,6 +40,8 @@ from memcurse_cli.theory.sensitivity import group_sensitivity
 
 Floats = NDArray[np.float64]
 
+FOLLOWED = ("correlation", "spread_before", "spread_after")
+
 BETA2, EPSILON = 0.999, 1e-8
 """What every library's Adam takes by default, where the state does not say."""
 
@@ -171,9 +173,7 @@ def _recurrent(
             continue
         followed = compensation(steps[seen], figures.reshape(-1)[seen])
         if followed is not None:
-            changes[f"{prefix}correlation"] = followed.correlation
-            changes[f"{prefix}spread_before"] = followed.spread_before
-            changes[f"{prefix}spread_after"] = followed.spread_after
+            changes |= {prefix + name: getattr(followed, name) for name in FOLLOWED}
     return replace(group, **changes)  # type: ignore[arg-type]  # names of float fields alone
 
 

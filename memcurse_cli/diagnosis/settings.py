@@ -1,11 +1,9 @@
 """What a diagnosis is taken under: the input, the horizon, the optimizer's step, the limits.
 
-They come from options, and from `memcurse.toml` or the table `[tool.memcurse]` of a
-`pyproject.toml`. The nearest folder that holds one, from the working directory upwards, is the only
-one that is read; in one folder `memcurse.toml` comes first. The search ends at a repository's root,
-and before a folder of another user. A file that was found so may come from anyone whose repository
-was cloned, so that commands take from it only what `memcurse_cli.commands.defaults.FOUND_MAY_SET`
-lists.
+They come from options, and from the nearest `memcurse.toml`, or `pyproject.toml` with a table
+`[tool.memcurse]`, of the working directory and those above it up to a repository's root, none of
+another user. It may come from anyone whose repository was cloned, so that commands take from it
+only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
 """
 
 from __future__ import annotations

@@ -43,52 +43,6 @@ def groups(report: memcurse_cli.Report) -> dict[str, AdamGroup]:
     return {group.name: group for group in report.layers[0].adam}
 
 
-def test_the_printed_effective_rates_are_clipped_and_mixed_with_momentum(
-    authors: dict[str, Any],
-) -> None:
-    """Figure 4D shows an Adam update on a gradient of ones, not lr/√v̂.
-
-    One more step with g = 1 gives m = 0.9 m + 0.1 and v = 0.999 v + 0.001, both corrected for
-    their bias: no update is above 0.1/√0.001 = 3.16 lr, however small the gradients were, and the
-    last gradients shift every one of them.
-    """
-    printed, first, second = (tree(authors[key]) for key in ("effective_lr_raw", "m", "v"))
-    count = authors["adam_count"] + 1
-    clean = {}
-    for name, rate in printed.items():
-        moment = (0.9 * first[name] + 0.1) / (1 - 0.9**count)
-        square = (0.999 * second[name] + 0.001) / (1 - 0.999**count)
-        np.testing.assert_allclose(-1e-3 * moment / (np.sqrt(square) + 1e-8), rate, rtol=1e-6)
-        assert np.abs(rate).max() < 3.17e-3
-        clean[name] = 1e-3 / np.sqrt(second[name] / (1 - 0.999**count))
-    # Parameters that learn slowly have rates hundreds of times above what is printed for them.
-    assert np.median(clean["C_re"] / np.abs(printed["C_re"])) > 200
-    found = groups(memcurse_cli.inspect(checkpoint(authors), horizon=300))
-    for name, group in found.items():
-        assert group.effective_step is not None
-        assert group.effective_step.p50 == pytest.approx(np.median(clean[name]), rel=1e-4)
-        assert group.step == 10_000
-
-
-def test_the_authors_run_is_compensated_as_far_as_its_hessian_says(
-    authors: dict[str, Any],
-) -> None:
-    """At a good fit v̂ follows the Hessian's diagonal, which B and C are part of, more than κ."""
-    found = groups(memcurse_cli.inspect(checkpoint(authors), horizon=300))
-    assert [name for name, group in found.items() if group.recurrent] == ["lambda_re", "lambda_im"]
-    for name in ("lambda_re", "lambda_im"):
-        group = found[name]
-        assert group.hessian_correlation is not None
-        assert group.correlation is not None
-        assert group.hessian_correlation < -0.9 < group.correlation < -0.8
-        assert group.hessian_spread_after is not None
-        assert group.hessian_spread_before is not None
-        assert group.hessian_spread_after < 0.65 * group.hessian_spread_before
-    # The recurrent parameters take steps a few times smaller than B's, as the figure shows.
-    middle = {name: group.effective_step.p50 for name, group in found.items()}  # type: ignore[union-attr]
-    assert 3 < middle["B_re"] / middle["lambda_re"] < 6
-
-
 def test_the_page_on_learning_rates_shows_the_authors_run(authors: dict[str, Any]) -> None:
     report = memcurse_cli.inspect(checkpoint(authors), horizon=300)
     drawn = to_text(report, all_layers=True, width=80)
@@ -214,23 +168,6 @@ def test_the_bias_of_one_gate_has_the_state_of_its_own_elements() -> None:
     assert group.effective_step is not None
     assert group.size == 9
     assert group.effective_step.min == pytest.approx(float((1e-3 / moment.sqrt()).min()), rel=1e-3)
-
-
-def test_equal_gradients_leave_equal_steps_in_a_stranger_s_checkpoint(trained: Path) -> None:
-    """A GRU adds its two biases of the update gate, so that their gradients are one and the same.
-
-    240 000 steps of Adam, parameters by number alone, among 122 tensors that are ambiguous.
-    """
-    report = memcurse_cli.inspect(trained / "gtcrn_gru" / "model_trained_on_dns3.tar")
-    assert len(report.layers) > 10
-    for layer in report.layers:
-        found = {group.name: group for group in layer.adam}
-        one, other = found["bias_ih[update]"], found["bias_hh[update]"]
-        assert one.step == 240_000
-        assert one.effective_step is not None
-        assert one.effective_step == other.effective_step
-        steps = {group.effective_step for group in found.values()}
-        assert len(steps) == len(found) - 1  # and no two others are the same
 
 
 def test_a_dense_matrix_at_a_perfect_fit_is_flattened_entry_by_entry() -> None:

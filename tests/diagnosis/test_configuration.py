@@ -136,11 +136,6 @@ def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> No
         find_settings(tmp_path)
 
 
-def test_a_project_that_is_silent_need_not_even_be_toml(tmp_path: Path) -> None:
-    write(tmp_path, "this is no TOML", "pyproject.toml")
-    assert read_settings(tmp_path / "pyproject.toml", optional=True) is None
-
-
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [

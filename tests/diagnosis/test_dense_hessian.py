@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,33 +82,6 @@ def test_the_scores_of_a_dense_layer(radius: float, horizon: int | None, readout
     assert found.adam_residual == pytest.approx(np.linalg.eigvalsh(scaled)[-1], rel=1e-6)
     wanted = 1e-3 * math.sqrt(diagonal.sum() / np.sum(weight * output**2))
     assert found.output_step_effect == pytest.approx(wanted, rel=1e-6)
-
-
-@pytest.mark.parametrize("readout", ["last", "every"])
-def test_signs_in_concert_reach_at_most_the_root_of_what_adam_leaves(readout: str) -> None:
-    """A step on all entries is the RMS over independent signs, and their worst is bounded."""
-    state, steps = drawn(3, 0.95), 40
-    found = layer(state, horizon=steps, readout=readout).hessian
-    assert found is not None
-    assert found.output_step_effect is not None
-    jacobian, output = responses(state, steps)
-    share = np.ones(steps) if readout == "last" else (steps - np.arange(steps)) / steps
-    signs = np.array(np.meshgrid(*[[-1, 1]] * 9)).reshape(9, -1)
-    moved = np.sum((jacobian.reshape(9, -1).T @ signs) ** 2 * share[:, None], axis=0)
-    effects = 1e-3 * np.sqrt(moved / np.sum(share * output**2))
-    assert np.sqrt(np.mean(effects**2)) == pytest.approx(found.output_step_effect, rel=1e-6)
-    bound = math.sqrt(found.adam_residual) * found.output_step_effect
-    assert 0.7 * bound < effects.max() <= bound
-
-
-def test_the_report_says_how_far_signs_in_concert_reach() -> None:
-    report = inspect(Path(__file__).parents[2] / "sample_checkpoints/dense_linear_rnn.safetensors")
-    said = {finding.code: finding.message for finding in report.layers[0].findings}
-    assert "one step of independent signs at 0.001 on A" in said["MC204"]
-    assert "signs in concert move the output up to 25.5 times as far" in said["MC301"]
-    assert "one Adam step of independent signs" in report.sentence
-    page = " ".join(to_text(report, width=120).split())
-    assert "signs in concert reach at most √(Adam left) times that" in page
 
 
 def test_an_estimated_diagonality_carries_its_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from end_to_end.command import assert_refused, memcurse
 
 from memcurse_cli.diagnosis.landscape import COMPARED, landscape
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.console import text_for_file
-from memcurse_cli.reports.terminal.landscape import Page, narrowest, title, to_text
+from memcurse_cli.reports.terminal.landscape import narrowest, title, to_text
 
 
 def test_the_usual_parametrisations_are_compared() -> None:
@@ -91,14 +90,6 @@ def test_the_way_from_a_start() -> None:
     assert ways["polar", "nu"].sgd_steps == 0
     page = to_text(report, file=Path("page.txt"))
     assert "From |λ| = 0.99, angle 0.785 rad, where the loss is 1.98" in page
-
-
-def test_a_narrow_page_says_what_it_has_no_room_for() -> None:
-    report = landscape(start_modulus=0.5, parametrizations=["lru"])
-    page = " ".join(text_for_file(Page(report), width=40).split())
-    assert "Left out at this width: from, to, gradient." in page
-    assert "Gradient:" not in page
-    assert "Gradient:" in text_for_file(Page(report), width=80)
 
 
 def test_a_start_away_from_which_the_gradient_leads() -> None:

@@ -51,14 +51,6 @@ def test_a_group_bears_the_step_that_reaches_the_limit() -> None:
     assert by_name["theta_log"].relative < 1
 
 
-def test_the_rate_that_is_borne_makes_the_verdict_ok() -> None:
-    borne = {rate.name: rate.stable_lr for rate in rates(lru()).groups}
-    lowest = min(rate for rate in borne.values() if rate is not None)
-    for factor, verdict in ((0.99, "ok"), (1.01, "watch")):
-        (layer,) = memcurse_cli.inspect(lru(), learning_rate=factor * lowest).layers
-        assert layer.parameters[1].verdict == verdict
-
-
 def jacobian(tensors: dict[str, np.ndarray], steps: int) -> tuple[np.ndarray, int]:
     """Impulse responses of dy/dω for every scalar, by finite differences of ``Re[C λᵏ γ B]``."""
     names = ["nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im"]
@@ -93,13 +85,6 @@ def test_the_two_sharpnesses_are_those_of_the_blocks_of_the_hessian() -> None:
     assert found.rest == pytest.approx(np.linalg.eigvalsh(rest)[-1], rel=1e-6)
     assert found.sgd_ratio == pytest.approx(found.rest / found.recurrent)
     assert found.adam_ratio == pytest.approx(math.sqrt(np.trace(rest) / np.trace(own)), rel=1e-6)
-
-
-def test_longer_memory_asks_for_a_lower_ratio() -> None:
-    ratios = [rates(lru(decay)).sharpness for decay in (0.3, 0.03, 0.003)]
-    found = [one.adam_ratio for one in ratios if one is not None]
-    assert found == sorted(found, reverse=True)
-    assert len(set(found)) == 3
 
 
 def test_what_is_not_known_says_why() -> None:

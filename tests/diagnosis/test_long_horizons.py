@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import memcurse_cli
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.pairs import lags_within
 
 HORIZON = 10**9
 
@@ -28,11 +25,3 @@ def test_what_outlasts_the_sum_is_said_and_what_does_not_is_summed() -> None:
         assert layer.state.second_moment.max is not None or state is matrix
         if not summed:
             assert "1,000,000,000 steps are too many to sum" in str(layer.hessian_reason)
-
-
-@pytest.mark.parametrize(
-    ("decay", "rho", "lags"), [(0.1, 0.0, 1000), (0.1, 1.0, HORIZON), (0.0, 0.0, HORIZON)]
-)
-def test_the_slowest_of_state_and_input_says_how_long(decay: float, rho: float, lags: int) -> None:
-    found = lags_within(np.array([complex(-decay, 1)]), Autocorrelation.from_rho(rho), HORIZON)
-    assert found == pytest.approx(lags, rel=0.1)

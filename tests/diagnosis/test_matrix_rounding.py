@@ -88,13 +88,6 @@ def test_a_matrix_with_structure_moves_its_state_as_predicted(make: object, dtyp
         assert predicted == pytest.approx(measured, rel=0.15)
 
 
-def test_it_holds_for_an_input_of_few_channels_and_long_correlation() -> None:
-    matrix, readin = full(), np.random.default_rng(4).normal(size=(24, 2))
-    (group,) = layer(matrix, readin, rho=0.8).parameters
-    measured = simulated(matrix, store_as(matrix, "bfloat16"), readin, rho=0.8)
-    assert group.rounding.bfloat16 == pytest.approx(measured, rel=0.15)
-
-
 @pytest.mark.parametrize("readout", ["last", "every"])
 @pytest.mark.parametrize("exact", [True, False])
 def test_within_a_horizon_it_is_the_sum_of_the_impulse_responses(
@@ -196,22 +189,6 @@ def test_a_large_change_that_is_known_to_first_order_has_no_number(
     monkeypatch.setattr(matrix_rounding, "LARGEST", 0)
     message = rules(layer(matrix, horizon=10_000))["MC401"][1]
     assert "changes the state by more than 10 %" in message
-
-
-@pytest.mark.parametrize("modulus", [0.9, 0.99, 0.996, 0.997, 0.998, 0.9985, 0.999, 0.9995])
-def test_it_is_said_where_a_cast_crosses_and_nowhere_else(modulus: float) -> None:
-    crosses = float(np.float64(modulus).astype(ml_dtypes.bfloat16)) >= 1
-    (found,) = memcurse_cli.inspect(diagonal(modulus, np.float64), horizon=10).layers
-    dense = layer(np.diag([modulus, 0.5]), horizon=10)
-    for one in (found, dense):
-        said = [message for _, message in rules(one).values() if "in bfloat16 takes" in message]
-        assert bool(said) == crosses
-
-
-def test_a_turn_of_the_angle_takes_nothing_out_of_the_disk() -> None:
-    polar = {"nu_log": np.full(3, -14.0), "theta_log": np.linspace(-1, 1, 3)}
-    (found,) = memcurse_cli.inspect(polar).layers
-    assert not any(">= 1" in message for _, message in rules(found).values())
 
 
 def test_a_dense_matrix_is_told_by_the_eigenvalues_of_the_rounded_one() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.signal
 from numpy.typing import NDArray
 from theory.sequences import PAPER, gaussian
 
@@ -20,16 +19,8 @@ from memcurse_cli.diagnosis.settings import read_autocorrelation
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.terminal.autocorrelation import to_text
 from memcurse_cli.schema.json_codec import from_json, to_json
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
-
-
-def autoregressive(sequences: int, steps: int, rho: float, frequency: float) -> NDArray[np.float64]:
-    """AR(2) with the poles ρ e^(±iω), by SciPy."""
-    noise = np.random.default_rng(0).standard_normal((sequences, steps + 500))
-    poles = [1, -2 * rho * math.cos(frequency), rho**2]
-    return np.asarray(scipy.signal.lfilter([1.0], poles, noise, axis=1)[:, 500:, None])
 
 
 def tone(sequences: int, steps: int, frequency: float) -> NDArray[np.float64]:
@@ -40,15 +31,6 @@ def tone(sequences: int, steps: int, frequency: float) -> NDArray[np.float64]:
     return np.asarray((wave + random.standard_normal(wave.shape))[:, :, None])
 
 
-@pytest.mark.parametrize(("sequences", "steps"), [(64, 1000), (1, 20_000)])
-def test_the_poles_of_an_autoregression_are_found(sequences: int, steps: int) -> None:
-    found = estimate_autocorrelation(autoregressive(sequences, steps, 0.98, 0.3), lags=300)
-    (cosine,) = [part for part in found.autocorrelation.parts if part.frequency > 0]
-    assert cosine.frequency == pytest.approx(0.3, abs=0.006)
-    assert cosine.rho == pytest.approx(0.98, abs=0.004)
-    assert cosine.weight > 0.8 * found.autocorrelation.variance
-
-
 @pytest.mark.parametrize(("sequences", "steps"), [(32, 300), (1, 4000)])
 def test_a_tone_in_noise_is_two_parts(sequences: int, steps: int) -> None:
     found = estimate_autocorrelation(tone(sequences, steps, 0.2))
@@ -57,25 +39,6 @@ def test_a_tone_in_noise_is_two_parts(sequences: int, steps: int) -> None:
     assert cosine.frequency == pytest.approx(0.2, abs=1e-3)
     assert cosine.weight == pytest.approx(0.5, abs=0.05)
     assert noise.weight == pytest.approx(1, abs=0.06)
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.9, 0.99, 0.999])
-@pytest.mark.parametrize(("sequences", "steps"), [(1, 300), (12, 300)])
-def test_decays_stay_decays(rho: float, sequences: int, steps: int) -> None:
-    source = Autocorrelation.from_rho(rho)
-    for seed in range(6):
-        assert not estimate_autocorrelation(
-            gaussian(source, (sequences, steps, 1), seed)
-        ).oscillates
-
-
-def test_the_input_of_the_paper_is_two_parts_without_a_cosine() -> None:
-    found = estimate_autocorrelation(gaussian(PAPER, (64, 1000, 4), 3)).components
-    (white, _), (weight, rho) = [component[:2] for component in found]
-    assert all(len(component) == 2 for component in found)
-    assert white == pytest.approx(0.332, rel=0.02)
-    assert weight == pytest.approx(0.044, rel=0.2)
-    assert rho == pytest.approx(0.997, abs=2e-3)
 
 
 def test_its_json_goes_into_every_command(tmp_path: Path) -> None:
@@ -98,12 +61,6 @@ def test_its_json_goes_into_every_command(tmp_path: Path) -> None:
     assert still.second_moment is not None
     assert resonant.second_moment is not None
     assert resonant.second_moment > 10 * still.second_moment
-
-
-def test_a_single_cosine_is_not_taken_for_a_decay() -> None:
-    found = predict(autocorrelation="1:0.9:0.5")
-    assert found.autocorrelation == ((1.0, 0.9, 0.5),)
-    assert {row.rho for row in found.rows} == {None}
 
 
 def test_the_page_shows_frequency_and_period() -> None:

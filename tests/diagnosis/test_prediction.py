@@ -45,16 +45,6 @@ def test_a_time_constant_keeps_its_digits_however_large(tau: float) -> None:
     assert row.sensitivity == pytest.approx(abs(sensitivity), rel=1e-14)
 
 
-def test_what_the_user_gave_comes_back_as_given() -> None:
-    rows = predict(modulus=np.array([0.9, 0.3]), angle=[0.1, 2.0], rho=[0.25, 1.0]).rows
-    assert [(row.rho, row.angle, row.modulus) for row in rows] == [
-        (rho, angle, modulus)
-        for rho in (0.25, 1.0)
-        for angle in (0.1, 2.0)
-        for modulus in (0.9, 0.3)
-    ]
-
-
 def test_a_modulus_of_one_is_divergent_and_not_an_error() -> None:
     for row in predict(modulus=[1.0, 1.5], rho=0.3).rows:
         assert row.time_constant is None
@@ -92,17 +82,6 @@ def test_a_mixture_has_no_single_rho() -> None:
     expected = 0.332 * parts[0].sensitivity + 0.044 * parts[1].sensitivity
     assert prediction.rows[0].sensitivity == pytest.approx(expected, rel=1e-14)
     assert predict(autocorrelation="1:0.4", modulus=0.5) == predict(rho=0.4, modulus=0.5)
-
-
-def test_the_step_size_belongs_to_s4() -> None:
-    assert predict(modulus=0.5).step_size is None
-    fine, coarse = (
-        predict(modulus=0.5, parametrization="s4", step_size=step) for step in (0.01, 0.1)
-    )
-    assert (fine.step_size, coarse.step_size) == (0.01, 0.1)
-    before = fine.rows[0].parameters["A_imag"].sensitivity
-    assert before is not None
-    assert coarse.rows[0].parameters["A_imag"].sensitivity == pytest.approx(100 * before)
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,6 @@ def test_a_divergent_element_is_counted_and_never_printed() -> None:
     assert found == Quantiles(1.0, 2.5, None, None, None, divergent=1)
 
 
-def test_nothing_has_no_quantiles() -> None:
-    assert quantiles(np.array([])) == Quantiles(None, None, None, None, None)
-
-
 def test_nan_is_a_defect_of_the_caller() -> None:
     with pytest.raises(ValueError, match="not a number"):
         quantiles(np.array([1.0, np.nan]))

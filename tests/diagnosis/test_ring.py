@@ -33,11 +33,6 @@ def test_a_mixture_counts_with_its_variance() -> None:
     assert mixed.second_moment == pytest.approx(2 * (white.second_moment or 0))
 
 
-def test_no_ring_no_average() -> None:
-    assert predict(modulus=0.5).ring is None
-    assert to_json(predict(modulus=0.5).document)["ring"] is None
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

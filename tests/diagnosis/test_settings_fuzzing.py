@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memcurse_cli.diagnosis.policy import KEYS, boolean, positive, rule_sets
-from memcurse_cli.diagnosis.settings import ConfigurationError, find_line, read_settings
+from memcurse_cli.diagnosis.settings import ConfigurationError, read_settings
 
 SCALARS = (
     st.booleans()
@@ -71,16 +71,3 @@ def test_any_bytes_are_read_or_refused(content: bytes, file: Path) -> None:
     file.write_bytes(content)
     error = refusal(file)
     assert error is None or error.where.startswith(str(file))
-
-
-@given(text=st.text("[]=.\"' #a\n", max_size=60))
-def test_a_line_is_found_or_not_in_any_text(text: str) -> None:
-    line = find_line(text, ("a", 0, "a"))
-    assert line is None or 1 <= line <= len(text.split("\n"))
-
-
-@given(values=st.dictionaries(st.text("abc-_", min_size=1), st.integers(), min_size=1))
-def test_every_plain_key_is_found_on_its_own_line(values: dict[str, int]) -> None:
-    text = "[check]\n" + "\n".join(_lines(values))
-    for number, key in enumerate(values, 2):
-        assert find_line(text, ("check", key)) == number

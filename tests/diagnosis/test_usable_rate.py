@@ -143,32 +143,6 @@ def test_steps_that_only_turn_angles_are_judged_by_what_the_output_bears() -> No
     assert only(without_output, learning_rate=rate / 4).verdict == "watch"
 
 
-def test_no_group_is_ok_above_its_own_largest_rate() -> None:
-    """An angle is judged by the output, and so is the rate that it is said to bear."""
-    state = lru(0.01, 1.0)
-    rates = set()
-    for rate in 10.0 ** np.arange(-5, 0.5, 0.25):
-        angle = next(
-            one for one in only(state, learning_rate=rate).parameters if one.name == "theta_log"
-        )
-        assert angle.direction == "decorrelating"
-        assert angle.max_lr is not None
-        rates.add(f"{angle.max_lr:.9g}")
-        assert angle.verdict == "watch" or rate <= angle.max_lr
-    assert rates == {f"{usable(state).rate:.9g}"}
-
-
-def test_an_angle_whose_state_bears_more_than_the_output_keeps_its_own_rate() -> None:
-    state = lru(0.5, 1e-3)
-    layer = only(state)
-    angle = next(one for one in layer.parameters if one.name == "theta_log")
-    assert layer.usable_rate is not None
-    assert layer.usable_rate.rate is not None
-    assert angle.direction == "decorrelating"
-    assert angle.max_lr is not None
-    assert angle.max_lr > 100 * layer.usable_rate.rate
-
-
 @pytest.mark.parametrize(("rate", "said"), [(1e-3, "a rate of about "), (0.5, "or stay below ")])
 def test_the_sentence_gives_the_lowest_rate_of_all_layers(rate: float, said: str) -> None:
     """A step does most to the state of the second layer, whose output hardly sees it."""

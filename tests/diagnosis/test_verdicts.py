@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import memcurse_cli
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import (
     direction,
@@ -120,26 +119,3 @@ def test_a_turn_is_judged_by_a_step_of_the_learning_rate(
     layer, group = recurrence(1j, stable=False, log_eigenvalue=complex(-decay))
     group = replace(group, keeps_stable=angle_only)
     assert direction(layer, group, rate) == way
-
-
-@pytest.mark.parametrize(
-    ("tensors", "angle", "exponential"),
-    [
-        ({"A_re": [0.9995, 0.9], "A_im": [0.0, 0.0]}, "A_im", False),
-        ({"nu": [5e-4, 0.1], "theta": [0.0, 0.0], "gamma_log": [0.0, 0.0]}, "theta", True),
-        (
-            {"Lambda_re": [-0.5, -0.5], "Lambda_im": [0.0, 0.0], "log_step": [-7.0, -7.0]}
-            | {"B": [[[1.0, 0.0]]] * 2, "C": [[[1.0, 0.0]] * 2]},
-            "Lambda_im",
-            True,
-        ),
-    ],
-)
-def test_only_a_turn_that_is_not_one_of_the_angle_destabilises(
-    tensors: dict[str, object], angle: str, exponential: bool
-) -> None:
-    arrays = {name: np.array(values) for name, values in tensors.items()}
-    assume = {"lru-exponential": "false"} if "nu" in tensors else None
-    (layer,) = memcurse_cli.inspect(arrays, horizon=1000, learning_rate=0.05, assume=assume).layers
-    (group,) = (one for one in layer.parameters if one.name == angle)
-    assert group.direction == ("decorrelating" if exponential else "destabilising")
