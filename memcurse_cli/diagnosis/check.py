@@ -25,13 +25,7 @@ from memcurse_cli.diagnosis.policy import (
 from memcurse_cli.diagnosis.wording import rounded_down
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.check import Check, CheckedReport, Judgement
-from memcurse_cli.schema.report import (
-    Finding,
-    InputAssumption,
-    LayerReport,
-    Report,
-    Severity,
-)
+from memcurse_cli.schema.report import Finding, InputAssumption, LayerReport, Report, Severity
 from memcurse_cli.version import VERSION
 
 TOLERANCE = 0.05
@@ -99,10 +93,7 @@ def against(
         if before is not None:
             known = judgement.fails and before.fails and not _worse(judgement, before, tolerance)
             judgement = replace(
-                judgement,
-                baseline=before.figure,
-                known=known,
-                fails=judgement.fails and not known,
+                judgement, baseline=before.figure, known=known, fails=judgement.fails and not known
             )
         compared.append(judgement)
     return tuple(compared)

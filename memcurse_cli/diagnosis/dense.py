@@ -367,10 +367,7 @@ def _exact_error(
 
 
 def _coherent_errors(
-    recurrence: Recurrence,
-    dynamics: DenseDynamics,
-    changes: dict[str, Floats],
-    settings: Settings,
+    recurrence: Recurrence, dynamics: DenseDynamics, changes: dict[str, Floats], settings: Settings
 ) -> dict[str, float]:
     """√(Σ δA ∘ H[δA] / E‖h‖²) by type; empty where H is too large or not to be had."""
     matrix, basis, size = dynamics.matrix, recurrence.eigenbasis, recurrence.size

@@ -8,12 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import (
-    direction,
-    group_verdict,
-    max_learning_rate,
-    step_effect,
-)
+from memcurse_cli.diagnosis.verdicts import direction, group_verdict, max_learning_rate, step_effect
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, Quantiles, Rounding, quantiles

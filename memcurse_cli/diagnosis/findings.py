@@ -22,11 +22,7 @@ from memcurse_cli.diagnosis.wording import (
 )
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.dense import jacobian_of
-from memcurse_cli.schema.figures import (
-    ParameterSummary,
-    Verdict,
-    diverges,
-)
+from memcurse_cli.schema.figures import ParameterSummary, Verdict, diverges
 from memcurse_cli.schema.gates import GateSummary
 from memcurse_cli.schema.report import Finding, LayerReport, Severity
 from memcurse_cli.theory.moments.moments import moments

@@ -189,9 +189,7 @@ def choose_autocorrelation(
     return read_autocorrelation(autocorrelation)
 
 
-def read_autocorrelation(
-    given: Autocorrelation | str | os.PathLike[str],
-) -> Autocorrelation:
+def read_autocorrelation(given: Autocorrelation | str | os.PathLike[str]) -> Autocorrelation:
     """What ``--autocorrelation`` means: ``"w:ρ,w:ρ:ω,…"``, or what the command of that name wrote.
 
     Raises:
