@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
+import memcurse_cli
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis import hessian as dense_hessian
 from memcurse_cli.diagnosis import hessian_report
@@ -203,3 +204,24 @@ def test_what_has_none_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "takes long" in str(layer(state, horizon=horizon).hessian_reason)
     monkeypatch.setattr(dense_hessian, "LARGEST", 3)
     assert "order of 4²" in str(layer(state).hessian_reason)
+
+
+HORIZON = 10**9
+
+
+def lru(nu: float) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    parts = {name: random.normal(size=(2, 3)) for name in ("B_re", "B_im")}
+    parts |= {name: random.normal(size=(2, 2)) for name in ("C_re", "C_im")}
+    each = {"nu_log": np.full(2, nu), "theta_log": np.zeros(2), "gamma_log": np.zeros(2)}
+    return {**each, **parts, "D": np.ones(3)}
+
+
+def test_what_outlasts_the_sum_is_said_and_what_does_not_is_summed() -> None:
+    matrix = {"A": np.eye(3), "B": np.ones((3, 2)), "C": np.ones((2, 3)), "D": np.zeros((2, 2))}
+    for state, summed in ((lru(-20.0), False), (lru(-3.0), True), (matrix, False)):
+        (layer,) = memcurse_cli.inspect(state, horizon=HORIZON).layers
+        assert (layer.hessian is not None) is summed
+        assert layer.state.second_moment.max is not None or state is matrix
+        if not summed:
+            assert "1,000,000,000 steps are too many to sum" in str(layer.hessian_reason)

@@ -92,23 +92,6 @@ def test_the_way_from_a_start() -> None:
     assert "From |λ| = 0.99, angle 0.785 rad, where the loss is 1.98" in page
 
 
-def test_a_start_away_from_which_the_gradient_leads() -> None:
-    report = landscape(modulus=0.99, start_modulus=0.5, parametrizations=["lru"])
-    nu = report.views[0].parameters[0]
-    assert nu.start is not None
-    assert nu.gradient is not None
-    assert (nu.value - nu.start) * nu.gradient > 0
-    assert nu.sgd_steps is None
-    assert nu.adam_steps == pytest.approx((nu.start - nu.value) / 1e-3)
-
-
-def test_a_start_whose_loss_no_number_holds() -> None:
-    report = landscape(modulus=1.01, start_modulus=2.0, horizon=600, parametrizations=["polar"])
-    (view,) = report.views
-    assert (view.start_loss, view.parameters[0].gradient) == (None, None)
-    assert "beyond any number" in to_text(report, file=Path("page.txt"))
-
-
 def test_the_figure_is_written_whole_or_refused(tmp_path: Path) -> None:
     target = tmp_path / "landscape.svg"
     done = memcurse("landscape", "--angle", "0.1", "--plot", target)

@@ -32,17 +32,6 @@ def chain() -> np.ndarray:
     return np.diag(np.full(32, 0.7)) + np.diag(np.full(31, 0.5), 1)
 
 
-def ring() -> np.ndarray:
-    return 0.9 * np.roll(np.eye(24), 1, axis=0)
-
-
-def reservoir() -> np.ndarray:
-    """95 % zeros."""
-    random = np.random.default_rng(1)
-    matrix = random.normal(size=(60, 60)) * (random.random((60, 60)) < 0.05)
-    return 0.9 * matrix / np.abs(np.linalg.eigvals(matrix)).max()
-
-
 def full() -> np.ndarray:
     matrix = np.random.default_rng(2).normal(size=(24, 24))
     return 0.9 * matrix / np.abs(np.linalg.eigvals(matrix)).max()
@@ -73,19 +62,15 @@ def simulated(
     return float(np.sqrt(difference / power))
 
 
-@pytest.mark.parametrize("make", [chain, ring, reservoir, full])
+@pytest.mark.parametrize("make", [chain, full])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
 def test_a_matrix_with_structure_moves_its_state_as_predicted(make: object, dtype: str) -> None:
     matrix = make()  # type: ignore[operator]
     (group,) = layer(matrix).parameters
     measured = simulated(matrix, store_as(matrix, dtype), np.eye(len(matrix)))
     predicted = getattr(group.rounding, dtype)
-    if make is ring and dtype == "int8":  # 0 and its largest value are what int8 holds exactly
-        assert predicted == pytest.approx(0, abs=1e-12)
-        assert measured < 1e-12
-    else:
-        assert measured < 0.2
-        assert predicted == pytest.approx(measured, rel=0.15)
+    assert measured < 0.2
+    assert predicted == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize("readout", ["last", "every"])

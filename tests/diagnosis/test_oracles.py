@@ -103,9 +103,3 @@ def matched(
         places = linear_sum_assignment(np.abs(row[None, :] - target[:, None]))[1]
         paired[block] = row[places]
     return paired.ravel(), wanted.ravel()
-
-
-TRAINED = [
-    ("s4d_cifar10", "s4_cifar10.pth"),
-    ("s4_dplr_mnist", "mnist100HZ_ckpt.pth"),
-]

@@ -54,13 +54,3 @@ def test_an_eigenvalue_of_one_by_design_is_no_fault(horizon: int | None) -> None
     assert "by design" in told.message
     assert "parametrisation" not in told.advice
     assert ("--horizon" in told.advice) is (horizon is None)
-
-
-def test_spectra_are_advised_until_they_are_read() -> None:
-    slstm = {"_bias_": np.zeros(24), "_recurrent_kernel_": np.zeros((2, 12, 3))}
-    lstm = {"weight_hh_l0": np.zeros((12, 3)), "bias_hh_l0": np.zeros(12)}
-    for state in (slstm, lstm):
-        (layer,) = inspect(state).layers
-        assert "--spectra" in finding(layer, "MC503").advice
-        (layer,) = inspect(state, spectra=True).layers
-        assert "--spectra" not in finding(layer, "MC503").advice

@@ -1,8 +1,9 @@
-"""Adam's effective steps, against the authors' run and runs of the libraries themselves."""
+"""Adam's effective steps, against runs of the libraries themselves, and rates of the groups."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from memcurse_cli.diagnosis.optimizer import align
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.json_codec import from_json, to_json
-from memcurse_cli.schema.optimizer import AdamGroup
+from memcurse_cli.schema.optimizer import AdamGroup, LearningRates
 
 
 @pytest.fixture(scope="module")
@@ -154,22 +155,6 @@ def test_a_state_in_another_file_is_read_where_it_is_named(noisy_run: Path, tmp_
         memcurse_cli.inspect(tmp_path / "weights.pt", optimizer=tmp_path / "weights.pt")
 
 
-def test_the_bias_of_one_gate_has_the_state_of_its_own_elements() -> None:
-    torch.manual_seed(1)
-    network = torch.nn.GRU(3, 9)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
-    network(torch.randn(5, 2, 3))[0].square().sum().backward()
-    optimizer.step()
-    report = memcurse_cli.inspect(
-        {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
-    )
-    group = groups(report)["bias_ih[update]"]
-    moment = optimizer.state[network.bias_ih_l0]["exp_avg_sq"][9:18] / (1 - 0.999)
-    assert group.effective_step is not None
-    assert group.size == 9
-    assert group.effective_step.min == pytest.approx(float((1e-3 / moment.sqrt()).min()), rel=1e-3)
-
-
 def test_a_dense_matrix_at_a_perfect_fit_is_flattened_entry_by_entry() -> None:
     """With v̂ = E (dy/dA_ij)² over the steps, summed impulse by impulse."""
     random, steps, units = np.random.default_rng(3), 16, 5
@@ -262,3 +247,95 @@ def test_elements_are_found_by_their_values() -> None:
     twice = np.concatenate([weight[0], weight[0]])
     assert align(weight[0], twice, np.array([1.0, 2.0, 3.0, 4.0])) is None
     assert np.array_equal(align(weight[0], twice, np.ones(4)), np.ones(2))
+
+
+SIZE = 6
+
+
+def lru(decay: float = 0.01) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(8)
+    return {
+        "nu_log": np.log(decay * random.uniform(0.5, 2, SIZE)),
+        "theta_log": np.log(random.uniform(0.1, 3, SIZE)),
+        "gamma_log": np.full(SIZE, -1.0),
+        "B_re": random.normal(size=(SIZE, 1)),
+        "B_im": random.normal(size=(SIZE, 1)),
+        "C_re": random.normal(size=(1, SIZE)),
+        "C_im": random.normal(size=(1, SIZE)),
+        "D": np.ones((1, 1)),
+    }
+
+
+def rates(tensors: dict[str, np.ndarray], **options: float) -> LearningRates:
+    (layer,) = memcurse_cli.inspect(tensors, learning_rates=True, **options).layers
+    assert layer.learning_rates is not None
+    return layer.learning_rates
+
+
+def test_a_group_bears_the_step_that_reaches_the_limit() -> None:
+    report = memcurse_cli.inspect(lru(), learning_rates=True, learning_rate=3e-3, watch_limit=0.2)
+    assert from_json(to_json(report)) == report
+    assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
+    found = report.layers[0].learning_rates
+    assert found is not None
+    assert (found.rest, found.limit) == (3e-3, 0.2)
+    for rate, parameter in zip(found.groups, report.layers[0].parameters, strict=True):
+        kappa = parameter.relative_sensitivity.p99
+        assert kappa is not None
+        assert rate.stable_lr == pytest.approx(0.2 / math.sqrt(kappa))
+        assert rate.learning_rate == min(rate.stable_lr, 3e-3)
+        assert rate.relative == pytest.approx(min(1, 0.2 / math.sqrt(kappa) / 3e-3))
+    by_name = {rate.name: rate for rate in found.groups}
+    assert by_name["nu_log"].relative == 1
+    assert by_name["theta_log"].relative is not None
+    assert by_name["theta_log"].relative < 1
+
+
+def jacobian(tensors: dict[str, np.ndarray], steps: int) -> tuple[np.ndarray, int]:
+    """Impulse responses of dy/dω for every scalar, by finite differences of ``Re[C λᵏ γ B]``."""
+    names = ["nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im"]
+
+    def response(values: dict[str, np.ndarray]) -> np.ndarray:
+        log = -np.exp(values["nu_log"]) + 1j * np.exp(values["theta_log"])
+        drive = np.exp(values["gamma_log"]) * (values["B_re"] + 1j * values["B_im"])[:, 0]
+        readout = (values["C_re"] + 1j * values["C_im"])[0]
+        return (np.exp(np.arange(steps)[:, None] * log) @ (readout * drive)).real
+
+    rows = []
+    for name in names:
+        for place in np.ndindex(tensors[name].shape):
+            values = {key: value.copy() for key, value in tensors.items()}
+            values[name][place] += 1e-6
+            above = response(values)
+            values[name][place] -= 2e-6
+            rows.append((above - response(values)) / 2e-6)
+    rows.append(np.eye(1, steps)[0])  # D sees the input itself
+    return np.array(rows), 3 * SIZE
+
+
+def test_the_two_sharpnesses_are_those_of_the_blocks_of_the_hessian() -> None:
+    """H = J Jᵀ of the impulse responses, for a white input."""
+    tensors = lru(0.2)
+    found = rates(tensors).sharpness
+    assert found is not None
+    rows, recurrent = jacobian(tensors, 400)
+    hessian = rows @ rows.T
+    own, rest = hessian[:recurrent, :recurrent], hessian[recurrent:, recurrent:]
+    assert found.recurrent == pytest.approx(np.linalg.eigvalsh(own)[-1], rel=1e-6)
+    assert found.rest == pytest.approx(np.linalg.eigvalsh(rest)[-1], rel=1e-6)
+    assert found.sgd_ratio == pytest.approx(found.rest / found.recurrent)
+    assert found.adam_ratio == pytest.approx(math.sqrt(np.trace(rest) / np.trace(own)), rel=1e-6)
+
+
+def test_what_is_not_known_says_why() -> None:
+    tensors = {name: lru()[name] for name in ("nu_log", "theta_log", "gamma_log")}
+    found = rates(tensors)
+    assert found.sharpness is None
+    assert found.sharpness_reason == "neither B nor C is known for it"
+    dense = rates({"A": 0.5 * np.eye(3), "B": np.ones((3, 1)), "C": np.ones((1, 3))})
+    assert dense.sharpness is None
+    assert dense.sharpness_reason is not None
+    assert "dense" in dense.sharpness_reason
+    unstable = {"lambda_re": np.array([1.1, 0.3]), "lambda_im": np.array([0.0, 0.1])}
+    for rate in rates(unstable).groups:
+        assert (rate.stable_lr, rate.learning_rate, rate.relative) == (None, None, None)
