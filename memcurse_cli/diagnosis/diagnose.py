@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import rate_verdict, settled, usable_rate, worst
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.rewriting import Rewriting, rewrite
 from memcurse_cli.schema.dense import HiddenSpectrum
 from memcurse_cli.schema.figures import (
     TIME_CONSTANT_EDGES,
@@ -29,6 +28,9 @@ from memcurse_cli.schema.figures import (
 )
 from memcurse_cli.schema.report import LayerReport, SensitivityCurve, UsableRate, WhatIf, finite
 from memcurse_cli.theory.sensitivity import state_second_moment
+
+if TYPE_CHECKING:
+    from memcurse_cli.families.rewriting import Rewriting
 
 POINTS_PER_DECADE = 8
 DECADES = (-1, 6)  # of the time constant in steps
@@ -109,6 +111,8 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
 
 def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -> WhatIf:
     """The same eigenvalues and the same output, learnt through other parameters."""
+    from memcurse_cli.families.rewriting import rewrite
+
     rewritten, left_out, reason = rewrite(recurrence, rewriting)
     if rewritten is None:
         return WhatIf(rewriting.parametrization, rewriting.gain, None, left_out, reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def _dense_scores(
     return None if found is None else found[0], hessian.output_second_moment
 
 
-def scores_as(kind: type[Scores], found: DiagonalityScores, **others: float | None) -> Scores:
+def scores_as(kind: type[Scores], found: DiagonalityScores, **others: Any) -> Scores:
     """The scores as a class of the report has them, under the same names."""
     same = {
         name: getattr(found, name) for name in kind.__dataclass_fields__ if hasattr(found, name)

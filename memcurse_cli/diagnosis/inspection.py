@@ -27,7 +27,6 @@ from memcurse_cli.families.detect import (
 from memcurse_cli.families.family import Family, Match, ReadOptions
 from memcurse_cli.families.not_recurrent import attention_layers
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.rewriting import rewritings
 from memcurse_cli.families.stacked import tied_notes
 from memcurse_cli.schema.report import (
     CheckpointSummary,
@@ -43,6 +42,7 @@ from memcurse_cli.theory.linalg.threads import threads_by_order
 from memcurse_cli.version import VERSION
 
 if TYPE_CHECKING:
+    from memcurse_cli.families.rewriting import Rewriting
     from memcurse_cli.schema.hessian import HessianReport
 
 HORIZON_KEY = "memcurse.horizon"
@@ -121,6 +121,11 @@ def inspect(
         TensorError: a layer was recognised but none could be read.
         UsageError: an argument outside its domain.
     """
+    what_if: tuple[Rewriting, ...] = ()
+    if rewrite_as or normalize is not None:
+        from memcurse_cli.families.rewriting import rewritings
+
+        what_if = rewritings(rewrite_as, normalize)
     settings = Settings.asked(
         rho,
         autocorrelation,
@@ -133,7 +138,7 @@ def inspect(
         spectra=spectra,
         gates=gates or input_scale is not None,
         input_scale=1.0 if input_scale is None else input_scale,
-        what_if=rewritings(rewrite_as, normalize),
+        what_if=what_if,
         learning_rates=learning_rates,
     )
     options = _options(device, assume, spectra=spectra, gates=settings.gates)

@@ -47,19 +47,12 @@ BETA2, EPSILON = 0.999, 1e-8
 
 
 class _Group(NamedTuple):
-    """A parameter group with what it was read from and its figures, one per scalar.
+    """A parameter group with what it was read from and its figures, one per scalar."""
 
-    Attributes:
-        group: what the report says of it so far.
-        values: the stored values.
-        sensitivity: κ, or None.
-        curvature: the diagonal of the Hessian, or None.
-    """
-
-    group: AdamGroup
-    values: Floats
-    sensitivity: Floats | None
-    curvature: Floats | None = None
+    group: AdamGroup  # what the report says of it so far
+    values: Floats  # the stored values
+    sensitivity: Floats | None  # κ
+    curvature: Floats | None = None  # the diagonal of the Hessian
 
 
 def summarise_optimizer(state: AdamState, path: str) -> OptimizerSummary:

@@ -47,21 +47,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class LimitKind:
-    """One kind of limit.
+    """One kind of limit."""
 
-    Attributes:
-        name: the option and the key in a settings file, ``max-…`` or ``min-…``.
-        noun: what the figure is called in a sentence.
-        meaning: what it is, with its equation.
-        figures: the figures of a layer that it holds for; none where the layer has no such thing.
-        say: a figure in words, with its unit.
-    """
-
-    name: str
-    noun: str
-    meaning: str
-    figures: Callable[[LayerReport], Iterator[Figure]]
-    say: Callable[[float], str] = number
+    name: str  # the option and the key in a settings file, ``max-…`` or ``min-…``
+    noun: str  # what the figure is called in a sentence
+    meaning: str  # what it is, with its equation
+    figures: Callable[[LayerReport], Iterator[Figure]]  # none where the layer has no such thing
+    say: Callable[[float], str] = number  # a figure in words, with its unit
 
     @property
     def sense(self) -> Literal["max", "min"]:
@@ -232,26 +224,15 @@ class Limit:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Limits and finding codes for some layers.
+    """Limits and finding codes for some layers."""
 
-    Attributes:
-        limits: at most one of each name.
-        select: code prefixes of the findings that fail, in place of an earlier set's; None leaves
-            that as it is.
-        forbid: prefixes of findings that fail beside those.
-        ignore: prefixes of findings that never fail, unless a longer prefix says that they do.
-        layers: glob patterns of layer names; empty for all.
-        families: glob patterns of families; empty for all.
-        origin: where it was written.
-    """
-
-    limits: tuple[Limit, ...] = ()
-    select: tuple[str, ...] | None = None
-    forbid: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    layers: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()  # at most one of each name
+    select: tuple[str, ...] | None = None  # codes that fail, in place of an earlier set's, if any
+    forbid: tuple[str, ...] = ()  # prefixes of findings that fail beside those
+    ignore: tuple[str, ...] = ()  # that never fail, unless a longer prefix says that they do
+    layers: tuple[str, ...] = ()  # glob patterns of layer names; empty for all
     families: tuple[str, ...] = ()
-    origin: str = ""
+    origin: str = ""  # where it was written
 
     @property
     def scoped(self) -> bool:
@@ -265,15 +246,10 @@ class RuleSet:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a report is held to.
-
-    Attributes:
-        rule_sets: later ones win.
-        allow_missing: whether a figure that a limit needs may be missing from the report.
-    """
+    """What a report is held to; later rule sets win."""
 
     rule_sets: tuple[RuleSet, ...] = ()
-    allow_missing: bool = False
+    allow_missing: bool = False  # whether a figure that a limit needs may be missing
 
     @property
     def is_default(self) -> bool:

@@ -265,15 +265,12 @@ def _average(
 class BeyondHorizon:
     """Eigenvalues whose time constants are beyond the horizon.
 
-    Attributes:
-        count: how many there are.
-        time_constant: τ of the longest, in steps.
-        factor: E|dh/dλ|² of the longest on an infinite sequence over that at the horizon; None
-            where either is not finite, or nothing changes within it.
+    ``factor`` is E|dh/dλ|² of the longest on an infinite sequence over that at the horizon; None
+    where either is not finite, or nothing changes within it.
     """
 
     count: int
-    time_constant: float
+    time_constant: float  # τ of the longest, in steps
     factor: float | None
 
 
@@ -302,19 +299,12 @@ def beyond_horizon(prediction: Prediction, rows: Sequence[PredictionRow]) -> Bey
 
 
 class ChronoBiases(NamedTuple):
-    """The ends of a range of memories, and of the biases that Chrono initialisation gives them.
+    """The ends of a range of memories, and of the biases that Chrono initialisation gives them."""
 
-    Attributes:
-        time_constants: τ of the shortest and of the longest.
-        steps: their T = 1/(1 - λ).
-        biases: ``log(T - 1)`` of both, for λ = 1 - 1/T.
-        printed: ``log T`` of both, for λ = T/(1+T).
-    """
-
-    time_constants: tuple[float, float]
-    steps: tuple[float, float]
-    biases: tuple[float, float]
-    printed: tuple[float, float]
+    time_constants: tuple[float, float]  # τ of the shortest and of the longest
+    steps: tuple[float, float]  # their T = 1/(1 - λ)
+    biases: tuple[float, float]  # log(T - 1), for λ = 1 - 1/T
+    printed: tuple[float, float]  # log T, for λ = T/(1+T)
 
 
 def chrono_biases(prediction: Prediction) -> ChronoBiases | None:

@@ -14,16 +14,18 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.rewriting import Rewriting
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+
+if TYPE_CHECKING:
+    from memcurse_cli.families.rewriting import Rewriting
 
 FILE = "memcurse.toml"
 PROJECT = "pyproject.toml"
@@ -41,36 +43,23 @@ LARGEST_RATE = 1e9
 class Settings:
     """The assumptions behind a report.
 
-    Attributes:
-        autocorrelation: R(Δ) of the drive of each state; white noise by default.
-        horizon: T in steps, or None for an infinite sequence.
-        horizon_source: who said so: ``option`` or ``checkpoint``.
-        readout: ``last`` reads states and loss at step T, ``every`` averages both over t = 1..T.
-            None reads states at the last step and the loss at every one, as training does.
-        learning_rate: the change that one step of an adaptive optimizer makes to a parameter.
-        watch_limit: the step effect above which a group is to be watched.
-        cursed_limit: the step effect above which it is cursed: at 1 a step replaces the state.
-        values: whether every eigenvalue goes into the report.
-        spectra: whether the spectra of gated layers' hidden weights do.
-        learning_rates: whether learning rates of the recurrent groups are derived.
-        what_if: other parameters that every layer is reported under, beside its own.
-        gates: whether input-dependent gates are reported as they move.
-        input_scale: the RMS of every component of the gates' input then; normalised inputs have 1.
+    A ``readout`` of ``last`` reads states and loss at step T, ``every`` averages both over
+    t = 1..T. None reads states at the last step and the loss at every one, as training does.
     """
 
-    autocorrelation: Autocorrelation = WHITE
-    horizon: int | None = None
-    horizon_source: str | None = None
+    autocorrelation: Autocorrelation = WHITE  # R(Δ) of the drive of each state
+    horizon: int | None = None  # T in steps; None for an infinite sequence
+    horizon_source: str | None = None  # ``option`` or ``checkpoint``
     readout: Readout | None = None
-    learning_rate: float = 1e-3
-    watch_limit: float = 0.1
-    cursed_limit: float = 1.0
-    values: bool = False
-    spectra: bool = False
-    what_if: tuple[Rewriting, ...] = ()
-    learning_rates: bool = False
-    gates: bool = False
-    input_scale: float = 1.0
+    learning_rate: float = 1e-3  # what one step of an adaptive optimizer changes a parameter by
+    watch_limit: float = 0.1  # the step effect above which a group is to be watched
+    cursed_limit: float = 1.0  # above which it is cursed: at 1 a step replaces the state
+    values: bool = False  # every eigenvalue goes into the report
+    spectra: bool = False  # the spectra of gated layers' hidden weights do
+    what_if: tuple[Rewriting, ...] = ()  # other parameters that every layer is reported under
+    learning_rates: bool = False  # those of the recurrent groups are derived
+    gates: bool = False  # input-dependent gates are reported as they move
+    input_scale: float = 1.0  # the RMS of a component of their input; normalised inputs have 1
 
     @classmethod
     def asked(
@@ -250,21 +239,13 @@ class ConfigurationError(UsageError):
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """One settings file.
+    """One settings file."""
 
-    Attributes:
-        path: where it is, as a user would name it.
-        values: the table of memcurse.
-        text: the whole file, to find lines in.
-        prefix: the table that ``values`` is, ``("tool", "memcurse")`` or nothing.
-        found: whether it was found rather than named by the user.
-    """
-
-    path: str
-    values: Mapping[str, Any]
-    text: str
-    prefix: tuple[str, ...] = ()
-    found: bool = False
+    path: str  # as a user would name it
+    values: Mapping[str, Any]  # the table of memcurse
+    text: str  # the whole file, to find lines in
+    prefix: tuple[str, ...] = ()  # the table that ``values`` is: nothing or ("tool", "memcurse")
+    found: bool = False  # rather than named by the user
 
     def place(self, *keys: str | int) -> str:
         """``FILE:LINE`` of a key, or of the table that it would stand in."""
