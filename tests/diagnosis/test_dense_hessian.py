@@ -39,22 +39,18 @@ def drawn(size: int, radius: float, inputs: int = 1, outputs: int = 1) -> dict[s
     }
 
 
-def responses(state: dict[str, Floats], steps: int) -> tuple[Floats, Floats]:
-    """(n², outputs, inputs, steps) dy/dA, from differences of C A^k B, and (..., steps) y."""
-
-    def answer(matrix: Floats) -> Floats:
-        h, seen = state["B"], []
-        for _ in range(steps):
-            seen.append(state["C"] @ h)
-            h = matrix @ h
-        return np.stack(seen, axis=-1)
-
-    changed = []
-    for place in np.ndindex(state["A"].shape):
-        shift = np.zeros_like(state["A"])
-        shift[place] = 1e-6
-        changed.append((answer(state["A"] + shift) - answer(state["A"] - shift)) / 2e-6)
-    return np.array(changed), answer(state["A"])
+def explicit(state: dict[str, Floats], steps: int, readout: str | None = None) -> Floats:
+    """(n², n²) H of the loss that is read, from the recursion of the derivative."""
+    size, inputs = state["B"].shape
+    h, moved = state["B"], np.zeros((size, size, size, inputs))
+    total = np.zeros((size**2, size**2))
+    for step in range(steps):
+        seen = (state["C"] @ moved).reshape(size**2, -1)
+        total += (1 if readout == "last" else (steps - step) / steps) * (seen @ seen.T)
+        moved = state["A"] @ moved
+        moved[np.arange(size), :, np.arange(size)] += h
+        h = state["A"] @ h
+    return total
 
 
 @pytest.mark.parametrize("readout", [None, "last", "every"])
@@ -62,14 +58,14 @@ def responses(state: dict[str, Floats], steps: int) -> tuple[Floats, Floats]:
 def test_the_scores_of_a_dense_layer(radius: float, horizon: int | None, readout: str) -> None:
     if horizon is None and readout is not None:
         pytest.skip("an infinite sequence is not read anywhere")
-    state = drawn(4, radius, 2, 1)
-    steps = horizon or 400
-    jacobian, output = responses(state, steps)
-    weight = np.ones(steps)
-    if horizon is not None and readout != "last":
-        weight = (steps - np.arange(steps)) / steps
-    flat = (jacobian * np.sqrt(weight)).reshape(16, -1)
-    hessian = flat @ flat.T
+    state, steps = drawn(4, radius, 2, 1), horizon or 400
+    read = "last" if horizon is None else readout
+    hessian = explicit(state, steps, read)
+    answers = [
+        state["C"] @ np.linalg.matrix_power(state["A"], k) @ state["B"] for k in range(steps)
+    ]
+    weight = np.ones(steps) if read == "last" else (steps - np.arange(steps)) / steps
+    power = sum(w * np.sum(one**2) for w, one in zip(weight, answers, strict=True))
     found = layer(state, horizon=horizon, readout=readout).hessian
     assert found is not None
     values = np.linalg.eigvalsh(hessian)
@@ -81,7 +77,7 @@ def test_the_scores_of_a_dense_layer(radius: float, horizon: int | None, readout
     assert found.diagonality == pytest.approx(share, rel=1e-6)
     scaled = hessian / np.sqrt(np.outer(diagonal, diagonal))
     assert found.adam_residual == pytest.approx(np.linalg.eigvalsh(scaled)[-1], rel=1e-6)
-    wanted = 1e-3 * math.sqrt(diagonal.sum() / np.sum(weight * output**2))
+    wanted = 1e-3 * math.sqrt(diagonal.sum() / power)
     assert found.output_step_effect == pytest.approx(wanted, rel=1e-6)
 
 
@@ -98,20 +94,6 @@ def test_an_estimated_diagonality_carries_its_error(monkeypatch: pytest.MonkeyPa
     assert abs(found.diagonality - exact.diagonality) < 5 * found.diagonality_error
     monkeypatch.setattr(terminal_structure, "LEAST_ERROR", 0.0)
     assert " ± " in to_text(report, width=120)
-
-
-def explicit(state: dict[str, Floats], steps: int) -> Floats:
-    """(n², n²) H of the mean over the steps, from the recursion of the derivative."""
-    size = len(state["A"])
-    h, moved = state["B"], np.zeros((size, size, size, 1))
-    total = np.zeros((size**2, size**2))
-    for step in range(steps):
-        seen = (state["C"] @ moved).reshape(size**2, 1)
-        total += (steps - step) / steps * (seen @ seen.T)
-        moved = state["A"] @ moved
-        moved[np.arange(size), :, np.arange(size)] += h
-        h = state["A"] @ h
-    return total
 
 
 def hessian_layer(state: dict[str, Floats], horizon: int | None = 40) -> LayerHessianReport:
@@ -199,6 +181,8 @@ def test_what_has_none_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         assert reason in str(layer(found, horizon=horizon).hessian_reason)
         assert reason in str(hessian_layer(found, horizon).reason)
+    pairs = str(layer(drawn(2, 0.9), horizon=100_000).hessian_reason)
+    assert "this size over 100,000 steps" in pairs
     monkeypatch.setattr(dense_hessian, "BUDGET", 1e3)
     for horizon in (None, 30):
         assert "takes long" in str(layer(state, horizon=horizon).hessian_reason)
