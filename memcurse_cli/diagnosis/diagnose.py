@@ -161,6 +161,11 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
     time_constant = time_constants(log_modulus)
     eigenvalues = eigenvalues_of(recurrence.log_eigenvalues)
     angle = recurrence.log_eigenvalues.imag
+    # Infinite ones fall in no bin.
+    bins = np.searchsorted(
+        TIME_CONSTANT_EDGES, time_constant[np.isfinite(time_constant)], side="right"
+    )
+    histogram = np.bincount(bins, minlength=len(TIME_CONSTANT_EDGES) + 1)
     values, sensitivities = None, None
     if settings.values:
         sensitivities = relative_sensitivities(recurrence.log_eigenvalues, settings)
@@ -172,7 +177,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
         modulus=quantiles(np.where(eigenvalues == 0, 0.0, np.exp(log_modulus))),
         time_constant=quantiles(time_constant),
         angle=quantiles(np.abs(wrap(angle)) if np.any(angle) else np.zeros(recurrence.size)),
-        time_constant_histogram=histogram(time_constant),
+        time_constant_histogram=tuple(histogram.tolist()),
         values=values,
         relative_sensitivities=sensitivities,
     )
@@ -203,14 +208,6 @@ def sensitivity_curves(settings: Settings) -> tuple[SensitivityCurve, ...]:
         )
         for under in ([endless] if settings.horizon is None else [settings, endless])
     )
-
-
-def histogram(time_constant: NDArray[np.float64]) -> tuple[int, ...]:
-    """How many time constants fall between the `TIME_CONSTANT_EDGES`; infinite ones nowhere."""
-    bins = np.searchsorted(
-        TIME_CONSTANT_EDGES, time_constant[np.isfinite(time_constant)], side="right"
-    )
-    return tuple(np.bincount(bins, minlength=len(TIME_CONSTANT_EDGES) + 1).tolist())
 
 
 def wrap(angle: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -30,7 +30,6 @@ from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.stacked import tied_notes
 from memcurse_cli.schema.report import (
     CheckpointSummary,
-    InputAssumption,
     LayerReport,
     NotRecurrent,
     Report,
@@ -179,14 +178,7 @@ def inspect(
         return Report(
             version=VERSION,
             checkpoint=_summarise_checkpoint(store, matches),
-            input=InputAssumption(
-                autocorrelation=tuple(settings.autocorrelation),
-                horizon=settings.horizon,
-                horizon_source=settings.horizon_source,
-                readout=settings.readout,
-                learning_rate=settings.learning_rate,
-                input_scale=settings.input_scale if settings.gates else None,
-            ),
+            input=settings.input,
             device=options.device,
             verdict=worst(layer.verdict for layer in reports),
             sentence=sentence(reports, settings),

@@ -12,7 +12,7 @@ import numpy as np
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.landscape import Gain, LandscapeParameter, LandscapeReport, LandscapeView
-from memcurse_cli.schema.report import InputAssumption, finite
+from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape
 from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, INVERTIBLE, parametrize
@@ -93,13 +93,7 @@ def landscape(
         angle=angle,
         step_size=step_size if any(name == "s4" for name, _ in chosen) else None,
         level=level,
-        input=InputAssumption(
-            autocorrelation=tuple(settings.autocorrelation),
-            horizon=horizon,
-            horizon_source=settings.horizon_source,
-            readout=settings.readout,
-            learning_rate=learning_rate,
-        ),
+        input=settings.input,
         offsets=OFFSETS,
         views=tuple(
             _view(name, gain, target, start, settings, step_size, level) for name, gain in chosen

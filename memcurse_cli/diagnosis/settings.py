@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.report import InputAssumption
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, Readout, moments
 
@@ -96,6 +97,18 @@ class Settings:
     def moments_of(self, log_eigenvalues: NDArray[np.complex128]) -> Moments:
         """The moments of states with these log λ, at γ = 1."""
         return moments(log_eigenvalues, self.autocorrelation, self.horizon, self.state_readout)
+
+    @property
+    def input(self) -> InputAssumption:
+        """What a report says that was assumed."""
+        return InputAssumption(
+            autocorrelation=tuple(self.autocorrelation),
+            horizon=self.horizon,
+            horizon_source=self.horizon_source,
+            readout=self.readout,
+            learning_rate=self.learning_rate,
+            input_scale=self.input_scale if self.gates else None,
+        )
 
     def check_readout_has_horizon(self) -> None:
         """A place to read a sequence at needs a sequence that ends.
