@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from theory.non_normal import far_from_normal
 
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis import dense as dense_structure
@@ -137,3 +138,20 @@ def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "up to 5 units" in str(large.reason)
     assert large.eigenvalue_condition.max is not None
     assert large.transient_growth is None
+
+
+def test_the_advice_for_a_large_state_of_a_non_normal_matrix_works() -> None:
+    matrix = far_from_normal(0.4, 1)
+    state = {"A": matrix, "B": np.eye(12)}
+    (advice,) = [one.advice for one in inspect(state).layers[0].findings if one.code == "MC205"]
+    factor = float(advice.removeprefix("scale the input of the layer by "))
+    (layer,) = inspect(state | {"B": factor * np.eye(12)}).layers
+    assert 0.2 < (layer.state.second_moment.p99 or 0) <= 1
+    assert "MC205" not in {finding.code for finding in layer.findings}
+
+
+def test_a_matrix_that_forgets_within_one_step_is_told() -> None:
+    matrix = np.diag([0.9] + 7 * [1e-3])
+    (layer,) = inspect({"A": matrix, "B": np.eye(8)}).layers
+    (dead,) = [finding for finding in layer.findings if finding.code == "MC104"]
+    assert dead.message.startswith("7 of 8 singular values")

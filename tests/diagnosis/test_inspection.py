@@ -214,3 +214,11 @@ def test_one_shard_alone_says_that_there_are_others(tmp_path: Path) -> None:
     assert (
         inspect(path.rename(tmp_path / "model-00001-of-00001.safetensors")).checkpoint.notes == ()
     )
+
+
+def test_a_step_that_moves_nothing_is_said_to() -> None:
+    """After one step from zero the state is B x, whatever A."""
+    dense = {"A": 0.5 * np.eye(2), "B": np.ones((2, 1)), "C": np.eye(2)}
+    sentence = inspect(dense, horizon=1).sentence
+    assert sentence.startswith("no step on `A` changes the state")
+    assert "0 %" not in sentence

@@ -100,3 +100,13 @@ def test_the_figure_is_written_whole_or_refused(tmp_path: Path) -> None:
     for name in ("lru, γ own", "omega_theta", "log_A_real"):
         assert name in texts
     assert_refused(memcurse("landscape", "--plot", tmp_path / "landscape.txt"), ".svg")
+
+
+def test_a_start_away_from_which_the_gradient_leads() -> None:
+    report = landscape(modulus=0.99, start_modulus=0.5, parametrizations=["lru"])
+    nu = report.views[0].parameters[0]
+    assert nu.start is not None
+    assert nu.gradient is not None
+    assert (nu.value - nu.start) * nu.gradient > 0
+    assert nu.sgd_steps is None
+    assert nu.adam_steps == pytest.approx((nu.start - nu.value) / 1e-3)

@@ -339,3 +339,15 @@ def test_what_is_not_known_says_why() -> None:
     unstable = {"lambda_re": np.array([1.1, 0.3]), "lambda_im": np.array([0.0, 0.1])}
     for rate in rates(unstable).groups:
         assert (rate.stable_lr, rate.learning_rate, rate.relative) == (None, None, None)
+
+
+def test_an_angle_bears_the_measured_rate_where_the_output_is_known() -> None:
+    """As in the verdict: a step that only turns angles is judged by the output."""
+    (layer,) = memcurse_cli.inspect(lru(), horizon=200, learning_rates=True).layers
+    assert layer.learning_rates is not None
+    assert layer.usable_rate is not None
+    angle, effect = layer.learning_rates.groups[1], layer.parameters[1].step_effect
+    assert layer.parameters[1].direction == "decorrelating"
+    own = 0.1 * 1e-3 / (effect or math.nan)
+    assert angle.stable_lr == pytest.approx((layer.usable_rate.rate or 0) / 3)
+    assert own < (angle.stable_lr or 0)

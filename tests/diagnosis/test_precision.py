@@ -111,3 +111,14 @@ def test_the_scale_of_int8_is_that_of_the_whole_tensor_and_of_the_gate_by_itself
     (finding,) = found(layer, "MC404")
     told = f"{percent(whole)} in int8 with one scale per tensor ({percent(alone)} with one per"
     assert told in finding.message
+
+
+def test_a_matrix_within_a_larger_tensor_has_its_scale() -> None:
+    """TensorFlow's kernel has the rows of the input above those of the state."""
+    matrix = 0.9 * np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
+    kernel = np.concatenate([np.full((2, 6), 20.0), matrix])
+    tensors = {"rnn/basic_rnn_cell/kernel": kernel, "rnn/basic_rnn_cell/bias": np.zeros(6)}
+    (group,) = memcurse_cli.inspect(tensors, horizon=50).layers[0].parameters
+    assert group.rounding.int8 is not None
+    assert group.int8_own_scale is not None
+    assert group.rounding.int8 > 5 * group.int8_own_scale

@@ -133,3 +133,11 @@ def test_the_radii_are_the_moduli_where_no_others_are_given() -> None:
 def test_what_is_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         predict(**given)  # type: ignore[arg-type]  # by name
+
+
+def test_a_mixture_counts_with_its_variance() -> None:
+    white = predict(ring=(0, 0.9)).ring
+    mixed = predict(ring=(0, 0.9), autocorrelation="0.5:0.9,1.5:0").ring
+    assert white is not None
+    assert mixed is not None
+    assert mixed.second_moment == pytest.approx(2 * (white.second_moment or 0))

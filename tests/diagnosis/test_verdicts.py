@@ -234,6 +234,7 @@ def test_steps_that_only_turn_angles_are_judged_by_what_the_output_bears() -> No
     assert angle.step_effect is not None
     assert angle.step_effect > 0.1
     assert (angle.verdict, calm.verdict) == ("ok", "ok")
+    assert angle.max_lr == pytest.approx(rate)
     above = only(state, learning_rate=2 * rate)
     assert {group.verdict for group in above.parameters} == {"ok", "watch"}
     without_output = {key: value for key, value in state.items() if key[0] not in "CD"}
