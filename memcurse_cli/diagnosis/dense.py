@@ -269,13 +269,7 @@ def _rounding(
     rather than average out, so that the sum is taken with its signs, as the quadratic form of the
     Hessian whose outputs are the states. Where that is too large or not to be had, the squares of
     the errors add, as if they were independent. The type that the matrix is stored in, or that
-    holds it exactly, keeps its expected error.
-
-    Args:
-        recurrence: the layer.
-        dynamics: its matrix.
-        relative: (n, n) κ of every entry.
-        settings: of the report.
+    holds it exactly, keeps its expected error. ``relative`` (n, n) is κ of every entry.
     """
     stored, largest = dynamics.matrix / dynamics.slope, dynamics.tensor_largest
     errors: dict[str, float | None] = {}

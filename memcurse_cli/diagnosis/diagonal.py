@@ -59,27 +59,18 @@ def _rounding(
     share: Floats,
     settings: Settings,
 ) -> tuple[Rounding, float | None]:
-    """The p99 relative error of the state when a group is stored in each type.
+    """The p99 relative error of the state when a group is stored in each type, and in int8 with a
+    scale of its own where the tensor's is larger.
 
-    It diverges where an infinite sequence meets an eigenvalue that rounding takes out of the disk.
-
-    Args:
-        relative_sensitivity: (size,) κ of every scalar.
-        recurrence: the layer.
-        group: the group.
-        held: (n,) E|h|² of each state at γ = 1.
-        share: (n,) what κ weighs each state with: |γ|² and its drive where scalars are tied.
-        settings: of the report.
-
-    Returns:
-        The errors, and that of int8 with a scale of the group's own where the tensor's is larger.
+    κ is that of every scalar; ``held`` (n,) E|h|² of each state at γ = 1, ``share`` (n,) what κ
+    weighs each with: |γ|² and its drive where scalars are tied. An error diverges where an infinite
+    sequence meets an eigenvalue that rounding takes out of the disk.
     """
     bounded = recurrence.stable_by_construction or group.keeps_stable
 
     def figure(dtype: Dtype, largest: float | None) -> float | None:
-        # Two points of ±1/√12 have the mean of a uniform error's cubic polynomials.
-        signs = (1.0, -1.0) if is_stored(group.dtype, dtype) else (1.0,)
-        steps = rounding_steps(group.values, dtype, stored=len(signs) > 1, largest=largest)
+        stored = is_stored(group.dtype, dtype)
+        steps = rounding_steps(group.values, dtype, stored=stored, largest=largest)
         error = rounding_error(relative_sensitivity, steps)
         larger = np.isfinite(error) & (error >= FIRST_ORDER)
         chosen = larger
@@ -87,7 +78,7 @@ def _rounding(
             # Only the p99 is told: the largest tenth have it among them.
             chosen = larger & (error >= np.quantile(error[larger], 0.9))
         if chosen.any():
-            exact = beyond_first_order(steps, chosen, signs)
+            exact = beyond_first_order(steps, chosen, stored=stored)
             error = np.where(larger, np.minimum(error, exact.min()), error)
             error[chosen] = exact
         if settings.horizon is None:
@@ -95,12 +86,14 @@ def _rounding(
             error[group.scalar[crossed[group.eigenvalue]]] = np.inf
         return quantiles(error).p99
 
-    def beyond_first_order(steps: Floats, chosen: Truths, signs: tuple[float, ...]) -> Floats:
+    def beyond_first_order(steps: Floats, chosen: Truths, *, stored: bool) -> Floats:
         """The errors of these scalars, those of the moved eigenvalues themselves."""
         entries = np.flatnonzero(chosen[group.scalar])
         scalar, eigenvalue = group.scalar[entries], group.eigenvalue[entries]
         logs, rate = recurrence.log_eigenvalues[eigenvalue], group.log_gain_derivative
         squares = np.zeros(entries.size)
+        # Two points of ±1/√12 have the mean of a uniform error's cubic polynomials.
+        signs = (1.0, -1.0) if stored else (1.0,)
         for sign in signs:
             moved = sign * steps[scalar]
             squares += state_change(
