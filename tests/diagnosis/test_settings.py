@@ -15,7 +15,6 @@ from memcurse_cli.diagnosis import settings as configuration
 from memcurse_cli.diagnosis.policy import KEYS, boolean, positive, rule_sets
 from memcurse_cli.diagnosis.settings import (
     ConfigurationError,
-    find_line,
     find_settings,
     read_settings,
 )
@@ -147,6 +146,9 @@ def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> No
         ("[check]\nmax-unstable = 0\nmax-unstabel = 1\n", 3, ["max-unstabel", "max-unstable?"]),
         ("[check]\nmax_unstable = 0\n", 2, ["did you mean max-unstable?"]),
         ("[check]\nmax-unstable = true\n", 2, ["not a number"]),
+        ('[project] # a comment\n[check]\n"max-unstable" = true\n', 3, ["not a number"]),
+        ("a = 1\ncheck . max-unstable = true\n", 2, ["not a number"]),
+        ("[check]\nmax-rounding-error = { float17 = 1 }\n", 2, ["float17"]),
         ("[check]\nmax-step-effect = -1\n", 2, ["0 or more"]),
         ("[check]\nmax-step-effect = nan\n", 2, ["0 or more"]),
         ("[check]\nmax-step-effect = '1'\n", 2, ["not a number"]),
@@ -204,40 +206,6 @@ def test_a_file_that_is_named_must_say_something(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match="UTF-8"):
         read_settings(binary)
-
-
-@pytest.mark.parametrize(
-    ("keys", "line"),
-    [
-        (("a", "b"), 2),
-        (("a", "dotted", "key"), 3),
-        (("a", "missing"), 1),
-        (("list", 0, "x"), 7),
-        (("list", 1, "x"), 10),
-        (("list", 1), 9),
-        (("list",), 6),
-        ((), None),
-        (("a", "inline", "within"), 4),
-        (("nowhere",), None),
-        (("quoted key", "x"), 12),
-    ],
-)
-def test_a_key_is_found_on_its_line(keys: tuple[str | int, ...], line: int | None) -> None:
-    text = """\
-[a] # a comment
-b = 1
-dotted . key = 2
-inline = { within = 3 }
-
-[[list]]
-x = 1
-
-[[list]]
-x = 2
-["quoted key"]
-x = 3
-"""
-    assert find_line(text, keys) == line
 
 
 SCALARS = (
