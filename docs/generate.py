@@ -15,12 +15,12 @@ import typer
 from mkdocs.structure.files import File, Files
 
 from memcurse_cli.app import COMMANDS, load
-from memcurse_cli.diagnosis.findings.facts import Rule
-from memcurse_cli.diagnosis.findings.rules import all_rules
+from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.registry import all_families
 from memcurse_cli.schema.documents import DOCUMENTS, Document
 from memcurse_cli.schema.json_codec import document_schema
+from memcurse_cli.schema.listings import RuleDocument
 
 PACKAGES = {
     "state_space": "State-space layers",
@@ -113,11 +113,11 @@ def findings_page() -> str:
     ]
     for prefix, title in FINDINGS.items():
         parts.append(f"## {prefix}xx: {title}")
-        parts += [finding(rule) for rule in all_rules() if rule.code.startswith(prefix)]
+        parts += [finding(rule) for rule in RULES.values() if rule.code.startswith(prefix)]
     return "\n\n".join(parts) + "\n"
 
 
-def finding(rule: Rule) -> str:
+def finding(rule: RuleDocument) -> str:
     """One rule."""
     return "\n\n".join(
         [

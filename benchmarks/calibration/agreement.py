@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.calibration.outcomes import HOPELESS
 from benchmarks.calibration.sweep import RATES
-from memcurse_cli.diagnosis.usable_rate import DIVERGENCE_EFFECT, FACTOR, STALL_EFFECT
+from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, FACTOR, STALL_EFFECT
 
 Result = Mapping[str, Any]
 

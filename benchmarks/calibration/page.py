@@ -16,7 +16,7 @@ from benchmarks.calibration.agreement import (
     share,
 )
 from benchmarks.calibration.sweep import RATES
-from memcurse_cli.diagnosis.usable_rate import FACTOR
+from memcurse_cli.diagnosis.verdicts import FACTOR
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "verdict.md"

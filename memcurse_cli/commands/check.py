@@ -20,7 +20,7 @@ from memcurse_cli.commands.request import Request, load_baseline, with_request
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.check.policy import Policy, RuleSet
+    from memcurse_cli.diagnosis.policy import Policy, RuleSet
     from memcurse_cli.diagnosis.settings import SettingsFile
     from memcurse_cli.schema.check import Check
 
@@ -98,10 +98,10 @@ def check(
 
     Example: memcurse inspect model.safetensors --json | memcurse check -
     """
-    from memcurse_cli.diagnosis.check.check import TOLERANCE
-    from memcurse_cli.diagnosis.check.check import check as hold
-    from memcurse_cli.diagnosis.check.policy import TOLERANCE as TOLERANCE_KEY
-    from memcurse_cli.diagnosis.check.policy import from_options, positive
+    from memcurse_cli.diagnosis.check import TOLERANCE
+    from memcurse_cli.diagnosis.check import check as hold
+    from memcurse_cli.diagnosis.policy import TOLERANCE as TOLERANCE_KEY
+    from memcurse_cli.diagnosis.policy import from_options, positive
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
     file = settings_of(context)
@@ -143,13 +143,13 @@ def check(
 
 
 def _policy(file: SettingsFile | None, options: RuleSet, allow_missing: bool | None) -> Policy:
-    from memcurse_cli.diagnosis.check.policy import ALLOW_MISSING, Policy, boolean, rule_sets
+    from memcurse_cli.diagnosis.policy import ALLOW_MISSING, Policy, boolean, rule_sets
 
     configured = () if file is None else rule_sets(file)
     for rules in (*configured, options):
         codes = (*(rules.select or ()), *rules.forbid, *rules.ignore)
         if codes:
-            from memcurse_cli.diagnosis.findings.rules import require_codes
+            from memcurse_cli.diagnosis.rules import require_codes
 
             require_codes(codes, rules.origin)
     if allow_missing is None and file is not None:
@@ -171,10 +171,10 @@ def _text(outcome: Check, chosen: str, output: Path | None) -> str:
 
         return json_text(outcome)
     if chosen == "sarif":
-        from memcurse_cli.diagnosis.findings.rules import all_rules
+        from memcurse_cli.diagnosis.rules import RULES
         from memcurse_cli.reports.check.sarif import to_text as as_sarif
 
-        return as_sarif(outcome, all_rules())
+        return as_sarif(outcome, RULES.values())
     if chosen == "junit":
         from memcurse_cli.reports.check.junit import to_text as as_junit
 

@@ -262,14 +262,14 @@ def _require_allowed(file: SettingsFile, command: str, *keys: str) -> None:
 def _at_the_top(command: str, name: str) -> bool:
     """Whether an option can be set for all commands at once."""
     if command == OWN_TABLE:
-        from memcurse_cli.diagnosis.check.policy import KEYS
+        from memcurse_cli.diagnosis.policy import KEYS
 
         return name not in KEYS and name not in PER_COMMAND
     return name not in PER_COMMAND
 
 
 def _unknown(file: SettingsFile, keys: tuple[str, ...], known: typing.Iterable[str]) -> Exception:
-    from memcurse_cli.diagnosis.check.policy import KEYS
+    from memcurse_cli.diagnosis.policy import KEYS
 
     known = sorted(known)
     key = keys[-1].replace("_", "-")

@@ -42,7 +42,7 @@ def hessian(
     Example: memcurse hessian model.safetensors --plot hessian.svg
     """
     from memcurse_cli.commands.progress import layer_progress
-    from memcurse_cli.diagnosis.hessian.inspection import hessian as inspect_hessian
+    from memcurse_cli.diagnosis.inspection import hessian as inspect_hessian
 
     figure_format = "" if plot is None else check_figure(plot)
     with layer_progress(path, quiet=request.quiet) as progress:

@@ -77,10 +77,10 @@ def rule(
 
     Without a code, list every one. Example: memcurse rule MC204
     """
-    from memcurse_cli.diagnosis.findings.rules import all_rules, find_rules
+    from memcurse_cli.diagnosis.rules import RULES, find_rules
     from memcurse_cli.schema.listings import RulesDocument
 
-    rules = all_rules() if code is None else find_rules(code)
+    rules = tuple(RULES.values()) if code is None else find_rules(code)
     if as_json:
         emit_json(RulesDocument(rules), output)
     elif len(rules) == 1:

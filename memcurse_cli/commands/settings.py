@@ -63,7 +63,7 @@ def _options(
 ) -> Iterator[SettingDocument]:
     """Every option but the limits: one row for all commands in which it is the same."""
     from memcurse_cli.commands.defaults import OWN_TABLE, PER_COMMAND, Setting, in_force
-    from memcurse_cli.diagnosis.check.policy import KEYS
+    from memcurse_cli.diagnosis.policy import KEYS
     from memcurse_cli.schema.listings import SettingDocument
 
     rows: dict[tuple[str, str, str], tuple[Setting, list[str]]] = {}
@@ -87,7 +87,7 @@ def _options(
 
 def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
     """What the table of `memcurse check` and its overrides say, key by key."""
-    from memcurse_cli.diagnosis.check.policy import CHECK, OVERRIDES, rule_sets, table
+    from memcurse_cli.diagnosis.policy import CHECK, OVERRIDES, rule_sets, table
     from memcurse_cli.schema.listings import SettingDocument
 
     if file is None:

@@ -10,14 +10,12 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.autocorrelation import (
     AutocorrelationDocument,
@@ -47,29 +45,7 @@ FORGOTTEN = 10.0
 
 @dataclass(frozen=True)
 class AutocorrelationEstimate:
-    """R̂(Δ) of some sequences and the mixture of decays and damped cosines that follows it.
-
-    Attributes:
-        source: the file, or what the data were called.
-        sequences: N.
-        steps: T.
-        features: F.
-        masked: samples that were left out.
-        estimator: ``unbiased`` divides by the number of products, ``biased`` by that of samples.
-        centred: whether each feature's mean was taken away.
-        centring_bias: what that takes from every lag in the mean, the variance of the estimated
-            mean; 0 where nothing was taken away.
-        components: (weight, ρ) of each part of the mixture, (weight, ρ, ω) of a cosine.
-        values: R̂(0..K) by the estimator.
-        fitted: what the estimator would give for the mixture, in the mean.
-        standard_errors: of each R̂(Δ).
-        standard_error_method: ``sequences`` from the spread between sequences, ``gaussian`` from
-            the mixture for a single one, as if it were Gaussian and its features independent.
-        relative_rms: the root mean square of values - fitted over all lags, by R̂(0).
-        relative_max: the largest |values - fitted|, by R̂(0).
-        worst_lag: the lag of that.
-        states: what states that forget within the lags make of both.
-    """
+    """What `AutocorrelationDocument` tells, flat, under the names of its fields."""
 
     source: str
     sequences: int
@@ -156,7 +132,20 @@ def estimate_autocorrelation(
     with np.errstate(over="ignore", invalid="ignore"):
         found = empirical_autocorrelation(samples, count, centred=centred, padding=padding)
     found = _usable(found, explicit=lags is not None, source=source)
-    _check_variance(found, samples, centred=centred, source=source)
+    variance = float(found.values[0])
+    if not math.isfinite(variance):
+        raise UsageError(
+            "the square of a sample is beyond the range of a float",
+            where=source,
+            remedy="scale the data",
+        )
+    level = float(np.nanmax(np.abs(np.asarray(samples[0], np.float64)), initial=0.0)) ** 2
+    if variance <= (ROUNDING * level if centred else 0.0):
+        raise UsageError(
+            "the samples do not vary" + (" about their mean" if centred else ": all are zero"),
+            where=source,
+            remedy="an input without variance drives no state",
+        )
     spread = found.standard_errors
     series, last = samples.shape[0] * samples.shape[2], found.values.size - 1
 
@@ -170,6 +159,11 @@ def estimate_autocorrelation(
     known = np.arange(found.values.size, dtype=np.float64)
     values, fitted = scale * found.values, scale * mixture.at(known)
     off = np.abs(values - fitted) / found.values[0]
+    bias = 0.0
+    if centred:  # Σ_{|k|<T} (1-|k|/T) R(k) / (N T), the variance of the estimated mean
+        k = np.arange(samples.shape[1], dtype=np.float64)
+        shares = np.where(k == 0, 1.0, 2.0) * (1 - k / k.size)
+        bias = float(shares @ mixture.at(k)) / (samples.shape[0] * k.size)
     return AutocorrelationEstimate(
         source=source,
         sequences=samples.shape[0],
@@ -178,7 +172,7 @@ def estimate_autocorrelation(
         masked=samples.size - found.observed,
         estimator=estimator,
         centred=centred,
-        centring_bias=_variance_of_mean(mixture, samples.shape) if centred else 0.0,
+        centring_bias=bias,
         components=tuple(mixture),
         values=tuple(values.tolist()),
         fitted=tuple(fitted.tolist()),
@@ -202,62 +196,6 @@ def check_estimator(name: str) -> Estimator:
             f"'{name}' is not known", where="--estimator", remedy="give unbiased or biased"
         )
     return cast(Estimator, name)
-
-
-def read_autocorrelation(
-    given: Autocorrelation | str | os.PathLike[str],
-) -> Autocorrelation:
-    """What ``--autocorrelation`` means: ``"w:ρ,w:ρ:ω,…"``, or what the command of that name wrote.
-
-    Raises:
-        UsageError: neither pairs nor such a file, or values outside their domain.
-    """
-    if isinstance(given, Autocorrelation):
-        return given
-    text = os.fspath(given)
-    if not os.path.exists(text):
-        try:
-            return Autocorrelation.parse(text)
-        except UsageError as error:
-            if text and set(text) <= set("0123456789.:,;+-eE naif"):  # a list of pairs after all
-                raise
-            raise UsageError(
-                f"'{shown_place(text)}' is neither a file nor a list of pairs",
-                where="autocorrelation",
-                remedy=f"{error.remedy}, or name the JSON that memcurse autocorrelation wrote",
-            ) from error
-    return _from_file(text)
-
-
-def _from_file(path: str) -> Autocorrelation:
-    from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
-    from memcurse_cli.checkpoints.untrusted.names import printable
-    from memcurse_cli.checkpoints.untrusted.source import read_bounded
-
-    def wrong(what: str) -> UsageError:
-        remedy = "write one with memcurse autocorrelation DATA --json"
-        return UsageError(what, where=printable(path), remedy=remedy)
-
-    try:
-        document = parse_json(read_bounded(path, MAX_JSON_BYTES))
-    except ValueError as error:
-        raise wrong("not the JSON of an autocorrelation") from error
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != AutocorrelationDocument.SCHEMA:
-        raise wrong(f"its schema is {str(schema)[:40]!r}, not {AutocorrelationDocument.SCHEMA!r}")
-    try:
-        parts = [
-            (part["weight"], part["rho"], part.get("frequency", 0.0))
-            for part in document["components"]
-        ]
-        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in parts for v in p):
-            raise TypeError
-        components = [tuple(map(float, part)) for part in parts]
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise wrong('its "components" are not weights and rhos') from error
-    if not components:
-        raise wrong('its "components" are empty')
-    return Autocorrelation.from_components(components)
 
 
 def _sequences(data: NDArray[Any], source: str) -> NDArray[Any]:
@@ -328,25 +266,6 @@ def _usable(
     )
 
 
-def _check_variance(
-    found: EmpiricalAutocorrelation, samples: NDArray[Any], *, centred: bool, source: str
-) -> None:
-    variance = float(found.values[0])
-    if not math.isfinite(variance):
-        raise UsageError(
-            "the square of a sample is beyond the range of a float",
-            where=source,
-            remedy="scale the data",
-        )
-    level = float(np.nanmax(np.abs(np.asarray(samples[0], np.float64)), initial=0.0)) ** 2
-    if variance <= (ROUNDING * level if centred else 0.0):
-        raise UsageError(
-            "the samples do not vary" + (" about their mean" if centred else ": all are zero"),
-            where=source,
-            remedy="an input without variance drives no state",
-        )
-
-
 def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
     """Of the time constants of which the lags of R̂, unbiased, hold `FORGOTTEN` or more."""
     checks = []
@@ -365,11 +284,3 @@ def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tupl
             )
         )
     return tuple(checks)
-
-
-def _variance_of_mean(mixture: Autocorrelation, shape: tuple[int, ...]) -> float:
-    """Σ_{|k|<T} (1-|k|/T) R(k) / (N T): of the mean of a feature over independent sequences."""
-    sequences, steps, _ = shape
-    k = np.arange(steps, dtype=np.float64)
-    share = np.where(k == 0, 1.0, 2.0) * (1 - k / steps)
-    return float(share @ mixture.at(k)) / (sequences * steps)

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.dense.dense import UNKNOWN, diagnose_dense
-from memcurse_cli.diagnosis.dense.rounding import matrix_rounding
+from memcurse_cli.diagnosis.diagonal import UNKNOWN, summarise_group, unknown_group
 from memcurse_cli.diagnosis.findings import Facts, find
-from memcurse_cli.diagnosis.gates.operating_point import (
-    linearised_at_work,
-    summarise_gated_operating_point,
-    summarise_hidden,
-)
-from memcurse_cli.diagnosis.hessian.scores import summarise_dense_hessian, summarise_hessian
-from memcurse_cli.diagnosis.learning_rates import learning_rates
-from memcurse_cli.diagnosis.rounding import summarise_group, unknown_group
+from memcurse_cli.diagnosis.hessian import at_work, summarise_hessian
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.usable_rate import rate_verdict, settled, usable_rate
-from memcurse_cli.diagnosis.verdicts import worst
+from memcurse_cli.diagnosis.verdicts import rate_verdict, settled, usable_rate, worst
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.rewriting import Rewriting, rewrite
-from memcurse_cli.schema.dense import DenseSummary, jacobian_of
+from memcurse_cli.schema.dense import HiddenSpectrum
 from memcurse_cli.schema.figures import (
     TIME_CONSTANT_EDGES,
     EigenvalueSummary,
@@ -39,135 +29,130 @@ from memcurse_cli.schema.figures import (
 from memcurse_cli.schema.report import LayerReport, SensitivityCurve, UsableRate, WhatIf, finite
 from memcurse_cli.theory.sensitivity import state_second_moment
 
+if TYPE_CHECKING:
+    from memcurse_cli.families.rewriting import Rewriting
+
 POINTS_PER_DECADE = 8
 DECADES = (-1, 6)  # of the time constant in steps
 
 
-class _Diagonal(NamedTuple):
-    """The figures of eigenvalues that parameters of their own move."""
+class _Figures(NamedTuple):
+    """What a layer, and the same in other parameters, is judged by."""
 
     state: StateSummary
     parameters: tuple[ParameterSummary, ...]
     hessian: HessianSummary | None
     hessian_reason: str | None
+    usable_rate: UsableRate
+    verdict: Verdict
 
 
 def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     """Every figure of one layer, its verdict and its findings."""
-    eigenvalues = summarise_eigenvalues(recurrence, settings)
-    dense: DenseSummary | None = None
-    working, point, withheld = linearised_at_work(recurrence, settings)
-    hessian: HessianSummary | None = None
-    hessian_reason: str | None = withheld
+    working, point, withheld = at_work(recurrence, settings)
+    dense = None
     if working.dense is not None:
+        from memcurse_cli.diagnosis.dense import diagnose_dense
+
         state, parameters, dense = diagnose_dense(working, working.dense, settings, point, withheld)
-        parameters = tuple(
-            matrix_rounding(working, working.dense, group, settings) for group in parameters
-        )
+        hessian, reason = None, withheld
         if withheld is None:
-            hessian, hessian_reason = summarise_dense_hessian(working, working.dense, settings)
+            hessian, reason = summarise_hessian(working, settings)
+        figures = _judged(recurrence, settings, state, parameters, hessian, reason, withheld)
     elif withheld is not None:
-        state = StateSummary(UNKNOWN)
         parameters = tuple(unknown_group(recurrence, group) for group in recurrence.parameters)
+        state = StateSummary(UNKNOWN)
+        figures = _judged(recurrence, settings, state, parameters, None, withheld, withheld)
     else:
-        state, parameters, hessian, hessian_reason = _diagonal(recurrence, settings)
-    hidden, hidden_reason = summarise_hidden(recurrence, settings)
+        figures = _of_diagonal(recurrence, settings)
+    hidden: tuple[HiddenSpectrum, ...] = ()
+    hidden_reason, at_inputs = None, None
+    if settings.spectra and recurrence.hidden is not None:
+        from memcurse_cli.diagnosis.gates.operating_point import (
+            summarise_gated_operating_point,
+            summarise_hidden,
+        )
+
+        hidden, hidden_reason = summarise_hidden(recurrence, settings)
+        at_inputs = summarise_gated_operating_point(recurrence, settings)
     gates = None
     if settings.gates and recurrence.input_dependent:
         from memcurse_cli.diagnosis.gates.gates import summarise_gates
 
         gates = summarise_gates(recurrence, settings)
-    usable = UsableRate(None, None, withheld)
-    if withheld is None:
-        usable = usable_rate(recurrence, hessian, settings)
-    parameters, verdict = _judged(parameters, usable, hessian, settings)
-    facts = Facts(
-        recurrence,
-        settings,
-        eigenvalues,
-        state,
-        parameters,
-        hessian,
-        dense,
-        jacobian_of(hidden),
-        usable_rate=usable,
-        gates=gates,
-        withheld=withheld,
-    )
-    return LayerReport(
+    rates = None
+    if settings.learning_rates:
+        from memcurse_cli.diagnosis.optimizer import learning_rates
+
+        rates = learning_rates(
+            recurrence, figures.parameters, figures.usable_rate, figures.hessian, settings
+        )
+    layer = LayerReport(
         name=recurrence.name,
         family=recurrence.family,
         tensors=recurrence.tensors,
         input_dependent=recurrence.input_dependent,
         stable_by_construction=recurrence.stable_by_construction,
         assumptions=recurrence.assumptions,
-        eigenvalues=eigenvalues,
-        state=state,
-        parameters=parameters,
-        hessian=hessian,
-        hessian_reason=hessian_reason,
+        eigenvalues=summarise_eigenvalues(recurrence, settings),
         dense=dense,
-        verdict=verdict,
-        findings=find(facts),
+        findings=(),
         hidden_feedback=recurrence.hidden_feedback,
         hidden_spectra=hidden,
         hidden_spectra_reason=hidden_reason,
-        usable_rate=usable,
         what_if=tuple(_what_if(recurrence, rewriting, settings) for rewriting in settings.what_if),
-        learning_rates=(
-            learning_rates(recurrence, parameters, usable, hessian, settings)
-            if settings.learning_rates
-            else None
-        ),
+        learning_rates=rates,
         gates=gates,
-        operating_point=summarise_gated_operating_point(recurrence, settings),
+        operating_point=at_inputs,
+        **figures._asdict(),
     )
+    return replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
 
 
 def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -> WhatIf:
     """The same eigenvalues and the same output, learnt through other parameters."""
+    from memcurse_cli.families.rewriting import rewrite
+
     rewritten, left_out, reason = rewrite(recurrence, rewriting)
     if rewritten is None:
         return WhatIf(rewriting.parametrization, rewriting.gain, None, left_out, reason)
-    state, parameters, hessian, hessian_reason = _diagonal(rewritten, settings)
-    usable = usable_rate(rewritten, hessian, settings)
-    parameters, verdict = _judged(parameters, usable, hessian, settings)
     return WhatIf(
         parametrization=rewriting.parametrization,
         gain=rewriting.gain,
         step_size=rewriting.step_size,
         left_out=left_out,
         reason=reason,
-        state=state,
-        parameters=parameters,
-        hessian=hessian,
-        hessian_reason=hessian_reason,
-        usable_rate=usable,
-        verdict=verdict,
+        **_of_diagonal(rewritten, settings)._asdict(),
     )
 
 
-def _diagonal(recurrence: Recurrence, settings: Settings) -> _Diagonal:
+def _of_diagonal(recurrence: Recurrence, settings: Settings) -> _Figures:
+    """The figures of eigenvalues that parameters of their own move."""
     moment = settings.moments_of(recurrence.log_eigenvalues)
-    return _Diagonal(
-        StateSummary(quantiles(state_second_moment(moment, recurrence.log_gain))),
-        tuple(
-            summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
-        ),
-        *summarise_hessian(recurrence, settings),
+    state = StateSummary(quantiles(state_second_moment(moment, recurrence.log_gain)))
+    parameters = tuple(
+        summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
     )
+    hessian, reason = summarise_hessian(recurrence, settings)
+    return _judged(recurrence, settings, state, parameters, hessian, reason)
 
 
 def _judged(
-    parameters: tuple[ParameterSummary, ...],
-    usable: UsableRate,
-    hessian: HessianSummary | None,
+    recurrence: Recurrence,
     settings: Settings,
-) -> tuple[tuple[ParameterSummary, ...], Verdict]:
+    state: StateSummary,
+    parameters: tuple[ParameterSummary, ...],
+    hessian: HessianSummary | None,
+    reason: str | None,
+    withheld: str | None = None,
+) -> _Figures:
     """The groups by the usable rate too, and the verdict on all of them."""
-    settled_groups = tuple(settled(group, usable, hessian, settings) for group in parameters)
-    verdicts = [group.verdict for group in settled_groups]
-    return settled_groups, worst([*verdicts, rate_verdict(usable, settings)])
+    usable = UsableRate(None, None, withheld)
+    if withheld is None:
+        usable = usable_rate(recurrence, hessian, settings)
+    groups = tuple(settled(group, usable, hessian, settings) for group in parameters)
+    verdict = worst([*(group.verdict for group in groups), rate_verdict(usable, settings)])
+    return _Figures(state, groups, hessian, reason, usable, verdict)
 
 
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:
@@ -176,6 +161,11 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
     time_constant = time_constants(log_modulus)
     eigenvalues = eigenvalues_of(recurrence.log_eigenvalues)
     angle = recurrence.log_eigenvalues.imag
+    # Infinite ones fall in no bin.
+    bins = np.searchsorted(
+        TIME_CONSTANT_EDGES, time_constant[np.isfinite(time_constant)], side="right"
+    )
+    histogram = np.bincount(bins, minlength=len(TIME_CONSTANT_EDGES) + 1)
     values, sensitivities = None, None
     if settings.values:
         sensitivities = relative_sensitivities(recurrence.log_eigenvalues, settings)
@@ -187,7 +177,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
         modulus=quantiles(np.where(eigenvalues == 0, 0.0, np.exp(log_modulus))),
         time_constant=quantiles(time_constant),
         angle=quantiles(np.abs(wrap(angle)) if np.any(angle) else np.zeros(recurrence.size)),
-        time_constant_histogram=histogram(time_constant),
+        time_constant_histogram=tuple(histogram.tolist()),
         values=values,
         relative_sensitivities=sensitivities,
     )
@@ -218,14 +208,6 @@ def sensitivity_curves(settings: Settings) -> tuple[SensitivityCurve, ...]:
         )
         for under in ([endless] if settings.horizon is None else [settings, endless])
     )
-
-
-def histogram(time_constant: NDArray[np.float64]) -> tuple[int, ...]:
-    """How many time constants fall between the `TIME_CONSTANT_EDGES`; infinite ones nowhere."""
-    bins = np.searchsorted(
-        TIME_CONSTANT_EDGES, time_constant[np.isfinite(time_constant)], side="right"
-    )
-    return tuple(np.bincount(bins, minlength=len(TIME_CONSTANT_EDGES) + 1).tolist())
 
 
 def wrap(angle: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,58 +1,61 @@
-"""The main line: a checkpoint goes in, a report comes out."""
+"""The main lines: a checkpoint goes in; a report, or its layers' Hessians, come out."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.adam import AdamState
 from memcurse_cli.checkpoints.optimizer.state import adam_state, open_optimizer, require_state
 from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
-from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
-from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.diagnosis.diagnose import diagnose, sensitivity_curves
-from memcurse_cli.diagnosis.sentence import sentence
-from memcurse_cli.diagnosis.settings import Settings, check_readout
-from memcurse_cli.diagnosis.verdicts import worst
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import sentence, worst
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.bounds import read_layer, require_layers
 from memcurse_cli.families.detect import (
-    attention_layers,
     detect,
     layers_of_every_family,
     select_layers,
     validate_assumptions,
 )
-from memcurse_cli.families.family import Match, ReadOptions
-from memcurse_cli.families.layers import read_layer, require_layers, tied_notes
-from memcurse_cli.families.rewriting import rewritings
+from memcurse_cli.families.family import Family, Match, ReadOptions
+from memcurse_cli.families.not_recurrent import attention_layers
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.stacked import tied_notes
 from memcurse_cli.schema.report import (
     CheckpointSummary,
-    InputAssumption,
     LayerReport,
     NotRecurrent,
     Report,
     SkippedLayer,
 )
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.linalg.eigendecomposition import validate_device
 from memcurse_cli.theory.linalg.threads import threads_by_order
 from memcurse_cli.version import VERSION
 
+if TYPE_CHECKING:
+    from memcurse_cli.families.rewriting import Rewriting
+    from memcurse_cli.schema.hessian import HessianReport
+
 HORIZON_KEY = "memcurse.horizon"
 EXAMPLES = 3
 
+Checkpoint = str | os.PathLike[str] | Mapping[str, Any]
 Progress = Callable[[int, int, str], None]
+Found = list[tuple[Family, Match]]
+Taken = TypeVar("Taken")
 
 
 @unchanged_while_read()
 def inspect(
-    checkpoint: str | os.PathLike[str] | Mapping[str, Any],
+    checkpoint: Checkpoint,
     *,
     rho: float | None = None,
     autocorrelation: Autocorrelation | str | None = None,
@@ -117,11 +120,16 @@ def inspect(
         TensorError: a layer was recognised but none could be read.
         UsageError: an argument outside its domain.
     """
-    settings = Settings(
-        autocorrelation=choose_autocorrelation(rho, autocorrelation),
-        horizon=horizon,
-        horizon_source=None if horizon is None else "option",
-        readout=check_readout(readout),
+    what_if: tuple[Rewriting, ...] = ()
+    if rewrite_as or normalize is not None:
+        from memcurse_cli.families.rewriting import rewritings
+
+        what_if = rewritings(rewrite_as, normalize)
+    settings = Settings.asked(
+        rho,
+        autocorrelation,
+        horizon,
+        readout,
         learning_rate=learning_rate,
         watch_limit=watch_limit,
         cursed_limit=cursed_limit,
@@ -129,121 +137,152 @@ def inspect(
         spectra=spectra,
         gates=gates or input_scale is not None,
         input_scale=1.0 if input_scale is None else input_scale,
-        what_if=rewritings(rewrite_as, normalize),
+        what_if=what_if,
         learning_rates=learning_rates,
     )
-    validate_device(device)
-    options = ReadOptions(
-        device=device, assume=dict(assume or {}), spectra=spectra, gates=settings.gates
-    )
-    validate_assumptions(options.assume)
-    store: LazyStore = (
-        MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)
-    )
+    options = _options(device, assume, spectra=spectra, gates=settings.gates)
+    store = _open(checkpoint)
     held = store if optimizer is None else open_optimizer(optimizer)
     with store, held as source, threads_by_order():
         state = adam_state(store, source)
         if optimizer is not None:
             require_state(state, source.path)
-        summary = None if state is None else summarise_optimizer(state, source.path)
-        report = _inspect(
-            store, settings, options, family, layers, progress, state, source, pictures=pictures
+        settings = _with_stored_horizon(settings, store.metadata)
+        found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
+        matches = select_layers(found, layers)
+
+        def report_on(recurrence: Recurrence) -> LayerReport:
+            report = diagnose(recurrence, settings)
+            taken = report.hessian is not None
+            if state is not None:
+                from memcurse_cli.diagnosis.optimizer import summarise_adam
+
+                steps = summarise_adam(recurrence, state, store, source, settings, curvature=taken)
+                report = replace(report, adam=steps)
+            if pictures and taken:
+                from memcurse_cli.diagnosis.hessian_report import diagnose_hessian
+
+                report = replace(report, picture=diagnose_hessian(recurrence, settings).picture)
+            return report
+
+        reports, skipped = _each(store, matches, options, progress, report_on)
+        summary = None
+        if state is not None:
+            from memcurse_cli.diagnosis.optimizer import summarise_optimizer
+
+            summary = summarise_optimizer(state, source.path)
+        # Whatever was asked for, the layers of all families are told from attention.
+        everything = found if family is None else layers_of_every_family(store.tensors)
+        claimed = [name for _, match in everything for name in match.tensors.values()]
+        attention = attention_layers(store.tensors, claimed, store.aliases)
+        return Report(
+            version=VERSION,
+            checkpoint=_summarise_checkpoint(store, matches),
+            input=settings.input,
+            device=options.device,
+            verdict=worst(layer.verdict for layer in reports),
+            sentence=sentence(reports, settings),
+            layers=reports,
+            skipped=skipped,
+            not_recurrent=(NotRecurrent("attention", len(attention), attention[:EXAMPLES]),)
+            if attention
+            else (),
+            curves=sensitivity_curves(settings) if settings.values else (),
+            optimizer=summary,
         )
-        return replace(report, optimizer=summary)
 
 
-def _inspect(
-    store: LazyStore,
-    settings: Settings,
-    options: ReadOptions,
-    family: str | None,
-    layers: Sequence[str],
-    progress: Progress | None,
-    state: AdamState | None,
-    source: LazyStore,
+@unchanged_while_read()
+def hessian(
+    checkpoint: Checkpoint,
     *,
-    pictures: bool,
-) -> Report:
-    settings = with_stored_horizon(settings, store.metadata)
-    settings.check_readout_has_horizon()
-    found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
-    matches = select_layers(found, layers)
+    rho: float | None = None,
+    autocorrelation: Autocorrelation | str | None = None,
+    horizon: int | None = None,
+    readout: str | None = None,
+    family: str | None = None,
+    layers: Sequence[str] = (),
+    assume: Mapping[str, str] | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> HessianReport:
+    """The Hessian of the squared error at a perfect fit, of every recurrent layer.
+
+    Arguments and errors are those of `inspect`, except for ``readout``: ``every`` (the default)
+    for a loss that is the mean over the steps, ``last`` for one at the last step.
+    """
+    from memcurse_cli.diagnosis.hessian_report import diagnose_hessian
+    from memcurse_cli.schema.hessian import HessianInput, HessianReport
+
+    settings = Settings.asked(rho, autocorrelation, horizon, readout)
+    options = _options(device, assume)
+    with _open(checkpoint) as store, threads_by_order():
+        settings = _with_stored_horizon(settings, store.metadata)
+        matches = detect(store.tensors, family, layers, path=store.path, aliases=store.aliases)
+        reports, skipped = _each(
+            store, matches, options, progress, lambda layer: diagnose_hessian(layer, settings)
+        )
+        return HessianReport(
+            version=VERSION,
+            checkpoint=_summarise_checkpoint(store, matches),
+            input=HessianInput(
+                autocorrelation=tuple(settings.autocorrelation),
+                horizon=settings.horizon,
+                horizon_source=settings.horizon_source,
+                readout=settings.loss_readout,
+            ),
+            layers=reports,
+            skipped=skipped,
+        )
+
+
+def _options(
+    device: str, assume: Mapping[str, str] | None, *, spectra: bool = False, gates: bool = False
+) -> ReadOptions:
+    validate_device(device)
+    options = ReadOptions(device=device, assume=dict(assume or {}), spectra=spectra, gates=gates)
+    validate_assumptions(options.assume)
+    return options
+
+
+def _open(checkpoint: Checkpoint) -> LazyStore:
+    if isinstance(checkpoint, Mapping):
+        return MemoryStore(checkpoint)
+    return open_checkpoint(checkpoint)
+
+
+def _each(
+    store: LazyStore,
+    matches: Found,
+    options: ReadOptions,
+    progress: Progress | None,
+    take: Callable[[Recurrence], Taken],
+) -> tuple[tuple[Taken, ...], tuple[SkippedLayer, ...]]:
+    """What is taken of each layer, and those that cannot be read.
+
+    One layer at a time: a recurrence is dropped before the next one is read.
+    """
     require_layers(len(matches), store.path)
-    reports: list[LayerReport] = []
+    taken: list[Taken] = []
     skipped: list[SkippedLayer] = []
     errors: list[TensorError] = []
     for index, (reader, match) in enumerate(matches):
         if progress is not None:
             progress(index, len(matches), match.layer)
         try:
-            # One layer at a time: a recurrence is dropped before the next one is read.
-            recurrence = read_layer(reader, store, match, options)
-            report = diagnose(recurrence, settings)
-            if state is not None:
-                taken = report.hessian is not None
-                steps = summarise_adam(recurrence, state, store, source, settings, curvature=taken)
-                report = replace(report, adam=steps)
-            if pictures and report.hessian is not None:
-                from memcurse_cli.diagnosis.hessian.layer import diagnose_hessian
-
-                drawn = diagnose_hessian(recurrence, settings).picture
-                report = replace(report, picture=drawn)
-            reports.append(report)
+            taken.append(take(read_layer(reader, store, match, options)))
         except TensorError as error:
             errors.append(error)
             skipped.append(SkippedLayer(match.layer, reader.name, str(error)))
-    if not reports:
+    if not taken:
         raise errors[0]
-    # Whatever was asked for, the layers of all families are told from attention.
-    everything = found if family is None else layers_of_every_family(store.tensors)
-    claimed = [name for _, match in everything for name in match.tensors.values()]
-    attention = attention_layers(store.tensors, claimed, store.aliases)
-    return Report(
-        version=VERSION,
-        checkpoint=summarise_checkpoint(store, [match for _, match in matches]),
-        input=InputAssumption(
-            autocorrelation=tuple(settings.autocorrelation),
-            horizon=settings.horizon,
-            horizon_source=settings.horizon_source,
-            readout=settings.readout,
-            learning_rate=settings.learning_rate,
-            input_scale=settings.input_scale if settings.gates else None,
-        ),
-        device=options.device,
-        verdict=worst(layer.verdict for layer in reports),
-        sentence=sentence(reports, settings),
-        layers=tuple(reports),
-        skipped=tuple(skipped),
-        not_recurrent=(
-            (NotRecurrent("attention", len(attention), attention[:EXAMPLES]),) if attention else ()
-        ),
-        curves=sensitivity_curves(settings) if settings.values else (),
-    )
+    return tuple(taken), tuple(skipped)
 
 
-def choose_autocorrelation(
-    rho: float | None, autocorrelation: Autocorrelation | str | None
-) -> Autocorrelation:
-    """The mixture, or that of one ρ, or white noise.
-
-    Raises:
-        UsageError: both are given, or one that is none.
-    """
-    if autocorrelation is None:
-        return WHITE if rho is None else Autocorrelation.from_rho(rho)
-    if rho is not None:
-        raise UsageError(
-            "both a ρ and an autocorrelation are given",
-            where="--rho",
-            remedy="give --rho for one decay or --autocorrelation for a mixture",
-        )
-    return read_autocorrelation(autocorrelation)
-
-
-def summarise_checkpoint(store: LazyStore, layers: Sequence[Match]) -> CheckpointSummary:
+def _summarise_checkpoint(store: LazyStore, found: Found) -> CheckpointSummary:
     """The file of a report on these layers, once its tensors are read."""
     others = sibling_shards(store.path)
-    notes = (*store.notes, *tied_notes(layers))
+    notes = (*store.notes, *tied_notes([match for _, match in found]))
     return CheckpointSummary(
         path=store.path,
         format=store.format,
@@ -254,10 +293,11 @@ def summarise_checkpoint(store: LazyStore, layers: Sequence[Match]) -> Checkpoin
     )
 
 
-def with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:
+def _with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:
     """The settings, with the horizon that a checkpoint says it was trained at."""
     stored = metadata.get(HORIZON_KEY, "")
     steps = int(stored) if stored.isdecimal() and len(stored) < 19 else 0  # within 64 bits
-    if settings.horizon is not None or steps < 1:
-        return settings
-    return replace(settings, horizon=steps, horizon_source="checkpoint")
+    if settings.horizon is None and steps >= 1:
+        settings = replace(settings, horizon=steps, horizon_source="checkpoint")
+    settings.check_readout_has_horizon()
+    return settings

@@ -9,13 +9,12 @@ from typing import get_args
 
 import numpy as np
 
-from memcurse_cli.diagnosis.inspection import choose_autocorrelation
-from memcurse_cli.diagnosis.settings import Settings, check_readout
+from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.landscape import Gain, LandscapeParameter, LandscapeReport, LandscapeView
-from memcurse_cli.schema.report import InputAssumption, finite
+from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape, Slope
+from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape
 from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, INVERTIBLE, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
 
@@ -69,13 +68,7 @@ def landscape(
         UsageError: a value outside its domain, an unknown name, or an eigenvalue that a
             parametrisation cannot reach.
     """
-    settings = Settings(
-        autocorrelation=choose_autocorrelation(rho, autocorrelation),
-        horizon=horizon,
-        horizon_source=None if horizon is None else "option",
-        readout=check_readout(readout),
-        learning_rate=learning_rate,
-    )
+    settings = Settings.asked(rho, autocorrelation, horizon, readout, learning_rate=learning_rate)
     settings.check_readout_has_horizon()
     if not 0 < level <= 1:
         raise UsageError(
@@ -100,13 +93,7 @@ def landscape(
         angle=angle,
         step_size=step_size if any(name == "s4" for name, _ in chosen) else None,
         level=level,
-        input=InputAssumption(
-            autocorrelation=tuple(settings.autocorrelation),
-            horizon=horizon,
-            horizon_source=settings.horizon_source,
-            readout=settings.readout,
-            learning_rate=learning_rate,
-        ),
+        input=settings.input,
         offsets=OFFSETS,
         views=tuple(
             _view(name, gain, target, start, settings, step_size, level) for name, gain in chosen
@@ -148,24 +135,20 @@ def _view(
             steps_across=None if basin is None else basin / settings.learning_rate,
             loss=tuple(finite(there) for there in losses),
         )
-        parameters.append(one if slope is None else _started(one, slope, settings.learning_rate))
+        if slope is not None:  # what is to be said of the start
+            value, gradient = slope.values[parameter], slope.gradient[parameter]
+            way, pace = one.value - value, -gradient * (one.max_stable_lr or 0.0)
+            sgd_steps = way / pace if math.isfinite(pace) and pace * way > 0 else None
+            one = replace(
+                one,
+                start=value,
+                gradient=finite(gradient),
+                adam_steps=abs(way) / settings.learning_rate,
+                sgd_steps=0.0 if way == 0 else sgd_steps,
+            )
+        parameters.append(one)
     return LandscapeView(
         name, gain, tuple(parameters), None if slope is None else finite(slope.loss)
-    )
-
-
-def _started(one: LandscapeParameter, slope: Slope, learning_rate: float) -> LandscapeParameter:
-    """The parameter with what is to be said of the start."""
-    value, gradient = slope.values[one.name], slope.gradient[one.name]
-    way = one.value - value
-    pace = -gradient * (one.max_stable_lr or 0.0)
-    sgd_steps = way / pace if math.isfinite(pace) and pace * way > 0 else None
-    return replace(
-        one,
-        start=value,
-        gradient=finite(gradient),
-        adam_steps=abs(way) / learning_rate,
-        sgd_steps=0.0 if way == 0 else sgd_steps,
     )
 
 

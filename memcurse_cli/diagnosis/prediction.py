@@ -4,10 +4,6 @@
 >>> row = predict(rho=0.0, time_constant=1e6, parametrization="lru", normalization="lru").rows[0]
 >>> round(row.second_moment, 12), round(row.parameters["nu_log"].relative_sensitivity, 6)
 (1.0, 0.5)
-
-Beside eigenvalues that are given, what those of a ring cost on average, as an LRU draws them at
-initialisation; where a horizon cuts the sensitivity off; and the biases that start sigmoid gates at
-the memories of a prediction.
 """
 
 from __future__ import annotations
@@ -19,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
-from memcurse_cli.diagnosis.settings import Settings, check_readout
+from memcurse_cli.diagnosis.settings import Settings, check_readout, read_autocorrelation
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.prediction import (
     ParameterPrediction,
@@ -47,8 +42,6 @@ from memcurse_cli.theory.sensitivity import (
     state_second_moment,
 )
 
-SCHEMA = "memcurse.prediction/1"
-
 Numbers = float | Iterable[float]
 
 DEFAULT_MODULI = (0.0, *(1 - 10 ** (-half_decades / 2) for half_decades in range(1, 13)))
@@ -65,7 +58,7 @@ ROUND_GAINS = ("none", "lru", "coupled")
 
 
 class _Magnitude(NamedTuple):
-    """|λ| as the user gave it, and its logarithm, which may say more than |λ| can."""
+    """|λ| as it was given, and its logarithm, which may say more than |λ| can."""
 
     log_modulus: float
     modulus: float
@@ -119,7 +112,7 @@ def predict(
         raise UsageError(
             "given beside an autocorrelation", where="rho", remedy="give one of the two"
         )
-    moduli, radii = _several(modulus), read_ring(ring)
+    moduli, radii = _several(modulus), _radii(ring)
     if radii is not None and not moduli and time_constant is None:
         moduli = tuple(dict.fromkeys(map(float, radii)))
     magnitudes = _magnitudes(moduli, _several(time_constant))
@@ -137,17 +130,19 @@ def predict(
     for source in inputs:
         moment = moments(logs, source, horizon, settings.state_readout)
         rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
+    single_rho = _single_rho(inputs[0])
+    average = None
+    if radii is not None:
+        average = _average(radii, inputs[0].variance, settings, normalization)
     return Prediction(
         parametrization=parametrization,
         normalization=normalization,
         step_size=step_size if parametrization == "s4" else None,
         horizon=horizon,
         readout=settings.readout,
-        autocorrelation=tuple(inputs[0]) if _single_rho(inputs[0]) is None else None,
+        autocorrelation=tuple(inputs[0]) if single_rho is None else None,
         rows=tuple(rows),
-        ring=None
-        if radii is None
-        else predict_ring(radii, inputs[0].variance, settings, normalization),
+        ring=average,
     )
 
 
@@ -219,12 +214,7 @@ def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) ->
     ]
 
 
-def read_ring(given: Ring | str | None) -> Ring | None:
-    """Both radii, from ``"0.9:0.999"`` too.
-
-    Raises:
-        UsageError: a text that is not two numbers.
-    """
+def _radii(given: Ring | str | None) -> Ring | None:
     if not isinstance(given, str):
         return given
     try:
@@ -236,20 +226,10 @@ def read_ring(given: Ring | str | None) -> Ring | None:
     return inner, outer
 
 
-def predict_ring(
+def _average(
     radii: Ring, variance: float, settings: Settings, normalization: str
 ) -> RingPrediction:
-    """E|h|² and E|dh/dλ|² averaged over a ring.
-
-    Args:
-        radii: the least and the largest |λ|.
-        variance: R(0) of the input, which is all of it that the average depends on.
-        settings: the horizon, and where it is read.
-        normalization: none, lru or coupled.
-
-    Raises:
-        UsageError: radii that make no ring or have no average, or a gain that depends on angles.
-    """
+    """E|h|² and E|dh/dλ|² over a ring; of the input all that they depend on is R(0)."""
     inner, outer = radii
     if not 0 <= inner <= outer < math.inf:
         raise UsageError(
@@ -285,15 +265,12 @@ def predict_ring(
 class BeyondHorizon:
     """Eigenvalues whose time constants are beyond the horizon.
 
-    Attributes:
-        count: how many there are.
-        time_constant: τ of the longest, in steps.
-        factor: E|dh/dλ|² of the longest on an infinite sequence over that at the horizon; None
-            where either is not finite, or nothing changes within it.
+    ``factor`` is E|dh/dλ|² of the longest on an infinite sequence over that at the horizon; None
+    where either is not finite, or nothing changes within it.
     """
 
     count: int
-    time_constant: float
+    time_constant: float  # τ of the longest, in steps
     factor: float | None
 
 
@@ -321,21 +298,13 @@ def beyond_horizon(prediction: Prediction, rows: Sequence[PredictionRow]) -> Bey
     )
 
 
-@dataclass(frozen=True)
-class ChronoBiases:
-    """The ends of a range of memories, and of the biases that Chrono initialisation gives them.
+class ChronoBiases(NamedTuple):
+    """The ends of a range of memories, and of the biases that Chrono initialisation gives them."""
 
-    Attributes:
-        time_constants: τ of the shortest and of the longest.
-        steps: their T = 1/(1 - λ).
-        biases: ``log(T - 1)`` of both, for λ = 1 - 1/T.
-        printed: ``log T`` of both, for λ = T/(1+T).
-    """
-
-    time_constants: tuple[float, float]
-    steps: tuple[float, float]
-    biases: tuple[float, float]
-    printed: tuple[float, float]
+    time_constants: tuple[float, float]  # τ of the shortest and of the longest
+    steps: tuple[float, float]  # their T = 1/(1 - λ)
+    biases: tuple[float, float]  # log(T - 1), for λ = 1 - 1/T
+    printed: tuple[float, float]  # log T, for λ = T/(1+T)
 
 
 def chrono_biases(prediction: Prediction) -> ChronoBiases | None:
@@ -347,8 +316,11 @@ def chrono_biases(prediction: Prediction) -> ChronoBiases | None:
     ]
     if prediction.parametrization != "sigmoid-gate" or not memories:
         return None
-    memory = (min(memories), max(memories))
-    ends = (chrono_steps(memory[0]), chrono_steps(memory[1]))
-    exact = (chrono_bias(ends[0]), chrono_bias(ends[1]))
-    printed = (printed_chrono_bias(ends[0]), printed_chrono_bias(ends[1]))
-    return ChronoBiases(memory, ends, exact, printed)
+    short, long = min(memories), max(memories)
+    ends = chrono_steps(short), chrono_steps(long)
+    return ChronoBiases(
+        (short, long),
+        ends,
+        (chrono_bias(ends[0]), chrono_bias(ends[1])),
+        (printed_chrono_bias(ends[0]), printed_chrono_bias(ends[1])),
+    )

@@ -1,11 +1,9 @@
 """What a diagnosis is taken under: the input, the horizon, the optimizer's step, the limits.
 
-They come from options, and from `memcurse.toml` or the table `[tool.memcurse]` of a
-`pyproject.toml`. The nearest folder that holds one, from the working directory upwards, is the only
-one that is read; in one folder `memcurse.toml` comes first. The search ends at a repository's root,
-and before a folder of another user. A file that was found so may come from anyone whose repository
-was cloned, so that commands take from it only what `memcurse_cli.commands.defaults.FOUND_MAY_SET`
-lists.
+They come from options, and from the nearest `memcurse.toml`, or `pyproject.toml` with a table
+`[tool.memcurse]`, of the working directory and those above it up to a repository's root, none of
+another user. It may come from anyone whose repository was cloned, so that commands take from it
+only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
 """
 
 from __future__ import annotations
@@ -16,16 +14,19 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.rewriting import Rewriting
+from memcurse_cli.schema.report import InputAssumption
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+
+if TYPE_CHECKING:
+    from memcurse_cli.families.rewriting import Rewriting
 
 FILE = "memcurse.toml"
 PROJECT = "pyproject.toml"
@@ -43,36 +44,45 @@ LARGEST_RATE = 1e9
 class Settings:
     """The assumptions behind a report.
 
-    Attributes:
-        autocorrelation: R(Δ) of the drive of each state; white noise by default.
-        horizon: T in steps, or None for an infinite sequence.
-        horizon_source: who said so: ``option`` or ``checkpoint``.
-        readout: ``last`` reads states and loss at step T, ``every`` averages both over t = 1..T.
-            None reads states at the last step and the loss at every one, as training does.
-        learning_rate: the change that one step of an adaptive optimizer makes to a parameter.
-        watch_limit: the step effect above which a group is to be watched.
-        cursed_limit: the step effect above which it is cursed: at 1 a step replaces the state.
-        values: whether every eigenvalue goes into the report.
-        spectra: whether the spectra of gated layers' hidden weights do.
-        learning_rates: whether learning rates of the recurrent groups are derived.
-        what_if: other parameters that every layer is reported under, beside its own.
-        gates: whether input-dependent gates are reported as they move.
-        input_scale: the RMS of every component of the gates' input then; normalised inputs have 1.
+    A ``readout`` of ``last`` reads states and loss at step T, ``every`` averages both over
+    t = 1..T. None reads states at the last step and the loss at every one, as training does.
     """
 
-    autocorrelation: Autocorrelation = WHITE
-    horizon: int | None = None
-    horizon_source: str | None = None
+    autocorrelation: Autocorrelation = WHITE  # R(Δ) of the drive of each state
+    horizon: int | None = None  # T in steps; None for an infinite sequence
+    horizon_source: str | None = None  # ``option`` or ``checkpoint``
     readout: Readout | None = None
-    learning_rate: float = 1e-3
-    watch_limit: float = 0.1
-    cursed_limit: float = 1.0
-    values: bool = False
-    spectra: bool = False
-    what_if: tuple[Rewriting, ...] = ()
-    learning_rates: bool = False
-    gates: bool = False
-    input_scale: float = 1.0
+    learning_rate: float = 1e-3  # what one step of an adaptive optimizer changes a parameter by
+    watch_limit: float = 0.1  # the step effect above which a group is to be watched
+    cursed_limit: float = 1.0  # above which it is cursed: at 1 a step replaces the state
+    values: bool = False  # every eigenvalue goes into the report
+    spectra: bool = False  # the spectra of gated layers' hidden weights do
+    what_if: tuple[Rewriting, ...] = ()  # other parameters that every layer is reported under
+    learning_rates: bool = False  # those of the recurrent groups are derived
+    gates: bool = False  # input-dependent gates are reported as they move
+    input_scale: float = 1.0  # the RMS of a component of their input; normalised inputs have 1
+
+    @classmethod
+    def asked(
+        cls,
+        rho: float | None,
+        autocorrelation: Autocorrelation | str | None,
+        horizon: int | None,
+        readout: str | None,
+        **others: Any,
+    ) -> Settings:
+        """The settings of a call, whose options these are.
+
+        Raises:
+            UsageError: one outside its domain.
+        """
+        return cls(
+            autocorrelation=choose_autocorrelation(rho, autocorrelation),
+            horizon=horizon,
+            horizon_source=None if horizon is None else "option",
+            readout=check_readout(readout),
+            **others,
+        )
 
     @property
     def state_readout(self) -> Readout:
@@ -87,6 +97,18 @@ class Settings:
     def moments_of(self, log_eigenvalues: NDArray[np.complex128]) -> Moments:
         """The moments of states with these log λ, at γ = 1."""
         return moments(log_eigenvalues, self.autocorrelation, self.horizon, self.state_readout)
+
+    @property
+    def input(self) -> InputAssumption:
+        """What a report says that was assumed."""
+        return InputAssumption(
+            autocorrelation=tuple(self.autocorrelation),
+            horizon=self.horizon,
+            horizon_source=self.horizon_source,
+            readout=self.readout,
+            learning_rate=self.learning_rate,
+            input_scale=self.input_scale if self.gates else None,
+        )
 
     def check_readout_has_horizon(self) -> None:
         """A place to read a sequence at needs a sequence that ends.
@@ -150,27 +172,93 @@ def check_readout(name: str | None) -> Readout | None:
     return cast(Readout | None, name)
 
 
+def choose_autocorrelation(
+    rho: float | None, autocorrelation: Autocorrelation | str | None
+) -> Autocorrelation:
+    """The mixture, or that of one ρ, or white noise.
+
+    Raises:
+        UsageError: both are given, or one that is none.
+    """
+    if autocorrelation is None:
+        return WHITE if rho is None else Autocorrelation.from_rho(rho)
+    if rho is not None:
+        raise UsageError(
+            "both a ρ and an autocorrelation are given",
+            where="--rho",
+            remedy="give --rho for one decay or --autocorrelation for a mixture",
+        )
+    return read_autocorrelation(autocorrelation)
+
+
+def read_autocorrelation(given: Autocorrelation | str | os.PathLike[str]) -> Autocorrelation:
+    """What ``--autocorrelation`` means: ``"w:ρ,w:ρ:ω,…"``, or what the command of that name wrote.
+
+    Raises:
+        UsageError: neither pairs nor such a file, or values outside their domain.
+    """
+    if isinstance(given, Autocorrelation):
+        return given
+    text = os.fspath(given)
+    if not os.path.exists(text):
+        try:
+            return Autocorrelation.parse(text)
+        except UsageError as error:
+            if text and set(text) <= set("0123456789.:,;+-eE naif"):  # a list of pairs after all
+                raise
+            raise UsageError(
+                f"'{shown_place(text)}' is neither a file nor a list of pairs",
+                where="autocorrelation",
+                remedy=f"{error.remedy}, or name the JSON that memcurse autocorrelation wrote",
+            ) from error
+    return _from_file(text)
+
+
+def _from_file(path: str) -> Autocorrelation:
+    from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
+    from memcurse_cli.checkpoints.untrusted.names import printable
+    from memcurse_cli.checkpoints.untrusted.source import read_bounded
+    from memcurse_cli.schema.autocorrelation import AutocorrelationDocument
+
+    def wrong(what: str) -> UsageError:
+        remedy = "write one with memcurse autocorrelation DATA --json"
+        return UsageError(what, where=printable(path), remedy=remedy)
+
+    try:
+        document = parse_json(read_bounded(path, MAX_JSON_BYTES))
+    except ValueError as error:
+        raise wrong("not the JSON of an autocorrelation") from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != AutocorrelationDocument.SCHEMA:
+        raise wrong(f"its schema is {str(schema)[:40]!r}, not {AutocorrelationDocument.SCHEMA!r}")
+    try:
+        parts = [
+            (part["weight"], part["rho"], part.get("frequency", 0.0))
+            for part in document["components"]
+        ]
+        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in parts for v in p):
+            raise TypeError
+        components = [tuple(map(float, part)) for part in parts]
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise wrong('its "components" are not weights and rhos') from error
+    if not components:
+        raise wrong('its "components" are empty')
+    return Autocorrelation.from_components(components)
+
+
 class ConfigurationError(UsageError):
     """A settings file that is not TOML, or holds a key or a value that does not exist."""
 
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """One settings file.
+    """One settings file."""
 
-    Attributes:
-        path: where it is, as a user would name it.
-        values: the table of memcurse.
-        text: the whole file, to find lines in.
-        prefix: the table that ``values`` is, ``("tool", "memcurse")`` or nothing.
-        found: whether it was found rather than named by the user.
-    """
-
-    path: str
-    values: Mapping[str, Any]
-    text: str
-    prefix: tuple[str, ...] = ()
-    found: bool = False
+    path: str  # as a user would name it
+    values: Mapping[str, Any]  # the table of memcurse
+    text: str  # the whole file, to find lines in
+    prefix: tuple[str, ...] = ()  # the table that ``values`` is: nothing or ("tool", "memcurse")
+    found: bool = False  # rather than named by the user
 
     def place(self, *keys: str | int) -> str:
         """``FILE:LINE`` of a key, or of the table that it would stand in."""

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_text
-from memcurse_cli.diagnosis.inspection import choose_autocorrelation, inspect
-from memcurse_cli.diagnosis.settings import Settings, check_readout
-from memcurse_cli.diagnosis.usable_rate import smallest_rate
+from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.diagnosis.settings import Settings, check_readout, choose_autocorrelation
+from memcurse_cli.diagnosis.verdicts import smallest_rate
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.detect import validate_assumptions
 from memcurse_cli.schema.figures import Quantiles, diverges, parameter_rank

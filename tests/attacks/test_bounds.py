@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from memcurse_cli.diagnosis.hessian.inspection import hessian
-from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.diagnosis.inspection import hessian, inspect
 from memcurse_cli.errors import CheckpointError, TensorError
 from memcurse_cli.families.layers import MOST_LAYERS
 from memcurse_cli.families.reading import LARGEST_LAYER, LARGEST_MATRIX, LARGEST_ORDER

@@ -14,7 +14,7 @@ from end_to_end.command import SAMPLES, assert_refused, memcurse
 
 from memcurse_cli.app import COMMANDS, all_options, build
 from memcurse_cli.commands.defaults import FOUND_MAY_SET, entries, option_name
-from memcurse_cli.diagnosis.check.policy import KEYS, rule_sets
+from memcurse_cli.diagnosis.policy import KEYS, rule_sets
 from memcurse_cli.diagnosis.settings import (
     ConfigurationError,
     SettingsFile,

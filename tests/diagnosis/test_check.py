@@ -1,18 +1,163 @@
-"""Only what got worse fails against a baseline."""
+"""Limits and finding codes against reports made by hand, and against a baseline."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 from reports.build import layer, parameter, report
 
-from memcurse_cli.diagnosis.check.check import check
-from memcurse_cli.diagnosis.check.policy import Limit, Policy, RuleSet
+from memcurse_cli.diagnosis.check import check, judge
+from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.check import Check
+from memcurse_cli.schema.check import Check, Judgement
 from memcurse_cli.schema.figures import HessianSummary
-from memcurse_cli.schema.report import Finding, Report
+from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity, SkippedLayer
+
+
+def finding(
+    code: str, severity: Severity = "error", message: str = "something is wrong"
+) -> Finding:
+    return Finding(code, severity, message, "mend it", "a paper")
+
+
+def limited(name: str, bound: float, **scope: tuple[str, ...]) -> RuleSet:
+    return RuleSet(limits=(Limit(name, bound, "here"),), **scope)
+
+
+def one_layer(effect: float | None = 0.5, *findings: Finding) -> LayerReport:
+    return layer("encoder.0", "lru", [10.0, 20.0], [parameter("nu", effect)], findings)
+
+
+def failures(report: Report, *rules: RuleSet, allow_missing: bool = False) -> list[Judgement]:
+    policy = Policy(rules, allow_missing=allow_missing)
+    return [judgement for judgement in judge(report, policy) if judgement.fails]
+
+
+def test_by_default_errors_fail_and_so_does_a_cursed_layer() -> None:
+    found = failures(report(one_layer(2.0, finding("MC201"), finding("MC301", "warning"))))
+    assert [judgement.rule for judgement in found] == ["MC201"]
+    (alone,) = failures(report(one_layer(2.0)))
+    assert (alone.rule, alone.figure, alone.bound) == ("max-verdict", "cursed", "watch")
+    assert failures(report(one_layer(0.5))) == []
+    # What is ignored does not fail by its verdict either, and one limit replaces the default.
+    cursed = report(one_layer(2.0, finding("MC201")))
+    assert failures(cursed, RuleSet(ignore=("MC2",))) == []
+    assert failures(cursed, limited("max-time-constant", 100)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "fails"),
+    [
+        ("max-step-effect", 0.5, False),
+        ("max-step-effect", 0.499, True),
+        ("max-relative-sensitivity", 250_001, False),
+        ("max-relative-sensitivity", 249_999, True),
+        ("max-unstable", 0, False),
+        ("max-time-constant", 20.0, False),
+        ("max-time-constant", 19.9, True),
+        ("max-rounding-error.bfloat16", 1.2, False),
+        ("max-rounding-error.bfloat16", 1.1, True),
+        ("max-verdict", 0, True),
+        ("max-verdict", 1, False),
+        ("min-diagonality", 0.3, False),
+        ("min-diagonality", 0.31, True),
+        ("max-adam-residual", 12, False),
+        ("max-adam-residual", 11.9, True),
+    ],
+)
+def test_a_limit_is_exceeded_beyond_it_not_on_it(name: str, bound: float, fails: bool) -> None:
+    # An effect of 0.5 at 1e-3 is κ = 250,000; bfloat16 changes the state by 500 · 2⁻⁸ / √3.
+    scores = HessianSummary(64, 0.3, 1.0, 2.0, 12.0, 4.0, None)
+    figures = replace(one_layer(0.5), hessian=scores, hessian_reason=None)
+    found = failures(report(figures), limited(name, bound))
+    assert [(one.rule, one.outcome) for one in found] == [(name, "beyond")] * fails
+
+
+def test_a_figure_that_is_missing_fails_as_such_unless_allowed() -> None:
+    (found,) = failures(report(one_layer()), limited("min-diagonality", 0.1))
+    assert found.outcome == "not computed"
+    assert "no readout" in found.message
+    assert failures(report(one_layer()), limited("min-diagonality", 0.1), allow_missing=True) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["max-step-effect", "max-relative-sensitivity", "max-rounding-error.float32"]
+)
+def test_what_diverges_is_beyond_every_limit(name: str) -> None:
+    (found,) = failures(report(one_layer(None)), limited(name, 1e300))
+    assert (found.outcome, found.diverges, found.figure) == ("beyond", True, None)
+    assert found.value == math.inf
+    assert "diverges" in found.message
+
+
+def test_an_unstable_layer_has_no_longest_time_constant() -> None:
+    unstable = report(layer("rnn", "lru", [10.0, math.inf], [parameter("nu", 0.1)]))
+    assert [one.diverges for one in failures(unstable, limited("max-time-constant", 1e9))] == [True]
+    (counted,) = failures(unstable, limited("max-unstable", 0))
+    assert counted.figure == 1
+
+
+def test_a_layer_that_could_not_be_read_fails() -> None:
+    skipped = replace(report(one_layer(0.01)), skipped=(SkippedLayer("bad", "lru", "NaN in nu"),))
+    (found,) = failures(skipped)
+    assert (found.layer, found.rule, found.outcome) == ("bad", "readable", "not computed")
+    assert failures(skipped, allow_missing=True) == []
+
+
+def test_codes_are_prefixes_and_the_longest_decides() -> None:
+    found = report(one_layer(0.01, *(finding(f"MC10{n}", "info") for n in (1, 3, 4))))
+
+    def codes(rules: RuleSet) -> list[str]:
+        return [judgement.rule for judgement in failures(found, rules)]
+
+    assert codes(RuleSet(select=("MC1",))) == ["MC101", "MC103", "MC104"]
+    assert codes(RuleSet(forbid=("MC1",), ignore=("MC103",))) == ["MC101", "MC104"]
+    assert codes(RuleSet(forbid=("MC103",), ignore=("MC1",))) == ["MC103"]
+    assert codes(RuleSet(forbid=("MC1",), ignore=("MC1",))) == []
+
+
+def test_select_stands_in_place_of_an_earlier_one_and_forbid_beside_it() -> None:
+    found = report(one_layer(0.01, finding("MC101"), finding("MC201"), finding("MC301")))
+    rules = [RuleSet(select=("MC1",), forbid=("MC3",)), RuleSet(select=("MC2",))]
+    assert [judgement.rule for judgement in failures(found, *rules)] == ["MC201", "MC301"]
+
+
+def test_rule_sets_apply_to_the_layers_and_families_they_name_and_later_ones_win() -> None:
+    layers = [
+        layer(name, family, [10.0], [parameter("nu", 0.5)])
+        for name, family in (("encoder.0", "lru"), ("encoder.1", "s4d"), ("decoder.0", "lru"))
+    ]
+    rules = [
+        limited("max-step-effect", 0.1),
+        limited("max-step-effect", 1.0, layers=("encoder.*",)),
+        limited("max-step-effect", 0.2, families=("s4d",)),
+    ]
+    assert [(one.layer, one.bound) for one in failures(report(*layers), *rules)] == [
+        ("encoder.1", 0.2),
+        ("decoder.0", 0.1),
+    ]
+
+
+def test_a_scope_that_names_nothing_there_is_known() -> None:
+    nowhere = RuleSet(layers=("nowhere.*",))
+    policy = Policy((RuleSet(), nowhere, RuleSet(families=("lru",))))
+    assert list(policy.unmatched([report(one_layer())])) == [nowhere]
+
+
+def test_a_finding_knows_the_group_it_is_about_and_its_figure() -> None:
+    groups = [parameter("nu", 2.0, tensor="rnn.nu"), parameter("nu_log", 3.0)]
+    about = finding("MC201", message="one step at 0.001 on nu moves the state by 200 %")
+    (found,) = failures(report(layer("rnn", "lru", [10.0], groups, (about,))))
+    assert (found.subject, found.tensor, found.figure) == ("nu", "rnn.nu", 2.0)
+
+
+def test_the_advised_rate_meets_the_limit() -> None:
+    (found,) = failures(report(one_layer(0.5)), limited("max-step-effect", 0.2))
+    assert found.advice.endswith("4e-4")
+    lowered = report(one_layer(0.5 * 4e-4 / 1e-3))
+    assert failures(lowered, limited("max-step-effect", 0.2)) == []
 
 
 def policy(name: str, bound: float) -> Policy:

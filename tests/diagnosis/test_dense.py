@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from theory.non_normal import far_from_normal
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.dense import dense as dense_structure
+from memcurse_cli.diagnosis import dense as dense_structure
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.dense import DenseStructure
 from memcurse_cli.schema.report import LayerReport
@@ -77,28 +77,6 @@ def test_a_leak_scales_the_sensitivity_to_the_stored_weights() -> None:
     assert group.step_effect == pytest.approx(0.25 * own.step_effect, rel=1e-9)
 
 
-def test_a_saturating_network_beyond_the_linear_theory_is_watched() -> None:
-    state = {"weight_hh_l0": matrix(4, 3.0), "weight_ih_l0": np.eye(4)}
-    layer = only(state)
-    assert layer.verdict == "watch"
-    assert layer.parameters[0].step_effect is None
-    assert {"MC101", "MC502"} <= {finding.code for finding in layer.findings}
-    assert only(state, assume={"activation": "linear"}).verdict == "cursed"
-
-
-def test_departure_from_normality() -> None:
-    normal = only({"A": np.diag([0.5, 0.9]), "B": np.eye(2), "C": np.eye(2)}).dense
-    assert normal is not None
-    assert normal.henrici_departure == pytest.approx(0, abs=1e-8)
-    assert normal.eigenvector_condition == pytest.approx(1)
-    shear = np.array([[0.5, 10.0], [0.0, 0.6]])
-    sheared = only({"A": shear, "B": np.eye(2), "C": np.eye(2)}).dense
-    assert sheared is not None
-    assert sheared.henrici_departure == pytest.approx(10 / np.linalg.norm(shear))
-    expected = np.linalg.cond(np.linalg.eig(shear).eigenvectors)
-    assert sheared.eigenvector_condition == pytest.approx(expected, rel=1e-9)
-
-
 def test_a_delay_line_remembers_all_its_steps() -> None:
     """All λ = 0 and τ = 0, and the last unit holds what the first took in 63 steps before."""
     report = inspect({"A": np.eye(64, k=-1), "B": np.eye(64)[:, :1], "C": np.eye(64)[-1:]})
@@ -108,23 +86,6 @@ def test_a_delay_line_remembers_all_its_steps() -> None:
     assert layer.eigenvalues.time_constant.max == 0
     assert "MC104" not in {finding.code for finding in layer.findings}
     assert report.sentence.endswith("its memory is 63 steps")
-
-
-def test_a_matrix_that_forgets_within_one_step_is_told() -> None:
-    matrix = np.diag([0.9] + 7 * [1e-3])
-    (layer,) = inspect({"A": matrix, "B": np.eye(8)}).layers
-    (dead,) = [finding for finding in layer.findings if finding.code == "MC104"]
-    assert dead.message.startswith("7 of 8 singular values")
-
-
-def test_the_advice_for_a_large_state_of_a_non_normal_matrix_works() -> None:
-    matrix = far_from_normal(0.4, 1)
-    state = {"A": matrix, "B": np.eye(12)}
-    (advice,) = [one.advice for one in inspect(state).layers[0].findings if one.code == "MC205"]
-    factor = float(advice.removeprefix("scale the input of the layer by "))
-    (layer,) = inspect(state | {"B": factor * np.eye(12)}).layers
-    assert 0.2 < (layer.state.second_moment.p99 or 0) <= 1
-    assert "MC205" not in {finding.code for finding in layer.findings}
 
 
 def structure_of(matrix: Floats, horizon: int | None = None) -> tuple[LayerReport, DenseStructure]:
@@ -164,15 +125,6 @@ def test_a_matrix_that_grows_before_it_decays_is_found() -> None:
     assert "MC106" not in [one.code for one in calm.findings]
 
 
-def test_an_unstable_matrix_has_no_transient_of_its_own() -> None:
-    _, structure = structure_of(matrix(6, 1.05), 20)
-    assert structure.transient_growth is None
-    assert structure.kreiss_bound is None
-    assert structure.eigenvalue_part is not None
-    _, endless = structure_of(matrix(6, 1.05))
-    assert endless.eigenvalue_part is None
-
-
 def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     _, structure = structure_of(np.array([[0.5, 1.0], [0.0, 0.5]]))
     assert "ill-conditioned" in str(structure.reason)
@@ -186,3 +138,20 @@ def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "up to 5 units" in str(large.reason)
     assert large.eigenvalue_condition.max is not None
     assert large.transient_growth is None
+
+
+def test_the_advice_for_a_large_state_of_a_non_normal_matrix_works() -> None:
+    matrix = far_from_normal(0.4, 1)
+    state = {"A": matrix, "B": np.eye(12)}
+    (advice,) = [one.advice for one in inspect(state).layers[0].findings if one.code == "MC205"]
+    factor = float(advice.removeprefix("scale the input of the layer by "))
+    (layer,) = inspect(state | {"B": factor * np.eye(12)}).layers
+    assert 0.2 < (layer.state.second_moment.p99 or 0) <= 1
+    assert "MC205" not in {finding.code for finding in layer.findings}
+
+
+def test_a_matrix_that_forgets_within_one_step_is_told() -> None:
+    matrix = np.diag([0.9] + 7 * [1e-3])
+    (layer,) = inspect({"A": matrix, "B": np.eye(8)}).layers
+    (dead,) = [finding for finding in layer.findings if finding.code == "MC104"]
+    assert dead.message.startswith("7 of 8 singular values")

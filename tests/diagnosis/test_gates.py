@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.findings.assumptions import departure
+from memcurse_cli.diagnosis.findings import departure
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.gates import GateSummary
 from memcurse_cli.schema.report import LayerReport

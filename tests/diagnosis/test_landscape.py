@@ -11,8 +11,7 @@ from end_to_end.command import assert_refused, memcurse
 
 from memcurse_cli.diagnosis.landscape import COMPARED, landscape
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.console import text_for_file
-from memcurse_cli.reports.terminal.landscape import Page, narrowest, title, to_text
+from memcurse_cli.reports.terminal.landscape import narrowest, title, to_text
 
 
 def test_the_usual_parametrisations_are_compared() -> None:
@@ -93,12 +92,14 @@ def test_the_way_from_a_start() -> None:
     assert "From |λ| = 0.99, angle 0.785 rad, where the loss is 1.98" in page
 
 
-def test_a_narrow_page_says_what_it_has_no_room_for() -> None:
-    report = landscape(start_modulus=0.5, parametrizations=["lru"])
-    page = " ".join(text_for_file(Page(report), width=40).split())
-    assert "Left out at this width: from, to, gradient." in page
-    assert "Gradient:" not in page
-    assert "Gradient:" in text_for_file(Page(report), width=80)
+def test_the_figure_is_written_whole_or_refused(tmp_path: Path) -> None:
+    target = tmp_path / "landscape.svg"
+    done = memcurse("landscape", "--angle", "0.1", "--plot", target)
+    assert (done.returncode, done.stderr) == (0, "")
+    texts = [element.text for element in ElementTree.parse(target).iter() if element.text]
+    for name in ("lru, γ own", "omega_theta", "log_A_real"):
+        assert name in texts
+    assert_refused(memcurse("landscape", "--plot", tmp_path / "landscape.txt"), ".svg")
 
 
 def test_a_start_away_from_which_the_gradient_leads() -> None:
@@ -109,20 +110,3 @@ def test_a_start_away_from_which_the_gradient_leads() -> None:
     assert (nu.value - nu.start) * nu.gradient > 0
     assert nu.sgd_steps is None
     assert nu.adam_steps == pytest.approx((nu.start - nu.value) / 1e-3)
-
-
-def test_a_start_whose_loss_no_number_holds() -> None:
-    report = landscape(modulus=1.01, start_modulus=2.0, horizon=600, parametrizations=["polar"])
-    (view,) = report.views
-    assert (view.start_loss, view.parameters[0].gradient) == (None, None)
-    assert "beyond any number" in to_text(report, file=Path("page.txt"))
-
-
-def test_the_figure_is_written_whole_or_refused(tmp_path: Path) -> None:
-    target = tmp_path / "landscape.svg"
-    done = memcurse("landscape", "--angle", "0.1", "--plot", target)
-    assert (done.returncode, done.stderr) == (0, "")
-    texts = [element.text for element in ElementTree.parse(target).iter() if element.text]
-    for name in ("lru, γ own", "omega_theta", "log_A_real"):
-        assert name in texts
-    assert_refused(memcurse("landscape", "--plot", tmp_path / "landscape.txt"), ".svg")

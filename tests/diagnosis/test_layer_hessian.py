@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.diagnosis.hessian import layer as layer_hessian
-from memcurse_cli.diagnosis.hessian.inspection import hessian
-from memcurse_cli.diagnosis.hessian.picture import CELLS, evenly_chosen, picture
-from memcurse_cli.diagnosis.hessian.scores import layer_hessian as hessian_of
+from memcurse_cli.diagnosis import hessian_report as layer_hessian
+from memcurse_cli.diagnosis.hessian import layer_hessian as hessian_of
+from memcurse_cli.diagnosis.hessian_report import CELLS, evenly_chosen, picture
+from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.state_space.diagonal import LRU
 from memcurse_cli.schema.hessian import LayerHessianReport
@@ -183,16 +182,6 @@ def test_channels_are_blocks(zoo: Path) -> None:
     assert found.scores.order == sum(group.size for group in found.groups)
 
 
-def test_a_readout_at_the_last_step_is_another_loss() -> None:
-    mean, last = (
-        hessian(SAMPLE, horizon=100, readout=readout).layers[0].scores
-        for readout in ("every", "last")
-    )
-    assert mean is not None
-    assert last is not None
-    assert last.sharpness > 1.5 * mean.sharpness
-
-
 @pytest.mark.parametrize(("sample", "reason"), [("gru", "B"), ("complex_diagonal_rnn", "diverges")])
 def test_a_layer_without_a_hessian_says_why(sample: str, reason: str) -> None:
     import safetensors.numpy
@@ -210,12 +199,6 @@ def test_an_exploding_state_is_a_reason() -> None:
     (found,) = hessian(state, horizon=2000).layers
     assert found.reason is not None
     assert "range of a float" in found.reason
-
-
-def test_a_readout_needs_a_horizon() -> None:
-    state = {"lambda_re": np.array([0.5]), "lambda_im": np.array([0.0])}
-    with pytest.raises(UsageError, match="no last step"):
-        hessian(state, readout="last")
 
 
 def test_a_picture_never_mixes_groups() -> None:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.diagnosis.dense import rounding as matrix_rounding
-from memcurse_cli.diagnosis.findings import precision
+from memcurse_cli.diagnosis import dense as matrix_rounding
 from memcurse_cli.diagnosis.wording import percent
 from memcurse_cli.schema.report import LayerReport
 
@@ -31,17 +30,6 @@ def store_as(matrix: np.ndarray, dtype: str) -> np.ndarray:
 def chain() -> np.ndarray:
     """Far from normal, of two values and zeros: equal errors add up along the diagonal."""
     return np.diag(np.full(32, 0.7)) + np.diag(np.full(31, 0.5), 1)
-
-
-def ring() -> np.ndarray:
-    return 0.9 * np.roll(np.eye(24), 1, axis=0)
-
-
-def reservoir() -> np.ndarray:
-    """95 % zeros."""
-    random = np.random.default_rng(1)
-    matrix = random.normal(size=(60, 60)) * (random.random((60, 60)) < 0.05)
-    return 0.9 * matrix / np.abs(np.linalg.eigvals(matrix)).max()
 
 
 def full() -> np.ndarray:
@@ -74,26 +62,15 @@ def simulated(
     return float(np.sqrt(difference / power))
 
 
-@pytest.mark.parametrize("make", [chain, ring, reservoir, full])
+@pytest.mark.parametrize("make", [chain, full])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
 def test_a_matrix_with_structure_moves_its_state_as_predicted(make: object, dtype: str) -> None:
     matrix = make()  # type: ignore[operator]
     (group,) = layer(matrix).parameters
     measured = simulated(matrix, store_as(matrix, dtype), np.eye(len(matrix)))
     predicted = getattr(group.rounding, dtype)
-    if make is ring and dtype == "int8":  # 0 and its largest value are what int8 holds exactly
-        assert predicted == pytest.approx(0, abs=1e-12)
-        assert measured < 1e-12
-    else:
-        assert measured < 0.2
-        assert predicted == pytest.approx(measured, rel=0.15)
-
-
-def test_it_holds_for_an_input_of_few_channels_and_long_correlation() -> None:
-    matrix, readin = full(), np.random.default_rng(4).normal(size=(24, 2))
-    (group,) = layer(matrix, readin, rho=0.8).parameters
-    measured = simulated(matrix, store_as(matrix, "bfloat16"), readin, rho=0.8)
-    assert group.rounding.bfloat16 == pytest.approx(measured, rel=0.15)
+    assert measured < 0.2
+    assert predicted == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize("readout", ["last", "every"])
@@ -194,26 +171,9 @@ def test_a_large_change_that_is_known_to_first_order_has_no_number(
     assert "changes the state by 265 %" in rules(layer(matrix, horizon=10_000))["MC401"][1]
     monkeypatch.setattr(matrix_rounding, "EXACT", 0)  # as between 256 and 512 units
     assert "changes the state by 265 %" in rules(layer(matrix, horizon=10_000))["MC401"][1]
-    for module in (matrix_rounding, precision):
-        monkeypatch.setattr(module, "LARGEST", 0)
+    monkeypatch.setattr(matrix_rounding, "LARGEST", 0)
     message = rules(layer(matrix, horizon=10_000))["MC401"][1]
     assert "changes the state by more than 10 %" in message
-
-
-@pytest.mark.parametrize("modulus", [0.9, 0.99, 0.996, 0.997, 0.998, 0.9985, 0.999, 0.9995])
-def test_it_is_said_where_a_cast_crosses_and_nowhere_else(modulus: float) -> None:
-    crosses = float(np.float64(modulus).astype(ml_dtypes.bfloat16)) >= 1
-    (found,) = memcurse_cli.inspect(diagonal(modulus, np.float64), horizon=10).layers
-    dense = layer(np.diag([modulus, 0.5]), horizon=10)
-    for one in (found, dense):
-        said = [message for _, message in rules(one).values() if "in bfloat16 takes" in message]
-        assert bool(said) == crosses
-
-
-def test_a_turn_of_the_angle_takes_nothing_out_of_the_disk() -> None:
-    polar = {"nu_log": np.full(3, -14.0), "theta_log": np.linspace(-1, 1, 3)}
-    (found,) = memcurse_cli.inspect(polar).layers
-    assert not any(">= 1" in message for _, message in rules(found).values())
 
 
 def test_a_dense_matrix_is_told_by_the_eigenvalues_of_the_rounded_one() -> None:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from memcurse_cli.diagnosis.prediction import DEFAULT_MODULI, predict
+from memcurse_cli import predict
+from memcurse_cli.diagnosis.prediction import DEFAULT_MODULI
 from memcurse_cli.errors import UsageError
+from memcurse_cli.reports.terminal.prediction import to_text
+from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 
@@ -29,13 +33,6 @@ def test_the_grid_goes_from_no_memory_to_a_million_steps() -> None:
             assert found.relative_sensitivity == pytest.approx(relative, rel=1e-14)
 
 
-def test_no_memory_is_no_time_constant() -> None:
-    (row,) = predict(modulus=0.0).rows
-    assert (row.time_constant, row.second_moment, row.sensitivity) == (0, 1, 1)
-    (same,) = predict(time_constant=0.0).rows
-    assert same == row
-
-
 @pytest.mark.parametrize("tau", [1.0, 1e6, 1e12, 1e15])
 def test_a_time_constant_keeps_its_digits_however_large(tau: float) -> None:
     (row,) = predict(time_constant=tau, rho=0.0).rows
@@ -43,16 +40,6 @@ def test_a_time_constant_keeps_its_digits_however_large(tau: float) -> None:
     assert row.second_moment == pytest.approx(-1 / math.expm1(-2 / tau), rel=1e-14)
     sensitivity = (1 + math.exp(-2 / tau)) / -(math.expm1(-2 / tau) ** 3) * -1
     assert row.sensitivity == pytest.approx(abs(sensitivity), rel=1e-14)
-
-
-def test_what_the_user_gave_comes_back_as_given() -> None:
-    rows = predict(modulus=np.array([0.9, 0.3]), angle=[0.1, 2.0], rho=[0.25, 1.0]).rows
-    assert [(row.rho, row.angle, row.modulus) for row in rows] == [
-        (rho, angle, modulus)
-        for rho in (0.25, 1.0)
-        for angle in (0.1, 2.0)
-        for modulus in (0.9, 0.3)
-    ]
 
 
 def test_a_modulus_of_one_is_divergent_and_not_an_error() -> None:
@@ -94,17 +81,6 @@ def test_a_mixture_has_no_single_rho() -> None:
     assert predict(autocorrelation="1:0.4", modulus=0.5) == predict(rho=0.4, modulus=0.5)
 
 
-def test_the_step_size_belongs_to_s4() -> None:
-    assert predict(modulus=0.5).step_size is None
-    fine, coarse = (
-        predict(modulus=0.5, parametrization="s4", step_size=step) for step in (0.01, 0.1)
-    )
-    assert (fine.step_size, coarse.step_size) == (0.01, 0.1)
-    before = fine.rows[0].parameters["A_imag"].sensitivity
-    assert before is not None
-    assert coarse.rows[0].parameters["A_imag"].sensitivity == pytest.approx(100 * before)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -127,3 +103,41 @@ def test_the_step_size_belongs_to_s4() -> None:
 def test_refuses_what_has_no_meaning(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         predict(**arguments)  # type: ignore[arg-type]  # what a caller without types would pass
+
+
+def test_the_radii_are_the_moduli_where_no_others_are_given() -> None:
+    found = predict(ring="0.9:0.999", rho=0.5)
+    assert [row.modulus for row in found.rows] == [0.9, 0.999]
+    assert found.ring == predict(ring=(0.9, 0.999), time_constant=10.0).ring
+    assert [row.modulus for row in predict(ring=(0.9, 0.999), modulus=0.5).rows] == [0.5]
+    page = to_text(found, file=Path("page.txt"))
+    assert "E|h|² is 24.2 on average and E|dh/dλ|² 1.33e6" in " ".join(page.split())
+    assert to_json(found.document)["ring"]["second_moment"] == pytest.approx(
+        np.log(0.19 / (1 - 0.999**2)) / (0.999**2 - 0.81)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ring": "0.9"}, "MIN:MAX"),
+        ({"ring": "a:b"}, "MIN:MAX"),
+        ({"ring": "0.9:0.5", "modulus": 0.5}, "smaller radius first"),
+        ({"ring": "-1:0.5", "modulus": 0.5}, "no ring"),
+        ({"ring": "nan:0.5", "modulus": 0.5}, "no ring"),
+        ({"ring": (0.9, 1.0)}, "--horizon"),
+        ({"ring": (0.9, 1.1), "horizon": 9, "normalization": "coupled", "modulus": 0.5}, "below 1"),
+        ({"ring": (0, 0.9), "normalization": "gru", "parametrization": "sigmoid-gate"}, "angles"),
+    ],
+)
+def test_what_is_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        predict(**given)  # type: ignore[arg-type]  # by name
+
+
+def test_a_mixture_counts_with_its_variance() -> None:
+    white = predict(ring=(0, 0.9)).ring
+    mixed = predict(ring=(0, 0.9), autocorrelation="0.5:0.9,1.5:0").ring
+    assert white is not None
+    assert mixed is not None
+    assert mixed.second_moment == pytest.approx(2 * (white.second_moment or 0))

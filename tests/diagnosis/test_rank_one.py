@@ -43,12 +43,6 @@ def test_a_write_strength_of_two_reaches_minus_one() -> None:
     assert "can come down to -1," in finding(layer, "MC504").message
 
 
-def test_a_diagonal_recurrence_has_no_such_term(zoo: Path) -> None:
-    for folder in ("gla", "hgrn", "retnet"):
-        for layer in inspect(zoo / "fla" / folder).layers:
-            assert "MC504" not in [each.code for each in layer.findings]
-
-
 @pytest.mark.parametrize("horizon", [None, 100])
 def test_an_eigenvalue_of_one_by_design_is_no_fault(horizon: int | None) -> None:
     report = inspect(DELTA_NET, horizon=horizon)
@@ -60,21 +54,3 @@ def test_an_eigenvalue_of_one_by_design_is_no_fault(horizon: int | None) -> None
     assert "by design" in told.message
     assert "parametrisation" not in told.advice
     assert ("--horizon" in told.advice) is (horizon is None)
-
-
-def test_an_eigenvalue_of_one_that_a_parameter_made_is_a_fault() -> None:
-    rnn = {"lambda_re": np.array([1.0, 0.5]), "lambda_im": np.zeros(2)}
-    (layer,) = inspect(rnn).layers
-    told = finding(layer, "MC101")
-    assert told.severity == "error"
-    assert "parametrisation" in told.advice
-
-
-def test_spectra_are_advised_until_they_are_read() -> None:
-    slstm = {"_bias_": np.zeros(24), "_recurrent_kernel_": np.zeros((2, 12, 3))}
-    lstm = {"weight_hh_l0": np.zeros((12, 3)), "bias_hh_l0": np.zeros(12)}
-    for state in (slstm, lstm):
-        (layer,) = inspect(state).layers
-        assert "--spectra" in finding(layer, "MC503").advice
-        (layer,) = inspect(state, spectra=True).layers
-        assert "--spectra" not in finding(layer, "MC503").advice

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,6 @@ import pytest
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.terminal.report import to_text
-from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import LayerReport, Report
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
@@ -102,35 +99,6 @@ def test_the_report_says_by_how_much_the_horizon_matters() -> None:
     assert "times as large" in constant
 
 
-def test_a_dense_layer_is_the_mean_of_its_last_steps() -> None:
-    """The mean over every step of T is that of the last steps of 1, 2, ... T."""
-    generator = np.random.default_rng(0)
-    drawn = generator.normal(size=(4, 4))
-    matrix = drawn * (1.02 / np.abs(np.linalg.eigvals(drawn)).max())
-    state = {"A": matrix, "B": generator.normal(size=(4, 2)), "C": np.eye(4)}
-    steps = 30
-    lasts = [layer(inspect(state, horizon=t, readout="last")) for t in range(1, steps + 1)]
-    every = layer(inspect(state, horizon=steps, readout="every"))
-    assert every.dense is not None
-    wanted = np.mean([last.dense.sensitivity for last in lasts if last.dense is not None])
-    assert every.dense.sensitivity == pytest.approx(wanted, rel=1e-11)
-    assert every.dense.reason is None
-    (effect,) = (group.step_effect for group in every.parameters)
-    assert effect is not None
-    assert effect < (lasts[-1].parameters[0].step_effect or 0)
-
-
-def test_json_and_page_carry_the_readout() -> None:
-    report = inspect(DIAGONAL, readout="every")
-    document = json.loads(json.dumps(to_json(report)))
-    assert document["input"]["readout"] == "every"
-    assert from_json(document) == report
-    del document["input"]["readout"]  # as an earlier version wrote it
-    assert from_json(document).input.readout is None
-    assert "the mean over every step" in " ".join(to_text(report).split())
-    assert "last step" in " ".join(to_text(inspect(DIAGONAL, readout="last")).split())
-
-
 def test_a_readout_needs_a_sequence_that_ends() -> None:
     with pytest.raises(UsageError, match=r"--readout.*give --horizon T"):
         inspect(one_state(0.9), readout="every")
@@ -140,11 +108,3 @@ def test_a_readout_needs_a_sequence_that_ends() -> None:
         inspect(DIAGONAL, readout="first")
     with pytest.raises(UsageError, match=r"'first'.*give last or every"):
         predict(readout="first", horizon=3)
-
-
-def test_a_prediction_has_the_same_mean() -> None:
-    (row,) = predict(modulus=0.999, angle=0.5, horizon=300, readout="every").rows
-    found = layer(inspect(one_state(0.999), horizon=300, readout="every"))
-    assert row.second_moment == pytest.approx(found.state.second_moment.max, rel=1e-11)
-    assert row.sensitivity == pytest.approx(found.parameters[0].sensitivity.max, rel=1e-11)
-    assert predict(horizon=300, readout="last").rows == predict(horizon=300).rows

@@ -87,38 +87,6 @@ def test_a_what_if_is_the_report_on_the_rewritten_checkpoint(options: dict[str, 
         )
 
 
-def test_long_memory_is_cured_in_the_modulus_and_not_in_the_angle() -> None:
-    """κ(nu_log) tends to ½ and κ(theta_log) to θ²/(2 (1-|λ|)²); Cartesian parts have 1/(2 …)."""
-    decay, angle = 1e-4, 0.5
-    eigenvalue = np.exp(complex(-decay, angle))
-    tensors = {"lambda_re": np.array([eigenvalue.real]), "lambda_im": np.array([eigenvalue.imag])}
-    layer = only(memcurse_cli.inspect(tensors, rewrite_as=["lru"]))
-    now = layer.parameters[0].relative_sensitivity.max
-    assert now == pytest.approx(0.5 / decay**2, rel=1e-3)
-    nu, theta = (group.relative_sensitivity.max for group in layer.what_if[0].parameters)
-    assert nu == pytest.approx(0.5, rel=1e-3)
-    assert theta == pytest.approx(0.5 * angle**2 / decay**2, rel=1e-3)
-    assert layer.verdict == "cursed"
-    assert layer.what_if[0].verdict == "watch"
-
-
-def test_a_dense_network_shows_its_diagonal_form() -> None:
-    matrix = RANDOM.normal(size=(12, 12)) / 6
-    tensors = {
-        "A": matrix,
-        "B": RANDOM.normal(size=(12, 1)),
-        "C": RANDOM.normal(size=(1, 12)),
-    }
-    layer = only(memcurse_cli.inspect(tensors, rewrite_as=["polar", "lru"], normalize="coupled"))
-    assert layer.dense is not None
-    for version in layer.what_if:
-        assert version.hessian is not None
-        assert version.reason is None
-        assert [group.tensor for group in version.parameters] == ["", ""]
-        assert version.state is not None
-        assert version.state.second_moment.max == pytest.approx(1)
-
-
 def test_a_mixture_of_names_is_refused_before_anything_is_read() -> None:
     with pytest.raises(UsageError, match="real-imaginary, polar, lru, optimal, s4"):
         memcurse_cli.inspect("no such file", rewrite_as=["lru", "gru"])

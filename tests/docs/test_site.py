@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from memcurse_cli.diagnosis.findings.rules import all_rules
+from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.families.registry import all_families
 from memcurse_cli.schema.documents import DOCUMENTS
 from memcurse_cli.schema.json_codec import document_schema
@@ -51,7 +51,7 @@ def test_a_note_on_no_family_is_refused() -> None:
 
 def test_every_finding_and_every_field_is_told() -> None:
     findings, fields = generate.findings_page(), generate.json_page()
-    assert all(f"### {rule.code}: {rule.title}" in findings for rule in all_rules())
+    assert all(f"### {rule.code}: {rule.title}" in findings for rule in RULES.values())
     for document in DOCUMENTS:
         schema = document_schema(document)
         for definition in (schema, *schema["$defs"].values()):

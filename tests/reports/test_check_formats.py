@@ -13,9 +13,9 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from reports.build import layer, parameter, report
 from reports.streams import Stream
 
-from memcurse_cli.diagnosis.check.check import check
-from memcurse_cli.diagnosis.check.policy import Limit, Policy, RuleSet
-from memcurse_cli.diagnosis.findings.rules import all_rules
+from memcurse_cli.diagnosis.check import check
+from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
+from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.reports.check import github, junit, sarif
 from memcurse_cli.reports.check import terminal as check_terminal
 from memcurse_cli.schema import json_codec
@@ -63,7 +63,7 @@ def failures(outcome: Check) -> int:
 
 
 def log(outcome: Check) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(sarif.to_text(outcome, all_rules()))
+    loaded: dict[str, Any] = json.loads(sarif.to_text(outcome, RULES.values()))
     return loaded
 
 
@@ -72,7 +72,7 @@ def test_sarif_is_what_its_schema_says(outcome: Check) -> None:
     validator = jsonschema.validators.validator_for(schema)
     validator.check_schema(schema)
     validator(schema, format_checker=jsonschema.FormatChecker()).validate(log(outcome))
-    assert sarif.to_text(outcome, all_rules()).isascii()
+    assert sarif.to_text(outcome, RULES.values()).isascii()
 
 
 def test_the_schema_refuses_what_is_not_sarif() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from reports.streams import Stream
 
-from memcurse_cli.diagnosis.hessian.inspection import hessian
+from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.terminal.hessian import Page, to_text
 from memcurse_cli.schema.hessian import HessianReport, LayerHessianReport

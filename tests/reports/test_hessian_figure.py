@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memcurse_cli.diagnosis.hessian.inspection import hessian
-from memcurse_cli.diagnosis.hessian.picture import picture
+from memcurse_cli.diagnosis.hessian_report import picture
+from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.plots.figures import check_figure
 from memcurse_cli.reports.plots.hessian_figure import MOST_LAYERS, to_figure

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from memcurse_cli.diagnosis import inspection
-from memcurse_cli.diagnosis.hessian import inspection as hessian_inspection
+from memcurse_cli.diagnosis import hessian_report, inspection
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.linalg import eigendecomposition, threads
 from memcurse_cli.theory.linalg.eigendecomposition import (
@@ -219,7 +218,7 @@ def test_a_dense_layer_is_diagnosed_with_one_thread(
 ) -> None:
     module, step = {
         "inspect": (inspection, "diagnose"),
-        "hessian": (hessian_inspection, "diagnose_hessian"),
+        "hessian": (hessian_report, "diagnose_hessian"),
     }[take]
     original, seen = getattr(module, step), []
 
@@ -229,7 +228,7 @@ def test_a_dense_layer_is_diagnosed_with_one_thread(
 
     monkeypatch.setattr(module, step, watched)
     matrix = 0.5 * np.random.default_rng(0).normal(size=(4, 4)) / 2
-    getattr(module, take)({"A": matrix, "B": np.ones((4, 1)), "C": np.ones((1, 4))})
+    getattr(inspection, take)({"A": matrix, "B": np.ones((4, 1)), "C": np.ones((1, 4))})
     assert seen == [{1}]
     assert blas_threads() == {2}
 

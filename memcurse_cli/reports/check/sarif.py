@@ -9,12 +9,11 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from memcurse_cli.diagnosis.check.limits import BY_NAME
-from memcurse_cli.diagnosis.check.policy import READABLE
-from memcurse_cli.diagnosis.findings.facts import Rule
+from memcurse_cli.diagnosis.policy import BY_NAME, READABLE
 from memcurse_cli.reports.check.terminal import sentence, subject
 from memcurse_cli.reports.console import visible
 from memcurse_cli.schema.check import Check, Judgement
+from memcurse_cli.schema.listings import RuleDocument
 
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -22,7 +21,7 @@ LEVELS = {"info": "note", "warning": "warning", "error": "error"}
 FINGERPRINT = "memcurseJudgement/v1"
 
 
-def to_text(check: Check, rules: Iterable[Rule]) -> str:
+def to_text(check: Check, rules: Iterable[RuleDocument]) -> str:
     """The log as JSON in ASCII: one run, whose results are all that fails, is known or missing.
 
     Args:
@@ -62,7 +61,7 @@ def to_text(check: Check, rules: Iterable[Rule]) -> str:
     return json.dumps(log, indent=2, allow_nan=False)
 
 
-def _rule(name: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
+def _rule(name: str, rules: Mapping[str, RuleDocument]) -> dict[str, Any]:
     rule = rules.get(name)
     if rule is not None:
         return {

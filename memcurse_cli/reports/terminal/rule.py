@@ -8,12 +8,12 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.reports.console import CODE, LABEL, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import paragraph
+from memcurse_cli.schema.listings import RuleDocument
 
 
-def to_text(rule: Rule, *, file: Path | None = None) -> str:
+def to_text(rule: RuleDocument, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
     return text_of(Page(rule), file)
 
@@ -22,7 +22,7 @@ def to_text(rule: Rule, *, file: Path | None = None) -> str:
 class Page:
     """A rule that a console can draw."""
 
-    rule: Rule
+    rule: RuleDocument
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the page from the top."""

@@ -1,8 +1,9 @@
-"""Adam's effective steps, against the authors' run and runs of the libraries themselves."""
+"""Adam's effective steps, against runs of the libraries themselves, and rates of the groups."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 import torch
 
 import memcurse_cli
-from memcurse_cli.diagnosis.adam import align
+from memcurse_cli.diagnosis.optimizer import align
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.json_codec import from_json, to_json
-from memcurse_cli.schema.optimizer import AdamGroup
+from memcurse_cli.schema.optimizer import AdamGroup, LearningRates
 
 
 @pytest.fixture(scope="module")
@@ -41,52 +42,6 @@ def checkpoint(authors: dict[str, Any]) -> dict[str, Any]:
 
 def groups(report: memcurse_cli.Report) -> dict[str, AdamGroup]:
     return {group.name: group for group in report.layers[0].adam}
-
-
-def test_the_printed_effective_rates_are_clipped_and_mixed_with_momentum(
-    authors: dict[str, Any],
-) -> None:
-    """Figure 4D shows an Adam update on a gradient of ones, not lr/√v̂.
-
-    One more step with g = 1 gives m = 0.9 m + 0.1 and v = 0.999 v + 0.001, both corrected for
-    their bias: no update is above 0.1/√0.001 = 3.16 lr, however small the gradients were, and the
-    last gradients shift every one of them.
-    """
-    printed, first, second = (tree(authors[key]) for key in ("effective_lr_raw", "m", "v"))
-    count = authors["adam_count"] + 1
-    clean = {}
-    for name, rate in printed.items():
-        moment = (0.9 * first[name] + 0.1) / (1 - 0.9**count)
-        square = (0.999 * second[name] + 0.001) / (1 - 0.999**count)
-        np.testing.assert_allclose(-1e-3 * moment / (np.sqrt(square) + 1e-8), rate, rtol=1e-6)
-        assert np.abs(rate).max() < 3.17e-3
-        clean[name] = 1e-3 / np.sqrt(second[name] / (1 - 0.999**count))
-    # Parameters that learn slowly have rates hundreds of times above what is printed for them.
-    assert np.median(clean["C_re"] / np.abs(printed["C_re"])) > 200
-    found = groups(memcurse_cli.inspect(checkpoint(authors), horizon=300))
-    for name, group in found.items():
-        assert group.effective_step is not None
-        assert group.effective_step.p50 == pytest.approx(np.median(clean[name]), rel=1e-4)
-        assert group.step == 10_000
-
-
-def test_the_authors_run_is_compensated_as_far_as_its_hessian_says(
-    authors: dict[str, Any],
-) -> None:
-    """At a good fit v̂ follows the Hessian's diagonal, which B and C are part of, more than κ."""
-    found = groups(memcurse_cli.inspect(checkpoint(authors), horizon=300))
-    assert [name for name, group in found.items() if group.recurrent] == ["lambda_re", "lambda_im"]
-    for name in ("lambda_re", "lambda_im"):
-        group = found[name]
-        assert group.hessian_correlation is not None
-        assert group.correlation is not None
-        assert group.hessian_correlation < -0.9 < group.correlation < -0.8
-        assert group.hessian_spread_after is not None
-        assert group.hessian_spread_before is not None
-        assert group.hessian_spread_after < 0.65 * group.hessian_spread_before
-    # The recurrent parameters take steps a few times smaller than B's, as the figure shows.
-    middle = {name: group.effective_step.p50 for name, group in found.items()}  # type: ignore[union-attr]
-    assert 3 < middle["B_re"] / middle["lambda_re"] < 6
 
 
 def test_the_page_on_learning_rates_shows_the_authors_run(authors: dict[str, Any]) -> None:
@@ -200,39 +155,6 @@ def test_a_state_in_another_file_is_read_where_it_is_named(noisy_run: Path, tmp_
         memcurse_cli.inspect(tmp_path / "weights.pt", optimizer=tmp_path / "weights.pt")
 
 
-def test_the_bias_of_one_gate_has_the_state_of_its_own_elements() -> None:
-    torch.manual_seed(1)
-    network = torch.nn.GRU(3, 9)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
-    network(torch.randn(5, 2, 3))[0].square().sum().backward()
-    optimizer.step()
-    report = memcurse_cli.inspect(
-        {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
-    )
-    group = groups(report)["bias_ih[update]"]
-    moment = optimizer.state[network.bias_ih_l0]["exp_avg_sq"][9:18] / (1 - 0.999)
-    assert group.effective_step is not None
-    assert group.size == 9
-    assert group.effective_step.min == pytest.approx(float((1e-3 / moment.sqrt()).min()), rel=1e-3)
-
-
-def test_equal_gradients_leave_equal_steps_in_a_stranger_s_checkpoint(trained: Path) -> None:
-    """A GRU adds its two biases of the update gate, so that their gradients are one and the same.
-
-    240 000 steps of Adam, parameters by number alone, among 122 tensors that are ambiguous.
-    """
-    report = memcurse_cli.inspect(trained / "gtcrn_gru" / "model_trained_on_dns3.tar")
-    assert len(report.layers) > 10
-    for layer in report.layers:
-        found = {group.name: group for group in layer.adam}
-        one, other = found["bias_ih[update]"], found["bias_hh[update]"]
-        assert one.step == 240_000
-        assert one.effective_step is not None
-        assert one.effective_step == other.effective_step
-        steps = {group.effective_step for group in found.values()}
-        assert len(steps) == len(found) - 1  # and no two others are the same
-
-
 def test_a_dense_matrix_at_a_perfect_fit_is_flattened_entry_by_entry() -> None:
     """With v̂ = E (dy/dA_ij)² over the steps, summed impulse by impulse."""
     random, steps, units = np.random.default_rng(3), 16, 5
@@ -325,3 +247,107 @@ def test_elements_are_found_by_their_values() -> None:
     twice = np.concatenate([weight[0], weight[0]])
     assert align(weight[0], twice, np.array([1.0, 2.0, 3.0, 4.0])) is None
     assert np.array_equal(align(weight[0], twice, np.ones(4)), np.ones(2))
+
+
+SIZE = 6
+
+
+def lru(decay: float = 0.01) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(8)
+    return {
+        "nu_log": np.log(decay * random.uniform(0.5, 2, SIZE)),
+        "theta_log": np.log(random.uniform(0.1, 3, SIZE)),
+        "gamma_log": np.full(SIZE, -1.0),
+        "B_re": random.normal(size=(SIZE, 1)),
+        "B_im": random.normal(size=(SIZE, 1)),
+        "C_re": random.normal(size=(1, SIZE)),
+        "C_im": random.normal(size=(1, SIZE)),
+        "D": np.ones((1, 1)),
+    }
+
+
+def rates(tensors: dict[str, np.ndarray], **options: float) -> LearningRates:
+    (layer,) = memcurse_cli.inspect(tensors, learning_rates=True, **options).layers
+    assert layer.learning_rates is not None
+    return layer.learning_rates
+
+
+def test_a_group_bears_the_step_that_reaches_the_limit() -> None:
+    report = memcurse_cli.inspect(lru(), learning_rates=True, learning_rate=3e-3, watch_limit=0.2)
+    assert from_json(to_json(report)) == report
+    assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
+    found = report.layers[0].learning_rates
+    assert found is not None
+    assert (found.rest, found.limit) == (3e-3, 0.2)
+    for rate, parameter in zip(found.groups, report.layers[0].parameters, strict=True):
+        kappa = parameter.relative_sensitivity.p99
+        assert kappa is not None
+        assert rate.stable_lr == pytest.approx(0.2 / math.sqrt(kappa))
+        assert rate.learning_rate == min(rate.stable_lr, 3e-3)
+        assert rate.relative == pytest.approx(min(1, 0.2 / math.sqrt(kappa) / 3e-3))
+    by_name = {rate.name: rate for rate in found.groups}
+    assert by_name["nu_log"].relative == 1
+    assert by_name["theta_log"].relative is not None
+    assert by_name["theta_log"].relative < 1
+
+
+def jacobian(tensors: dict[str, np.ndarray], steps: int) -> tuple[np.ndarray, int]:
+    """Impulse responses of dy/dω for every scalar, by finite differences of ``Re[C λᵏ γ B]``."""
+    names = ["nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im"]
+
+    def response(values: dict[str, np.ndarray]) -> np.ndarray:
+        log = -np.exp(values["nu_log"]) + 1j * np.exp(values["theta_log"])
+        drive = np.exp(values["gamma_log"]) * (values["B_re"] + 1j * values["B_im"])[:, 0]
+        readout = (values["C_re"] + 1j * values["C_im"])[0]
+        return (np.exp(np.arange(steps)[:, None] * log) @ (readout * drive)).real
+
+    rows = []
+    for name in names:
+        for place in np.ndindex(tensors[name].shape):
+            values = {key: value.copy() for key, value in tensors.items()}
+            values[name][place] += 1e-6
+            above = response(values)
+            values[name][place] -= 2e-6
+            rows.append((above - response(values)) / 2e-6)
+    rows.append(np.eye(1, steps)[0])  # D sees the input itself
+    return np.array(rows), 3 * SIZE
+
+
+def test_the_two_sharpnesses_are_those_of_the_blocks_of_the_hessian() -> None:
+    """H = J Jᵀ of the impulse responses, for a white input."""
+    tensors = lru(0.2)
+    found = rates(tensors).sharpness
+    assert found is not None
+    rows, recurrent = jacobian(tensors, 400)
+    hessian = rows @ rows.T
+    own, rest = hessian[:recurrent, :recurrent], hessian[recurrent:, recurrent:]
+    assert found.recurrent == pytest.approx(np.linalg.eigvalsh(own)[-1], rel=1e-6)
+    assert found.rest == pytest.approx(np.linalg.eigvalsh(rest)[-1], rel=1e-6)
+    assert found.sgd_ratio == pytest.approx(found.rest / found.recurrent)
+    assert found.adam_ratio == pytest.approx(math.sqrt(np.trace(rest) / np.trace(own)), rel=1e-6)
+
+
+def test_what_is_not_known_says_why() -> None:
+    tensors = {name: lru()[name] for name in ("nu_log", "theta_log", "gamma_log")}
+    found = rates(tensors)
+    assert found.sharpness is None
+    assert found.sharpness_reason == "neither B nor C is known for it"
+    dense = rates({"A": 0.5 * np.eye(3), "B": np.ones((3, 1)), "C": np.ones((1, 3))})
+    assert dense.sharpness is None
+    assert dense.sharpness_reason is not None
+    assert "dense" in dense.sharpness_reason
+    unstable = {"lambda_re": np.array([1.1, 0.3]), "lambda_im": np.array([0.0, 0.1])}
+    for rate in rates(unstable).groups:
+        assert (rate.stable_lr, rate.learning_rate, rate.relative) == (None, None, None)
+
+
+def test_an_angle_bears_the_measured_rate_where_the_output_is_known() -> None:
+    """As in the verdict: a step that only turns angles is judged by the output."""
+    (layer,) = memcurse_cli.inspect(lru(), horizon=200, learning_rates=True).layers
+    assert layer.learning_rates is not None
+    assert layer.usable_rate is not None
+    angle, effect = layer.learning_rates.groups[1], layer.parameters[1].step_effect
+    assert layer.parameters[1].direction == "decorrelating"
+    own = 0.1 * 1e-3 / (effect or math.nan)
+    assert angle.stable_lr == pytest.approx((layer.usable_rate.rate or 0) / 3)
+    assert own < (angle.stable_lr or 0)

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.hessian.picture import evenly_chosen, picture
-from memcurse_cli.diagnosis.hessian.scores import (
+from memcurse_cli.diagnosis.hessian import (
     EXPLODES,
     LARGEST_BLOCK,
     NO_ENTRY,
     NO_PARAMETER,
-    dense_hessian_reason,
     dense_layer_hessian,
     hessian_reason,
     layer_hessian,
+    scores_as,
 )
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
@@ -48,10 +47,13 @@ from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.hessian import FORMED_ORDER, DenseHessian, dense_hessian_scores
 from memcurse_cli.theory.hessian.diagonality import (
+    SPECTRUM_ORDER,
+    TOP,
     DiagonalityScores,
     DiagonalityTally,
     Eigenpair,
     correlations,
+    largest,
 )
 from memcurse_cli.theory.hessian.hessian import HessianBlocks, LargeBlock, LayerHessian
 
@@ -69,6 +71,12 @@ PICTURED_SIDE, FEWEST_PICTURED = 16, 8
 PICTURED_CHEAPLY = 256
 """Units up to which that takes no longer than the figures."""
 
+CELLS = 480
+"""A heat map has no more rows than about so many."""
+CHOSEN = 240
+"""Scalars of a block that was not formed, whose rows and columns are taken for a heat map."""
+OF_EVERY_GROUP = 8
+
 _LEFT_OUT = "B, C and D: it is over the entries of the matrix"
 _OF_HEADS = (
     ", and what it shares with those of the other heads, whose outputs add to this one's: over all"
@@ -78,30 +86,33 @@ _OF_HEADS = (
 
 def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
     """Every figure of one layer's Hessian, or the reason why there are none."""
-    if recurrence.dense is None:
-        found = _of_diagonal(recurrence, settings)
-    else:
-        found = _of_dense(recurrence, recurrence.dense, settings)
-    if isinstance(found, str):
-        return LayerHessianReport(recurrence.name, recurrence.family, recurrence.size, found)
-    return found
-
-
-def _of_diagonal(recurrence: Recurrence, settings: Settings) -> LayerHessianReport | str:
+    dense = recurrence.dense
     reason = hessian_reason(recurrence, settings)
-    if reason is not None:
-        return reason
+    if reason is None:
+        try:
+            if dense is None:
+                found, reason = _of_diagonal(recurrence, settings), NO_PARAMETER
+            else:
+                found, reason = _of_dense(recurrence, dense, settings), NO_ENTRY
+            if found is not None:
+                return found
+        except OverflowError:
+            reason = EXPLODES
+        except ArithmeticError as error:
+            reason = str(error)
+    return LayerHessianReport(recurrence.name, recurrence.family, recurrence.size, reason)
+
+
+def _of_diagonal(recurrence: Recurrence, settings: Settings) -> LayerHessianReport | None:
+    """Block by block; None where no parameter changes the output."""
     hessian = layer_hessian(recurrence, settings, projections=recurrence.projections)
     tally = _Tally(recurrence, hessian)
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            for blocks in hessian.blocks(LARGEST_BLOCK):
-                tally.add(blocks)
-            for large in hessian.large_blocks(LARGEST_BLOCK):
-                tally.add_factored(large)
-    except OverflowError:
-        return EXPLODES
-    return tally.report(recurrence)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for blocks in hessian.blocks(LARGEST_BLOCK):
+            tally.add(blocks)
+        for large in hessian.large_blocks(LARGEST_BLOCK):
+            tally.add_factored(large)
+    return tally.report()
 
 
 class _Tally:
@@ -109,7 +120,7 @@ class _Tally:
 
     def __init__(self, recurrence: Recurrence, hessian: LayerHessian) -> None:
         groups: list[Group] = [*recurrence.parameters, *recurrence.projections]
-        self.groups = groups
+        self.recurrence, self.groups = recurrence, groups
         self.offsets = np.cumsum([0, *(group.size for group in groups)])
         self.whole = DiagonalityTally(spectra=True)
         self.own = [DiagonalityTally() for _ in groups]
@@ -127,7 +138,6 @@ class _Tally:
         self.eigenvalue[entries.scalar] = entries.eigenvalue
         several = np.bincount(entries.scalar, minlength=entries.size) > 1
         self.eigenvalue[several | (self.eigenvalue == recurrence.size)] = -1
-        self.log_eigenvalues = recurrence.log_eigenvalues
 
     def add(self, found: HessianBlocks) -> None:
         """Blocks of one shape."""
@@ -192,17 +202,19 @@ class _Tally:
             run = slice(start, start + size)
             self.own[index].add(hessians[:, run, run])
 
-    def report(self, recurrence: Recurrence) -> LayerHessianReport | str:
+    def report(self) -> LayerHessianReport | None:
         """What the blocks come to."""
-        scores = _scores(self.whole.scores())
+        recurrence, scores = self.recurrence, _scores(self.whole.scores())
         if scores is None:
-            return NO_PARAMETER
+            return None
+        covered = {group.matrix for group in recurrence.projections}
+        missing = " or ".join(matrix for matrix in ("B", "C") if matrix not in covered)
         spectrum, conditioning = _spectrum(self.whole, self.largest)
         return LayerHessianReport(
             name=recurrence.name,
             family=recurrence.family,
             eigenvalues=recurrence.size,
-            left_out=_left_out(recurrence),
+            left_out=f"no parameter of {missing} was found" if missing else None,
             blocks=self.blocks,
             largest_block=self.largest,
             method="partial Cholesky" if self.factored else "whole",
@@ -244,30 +256,26 @@ class _Tally:
 
     def _eigenvector(self, pair: Eigenpair) -> TopEigenvector:
         assert pair.scalars is not None
-        squares = pair.shares
-        weights = np.bincount(self.group_of(pair.scalars), squares, len(self.groups))
+        shares, group = pair.shares, self.group_of(pair.scalars)
+        # The eigenvalues that carry it, where a scalar belongs to one alone.
+        eigenvalue = self.eigenvalue[pair.scalars]
+        known = eigenvalue >= 0
+        indices, local = np.unique(eigenvalue[known], return_inverse=True)
+        carried = np.bincount(local, shares[known]).astype(np.float64)
         return TopEigenvector(
             eigenvalue=pair.value,
             concentration=pair.concentration,
-            weights=tuple(weights.tolist()),
-            seats=self._eigenvalues(pair.scalars, squares),
+            weights=tuple(np.bincount(group, shares, len(self.groups)).tolist()),
+            seats=_named(self.recurrence.log_eigenvalues, indices, carried),
             coordinates=tuple(
-                self._coordinate(int(pair.scalars[place]), float(squares[place]))
-                for place in _heaviest(squares)
+                Coordinate(
+                    self.groups[group[place]].name,
+                    int(pair.scalars[place] - self.offsets[group[place]]),
+                    float(shares[place]),
+                )
+                for place in _heaviest(shares)
             ),
         )
-
-    def _eigenvalues(self, scalars: Integers, shares: Floats) -> tuple[Seat, ...]:
-        """The eigenvalues that carry an eigenvector, the heaviest first."""
-        eigenvalue = self.eigenvalue[scalars]
-        known = eigenvalue >= 0
-        indices, local = np.unique(eigenvalue[known], return_inverse=True)
-        weights = np.bincount(local, shares[known]).astype(np.float64)
-        return _named(self.log_eigenvalues, indices, weights)
-
-    def _coordinate(self, scalar: int, weight: float) -> Coordinate:
-        group = int(self.group_of(np.array(scalar)))
-        return Coordinate(self.groups[group].name, scalar - int(self.offsets[group]), weight)
 
     def _picture(self) -> HessianPicture | None:
         if self.sharpest is None:
@@ -323,21 +331,8 @@ def _named(log_eigenvalues: Complexes, indices: Integers, weights: Floats) -> tu
     )
 
 
-def _scores(scores: DiagonalityScores | None) -> HessianScores | None:
-    """The scores as the report has them."""
-    if scores is None:
-        return None
-    return HessianScores(
-        order=scores.order,
-        trace=scores.trace,
-        diagonality=scores.diagonality,
-        sharpness=scores.sharpness,
-        max_stable_lr=2 / (scores.sharpness + scores.sharpness_error),
-        adam_residual=scores.adam_residual,
-        concentration=scores.concentration,
-        sharpness_error=scores.sharpness_error,
-        adam_residual_error=scores.adam_residual_error,
-    )
+def _scores(found: DiagonalityScores | None) -> HessianScores | None:
+    return None if found is None else scores_as(HessianScores, found)
 
 
 def _spectrum(
@@ -365,45 +360,27 @@ def _spectrum(
     )
 
 
-def _left_out(recurrence: Recurrence) -> str | None:
-    """What a Hessian over every parameter would have too."""
-    covered = {group.matrix for group in recurrence.projections}
-    missing = [matrix for matrix in ("B", "C") if matrix not in covered]
-    if not missing:
-        return None
-    return f"no parameter of {' or '.join(missing)} was found"
-
-
 def _of_dense(
     recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
-) -> LayerHessianReport | str:
+) -> LayerHessianReport | None:
     """Up to 32 units H is formed; beyond them its top eigenpairs come from products with it."""
-    reason = dense_hessian_reason(recurrence, settings)
-    if reason is not None:
-        return reason
     matrix: Floats | None = None
     conditioning: Conditioning | None = None
-    try:
-        hessian = dense_layer_hessian(recurrence, dynamics, settings)
-        if hessian.order <= FORMED_ORDER:
-            matrix = hessian.to_matrix()
-            tally = DiagonalityTally(spectra=True)
-            tally.add(matrix[None])
-            scores, top = tally.scores(), tally.top
-            if scores is None:
-                return NO_ENTRY
-            spectrum, conditioning = _spectrum(tally, hessian.order)
-        else:
-            found = dense_hessian_scores(hessian)
-            if found is None:
-                return NO_ENTRY
-            scores, top = found
-            largest = tuple(pair.value for pair in top)
-            spectrum = HessianSpectrum(hessian.order, None, None, largest)
-    except OverflowError:
-        return EXPLODES
-    except ArithmeticError as error:
-        return str(error)
+    hessian = dense_layer_hessian(recurrence, dynamics, settings)
+    if hessian.order <= FORMED_ORDER:
+        matrix = hessian.to_matrix()
+        tally = DiagonalityTally(spectra=True)
+        tally.add(matrix[None])
+        scores, top = tally.scores(), tally.top
+        if scores is None:
+            return None
+        spectrum, conditioning = _spectrum(tally, hessian.order)
+    else:
+        found = dense_hessian_scores(hessian)
+        if found is None:
+            return None
+        scores, top = found
+        spectrum = HessianSpectrum(hessian.order, None, None, tuple(pair.value for pair in top))
     name = dynamics.tensor.rpartition(".")[2]
     summary, logs, size = _scores(scores), recurrence.log_eigenvalues, recurrence.size
     basis = recurrence.eigenbasis
@@ -481,3 +458,72 @@ def _moved(basis: Eigenbasis, change: Floats) -> Floats:
     weights = np.abs(moved) ** 2 / size
     weights[pair] = inside[pair] / plane[pair]
     return np.asarray(weights)
+
+
+def picture(
+    title: str,
+    matrix: Floats,
+    group: Integers,
+    names: Sequence[str],
+    top: tuple[Floats, Floats] | None = None,
+) -> HessianPicture:
+    """Prepare a block, or what some scalars have of one that was not formed.
+
+    Args:
+        title: what it is.
+        matrix: (N, N) the rows and columns of these scalars.
+        group: (N,) the group of each scalar, ascending.
+        names: the name of every group.
+        top: (k,) the known eigenvalues of a block that was not formed, descending, and (k, N) their
+            eigenvectors at these scalars; None for those of the matrix.
+    """
+    order = len(matrix)
+    present, first = np.unique(group, return_index=True)
+    starts, boundaries = _cells(first, order)
+    if top is not None:
+        values, vectors = top
+    elif order <= SPECTRUM_ORDER:
+        values, columns = np.linalg.eigh(matrix)
+        values, vectors = values[::-1], columns[:, ::-1].T
+    else:
+        values, columns = largest(matrix, TOP)
+        vectors = columns.T
+    return HessianPicture(
+        title=title,
+        order=order,
+        magnitude=_shrink(_shrink(np.abs(matrix), starts, 0), starts, 1),
+        correlation=_shrink(_shrink(np.abs(correlations(matrix[None])[0]), starts, 0), starts, 1),
+        groups=tuple(names[index] for index in present.tolist()),
+        boundaries=boundaries,
+        eigenvalues=values,
+        eigenvectors=_shrink(np.abs(vectors[:TOP]), starts, 1),
+    )
+
+
+def evenly_chosen(group: Integers) -> Integers:
+    """Places of some scalars, evenly over all, and at least a few of every group."""
+    every = np.linspace(0, group.size - 1, min(CHOSEN, group.size))
+    chosen = [np.rint(every).astype(np.intp)]
+    _, first, sizes = np.unique(group, return_index=True, return_counts=True)
+    for start, size in zip(first, sizes, strict=True):
+        few = np.linspace(start, start + size - 1, min(OF_EVERY_GROUP, int(size)))
+        chosen.append(np.rint(few).astype(np.intp))
+    return np.unique(np.concatenate(chosen))
+
+
+def _cells(first: Integers, order: int) -> tuple[Integers, tuple[int, ...]]:
+    """The first scalar of each cell, and the first cell of each group with the end.
+
+    No cell holds scalars of two groups.
+    """
+    step = -(-order // CELLS)
+    ends = [*first[1:].tolist(), order]
+    runs = [np.arange(start, end, step) for start, end in zip(first.tolist(), ends, strict=True)]
+    boundaries = np.cumsum([0, *(run.size for run in runs)])
+    return np.concatenate(runs), tuple(boundaries.tolist())
+
+
+def _shrink(values: Floats, starts: Integers, axis: int) -> Floats:
+    return (
+        values if starts.size == values.shape[axis] else np.maximum.reduceat(values, starts, axis)
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memcurse_cli.diagnosis import settings as configuration
-from memcurse_cli.diagnosis.check.policy import boolean, positive, rule_sets
+from memcurse_cli.diagnosis.policy import KEYS, boolean, positive, rule_sets
 from memcurse_cli.diagnosis.settings import (
     ConfigurationError,
-    find_line,
     find_settings,
     read_settings,
 )
@@ -136,11 +139,6 @@ def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> No
         find_settings(tmp_path)
 
 
-def test_a_project_that_is_silent_need_not_even_be_toml(tmp_path: Path) -> None:
-    write(tmp_path, "this is no TOML", "pyproject.toml")
-    assert read_settings(tmp_path / "pyproject.toml", optional=True) is None
-
-
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
@@ -148,6 +146,9 @@ def test_a_project_that_is_silent_need_not_even_be_toml(tmp_path: Path) -> None:
         ("[check]\nmax-unstable = 0\nmax-unstabel = 1\n", 3, ["max-unstabel", "max-unstable?"]),
         ("[check]\nmax_unstable = 0\n", 2, ["did you mean max-unstable?"]),
         ("[check]\nmax-unstable = true\n", 2, ["not a number"]),
+        ('[project] # a comment\n[check]\n"max-unstable" = true\n', 3, ["not a number"]),
+        ("a = 1\ncheck . max-unstable = true\n", 2, ["not a number"]),
+        ("[check]\nmax-rounding-error = { float17 = 1 }\n", 2, ["float17"]),
         ("[check]\nmax-step-effect = -1\n", 2, ["0 or more"]),
         ("[check]\nmax-step-effect = nan\n", 2, ["0 or more"]),
         ("[check]\nmax-step-effect = '1'\n", 2, ["not a number"]),
@@ -207,35 +208,54 @@ def test_a_file_that_is_named_must_say_something(tmp_path: Path) -> None:
         read_settings(binary)
 
 
-@pytest.mark.parametrize(
-    ("keys", "line"),
-    [
-        (("a", "b"), 2),
-        (("a", "dotted", "key"), 3),
-        (("a", "missing"), 1),
-        (("list", 0, "x"), 7),
-        (("list", 1, "x"), 10),
-        (("list", 1), 9),
-        (("list",), 6),
-        ((), None),
-        (("a", "inline", "within"), 4),
-        (("nowhere",), None),
-        (("quoted key", "x"), 12),
-    ],
+SCALARS = (
+    st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["ok", "watch", "cursed", "MC1", "MC101", "encoder.*", "", "E501"])
 )
-def test_a_key_is_found_on_its_line(keys: tuple[str | int, ...], line: int | None) -> None:
-    text = """\
-[a] # a comment
-b = 1
-dotted . key = 2
-inline = { within = 3 }
+VALUES = SCALARS | st.lists(SCALARS, max_size=3)
+SCOPE = ("layers", "families", "nonsense")
 
-[[list]]
-x = 1
 
-[[list]]
-x = 2
-["quoted key"]
-x = 3
-"""
-    assert find_line(text, keys) == line
+@st.composite
+def tables(draw: st.DrawFn) -> str:
+    """The text of a file with a table `check` and some overrides, right or wrong."""
+    lines = ["[check]"]
+    lines += _lines(draw(st.dictionaries(st.sampled_from([*KEYS, "nonsense"]), VALUES)))
+    for override in draw(st.lists(st.dictionaries(st.sampled_from([*KEYS, *SCOPE]), VALUES))):
+        lines += ["[[check.overrides]]", *_lines(override)]
+    return "\n".join(lines)
+
+
+def _lines(values: dict[str, Any]) -> list[str]:
+    return [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("settings") / "memcurse.toml"
+
+
+def refusal(file: Path) -> ConfigurationError | None:
+    """Why a file is refused; None where it is read."""
+    try:
+        settings = read_settings(file)
+        assert settings is not None
+        rule_sets(settings)
+        boolean(settings, "allow-missing")
+        positive(settings, "tolerance")
+    except ConfigurationError as error:
+        return error
+    return None
+
+
+@given(text=tables())
+def test_a_table_is_read_or_refused_with_its_line(text: str, file: Path) -> None:
+    file.write_text(text, encoding="utf-8")
+    error = refusal(file)
+    if error is not None:
+        name, _, line = error.where.rpartition(":")
+        assert name == str(file)
+        assert 1 <= int(line) <= text.count("\n") + 1
+        assert error.remedy

@@ -1,48 +1,58 @@
-"""What Adam has made of the learning rate, from the state that a checkpoint holds."""
+"""What Adam has made of the learning rate, by its state, and the rates to give to groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.optimizer.adam import AdamSlot, AdamState
-from memcurse_cli.diagnosis.gates.operating_point import linearised_at_work
-from memcurse_cli.diagnosis.hessian.scores import LARGEST_BLOCK, dense_layer_hessian, layer_hessian
+from memcurse_cli.diagnosis.hessian import (
+    LARGEST_BLOCK,
+    at_work,
+    dense_layer_hessian,
+    hessian_reason,
+    layer_hessian,
+)
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import FACTOR, effect_rate
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.schema.optimizer import AdamGroup, OptimizerSummary, StepQuantiles
+from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.schema.figures import HessianSummary, ParameterSummary
+from memcurse_cli.schema.optimizer import (
+    AdamGroup,
+    GroupRate,
+    LearningRates,
+    OptimizerSummary,
+    RelativeSharpness,
+    StepQuantiles,
+)
+from memcurse_cli.schema.report import UsableRate
 from memcurse_cli.theory.adaptive_steps import compensation, effective_steps
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
+from memcurse_cli.theory.hessian.diagonality import diagonality_scores
 from memcurse_cli.theory.sensitivity import group_sensitivity
 
 Floats = NDArray[np.float64]
+
+FOLLOWED = ("correlation", "spread_before", "spread_after")
 
 BETA2, EPSILON = 0.999, 1e-8
 """What every library's Adam takes by default, where the state does not say."""
 
 
-@dataclass(frozen=True)
-class _Group:
-    """A parameter group with its sensitivities, one per scalar.
+class _Group(NamedTuple):
+    """A parameter group with what it was read from and its figures, one per scalar."""
 
-    Attributes:
-        group: what the report says of it so far.
-        values: the stored values.
-        sensitivity: κ, or None.
-        curvature: the diagonal of the Hessian, or None.
-    """
-
-    group: AdamGroup
-    values: Floats
-    sensitivity: Floats | None
-    curvature: Floats | None = None
+    group: AdamGroup  # what the report says of it so far
+    values: Floats  # the stored values
+    sensitivity: Floats | None  # κ
+    curvature: Floats | None = None  # the diagonal of the Hessian
 
 
 def summarise_optimizer(state: AdamState, path: str) -> OptimizerSummary:
@@ -80,71 +90,42 @@ def summarise_adam(
     groups = list(_groups(recurrence, settings, curvature=curvature))
     recurrent = [_recurrent(one, state, store, source, settings) for one in groups]
     named = {one.group.tensor for one in groups}
+    # An optimiser may have a weight that modules share under another name.
     others = [
-        _other(name, recurrence.name, state.slots[_held(name, store)], source, settings)
+        _other(name, recurrence.name, state.slots[held], source, settings)
         for name in recurrence.tensors
-        if name not in named and _held(name, store) in state.slots
+        if name not in named and (held := store.aliases.get(name, name)) in state.slots
     ]
     return (*recurrent, *others)
 
 
-def _held(name: str, store: LazyStore) -> str:
-    """The name under which an optimiser has a weight that modules share."""
-    return store.aliases.get(name, name)
-
-
 def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> Iterator[_Group]:
-    working, _, withheld = linearised_at_work(recurrence, settings)
-    if withheld is not None:
-        for group in recurrence.parameters:
-            known = AdamGroup(group.name, group.tensor, True, group.size)
-            yield _Group(known, group.values, None, None)
-    if working.dense is not None:
-        whole = _dense_group(
-            working, working.dense, settings, curvature=curvature, known=withheld is None
-        )
+    working, _, withheld = at_work(recurrence, settings)
+    dynamics = working.dense
+    if dynamics is not None:  # every entry of the matrix as a scalar of its own
+        from memcurse_cli.diagnosis.dense import sensitivity_of
+
         assert recurrence.dense is not None
-        yield replace(whole, values=recurrence.dense.matrix)
-    if withheld is not None or working.dense is not None:
+        name = dynamics.tensor.rpartition(".")[2]
+        yield _Group(
+            AdamGroup(name, dynamics.tensor, True, dynamics.matrix.size),
+            recurrence.dense.matrix,
+            sensitivity_of(working, dynamics, settings).per_entry if withheld is None else None,
+            dense_layer_hessian(working, dynamics, settings).diagonal if curvature else None,
+        )
         return
-    moment = settings.moments_of(recurrence.log_eigenvalues)
-    curvatures = _curvatures(recurrence, settings) if curvature else None
+    curvatures = _curvatures(recurrence, settings) if curvature and withheld is None else None
+    moment = None if withheld is not None else settings.moments_of(recurrence.log_eigenvalues)
     for group in recurrence.parameters:
-        kappa = group_sensitivity(moment, recurrence.log_gain, group).relative_sensitivity
+        kappa = None
+        if moment is not None:
+            kappa = group_sensitivity(moment, recurrence.log_gain, group).relative_sensitivity
         yield _Group(
             AdamGroup(group.name, group.tensor, True, group.size),
             group.values,
             kappa,
             None if curvatures is None else next(curvatures),
         )
-
-
-def _dense_group(
-    recurrence: Recurrence,
-    dynamics: DenseDynamics,
-    settings: Settings,
-    *,
-    curvature: bool,
-    known: bool,
-) -> _Group:
-    """Every entry of the matrix as a scalar of its own."""
-    per_entry = None
-    if known:
-        per_entry = dense_sensitivity(
-            dynamics.matrix,
-            recurrence.eigenbasis,
-            None if recurrence.readin is None else recurrence.readin.real,
-            settings.autocorrelation,
-            settings.horizon,
-            settings.state_readout,
-        ).per_entry
-    name = dynamics.tensor.rpartition(".")[2]
-    return _Group(
-        AdamGroup(name, dynamics.tensor, True, dynamics.matrix.size),
-        dynamics.matrix,
-        per_entry,
-        dense_layer_hessian(recurrence, dynamics, settings).diagonal if curvature else None,
-    )
 
 
 def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] | None:
@@ -163,7 +144,7 @@ def _recurrent(
     found: _Group, state: AdamState, store: LazyStore, source: LazyStore, settings: Settings
 ) -> AdamGroup:
     group = found.group
-    held = _held(group.tensor, store)
+    held = store.aliases.get(group.tensor, group.tensor)
     slot = state.slots.get(held)
     if slot is None:
         return replace(group, reason=state.refused.get(held, "Adam has no state for it"))
@@ -185,9 +166,7 @@ def _recurrent(
             continue
         followed = compensation(steps[seen], figures.reshape(-1)[seen])
         if followed is not None:
-            changes[f"{prefix}correlation"] = followed.correlation
-            changes[f"{prefix}spread_before"] = followed.spread_before
-            changes[f"{prefix}spread_after"] = followed.spread_after
+            changes |= {prefix + name: getattr(followed, name) for name in FOLLOWED}
     return replace(group, **changes)  # type: ignore[arg-type]  # names of float fields alone
 
 
@@ -271,3 +250,81 @@ def _views(
         yield one, its_moment
         if one.ndim == 2 and min(one.shape) > 1:
             yield one.T, its_moment.T
+
+
+def learning_rates(
+    recurrence: Recurrence,
+    parameters: Sequence[ParameterSummary],
+    usable: UsableRate,
+    hessian: HessianSummary | None,
+    settings: Settings,
+) -> LearningRates:
+    """The rates at which one Adam step changes the state by the limit called watch.
+
+    A group whose steps only turn angles bears the measured rate, a factor of its uncertainty
+    below it, where the output is known: the state alone says little of such steps.
+    """
+    measured = usable.rate / FACTOR if usable.rate is not None and hessian is not None else 0.0
+    sharpness, reason = _sharpness(recurrence, settings)
+    return LearningRates(
+        rest=settings.learning_rate,
+        limit=settings.watch_limit,
+        groups=tuple(_group_rate(parameter, measured, settings) for parameter in parameters),
+        sharpness=sharpness,
+        sharpness_reason=reason,
+    )
+
+
+def _group_rate(parameter: ParameterSummary, measured: float, settings: Settings) -> GroupRate:
+    name, tensor, rest = parameter.name, parameter.tensor, settings.learning_rate
+    stable = effect_rate(parameter, settings.watch_limit, settings)
+    if stable is None:
+        if parameter.step_effect == 0:  # no step on it changes the state
+            return GroupRate(name, tensor, None, rest, 1.0)
+        return GroupRate(name, tensor, None, None, None)
+    if parameter.direction == "decorrelating":
+        stable = max(stable, measured)
+    rate = min(stable, rest)
+    return GroupRate(name, tensor, stable, rate, rate / rest)
+
+
+def _sharpness(
+    recurrence: Recurrence, settings: Settings
+) -> tuple[RelativeSharpness | None, str | None]:
+    """The Hessian over the recurrent parameters against that over B, C and D."""
+    reason = "a dense matrix is not split from its B and C here"
+    if recurrence.dense is None:
+        reason = hessian_reason(recurrence, settings) or ""
+    if not reason and not recurrence.projections:
+        reason = "it is not known how B, C and D are stored"
+    order = sum(group.size for group in recurrence.parameters)
+    order += sum(group.size for group in recurrence.projections)
+    if not reason and recurrence.channel is None and order > LARGEST_BLOCK:
+        reason = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
+    if reason:
+        return None, reason
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            recurrent = _scores(recurrence, settings)
+            rest = _scores(replace(recurrence, parameters=()), settings)
+    except OverflowError:
+        return None, "it leaves the range of a float: the state explodes within the horizon"
+    if recurrent is None or rest is None:
+        return None, "one of the two is zero: no parameter changes the output"
+    return (
+        RelativeSharpness(
+            recurrent=recurrent[0],
+            rest=rest[0],
+            sgd_ratio=rest[0] / recurrent[0],
+            adam_ratio=math.sqrt(rest[1] / recurrent[1]),
+        ),
+        None,
+    )
+
+
+def _scores(recurrence: Recurrence, settings: Settings) -> tuple[float, float] | None:
+    """λ_max and trace of the Hessian over λ and γ, or over B, C and D where these are no groups."""
+    projections = () if recurrence.parameters else recurrence.projections
+    hessian = layer_hessian(recurrence, settings, projections)
+    scores = diagonality_scores(blocks.hessians for blocks in hessian.blocks())
+    return None if scores is None else (scores.sharpness, scores.trace)

@@ -1,24 +1,17 @@
-"""From one parameter group of a diagonal layer to its part of the report, rounding included."""
+"""From one parameter group of a diagonal layer to its part of the report."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import (
-    direction,
-    group_verdict,
-    max_learning_rate,
-    step_effect,
-)
+from memcurse_cli.diagnosis.verdicts import direction, group_verdict, max_learning_rate, step_effect
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, Quantiles, Rounding, quantiles
-from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.moments.moments import Moments
 from memcurse_cli.theory.rounding import Dtype, rounded, rounding_error, rounding_steps
 from memcurse_cli.theory.sensitivity import group_sensitivity
@@ -47,6 +40,8 @@ FIRST_ORDER = 1e-3
 LARGE = 256
 """The scalars of a group up to which every one that is beyond first order is taken by itself."""
 
+UNKNOWN = Quantiles(None, None, None, None, None)
+
 ROUND_OFF = 1e-9
 """The share of log|λ| within which a decay that rounding has taken away counts as gone."""
 
@@ -56,7 +51,7 @@ def is_stored(stored: str, dtype: Dtype) -> bool:
     return PARTS.get(stored, stored) == dtype
 
 
-def summarise_rounding(
+def _rounding(
     relative_sensitivity: Floats,
     recurrence: Recurrence,
     group: ParameterGroup,
@@ -64,88 +59,61 @@ def summarise_rounding(
     share: Floats,
     settings: Settings,
 ) -> tuple[Rounding, float | None]:
-    """The p99 relative error of the state when a group is stored in each type.
+    """The p99 relative error of the state when a group is stored in each type, and in int8 with a
+    scale of its own where the tensor's is larger.
 
-    It diverges where an infinite sequence meets an eigenvalue that rounding takes out of the disk.
-
-    Args:
-        relative_sensitivity: (size,) κ of every scalar.
-        recurrence: the layer.
-        group: the group.
-        held: (n,) E|h|² of each state at γ = 1.
-        share: (n,) what κ weighs each state with: |γ|² and its drive where scalars are tied.
-        settings: of the report.
-
-    Returns:
-        The errors, and that of int8 with a scale of the group's own where the tensor's is larger.
+    κ is that of every scalar; ``held`` (n,) E|h|² of each state at γ = 1, ``share`` (n,) what κ
+    weighs each with: |γ|² and its drive where scalars are tied. An error diverges where an infinite
+    sequence meets an eigenvalue that rounding takes out of the disk.
     """
+    bounded = recurrence.stable_by_construction or group.keeps_stable
 
-    def figure(group: ParameterGroup, dtype: Dtype) -> float | None:
+    def figure(dtype: Dtype, largest: float | None) -> float | None:
         stored = is_stored(group.dtype, dtype)
-        steps = rounding_steps(group.values, dtype, stored=stored, largest=group.tensor_largest)
+        steps = rounding_steps(group.values, dtype, stored=stored, largest=largest)
         error = rounding_error(relative_sensitivity, steps)
-        error = _beyond_first_order(
-            error, recurrence, group, steps, held, share, settings, stored=stored
-        )
+        larger = np.isfinite(error) & (error >= FIRST_ORDER)
+        chosen = larger
+        if bounded and np.count_nonzero(larger) > LARGE:
+            # Only the p99 is told: the largest tenth have it among them.
+            chosen = larger & (error >= np.quantile(error[larger], 0.9))
+        if chosen.any():
+            exact = beyond_first_order(steps, chosen, stored=stored)
+            error = np.where(larger, np.minimum(error, exact.min()), error)
+            error[chosen] = exact
         if settings.horizon is None:
-            crossed = leaves_disk(recurrence, group, dtype)
+            crossed = leaves_disk(recurrence, replace(group, tensor_largest=largest), dtype)
             error[group.scalar[crossed[group.eigenvalue]]] = np.inf
         return quantiles(error).p99
 
-    own_scale = None
-    if group.tensor_largest is not None:
-        own_scale = figure(replace(group, tensor_largest=None), "int8")
-    return Rounding(*(figure(group, dtype) for dtype in DTYPES)), own_scale
+    def beyond_first_order(steps: Floats, chosen: Truths, *, stored: bool) -> Floats:
+        """The errors of these scalars, those of the moved eigenvalues themselves."""
+        entries = np.flatnonzero(chosen[group.scalar])
+        scalar, eigenvalue = group.scalar[entries], group.eigenvalue[entries]
+        logs, rate = recurrence.log_eigenvalues[eigenvalue], group.log_gain_derivative
+        squares = np.zeros(entries.size)
+        # Two points of ±1/√12 have the mean of a uniform error's cubic polynomials.
+        signs = (1.0, -1.0) if stored else (1.0,)
+        for sign in signs:
+            moved = sign * steps[scalar]
+            squares += state_change(
+                logs,
+                moved_logs(logs, group.eigenvalue_derivative[entries], moved, bounded=bounded),
+                np.zeros_like(logs) if rate is None else moved * rate[entries],
+                settings.autocorrelation,
+                settings.horizon,
+                settings.state_readout,
+            ) / len(signs)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            change, whole = (
+                np.bincount(scalar, share[eigenvalue] * values, group.size)[chosen]
+                for values in (squares, held[eigenvalue])
+            )
+            exact = np.sqrt(change / whole)
+        return np.where(np.isnan(exact), np.inf, exact)
 
-
-def _beyond_first_order(
-    errors: Floats,
-    recurrence: Recurrence,
-    group: ParameterGroup,
-    steps: Floats,
-    held: Floats,
-    share: Floats,
-    settings: Settings,
-    *,
-    stored: bool,
-) -> Floats:
-    """The errors, of which those above `FIRST_ORDER` are those of the moved eigenvalues."""
-    larger = np.isfinite(errors) & (errors >= FIRST_ORDER)
-    chosen = larger
-    bounded = recurrence.stable_by_construction or group.keeps_stable
-    if bounded and np.count_nonzero(larger) > LARGE:
-        # Only the p99 is told: the largest tenth have it among them.
-        chosen = larger & (errors >= np.quantile(errors[larger], 0.9))
-    entries = np.flatnonzero(chosen[group.scalar])
-    if not entries.size:
-        return errors
-    scalar, eigenvalue = group.scalar[entries], group.eigenvalue[entries]
-    logs = recurrence.log_eigenvalues[eigenvalue]
-    squares = np.zeros(entries.size)
-    # Two points of ±1/√12 have the mean of a uniform error's cubic polynomials.
-    signs = (1.0, -1.0) if stored else (1.0,)
-    for sign in signs:
-        moved = sign * steps[scalar]
-        rate = group.log_gain_derivative
-        squares += state_change(
-            logs,
-            moved_logs(logs, group.eigenvalue_derivative[entries], moved, bounded=bounded),
-            np.zeros_like(logs) if rate is None else moved * rate[entries],
-            settings.autocorrelation,
-            settings.horizon,
-            settings.state_readout,
-        ) / len(signs)
-
-    def total(values: Floats) -> Floats:
-        sums = np.bincount(scalar, share[eigenvalue] * values, group.size)[chosen]
-        return sums.astype(np.float64, copy=False)
-
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        exact = np.sqrt(total(squares) / total(held[eigenvalue]))
-    exact = np.where(np.isnan(exact), np.inf, exact)
-    result = np.where(larger, np.minimum(errors, exact.min()), errors)
-    result[chosen] = exact
-    return result
+    errors = Rounding(*(figure(dtype, group.tensor_largest) for dtype in DTYPES))
+    return errors, None if group.tensor_largest is None else figure("int8", None)
 
 
 def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> Truths:
@@ -153,10 +121,9 @@ def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> 
 
     By ``log|λ| + Re Σ δω (dλ/dω) / λ``: first order in δω, all scalars of the group at once.
     """
-    none = np.zeros(recurrence.size, dtype=bool)
     safe = recurrence.stable_by_construction or group.keeps_stable
     if safe or is_stored(group.dtype, dtype):
-        return none
+        return np.zeros(recurrence.size, dtype=bool)
     moved = rounded(group.values, dtype, group.tensor_largest) - group.values
     moved = np.where(np.isfinite(moved), moved, 0.0)  # an overflow, which is told as such
     log_modulus = recurrence.log_eigenvalues.real
@@ -167,24 +134,6 @@ def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> 
     np.add.at(change, group.eigenvalue, np.where(np.isfinite(pushed), pushed, 0.0))
     reached = log_modulus + change >= ROUND_OFF * log_modulus
     return (log_modulus < 0) & (change != 0) & reached
-
-
-def summarise_matrix_rounding(
-    relative_sensitivity: Floats, matrix: Floats, largest: float | None = None
-) -> Rounding:
-    """The relative error of the state when every entry of a dense matrix is rounded at once.
-
-    With the errors of the entries taken as independent, so that their squares add. A matrix that a
-    type holds exactly is taken as one that was stored in it. Where it is a part of a tensor,
-    ``largest`` is that tensor's largest |ω|.
-    """
-    errors = []
-    for dtype in DTYPES:
-        held = bool(np.array_equal(rounded(matrix, dtype, largest), matrix))
-        steps = rounding_steps(matrix, dtype, stored=held, largest=largest)
-        each = rounding_error(relative_sensitivity, steps)
-        errors.append(math.sqrt(float(np.sum(each**2))))
-    return Rounding(*map(finite, errors))
 
 
 def summarise_group(
@@ -205,9 +154,7 @@ def summarise_group(
     relative = quantiles(kappa)
     effect = step_effect(relative.p99, settings.learning_rate)
     way = direction(recurrence, group, settings.learning_rate)
-    rounding, own_scale = summarise_rounding(
-        kappa, recurrence, group, moment.second_moment, share, settings
-    )
+    rounding, own_scale = _rounding(kappa, recurrence, group, moment.second_moment, share, settings)
     return ParameterSummary(
         name=group.name,
         tensor=group.tensor,
@@ -226,14 +173,13 @@ def summarise_group(
 
 def unknown_group(recurrence: Recurrence, group: ParameterGroup) -> ParameterSummary:
     """A group of a layer of which no linear figure holds."""
-    unknown = Quantiles(None, None, None, None, None)
     return ParameterSummary(
         name=group.name,
         tensor=group.tensor,
         size=group.size,
         dtype=group.dtype,
-        sensitivity=unknown,
-        relative_sensitivity=unknown,
+        sensitivity=UNKNOWN,
+        relative_sensitivity=UNKNOWN,
         step_effect=None,
         max_lr=None,
         direction=direction(recurrence, group),

@@ -1,1 +1,0 @@
-"""A report against limits and a policy."""

@@ -1,0 +1,391 @@
+"""What a dense layer has beside its spectrum: its matrix as one group, its parts and transients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.diagnosis.diagonal import DTYPES, UNKNOWN, is_stored
+from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
+from memcurse_cli.families.reading import time_constants
+from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.schema.dense import DenseStructure, DenseSummary, OperatingPoint
+from memcurse_cli.schema.figures import (
+    Direction,
+    ParameterSummary,
+    Rounding,
+    StateSummary,
+    quantiles,
+)
+from memcurse_cli.schema.report import finite
+from memcurse_cli.theory.dense.bases import schur_form
+from memcurse_cli.theory.dense.hessian import HorizonHessian, StationaryHessian
+from memcurse_cli.theory.dense.sensitivity import (
+    DenseSensitivity,
+    SensitivitySplit,
+    dense_sensitivity,
+    sensitivity_split,
+)
+from memcurse_cli.theory.dense.transients import kreiss_bound, memory, transient_growth
+from memcurse_cli.theory.dense.uncertainty import (
+    TOO_UNCERTAIN,
+    henrici_departure,
+    is_undetermined,
+    within_rounding,
+)
+from memcurse_cli.theory.linalg.eigendecomposition import eigenvalue_conditions
+from memcurse_cli.theory.rounding import rounded, rounding_error, rounding_steps
+from memcurse_cli.theory.state_change import matrix_state_change
+
+Floats = NDArray[np.float64]
+
+LARGEST = 512
+"""The units up to which a report takes the time for structure, for errors of rounding that are
+added with their signs or larger than `LARGE`, and for the eigenvalues after rounding."""
+SPLIT_FLOPS = 2e10  # what the moments of every pair of eigenvalues may cost
+OPPOSED = 100.0  # times the whole: parts beyond it say nothing of the sum that they leave
+
+EXACT = 256
+"""The units up to which the state of the rounded matrix itself is taken."""
+LARGE = 0.1
+"""The relative error of the state above which first order is not told as the change."""
+LONGEST = 2e9
+"""steps × inputs × units² up to which the Hessian of a finite horizon adds errors up."""
+OWN_SCALE = "int8_own_scale"
+"""The name of int8 with a scale of the matrix's own, where it is a part of a larger tensor."""
+
+
+def diagnose_dense(
+    recurrence: Recurrence,
+    dynamics: DenseDynamics,
+    settings: Settings,
+    point: OperatingPoint | None = None,
+    withheld: str | None = None,
+) -> tuple[StateSummary, tuple[ParameterSummary, ...], DenseSummary]:
+    """The state, the matrix as one parameter group, and how far from normal it is.
+
+    Args:
+        recurrence: the layer, as `linearised_at_work` gives it.
+        dynamics: its matrix.
+        settings: what was asked for.
+        point: its operating point, where it has one.
+        withheld: why no linear figure holds, or None.
+    """
+    basis = recurrence.eigenbasis
+    if withheld is not None:
+        sensitivity = DenseSensitivity(None, None, None, withheld)
+    else:
+        sensitivity = sensitivity_of(recurrence, dynamics, settings)
+        if point is not None:
+            sensitivity = _of_size(sensitivity, recurrence.size * point.second_moment)
+    state = UNKNOWN
+    # At its operating point a state is not linear in the drive, and known as a mean over units.
+    if sensitivity.second_moment is not None and point is None:
+        state = quantiles(sensitivity.second_moment)
+    summary = DenseSummary(
+        eigenvector_condition=finite(basis.condition),
+        henrici_departure=henrici_departure(dynamics.matrix, np.exp(recurrence.log_eigenvalues)),
+        sensitivity=_stored(dynamics, sensitivity.total),
+        relative_sensitivity=_stored(dynamics, sensitivity.relative),
+        memory=_memory(recurrence, dynamics),
+        activation=dynamics.activation,
+        reason=sensitivity.reason,
+        structure=_structure(recurrence, dynamics, sensitivity, settings),
+        radius_within_rounding=within_rounding(dynamics.matrix, basis),
+        operating_point=point,
+    )
+    return (
+        StateSummary(state),
+        (_matrix_group(recurrence, dynamics, sensitivity, settings),),
+        summary,
+    )
+
+
+def sensitivity_of(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> DenseSensitivity:
+    """E h_i² and E‖dh/dA_ij‖² of a dense layer."""
+    return dense_sensitivity(
+        dynamics.matrix,
+        recurrence.eigenbasis,
+        None if recurrence.readin is None else recurrence.readin.real,
+        settings.autocorrelation,
+        settings.horizon,
+        settings.state_readout,
+    )
+
+
+def _of_size(sensitivity: DenseSensitivity, size: float) -> DenseSensitivity:
+    """The same relative to the state, whose E‖h‖² is that of mean field theory."""
+    moment, total, entries = sensitivity.second_moment, sensitivity.total, sensitivity.per_entry
+    state = 0.0 if moment is None else float(moment.sum())
+    if moment is None or not 0 < state < math.inf:
+        return sensitivity
+    ratio = size / state
+    return DenseSensitivity(
+        ratio * moment,
+        None if total is None else ratio * total,
+        None if entries is None else ratio * entries,
+        sensitivity.reason,
+    )
+
+
+def _stored(dynamics: DenseDynamics, total: float | None) -> float | None:
+    """A total over the entries of A as one over those of the stored matrix."""
+    factor = (dynamics.slope * dynamics.scale) ** 2
+    return None if total is None or math.isinf(total) else factor * total
+
+
+def _memory(recurrence: Recurrence, dynamics: DenseDynamics) -> float | None:
+    """How many steps the layer remembers, or None where it does not forget or is not known to."""
+    longest = finite(float(np.max(time_constants(recurrence.log_eigenvalues.real), initial=0.0)))
+    if longest is None:
+        return None
+    basis = recurrence.eigenbasis
+    try:
+        return memory(dynamics.matrix, basis if basis.is_usable else None, longest)
+    except ArithmeticError:
+        return None
+
+
+def _structure(
+    recurrence: Recurrence,
+    dynamics: DenseDynamics,
+    sensitivity: DenseSensitivity,
+    settings: Settings,
+) -> DenseStructure:
+    """The split of the sensitivity, the condition of every eigenvalue and the transient growth."""
+    matrix, basis, size = dynamics.matrix, recurrence.eigenbasis, recurrence.size
+    if basis.is_usable:
+        each = np.linalg.norm(basis.rows, axis=1) * np.linalg.norm(basis.columns, axis=0)
+        conditions = quantiles(np.repeat(each, basis.weight.astype(np.intp)))
+    else:
+        conditions = quantiles(eigenvalue_conditions(matrix))
+    if size > LARGEST:
+        limit = f"its parts and transients are taken up to {LARGEST} units"
+        return DenseStructure(None, None, None, conditions, None, None, None, limit)
+    split, reason = _split(recurrence, sensitivity, settings)
+    growth, step, kreiss = None, None, None
+    if is_undetermined(matrix, basis):
+        reason = TOO_UNCERTAIN
+    elif bool((recurrence.log_eigenvalues.real < 0).all()):
+        try:
+            # Past κ(P) = 1e8 by the Schur form, whose powers have the same norms.
+            powers = matrix if basis.is_usable else schur_form(matrix).triangle
+            growth, step = transient_growth(powers)
+            kreiss = kreiss_bound(powers, basis if basis.is_usable else None)
+        except ArithmeticError as error:  # a power leaves the range of a float
+            growth, step, reason = None, None, str(error)
+    through, around, both = (None, None, None) if split is None else split
+    return DenseStructure(
+        eigenvalue_part=through,
+        eigenvector_part=around,
+        cross_part=both,
+        eigenvalue_condition=conditions,
+        transient_growth=growth,
+        transient_step=step,
+        kreiss_bound=kreiss,
+        reason=reason,
+    )
+
+
+def _split(
+    recurrence: Recurrence, sensitivity: DenseSensitivity, settings: Settings
+) -> tuple[SensitivitySplit | None, str | None]:
+    """The parts as shares of the whole, or why they are missing."""
+    total, horizon = sensitivity.total, settings.horizon
+    if total is None or not 0 < total < math.inf:
+        return None, sensitivity.reason
+    if not recurrence.eigenbasis.is_usable:
+        return None, "its eigenvectors are too ill-conditioned to be told apart"
+    if horizon is not None and 32.0 * recurrence.size**2 * horizon > SPLIT_FLOPS:
+        return None, f"{horizon} steps are too many for a matrix of this size to be split"
+    split = sensitivity_split(
+        recurrence.eigenbasis,
+        total,
+        None if recurrence.readin is None else recurrence.readin.real,
+        settings.autocorrelation,
+        horizon,
+        settings.state_readout,
+    )
+    if split.eigenvalues > OPPOSED * total:
+        return None, "its eigenvalues and eigenvectors undo each other's parts of the sensitivity"
+    return SensitivitySplit(*(part / total for part in split)), None
+
+
+def _matrix_group(
+    recurrence: Recurrence,
+    dynamics: DenseDynamics,
+    sensitivity: DenseSensitivity,
+    settings: Settings,
+) -> ParameterSummary:
+    """Every entry of the matrix moved at once: the whole of it decides, not one element."""
+    # An orthogonal matrix stays one: a step turns the state and takes no |λ| past 1.
+    way: Direction = "decorrelating" if recurrence.stable_by_construction else "destabilising"
+    diverges = sensitivity.relative is not None and math.isinf(sensitivity.relative)
+    relative = _stored(dynamics, sensitivity.relative)
+    effect = step_effect(relative, settings.learning_rate)
+    verdict = group_verdict(effect, way, settings)
+    # A saturating activation keeps the state finite where its linearisation explodes.
+    if effect is None and not (diverges and dynamics.activation == "linear"):
+        verdict = "watch"
+    unknown = replace(UNKNOWN, divergent=dynamics.matrix.size if diverges else 0)
+    entries, relative_entries = unknown, unknown
+    rounding, own_scale = Rounding(None, None, None), None
+    if sensitivity.per_entry is not None and sensitivity.second_moment is not None:
+        state = float(sensitivity.second_moment.sum())
+        per_entry = (dynamics.slope * dynamics.scale) ** 2 * sensitivity.per_entry
+        entries = quantiles(per_entry)
+        if not diverges and 0 < state < math.inf:
+            relative_entries = quantiles(per_entry / state)
+            rounding, own_scale = _rounding(recurrence, dynamics, per_entry / state, settings)
+    return ParameterSummary(
+        name=dynamics.tensor.rpartition(".")[2],
+        tensor=dynamics.tensor,
+        size=dynamics.matrix.size,
+        dtype=dynamics.dtype,
+        sensitivity=entries,
+        relative_sensitivity=relative_entries,
+        step_effect=effect,
+        max_lr=max_learning_rate(relative, settings.cursed_limit),
+        direction=way,
+        rounding=rounding,
+        verdict=verdict,
+        int8_own_scale=own_scale,
+    )
+
+
+def _rounding(
+    recurrence: Recurrence, dynamics: DenseDynamics, relative: Floats, settings: Settings
+) -> tuple[Rounding, float | None]:
+    """√(E‖h' - h‖² / E‖h‖²) when the matrix is stored in each type, and in int8 by itself.
+
+    h' is the state of the rounded matrix. Beyond `EXACT` units it is taken to first order, up to
+    `LARGEST` only while that is at most `LARGE`: equal entries have equal errors, which add up
+    rather than average out, so that the sum is taken with its signs, as the quadratic form of the
+    Hessian whose outputs are the states. Where that is too large or not to be had, the squares of
+    the errors add, as if they were independent. The type that the matrix is stored in, or that
+    holds it exactly, keeps its expected error. ``relative`` (n, n) is κ of every entry.
+    """
+    stored, largest = dynamics.matrix / dynamics.slope, dynamics.tensor_largest
+    errors: dict[str, float | None] = {}
+    for dtype in DTYPES:
+        held = bool(np.array_equal(rounded(stored, dtype, largest), stored))
+        steps = rounding_steps(stored, dtype, stored=held, largest=largest)
+        errors[dtype] = finite(math.sqrt(float(np.sum(rounding_error(relative, steps) ** 2))))
+    if all(error is None for error in errors.values()):
+        return Rounding(**errors), None
+    if largest is not None:
+        errors[OWN_SCALE] = errors["int8"]
+    changes = matrix_changes(dynamics)
+    known = {name: change for name, change in changes.items() if np.isfinite(change).all()}
+    crossing = leaving_disk(recurrence, dynamics) if settings.horizon is None else {}
+    gone = {name for name, count in crossing.items() if count}
+    if recurrence.size > EXACT:
+        errors |= _coherent_errors(recurrence, dynamics, known, settings)
+    if recurrence.size <= LARGEST:
+        for name, change in known.items():
+            large = recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE
+            if large and name not in gone:
+                errors[name] = _exact_error(recurrence, dynamics, change, settings)
+    errors |= {name: 0.0 for name, change in known.items() if not change.any()}
+    # A saturating activation keeps the state finite where its linearisation explodes.
+    if dynamics.activation == "linear":
+        errors |= dict.fromkeys(gone, math.inf)
+    figures = {name: None if error is None else finite(error) for name, error in errors.items()}
+    own_scale = figures.pop(OWN_SCALE, None)
+    return Rounding(**figures), own_scale
+
+
+def matrix_changes(dynamics: DenseDynamics) -> dict[str, Floats]:
+    """(n, n) δA by type, of the types that the matrix is not stored in; inf where it overflows.
+
+    Of a matrix that is a part of a tensor, `OWN_SCALE` is int8 with a scale of the part's own.
+    """
+    scale, largest = dynamics.scale, dynamics.tensor_largest
+    stored = dynamics.matrix / dynamics.slope
+    if scale not in (0, 1):  # A = (1 - s) I + s W
+        stored = (stored - (1 - scale) * np.eye(len(stored))) / scale
+    found: dict[str, Floats] = {
+        dtype: rounded(stored, dtype, largest)
+        for dtype in DTYPES
+        if not is_stored(dynamics.dtype, dtype)
+    }
+    if largest is not None and not is_stored(dynamics.dtype, "int8"):
+        found[OWN_SCALE] = rounded(stored, "int8")
+    return {name: dynamics.slope * scale * (moved - stored) for name, moved in found.items()}
+
+
+def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[str, int]:
+    """How many eigenvalues of a stable matrix are at |λ| ≥ 1 once it is stored in each type.
+
+    By the names of `matrix_changes`, and the type that it is stored in. The eigenvalues of A + δA
+    themselves, where the Bauer-Fike bound κ(P) ‖δA‖ lets one reach the unit circle; 0 beyond
+    `LARGEST` units, where they are not taken.
+    """
+    found: dict[str, int] = dict.fromkeys(DTYPES, 0)
+    radius = math.exp(recurrence.eigenbasis.log_radius)
+    if recurrence.size > LARGEST or recurrence.stable_by_construction or radius >= 1:
+        return found
+    for name, change in matrix_changes(dynamics).items():
+        size = float(np.linalg.norm(change))
+        if math.isfinite(size) and radius + recurrence.eigenbasis.condition * size >= 1:
+            moduli = np.abs(np.linalg.eigvals(dynamics.matrix + change))
+            found[name] = int(np.count_nonzero(moduli >= 1))
+    return found
+
+
+def _readin(recurrence: Recurrence) -> Floats:
+    return np.eye(recurrence.size) if recurrence.readin is None else recurrence.readin.real
+
+
+def _exact_error(
+    recurrence: Recurrence, dynamics: DenseDynamics, change: Floats, settings: Settings
+) -> float:
+    """√(E‖h' - h‖² / E‖h‖²) of one change; inf where it leaves the range of a float."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        moved, power = matrix_state_change(
+            dynamics.matrix,
+            change,
+            _readin(recurrence),
+            settings.autocorrelation,
+            settings.horizon,
+            settings.state_readout,
+        )
+        error = np.sqrt(np.float64(moved) / power)
+    return math.inf if np.isnan(error) else float(error)
+
+
+def _coherent_errors(
+    recurrence: Recurrence, dynamics: DenseDynamics, changes: dict[str, Floats], settings: Settings
+) -> dict[str, float]:
+    """√(Σ δA ∘ H[δA] / E‖h‖²) by type; empty where H is too large or not to be had."""
+    matrix, basis, size = dynamics.matrix, recurrence.eigenbasis, recurrence.size
+    horizon, inputs = settings.horizon, settings.autocorrelation
+    readin, states = _readin(recurrence), np.eye(size)
+    steps = 1 if horizon is None else horizon
+    if size > LARGEST or steps * min(readin.shape[1], size) * size**2 > LONGEST:
+        return {}
+    hessian: HorizonHessian | StationaryHessian
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if horizon is None:
+                usable = basis if basis.is_usable else None
+                hessian = StationaryHessian(matrix, usable, readin, states, inputs)
+            else:
+                radius, read_at = math.exp(basis.log_radius), settings.state_readout
+                hessian = HorizonHessian(matrix, readin, states, inputs, horizon, read_at, radius)
+            power = hessian.output_second_moment
+            moved = {
+                name: float(np.sum(change * hessian.apply(change)))
+                for name, change in changes.items()
+            }
+    except ArithmeticError:  # it leaves the range of a float, or forgets too slowly
+        return {}
+    if not 0 < power < math.inf or not all(map(math.isfinite, moved.values())):
+        return {}
+    return {name: math.sqrt(max(square, 0.0) / power) for name, square in moved.items()}

@@ -1,1 +1,0 @@
-"""Layers of dense recurrent matrices."""

@@ -1,1 +1,0 @@
-"""Hessians of layers and models."""
