@@ -19,8 +19,7 @@ from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.diagnosis.findings.rules import all_rules
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.registry import all_families
-from memcurse_cli.schema.documents import DOCUMENTS, Document
-from memcurse_cli.schema.json_codec import document_schema
+from memcurse_cli.schema.documents import DOCUMENTS, Document, document_schema
 
 PACKAGES = {
     "state_space": "State-space layers",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memcurse_cli.commands.common import discard_output
-from memcurse_cli.commands.defaults import settings_of
+from memcurse_cli.commands.defaults import discard_output, settings_of
 from memcurse_cli.commands.options import (
     JsonOption,
     OutputOption,
@@ -22,7 +21,7 @@ from memcurse_cli.reports.console import say
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.check.policy import Policy, RuleSet
     from memcurse_cli.diagnosis.settings import SettingsFile
-    from memcurse_cli.schema.check import Check
+    from memcurse_cli.schema.derived import Check
 
 FORMATS = ("terminal", "json", "github", "sarif", "junit")
 VIOLATION = 1

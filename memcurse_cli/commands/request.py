@@ -96,7 +96,7 @@ class Request:
 
     def inspect(self, path: str, **further: Any) -> Report:
         """The report on a checkpoint; ``further`` are arguments of `memcurse_cli.inspect`."""
-        from memcurse_cli.commands.progress import layer_progress
+        from memcurse_cli.commands.options import layer_progress
         from memcurse_cli.diagnosis.inspection import inspect
 
         with layer_progress(path, quiet=self.quiet) as progress:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
-from memcurse_cli.commands.options import QuietOption, write_whole
-from memcurse_cli.commands.progress import progress_line
+from memcurse_cli.commands.options import QuietOption, progress_line, write_whole
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
 from memcurse_cli.reports.console import line_for

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.autocorrelation import (
+from memcurse_cli.schema.theory import (
     AutocorrelationDocument,
     EmpiricalDocument,
     Estimator,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.matching import match_eigenvalues, match_layers
-from memcurse_cli.schema.comparison import (
+from memcurse_cli.schema.derived import (
     Change,
     Comparison,
     GroupComparison,

@@ -26,7 +26,6 @@ from memcurse_cli.diagnosis.verdicts import worst
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.rewriting import Rewriting, rewrite
-from memcurse_cli.schema.dense import DenseSummary, jacobian_of
 from memcurse_cli.schema.figures import (
     TIME_CONSTANT_EDGES,
     EigenvalueSummary,
@@ -36,6 +35,7 @@ from memcurse_cli.schema.figures import (
     Verdict,
     quantiles,
 )
+from memcurse_cli.schema.layer import DenseSummary, jacobian_of
 from memcurse_cli.schema.report import LayerReport, SensitivityCurve, UsableRate, WhatIf, finite
 from memcurse_cli.theory.sensitivity import state_second_moment
 

@@ -14,7 +14,7 @@ from memcurse_cli.diagnosis.usable_rate import FACTOR
 from memcurse_cli.diagnosis.verdicts import effect_rate
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import HessianSummary, ParameterSummary
-from memcurse_cli.schema.optimizer import GroupRate, LearningRates, RelativeSharpness
+from memcurse_cli.schema.layer import GroupRate, LearningRates, RelativeSharpness
 from memcurse_cli.schema.report import UsableRate
 from memcurse_cli.theory.hessian.diagonality import diagonality_scores
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.schema.comparison import MatchedBy, Method
+from memcurse_cli.schema.derived import MatchedBy, Method
 from memcurse_cli.schema.report import LayerReport
 
 Complexes = NDArray[np.complex128]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from memcurse_cli.schema.dense import jacobian_of
 from memcurse_cli.schema.figures import (
     Direction,
     ParameterSummary,
@@ -19,6 +18,7 @@ from memcurse_cli.schema.figures import (
     diverges,
     parameter_rank,
 )
+from memcurse_cli.schema.layer import jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport
 
 VERDICTS = ("ok", "watch", "cursed")

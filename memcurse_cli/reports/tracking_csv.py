@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memcurse_cli.reports.console import to_ascii, visible
+from memcurse_cli.schema.derived import Spread, TrackedLayer, TrackedStep, Tracking
 from memcurse_cli.schema.figures import parameter_rank
-from memcurse_cli.schema.track import Spread, TrackedLayer, TrackedStep, Tracking
 
 LEVELS = ("min", "p10", "p50", "p90", "p99", "max")
 COLUMNS = (

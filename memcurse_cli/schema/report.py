@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from memcurse_cli.schema.dense import DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.figures import (
     COMPONENTS,
     DETAIL,
@@ -26,8 +25,15 @@ from memcurse_cli.schema.figures import (
     Verdict,
     parameter_rank,
 )
-from memcurse_cli.schema.gates import GatedOperatingPoint, GateSummary
-from memcurse_cli.schema.optimizer import AdamGroup, LearningRates, OptimizerSummary
+from memcurse_cli.schema.layer import (
+    AdamGroup,
+    DenseSummary,
+    GatedOperatingPoint,
+    GateSummary,
+    HiddenSpectrum,
+    LearningRates,
+    OptimizerSummary,
+)
 
 
 def finite(value: float) -> float | None:

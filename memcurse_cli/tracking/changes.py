@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from memcurse_cli.diagnosis.wording import number
+from memcurse_cli.schema.derived import Snapshot, TrackedStep
 from memcurse_cli.schema.report import Verdict
-from memcurse_cli.schema.track import Snapshot, TrackedStep
 
 MOVED = 1.05
 """The factor from which a time constant, a sensitivity or a rate counts as changed."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.schema.track import TrackedStep, Tracking
+from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.changes import sentence
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step

@@ -9,8 +9,7 @@ import pytest
 from end_to_end.command import SAMPLES, assert_refused, memcurse
 from jsonschema import Draft202012Validator
 
-from memcurse_cli.schema.documents import find_document
-from memcurse_cli.schema.json_codec import document_schema
+from memcurse_cli.schema.documents import document_schema, find_document
 
 LRU = SAMPLES / "lru.safetensors"
 COMPLEX = SAMPLES / "complex_diagonal_rnn.safetensors"

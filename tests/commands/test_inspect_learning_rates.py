@@ -12,7 +12,7 @@ from reports import build
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.reports.terminal.learning_rates import adam_row
-from memcurse_cli.schema.optimizer import AdamGroup, StepQuantiles
+from memcurse_cli.schema.layer import AdamGroup, StepQuantiles
 
 LRU = str(SAMPLES / "lru.safetensors")
 

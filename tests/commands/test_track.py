@@ -21,8 +21,8 @@ from end_to_end.command import MEMCURSE, SAMPLES, assert_refused, memcurse, proc
 from tracking.build import write, write_run
 
 from memcurse_cli.__main__ import run
+from memcurse_cli.schema.derived import Tracking
 from memcurse_cli.schema.json_codec import decode
-from memcurse_cli.schema.track import Tracking
 
 RUN = SAMPLES / "run"
 HERE = ("--no-cache", "--jobs", "1")

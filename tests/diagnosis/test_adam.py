@@ -15,7 +15,7 @@ from memcurse_cli.diagnosis.adam import align
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.json_codec import from_json, to_json
-from memcurse_cli.schema.optimizer import AdamGroup
+from memcurse_cli.schema.layer import AdamGroup
 
 
 @pytest.fixture(scope="module")

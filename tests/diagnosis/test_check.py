@@ -10,7 +10,7 @@ from reports.build import layer, parameter, report
 from memcurse_cli.diagnosis.check.check import check
 from memcurse_cli.diagnosis.check.policy import Limit, Policy, RuleSet
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.check import Check
+from memcurse_cli.schema.derived import Check
 from memcurse_cli.schema.figures import HessianSummary
 from memcurse_cli.schema.report import Finding, Report
 

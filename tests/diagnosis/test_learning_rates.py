@@ -7,7 +7,7 @@ import pytest
 
 import memcurse_cli
 from memcurse_cli.schema.json_codec import from_json, to_json
-from memcurse_cli.schema.optimizer import LearningRates
+from memcurse_cli.schema.layer import LearningRates
 
 SIZE = 6
 

@@ -11,7 +11,7 @@ from reports.build import layer, parameter, report
 from memcurse_cli.diagnosis.check.judging import judge
 from memcurse_cli.diagnosis.check.limits import KINDS, LimitKind
 from memcurse_cli.diagnosis.check.policy import Limit, Policy, RuleSet
-from memcurse_cli.schema.check import Judgement
+from memcurse_cli.schema.derived import Judgement
 from memcurse_cli.schema.figures import HessianSummary
 from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity, SkippedLayer
 

@@ -15,8 +15,7 @@ import yaml
 
 from memcurse_cli.diagnosis.findings.rules import all_rules
 from memcurse_cli.families.registry import all_families
-from memcurse_cli.schema.documents import DOCUMENTS
-from memcurse_cli.schema.json_codec import document_schema
+from memcurse_cli.schema.documents import DOCUMENTS, document_schema
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from end_to_end.command import SAMPLES, memcurse
 
-from memcurse_cli.schema.documents import DOCUMENTS, find_document
-from memcurse_cli.schema.json_codec import document_schema
+from memcurse_cli.schema.documents import DOCUMENTS, document_schema, find_document
 
 LRU, COMPLEX, DENSE, GRU = (
     SAMPLES / f"{name}.safetensors"

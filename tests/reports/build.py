@@ -6,7 +6,6 @@ import bisect
 import math
 from dataclasses import replace
 
-from memcurse_cli.schema.dense import DenseStructure, DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.figures import (
     TIME_CONSTANT_EDGES,
     Direction,
@@ -18,7 +17,14 @@ from memcurse_cli.schema.figures import (
     StateSummary,
     Verdict,
 )
-from memcurse_cli.schema.gates import GateAtWork, GatedOperatingPoint, StateAtWork
+from memcurse_cli.schema.layer import (
+    DenseStructure,
+    DenseSummary,
+    GateAtWork,
+    GatedOperatingPoint,
+    HiddenSpectrum,
+    StateAtWork,
+)
 from memcurse_cli.schema.report import (
     CheckpointSummary,
     Finding,

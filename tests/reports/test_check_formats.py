@@ -19,7 +19,7 @@ from memcurse_cli.diagnosis.findings.rules import all_rules
 from memcurse_cli.reports.check import github, junit, sarif
 from memcurse_cli.reports.check import terminal as check_terminal
 from memcurse_cli.schema import json_codec
-from memcurse_cli.schema.check import Check
+from memcurse_cli.schema.derived import Check
 from memcurse_cli.schema.report import Finding, Report, SkippedLayer
 
 SCHEMA = Path(__file__).parent / "schemas" / "sarif-2.1.0.json"

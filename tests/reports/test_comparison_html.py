@@ -16,7 +16,7 @@ from reports.strategies import instances
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.comparison import compare
 from memcurse_cli.reports.html.comparison import MOVES_PER_LAYER, to_html
-from memcurse_cli.schema.comparison import Comparison
+from memcurse_cli.schema.derived import Comparison
 from memcurse_cli.schema.json_codec import to_json
 
 

@@ -11,7 +11,7 @@ from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.terminal.prediction import Page, to_text
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.schema.prediction import Prediction
+from memcurse_cli.schema.theory import Prediction
 from memcurse_cli.theory.parametrization import NORMALIZATIONS, PARAMETRIZATIONS
 
 FILE = Path("prediction.txt")

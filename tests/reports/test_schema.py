@@ -16,8 +16,15 @@ from reports.strategies import instances
 
 import memcurse_cli
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.documents import DOCUMENTS, Document, find_document
-from memcurse_cli.schema.json_codec import describe_fields, document_schema, summarise, to_json
+from memcurse_cli.schema.documents import (
+    DOCUMENTS,
+    Document,
+    describe_fields,
+    document_schema,
+    find_document,
+    summarise,
+)
+from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Report
 
 CLOSED = document_schema(find_document("report"), closed=True)

@@ -18,7 +18,7 @@ from tracking.build import write, write_run
 from memcurse_cli.reports import tracking_csv
 from memcurse_cli.reports.console import Screen
 from memcurse_cli.reports.terminal.tracking import choose, sparkline, step_line, to_text
-from memcurse_cli.schema.track import TrackedStep, Tracking
+from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
 

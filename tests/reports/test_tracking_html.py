@@ -21,9 +21,9 @@ from memcurse_cli.reports.html.tracking import (
     common_folder,
     to_html,
 )
+from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import SkippedLayer
-from memcurse_cli.schema.track import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
 

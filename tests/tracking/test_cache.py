@@ -12,7 +12,7 @@ from tracking.build import write, write_run
 
 from memcurse_cli.commands.track import open_cache
 from memcurse_cli.errors import CheckpointError, UsageError
-from memcurse_cli.schema.track import Snapshot
+from memcurse_cli.schema.derived import Snapshot
 from memcurse_cli.tracking import cache as cache_module
 from memcurse_cli.tracking.cache import Cache, hash_content, signature
 from memcurse_cli.tracking.track import Tracker

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from memcurse_cli.schema.derived import Snapshot, Summary, TrackedStep, WorstGroup
 from memcurse_cli.schema.figures import Verdict
 from memcurse_cli.schema.report import InputAssumption
-from memcurse_cli.schema.track import Snapshot, Summary, TrackedStep, WorstGroup
 from memcurse_cli.tracking.changes import modulus_text, sentence
 
 SUMMARY = Summary(

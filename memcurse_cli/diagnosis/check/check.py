@@ -11,7 +11,7 @@ from memcurse_cli.diagnosis.check.judging import judge
 from memcurse_cli.diagnosis.check.limits import BY_NAME
 from memcurse_cli.diagnosis.check.policy import Policy
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.check import Check, CheckedReport, Judgement
+from memcurse_cli.schema.derived import Check, CheckedReport, Judgement
 from memcurse_cli.schema.report import InputAssumption, Report, Severity
 from memcurse_cli.version import VERSION
 

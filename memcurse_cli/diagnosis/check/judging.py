@@ -24,7 +24,7 @@ from memcurse_cli.diagnosis.check.policy import (
     RuleSet,
 )
 from memcurse_cli.diagnosis.wording import rounded_down
-from memcurse_cli.schema.check import Judgement
+from memcurse_cli.schema.derived import Judgement
 from memcurse_cli.schema.report import Finding, LayerReport, Report, SkippedLayer
 
 

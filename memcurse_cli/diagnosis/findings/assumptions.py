@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.wording import duration, number
-from memcurse_cli.schema.dense import DenseSummary
-from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.schema.layer import DenseSummary, GateSummary
 from memcurse_cli.schema.report import Finding
 
 NOMINAL_GATE = Rule(

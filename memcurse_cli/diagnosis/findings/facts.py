@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.schema.dense import DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.figures import (
     EigenvalueSummary,
     HessianSummary,
     ParameterSummary,
     StateSummary,
 )
-from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.schema.layer import DenseSummary, GateSummary, HiddenSpectrum
 from memcurse_cli.schema.listings import RuleDocument
 from memcurse_cli.schema.report import Finding, Severity, UsableRate
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.wording import number, percent, rounded_down
-from memcurse_cli.schema.dense import DenseSummary
+from memcurse_cli.schema.layer import DenseSummary
 from memcurse_cli.schema.report import Finding
 
 SOURCE = "Zucchet & Orvieto 2024, section 4.3"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memcurse_cli.reports.check.terminal import sentence, subject, summary
 from memcurse_cli.reports.console import to_ascii, visible
-from memcurse_cli.schema.check import Check, Judgement
+from memcurse_cli.schema.derived import Check, Judgement
 
 
 def to_text(check: Check, *, file: Path | None = None) -> str:

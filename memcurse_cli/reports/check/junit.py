@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from memcurse_cli.reports.check.terminal import sentence
 from memcurse_cli.reports.console import visible
-from memcurse_cli.schema.check import Check, CheckedReport, Judgement
+from memcurse_cli.schema.derived import Check, CheckedReport, Judgement
 
 NOT_COMPUTED = "not computed"
 

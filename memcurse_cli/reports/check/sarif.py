@@ -14,7 +14,7 @@ from memcurse_cli.diagnosis.check.policy import READABLE
 from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.reports.check.terminal import sentence, subject
 from memcurse_cli.reports.console import visible
-from memcurse_cli.schema.check import Check, Judgement
+from memcurse_cli.schema.derived import Check, Judgement
 
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

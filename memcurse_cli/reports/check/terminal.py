@@ -24,7 +24,7 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.numbers import count, percent
-from memcurse_cli.schema.check import Check, CheckedReport, Judgement
+from memcurse_cli.schema.derived import Check, CheckedReport, Judgement
 
 
 def subject(judgement: Judgement) -> str:

@@ -19,7 +19,7 @@ from memcurse_cli.reports.terminal.comparison import (
     figures,
     spectrum_words,
 )
-from memcurse_cli.schema.comparison import Change, Comparison, LayerComparison, SpectrumMove
+from memcurse_cli.schema.derived import Change, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.schema.figures import ORDER
 from memcurse_cli.schema.json_codec import to_json
 

@@ -14,9 +14,16 @@ from memcurse_cli.reports.html.report import Cell
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, effect, number, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
 from memcurse_cli.reports.terminal.tracking import choose
+from memcurse_cli.schema.derived import (
+    Snapshot,
+    Spread,
+    Summary,
+    TrackedLayer,
+    TrackedStep,
+    Tracking,
+)
 from memcurse_cli.schema.figures import ORDER
 from memcurse_cli.schema.json_codec import encode, to_json
-from memcurse_cli.schema.track import Snapshot, Spread, Summary, TrackedLayer, TrackedStep, Tracking
 from memcurse_cli.tracking.changes import modulus_text
 
 STEPS_DRAWN = 200

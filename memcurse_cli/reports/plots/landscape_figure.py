@@ -6,7 +6,7 @@ import numpy as np
 
 from memcurse_cli.reports.plots.figures import STYLE, figure_bytes, new_figure
 from memcurse_cli.reports.terminal.landscape import LEAST_LOSS, title
-from memcurse_cli.schema.landscape import LandscapeReport
+from memcurse_cli.schema.theory import LandscapeReport
 
 COLUMNS = 3
 PANEL = 2.2  # inches

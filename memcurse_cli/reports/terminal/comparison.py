@@ -19,7 +19,7 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.comparison import Change, Comparison, LayerComparison, SpectrumMove
+from memcurse_cli.schema.derived import Change, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.schema.report import InputAssumption
 
 FIGURES = [

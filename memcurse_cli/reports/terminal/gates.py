@@ -15,7 +15,7 @@ from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw, paragra
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
 from memcurse_cli.reports.terminal.layers import Names, fitting, legend
 from memcurse_cli.schema.figures import Quantiles
-from memcurse_cli.schema.gates import (
+from memcurse_cli.schema.layer import (
     AGREEMENT,
     GateAtWork,
     GatedOperatingPoint,

@@ -22,7 +22,7 @@ from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, perce
 from memcurse_cli.reports.plots.line_plot import Axis, Curve, plot
 from memcurse_cli.reports.terminal.layers import legend
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.landscape import LandscapeParameter, LandscapeReport, LandscapeView
+from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
 
 GAINS = {"none": "", "own": ", γ own", "coupled": ", γ coupled"}
 LEAST_LOSS = 1e-6

@@ -18,7 +18,7 @@ from memcurse_cli.reports.numbers import (
     span,
 )
 from memcurse_cli.reports.terminal.layers import Names, fitting, legend
-from memcurse_cli.schema.optimizer import AdamGroup, GroupRate, LearningRates, OptimizerSummary
+from memcurse_cli.schema.layer import AdamGroup, GroupRate, LearningRates, OptimizerSummary
 from memcurse_cli.schema.report import InputAssumption, LayerReport
 
 SHOWN = 8

@@ -14,8 +14,8 @@ from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, number_or_absent, percent
 from memcurse_cli.reports.ranking import hidden_rank
 from memcurse_cli.reports.terminal.layers import Names, fitting, legend
-from memcurse_cli.schema.dense import JACOBIAN, DenseStructure, DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.figures import HessianSummary
+from memcurse_cli.schema.layer import JACOBIAN, DenseStructure, DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.report import LayerReport
 
 SHOWN = 6

@@ -26,7 +26,7 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.track import Snapshot, TrackedStep, Tracking
+from memcurse_cli.schema.derived import Snapshot, TrackedStep, Tracking
 from memcurse_cli.tracking.changes import modulus_text
 
 MOST_ROWS = 24
