@@ -171,17 +171,17 @@ def _text(outcome: Check, chosen: str, output: Path | None) -> str:
         return json_text(outcome)
     if chosen == "sarif":
         from memcurse_cli.diagnosis.findings.rules import all_rules
-        from memcurse_cli.reports.check.sarif import to_text as as_sarif
+        from memcurse_cli.reports.check import to_sarif
 
-        return as_sarif(outcome, all_rules())
+        return to_sarif(outcome, all_rules())
     if chosen == "junit":
-        from memcurse_cli.reports.check.junit import to_text as as_junit
+        from memcurse_cli.reports.check import to_junit
 
-        return as_junit(outcome)
+        return to_junit(outcome)
     if chosen == "github":
-        from memcurse_cli.reports.check.github import to_text as as_github
+        from memcurse_cli.reports.check import to_github
 
-        return as_github(outcome, file=output)
-    from memcurse_cli.reports.check.terminal import to_text
+        return to_github(outcome, file=output)
+    from memcurse_cli.reports.check import to_text
 
     return to_text(outcome, file=output)

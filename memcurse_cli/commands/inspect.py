@@ -120,7 +120,7 @@ def inspect(
         for path in paths
     ]
     if plot is not None:
-        from memcurse_cli.reports.plots.spectrum_figure import spectrum_figure
+        from memcurse_cli.reports.figures import spectrum_figure
 
         write_file(plot, spectrum_figure(reports, figure_format))
     if chosen == "json":
@@ -132,8 +132,7 @@ def inspect(
 
         emit(to_html(reports), output)
     else:
-        from memcurse_cli.reports.terminal.report import to_text
-        from memcurse_cli.reports.terminal.summary import summary_text
+        from memcurse_cli.reports.terminal.report import summary_text, to_text
 
         pages = [to_text(report, all_layers=show_all, file=output) for report in reports]
         if len(reports) > 1:
@@ -171,9 +170,9 @@ def hessian(
     with layer_progress(path, quiet=request.quiet) as progress:
         report = inspect_hessian(path, **request.arguments(), progress=progress)
     if plot is not None:
-        from memcurse_cli.reports.plots.hessian_figure import to_figure
+        from memcurse_cli.reports.figures import hessian_figure
 
-        write_file(plot, to_figure(report, figure_format, correlation=correlation))
+        write_file(plot, hessian_figure(report, figure_format, correlation=correlation))
     if as_json:
         emit_json(report, output)
         return

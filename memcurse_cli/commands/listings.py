@@ -92,9 +92,9 @@ def rule(
     if as_json:
         emit_json(RulesDocument(rules), output)
     elif len(rules) == 1:
-        from memcurse_cli.reports.terminal.rule import to_text as explain
+        from memcurse_cli.reports.terminal.listing import rule_text
 
-        emit(explain(rules[0], file=output), output)
+        emit(rule_text(rules[0], file=output), output)
     else:
         from memcurse_cli.reports.terminal.listing import Listing, to_text
 

@@ -107,7 +107,7 @@ def check_figure(path: Path) -> str:
     Raises:
         UsageError: no format of that name is written, or matplotlib is not installed.
     """
-    from memcurse_cli.reports.plots.figures import check_figure
+    from memcurse_cli.reports.figures import check_figure
 
     return check_figure(path)
 

@@ -179,7 +179,7 @@ def landscape(
         start_angle=start_angle,
     )
     if plot is not None:
-        from memcurse_cli.reports.plots.landscape_figure import landscape_figure
+        from memcurse_cli.reports.figures import landscape_figure
 
         write_file(plot, landscape_figure(report, figure_format))
     if as_json:

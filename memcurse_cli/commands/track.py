@@ -116,9 +116,9 @@ def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None
 
         return json_text(tracking)
     if chosen == "csv":
-        from memcurse_cli.reports import tracking_csv
+        from memcurse_cli.reports.terminal.tracking import to_csv
 
-        return tracking_csv.to_text(tracking, file=output)
+        return to_csv(tracking, file=output)
     if chosen == "html":
         from memcurse_cli.reports.html.tracking import to_html
 

@@ -278,9 +278,9 @@ def _until(master: int, word: str) -> str:
 def test_progress_is_for_terminals_and_not_for_the_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from memcurse_cli.commands import progress
+    from memcurse_cli.commands import options
 
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(options, "PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert run(["track", str(RUN), *HERE]) == 0
     shown = capsys.readouterr().err
@@ -294,11 +294,11 @@ def test_progress_is_for_terminals_and_not_for_the_quiet(
 def test_the_progress_of_a_file_shows_its_name_and_obeys_none_of_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from memcurse_cli.commands import progress
+    from memcurse_cli.commands import options
 
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(options, "PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with progress.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
+    with options.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
         assert show is not None
         show(0, 2, "layer")
         assert capsys.readouterr().err.endswith(r"a\x1b]0;b\x07.pt: layer 1 of 2")

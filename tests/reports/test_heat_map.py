@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from memcurse_cli.reports.console import Screen
-from memcurse_cli.reports.plots.heat_map import COLOURS, SHADES, HeatMap, heat_map
+from memcurse_cli.reports.plots import COLOURS, SHADES, HeatMap, heat_map
 
 
 def drawn(

@@ -11,8 +11,7 @@ import pytest
 from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.diagnosis.hessian.picture import picture
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.plots.figures import check_figure
-from memcurse_cli.reports.plots.hessian_figure import MOST_LAYERS, to_figure
+from memcurse_cli.reports.figures import MOST_LAYERS, check_figure, hessian_figure
 from memcurse_cli.schema.hessian import HessianReport
 
 pytest.importorskip("matplotlib")
@@ -32,7 +31,7 @@ def report() -> HessianReport:
 
 
 def test_a_raster_image(report: HessianReport) -> None:
-    content = to_figure(report, "png")
+    content = hessian_figure(report, "png")
     assert content.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", content[16:24])
     assert width > 2 * 500
@@ -40,8 +39,8 @@ def test_a_raster_image(report: HessianReport) -> None:
 
 
 def test_a_vector_image_is_the_same_every_time_and_keeps_its_text(report: HessianReport) -> None:
-    content = to_figure(report, "svg", correlation=True)
-    assert content == to_figure(report, "svg", correlation=True)
+    content = hessian_figure(report, "svg", correlation=True)
+    assert content == hessian_figure(report, "svg", correlation=True)
     text = content.decode()
     for said in ("lru: 9 parameters", "ν_log", "$x$", "eigenvalues by rank", "top 9 eigenvectors"):
         assert said in text
@@ -49,17 +48,17 @@ def test_a_vector_image_is_the_same_every_time_and_keeps_its_text(report: Hessia
 
 def test_one_row_for_each_layer(report: HessianReport) -> None:
     (layer,) = report.layers
-    one = struct.unpack(">II", to_figure(report, "png")[16:24])
-    two = struct.unpack(">II", to_figure(replace(report, layers=(layer, layer)), "png")[16:24])
+    one = struct.unpack(">II", hessian_figure(report, "png")[16:24])
+    two = struct.unpack(">II", hessian_figure(replace(report, layers=(layer, layer)), "png")[16:24])
     assert two == (one[0], 2 * one[1])
 
 
 def test_no_layer_to_draw_and_too_many(report: HessianReport) -> None:
     (layer,) = report.layers
     with pytest.raises(UsageError, match="no layer has a Hessian to draw"):
-        to_figure(replace(report, layers=(replace(layer, picture=None),)), "png")
+        hessian_figure(replace(report, layers=(replace(layer, picture=None),)), "png")
     with pytest.raises(UsageError, match="choose some with --layer"):
-        to_figure(replace(report, layers=(layer,) * (MOST_LAYERS + 1)), "png")
+        hessian_figure(replace(report, layers=(layer,) * (MOST_LAYERS + 1)), "png")
 
 
 @pytest.mark.parametrize("name", ["figure.gif", "figure"])

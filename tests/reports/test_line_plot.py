@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from memcurse_cli.reports.console import Screen
-from memcurse_cli.reports.plots.line_plot import HEIGHT, Axis, Curve, plot
+from memcurse_cli.reports.plots import HEIGHT, Axis, Curve, plot
 
 AXIS = Axis("across", [(0.0, "1"), (1.0, "10"), (2.0, "100")])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memcurse_cli.reports.console import ASCII, UNICODE
-from memcurse_cli.reports.plots.spectrum_line import AXES, BINS, Resolution, added, spectrum
+from memcurse_cli.reports.terminal.layers import AXES, BINS, Resolution, added, spectrum
 
 
 def histogram(**counts: int) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from reports import build
 
-from memcurse_cli.reports.terminal.summary import summary_text
+from memcurse_cli.reports.terminal.report import summary_text
 from memcurse_cli.schema.report import Report
 
 

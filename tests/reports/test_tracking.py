@@ -15,9 +15,15 @@ from reports.streams import Stream
 from rich.cells import cell_len
 from tracking.build import write, write_run
 
-from memcurse_cli.reports import tracking_csv
 from memcurse_cli.reports.console import Screen
-from memcurse_cli.reports.terminal.tracking import choose, sparkline, step_line, to_text
+from memcurse_cli.reports.terminal.tracking import (
+    CSV_COLUMNS,
+    choose,
+    sparkline,
+    step_line,
+    to_csv,
+    to_text,
+)
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
@@ -84,11 +90,11 @@ def test_names_from_a_checkpoint_cannot_write_to_the_screen(tmp_path: Path) -> N
     write(path, 0.9)
     tracking = track(path)
     assert "\x1b" not in to_text(tracking)
-    assert "\x1b" not in tracking_csv.to_text(tracking)
+    assert "\x1b" not in to_csv(tracking)
     path.write_bytes(b"x")
     write(tmp_path / "step_2.safetensors", 0.9)
     tracking = track(tmp_path)
-    for text in (to_text(tracking), tracking_csv.to_text(tracking), step_line(tracking.steps[0])):
+    for text in (to_text(tracking), to_csv(tracking), step_line(tracking.steps[0])):
         assert "\x1b" not in text
 
 
@@ -129,7 +135,7 @@ def read_csv(text: str) -> list[dict[str, str]]:
 
 
 def test_csv_has_a_row_for_each_step_and_layer(sample: Tracking) -> None:
-    text = tracking_csv.to_text(sample)
+    text = to_csv(sample)
     assert text.endswith("\r\n")
     assert text.count("\r\n") == text.count("\n") == 12
     rows = read_csv(text)
@@ -148,14 +154,14 @@ def test_csv_has_a_row_for_each_step_and_layer(sample: Tracking) -> None:
 def test_csv_columns_are_those_of_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "track.md").read_text()
     table = page[page.index("| column | meaning |") :]
-    for column in tracking_csv.COLUMNS:
+    for column in CSV_COLUMNS:
         level = "_" + column.rpartition("_")[2]
         assert f"`{column}`" in table or f"`{level}`" in table or "time_constant" in column, column
 
 
 def test_csv_of_what_could_not_be_read_says_why(tmp_path: Path) -> None:
     write_run(tmp_path)[2].write_bytes(b"x")
-    failed = read_csv(tracking_csv.to_text(track(tmp_path)))[2]
+    failed = read_csv(to_csv(track(tmp_path)))[2]
     assert (failed["step"], failed["layer"], failed["modulus_max"]) == ("200", "", "")
     assert "step_200" in failed["error"]
 
@@ -168,7 +174,7 @@ def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:
     state |= {name: np.ones((1, 2)) for name in ("C_re", "C_im")}
     path = tmp_path / "step_1.safetensors"
     safetensors.numpy.save_file(state, path)
-    (row,) = read_csv(tracking_csv.to_text(track(path)))
+    (row,) = read_csv(to_csv(track(path)))
     assert (row["unstable"], row["time_constant_max"], row["step_effect"]) == ("1", "", "")
     assert row["worst_parameter"] == "A_re"
     assert float(row["modulus_max"]) == pytest.approx(1.1)
@@ -190,7 +196,7 @@ def test_no_cell_is_a_formula(
     step = TrackedStep(1, "name", "-run/step_1", replace(snapshot, layers=layers))
     failed = TrackedStep(2, "name", "@run/step_2", None, "=3: damaged")
     monkeypatch.setattr("sys.stdout", Stream(terminal=False, encoding=encoding))
-    rows = read_csv(tracking_csv.to_text(Tracking("", (step, failed), "", 1)))
+    rows = read_csv(to_csv(Tracking("", (step, failed), "", 1)))
     cells = [cell for row in rows for cell in row.values()]
     assert not [cell for cell in cells if re.match(r"\s*[=+@\uff1d\u2212]|\s*-\D", cell)]
     assert [row["layer"][:2] for row in rows[:4]] == ["'=", "'+", "'-", "'@"]

@@ -14,7 +14,7 @@ from memcurse_cli.diagnosis.autocorrelation import AutocorrelationEstimate
 from memcurse_cli.reports.console import LABEL, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import Block, lines, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
-from memcurse_cli.reports.plots.line_plot import Axis, Curve, Point, plot
+from memcurse_cli.reports.plots import Axis, Curve, Point, plot
 
 LEAST_SHOWN = 1e-3
 """The plot leaves out what is below this share of R(0)."""

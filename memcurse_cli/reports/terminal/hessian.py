@@ -15,7 +15,7 @@ from rich.text import Text
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, number, number_or_absent, percent, size
-from memcurse_cli.reports.plots.heat_map import HeatMap, drawn_magnitudes, heat_map
+from memcurse_cli.reports.plots import HeatMap, drawn_magnitudes, heat_map
 from memcurse_cli.reports.terminal.report import describe_input
 from memcurse_cli.reports.terminal.structure import at_least
 from memcurse_cli.schema.hessian import (

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memcurse_cli.reports.console import LABEL, NAME, Screen, text_for, text_for_file
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from memcurse_cli.diagnosis.findings.facts import Rule
+from memcurse_cli.reports.console import (
+    CODE,
+    LABEL,
+    NAME,
+    TITLE,
+    Screen,
+    text_for,
+    text_for_file,
+    text_of,
+)
+from memcurse_cli.reports.grid import paragraph
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -79,3 +94,26 @@ def to_text(page: Listing | FamilyList, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
     text = text_for(page, None) if file is None else text_for_file(page)
     return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def rule_text(rule: Rule, *, file: Path | None = None) -> str:
+    """What standard output would show, or the text for a file."""
+    return text_of(RulePage(rule), file)
+
+
+@dataclass(frozen=True)
+class RulePage:
+    """A rule that a console can draw."""
+
+    rule: Rule
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the page from the top."""
+        screen, rule = Screen.of(options), self.rule
+        yield from paragraph(
+            screen, screen.sentence(rule.title, TITLE), gutter=[(screen.clean(rule.code), CODE)]
+        )
+        for label in ("what", "why", "equation", "change", "source"):
+            yield Text()
+            said = screen.sentence(getattr(rule, label))
+            yield from paragraph(screen, said, gutter=[(label, LABEL)])

@@ -37,7 +37,7 @@ from memcurse_cli.reports.numbers import (
     percent,
     setting,
 )
-from memcurse_cli.reports.plots.line_plot import Axis, Curve, plot
+from memcurse_cli.reports.plots import Axis, Curve, plot
 
 STEP = 1e-3
 """The step of an adaptive optimizer that the closing sentence is told for."""

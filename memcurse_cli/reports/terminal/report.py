@@ -6,35 +6,39 @@ last, where the eye rests when the command is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.reports.console import (
     LABEL,
+    NAME,
+    SEVERITY_STYLES,
     TITLE,
     VERDICT_STYLES,
     Screen,
     capitalised,
     text_of,
 )
-from memcurse_cli.reports.grid import paragraph
-from memcurse_cli.reports.numbers import count, decay_words, percent, setting, size
-from memcurse_cli.reports.ranking import VERDICTS
-from memcurse_cli.reports.terminal.findings import (
-    assumption_lines,
-    finding_lines,
-    missing_lines,
-    not_recurrent_lines,
-    skipped_lines,
+from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
+from memcurse_cli.reports.numbers import (
+    ABSENT,
+    count,
+    decay_words,
+    effect,
+    largest,
+    number_or_absent,
+    percent,
+    setting,
+    size,
 )
+from memcurse_cli.reports.ranking import VERDICTS, Told, lowest_rate, together, told_once
 from memcurse_cli.reports.terminal.gates import gate_lines, mean_field_lines
-from memcurse_cli.reports.terminal.layers import by_family, layer_lines
+from memcurse_cli.reports.terminal.layers import by_family, layer_lines, parameter_lines
 from memcurse_cli.reports.terminal.learning_rates import adam_lines, learning_rate_lines
-from memcurse_cli.reports.terminal.parameters import parameter_lines
 from memcurse_cli.reports.terminal.structure import (
     dense_lines,
     hessian_lines,
@@ -42,7 +46,14 @@ from memcurse_cli.reports.terminal.structure import (
     structure_lines,
 )
 from memcurse_cli.reports.terminal.what_if import what_if_lines
-from memcurse_cli.schema.report import InputAssumption, Report
+from memcurse_cli.schema.figures import parameter_rank
+from memcurse_cli.schema.report import (
+    InputAssumption,
+    LayerReport,
+    NotRecurrent,
+    Report,
+    SkippedLayer,
+)
 
 COMPONENTS_SHOWN = 4
 
@@ -198,3 +209,186 @@ def _closing(screen: Screen, report: Report) -> Iterator[Text]:
         screen.sentence(sentence, TITLE),
         gutter=[(report.verdict, VERDICT_STYLES[report.verdict])],
     )
+
+
+FINDINGS_SHOWN = 12
+SKIPPED_SHOWN = 6
+PLACE_WIDTH = 48
+
+
+def finding_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """Every finding once, with the number of layers that share it; the severest first."""
+    told = told_once(layers)
+    shown = told if all_layers else told[:FINDINGS_SHOWN]
+    for one in shown:
+        yield from _finding(screen, one)
+    if len(told) > len(shown):
+        hidden = count(len(told) - len(shown), "more finding")
+        yield from paragraph(screen, Text(f"{hidden}: --all.", LABEL))
+
+
+def _finding(screen: Screen, told: Told) -> Iterator[Text]:
+    finding = told.finding
+    said = [_place(screen, told.layer.name, told.layers)]
+    said[0].append(": ", LABEL).append_text(screen.sentence(finding.message))
+    if finding.advice:
+        advice = Text(f"{screen.glyphs.advice} ", LABEL)
+        said.append(advice.append_text(screen.sentence(finding.advice)))
+    gutter = [
+        (finding.severity, SEVERITY_STYLES[finding.severity]),
+        (screen.clean(finding.code), LABEL),
+    ]
+    yield from paragraph(screen, *said, gutter=gutter)
+
+
+def skipped_lines(
+    screen: Screen, skipped: Sequence[SkippedLayer], *, all_layers: bool
+) -> Iterator[Text]:
+    """Layers that could not be read, those with the same reason together."""
+    groups: dict[tuple[str, str], list[SkippedLayer]] = {}
+    for layer in skipped:
+        groups.setdefault((layer.family, layer.reason), []).append(layer)
+    shown = list(groups.items()) if all_layers else list(groups.items())[:SKIPPED_SHOWN]
+    for (family, reason), members in shown:
+        text = _place(screen, members[0].name, len(members))
+        text.append(f" ({screen.shorten(screen.clean(family), PLACE_WIDTH)}): ", LABEL)
+        text.append_text(screen.sentence(reason))
+        yield from paragraph(screen, text, gutter=[("skipped", SEVERITY_STYLES["warning"])])
+    hidden = len(skipped) - sum(len(members) for _, members in shown)
+    if hidden:
+        yield from paragraph(screen, Text(f"{count(hidden, 'more layer')}: --all.", LABEL))
+
+
+def assumption_lines(screen: Screen, layers: Sequence[LayerReport]) -> Iterator[Text]:
+    """What the checkpoint does not say, each assumption once and where it was made."""
+    made: dict[str, list[LayerReport]] = {}
+    for layer in layers:
+        for assumption in dict.fromkeys(layer.assumptions):
+            made.setdefault(assumption, []).append(layer)
+    for assumption, members in made.items():
+        yield from _note(screen, "assumed", assumption, members, layers)
+
+
+def not_recurrent_lines(screen: Screen, others: Sequence[NotRecurrent]) -> Iterator[Text]:
+    """The layers that have no recurrence: how many, and the names of the first."""
+    for other in others:
+        named = [_name(screen, name) for name in other.examples]
+        if other.count > len(named):
+            named.append(screen.glyphs.ellipsis)
+        text = screen.sentence(f"{count(other.count, f'{other.kind} layer')}, with no recurrence: ")
+        text.append(", ".join(named), LABEL)
+        yield from paragraph(screen, text, gutter=[("also", LABEL)])
+
+
+def missing_lines(screen: Screen, layers: Sequence[LayerReport]) -> Iterator[Text]:
+    """Why layers have no Hessian or lack a spectrum of their hidden weights, each reason once."""
+    reasons: dict[str, list[LayerReport]] = {}
+    for layer in layers:
+        if layer.hessian is None and layer.hessian_reason:
+            reasons.setdefault(f"Hessian scores: {layer.hessian_reason}", []).append(layer)
+        if layer.hidden_spectra_reason:
+            words = f"spectra of hidden weights: {layer.hidden_spectra_reason}"
+            reasons.setdefault(words, []).append(layer)
+    for reason, members in reasons.items():
+        yield from _note(screen, "left out", reason, members, layers)
+
+
+def _note(
+    screen: Screen,
+    label: str,
+    words: str,
+    members: Sequence[LayerReport],
+    layers: Sequence[LayerReport],
+) -> Iterator[Text]:
+    text = screen.sentence(words)
+    if len(members) == 1 < len(layers):
+        text.append(f" ({_name(screen, members[0].name)})", LABEL)
+    elif len(members) < len(layers):
+        text.append(f" ({count(len(members), 'layer')})", LABEL)
+    yield from paragraph(screen, text, gutter=[(label, LABEL)])
+
+
+def _place(screen: Screen, name: str, layers: int) -> Text:
+    """A layer's name, and how many more there are."""
+    text = Text().append(_name(screen, name), NAME)
+    if layers > 1:
+        text.append(f" and {count(layers - 1, 'more layer')}", LABEL)
+    return text
+
+
+def _name(screen: Screen, name: str) -> str:
+    # Two cells are left for the punctuation that follows.
+    return screen.shorten(screen.clean(name), min(PLACE_WIDTH, screen.width - GUTTER - 2))
+
+
+SUMMARY_COLUMNS = [
+    Column("", align="left"),
+    Column("checkpoint", align="left", shrinks=True),
+    Column("τ max", leaves=2),
+    Column("|λ|≥1", leaves=3),
+    Column("worst step", align="left", leaves=1),
+    Column("effect"),
+    Column("max lr", leaves=5, meaning="Max lr: the lowest of all groups."),
+    Column("a step is", align="left", leaves=4),
+]
+
+
+def summary_text(reports: Sequence[Report], *, file: Path | None = None) -> str:
+    """The table as text for standard output, or for a file."""
+    return text_of(Summary(tuple(reports)), file)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Reports that a console can draw in one table."""
+
+    reports: tuple[Report, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table line by line."""
+        yield from self._lines(Screen.of(options))
+
+    def _lines(self, screen: Screen) -> Iterator[Text]:
+        yield Text("Side by side", TITLE)
+        rows = [
+            _summary_row(name, report)
+            for name, report in zip(self._names(), self.reports, strict=True)
+        ]
+        drawn = draw(screen, SUMMARY_COLUMNS, rows)
+        yield from drawn.lines
+        rates = sorted({report.input.learning_rate for report in self.reports})
+        said = ", ".join(setting(rate) for rate in rates)
+        legend = f"Effect: what one step at {said} on the worst parameter group does to the state."
+        legend = " ".join(filter(None, [legend, *drawn.meanings]))
+        if any(layer.hidden_feedback for report in self.reports for layer in report.layers):
+            legend += " Where gates see the state, as in an LSTM, τ max is that of the gates alone."
+        yield from paragraph(screen, Text(screen.clean(legend)))
+
+    def _names(self) -> list[str]:
+        """The files' stems where they tell the checkpoints apart, else their whole paths."""
+        paths = [report.checkpoint.path for report in self.reports]
+        stems = [PurePath(path).stem for path in paths]
+        return stems if len(set(stems)) == len(set(paths)) else paths
+
+
+def _summary_row(name: str, report: Report) -> list[Cell]:
+    parameters = [one for layer in report.layers for one in layer.parameters]
+    parameter = max(parameters, key=parameter_rank, default=None)
+    step, group, direction = ABSENT, ABSENT, ABSENT
+    if parameter is not None:
+        parameter = together([one for one in parameters if one.name == parameter.name])
+        group, direction = parameter.name, parameter.direction
+        divergent = parameter.relative_sensitivity.divergent
+        step = effect(parameter.step_effect, divergent=divergent)
+    return [
+        Cell(report.verdict, VERDICT_STYLES[report.verdict]),
+        Cell(name, NAME),
+        Cell(largest([one.eigenvalues.time_constant for one in report.layers], "max")),
+        Cell(str(sum(one.eigenvalues.unstable for one in report.layers))),
+        Cell(group),
+        Cell(step),
+        Cell(number_or_absent(lowest_rate(parameters), 2)),
+        Cell(direction),
+    ]

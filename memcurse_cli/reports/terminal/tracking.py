@@ -1,7 +1,9 @@
-"""A tracked run as a page of text: a row for each checkpoint, and the trend below it."""
+"""A tracked run as a page of text, a row for each checkpoint and the trend below, and as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +24,14 @@ from memcurse_cli.reports.console import (
     console_for,
     line_for,
     text_of,
+    to_ascii,
+    visible,
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.derived import Snapshot, TrackedStep, Tracking
+from memcurse_cli.schema.derived import Snapshot, Spread, TrackedLayer, TrackedStep, Tracking
+from memcurse_cli.schema.figures import parameter_rank
 from memcurse_cli.tracking.changes import modulus_text
 
 MOST_ROWS = 24
@@ -240,3 +245,109 @@ def sparkline(screen: Screen, marks: Sequence[float | str | None], room: int) ->
         part = (mark - low) / (high - low) if high > low else 0.5
         drawn.append(bars[min(int(part * len(bars)), len(bars) - 1)])
     return "".join(drawn)
+
+
+LEVELS = ("min", "p10", "p50", "p90", "p99", "max")
+CSV_COLUMNS = (
+    "step",
+    "path",
+    "checkpoint_verdict",
+    "error",
+    "layer",
+    "family",
+    "verdict",
+    "eigenvalues",
+    "unstable",
+    *(f"modulus_{level}" for level in LEVELS),
+    *(f"time_constant_{level}" for level in LEVELS),
+    "second_moment_max",
+    "worst_parameter",
+    "step_effect",
+    "usable_rate",
+    "diagonality",
+    "sharpness",
+    "adam_residual",
+    "findings",
+)
+"""The columns that every run has; one ``relative_sensitivity:GROUP`` follows for each group."""
+
+SENSITIVITY = "relative_sensitivity:"
+
+CsvRow = dict[str, object]
+
+
+def to_csv(tracking: Tracking, *, file: Path | None = None) -> str:
+    """The table with a line of headings; a number that does not exist is an empty cell.
+
+    Numbers have all their digits, and texts that a spreadsheet would compute start with an
+    apostrophe. The text is ASCII where standard output can write nothing else and no file is named.
+    """
+    groups = dict.fromkeys(
+        group.name
+        for step in tracking.steps
+        if step.snapshot is not None
+        for layer in step.snapshot.layers
+        for group in layer.groups
+    )
+    stream = io.StringIO()
+    columns = [*CSV_COLUMNS, *(SENSITIVITY + group for group in groups)]
+    unicode = file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
+    rows: list[CsvRow] = [{column: column for column in columns}]
+    rows += [row for step in tracking.steps for row in _csv_rows(step)]
+    csv.writer(stream).writerows(
+        [_safe(row.get(column, ""), unicode=unicode) for column in columns] for row in rows
+    )
+    return stream.getvalue()
+
+
+def _csv_rows(step: TrackedStep) -> Iterator[CsvRow]:
+    row: CsvRow = {"step": step.step, "path": step.path}
+    if step.snapshot is None:
+        yield {**row, "error": step.error or ""}
+        return
+    for layer in step.snapshot.layers:
+        yield {**row, "checkpoint_verdict": step.snapshot.verdict, **_csv_layer(layer)}
+
+
+def _csv_layer(layer: TrackedLayer) -> CsvRow:
+    worst = max(layer.groups, key=lambda group: parameter_rank(group)[1], default=None)
+    hessian = layer.hessian
+    return {
+        "layer": layer.name,
+        "family": layer.family,
+        "verdict": layer.verdict,
+        "eigenvalues": layer.count,
+        "unstable": layer.unstable,
+        **_spread("modulus", layer.modulus),
+        **_spread("time_constant", layer.time_constant),
+        "second_moment_max": _cell(layer.second_moment.max),
+        "worst_parameter": "" if worst is None else worst.name,
+        "step_effect": "" if worst is None else _cell(worst.step_effect),
+        "usable_rate": "" if layer.usable_rate is None else _cell(layer.usable_rate.rate),
+        "diagonality": "" if hessian is None else hessian.diagonality,
+        "sharpness": "" if hessian is None else hessian.sharpness,
+        "adam_residual": "" if hessian is None else hessian.adam_residual,
+        "findings": " ".join(dict.fromkeys(layer.findings)),
+        **{
+            SENSITIVITY + group.name: _cell(group.relative_sensitivity.p99)
+            for group in layer.groups
+        },
+    }
+
+
+def _safe(cell: object, *, unicode: bool) -> object:
+    """A text that no spreadsheet takes for a formula, since an apostrophe says what it is."""
+    if not isinstance(cell, str):
+        return cell
+    shown = visible(cell)
+    plain = to_ascii(shown)
+    formula = plain.lstrip().startswith(("=", "+", "-", "@"))
+    return "'" * formula + (shown if unicode else plain)
+
+
+def _spread(name: str, spread: Spread) -> CsvRow:
+    return {f"{name}_{level}": _cell(getattr(spread, level)) for level in LEVELS}
+
+
+def _cell(value: float | None) -> object:
+    return "" if value is None else value
