@@ -5,9 +5,9 @@ Tables of numbers whose columns come in titled blocks that are never torn apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -92,32 +92,42 @@ TIE = "\ue000"
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column.
-
-    Attributes:
-        heading: its name; empty for a column that needs none.
-        meaning: the sentence that the legend explains it with.
-        align: numbers stand on the right.
-        shrinks: may be cut in the middle, down to 12 cells.
-        leaves: 0 stays at any width; otherwise the highest leaves first.
-        called: what the legend calls it, where that is not its heading.
-    """
-
-    heading: str
-    align: Literal["left", "right"] = "right"
-    shrinks: bool = False
-    leaves: int = 0
-    meaning: str = ""
-    called: str = ""
-
-
-@dataclass(frozen=True)
 class Cell:
     """What one row says in one column."""
 
     text: str
     style: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        heading: its name; empty for a column that needs none.
+        value: what it says of the entry that a row is about.
+        meaning: the sentence that the legend explains it with.
+        align: numbers stand on the right.
+        shrinks: may be cut in the middle, down to 12 cells.
+        leaves: 0 stays at any width; otherwise the highest leaves first.
+        called: what the legend calls it, where that is not its heading.
+        optional: left out where no row says anything in it.
+    """
+
+    heading: str
+    value: Callable[[Any], Cell | str] = lambda _: ""
+    align: Literal["left", "right"] = "right"
+    shrinks: bool = False
+    leaves: int = 0
+    meaning: str = ""
+    called: str = ""
+    optional: bool = False
+
+
+def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:
+    """The row of one entry."""
+    said = (column.value(entry) for column in columns)
+    return [Cell(one) if isinstance(one, str) else one for one in said]
 
 
 @dataclass(frozen=True)

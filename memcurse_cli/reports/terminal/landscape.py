@@ -20,8 +20,8 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
-from memcurse_cli.reports.terminal.layers import legend
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.reports.terminal.tables import legend
 from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
 
 GAINS = {"none": "", "own": ", γ own", "coupled": ", γ coupled"}

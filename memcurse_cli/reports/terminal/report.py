@@ -36,16 +36,16 @@ from memcurse_cli.reports.numbers import (
     size,
 )
 from memcurse_cli.reports.ranking import VERDICTS, Told, lowest_rate, together, told_once
-from memcurse_cli.reports.terminal.gates import gate_lines, mean_field_lines
 from memcurse_cli.reports.terminal.layers import by_family, layer_lines, parameter_lines
-from memcurse_cli.reports.terminal.learning_rates import adam_lines, learning_rate_lines
+from memcurse_cli.reports.terminal.steps import adam_lines, learning_rate_lines, what_if_lines
 from memcurse_cli.reports.terminal.structure import (
-    dense_lines,
-    hessian_lines,
-    hidden_lines,
-    structure_lines,
+    DENSE,
+    HESSIAN,
+    HIDDEN,
+    STRUCTURE,
+    gate_lines,
+    mean_field_lines,
 )
-from memcurse_cli.reports.terminal.what_if import what_if_lines
 from memcurse_cli.schema.figures import parameter_rank
 from memcurse_cli.schema.report import (
     InputAssumption,
@@ -99,10 +99,10 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
     sections = {
         "Layers": [*layer_lines(screen, layers, all_layers=all_layers)] if layers else [],
         "Parameters": [*parameter_lines(screen, layers, all_layers=all_layers)],
-        "Hessian at a perfect fit": [*hessian_lines(screen, layers, all_layers=all_layers)],
-        "Dense matrices": [*dense_lines(screen, layers, all_layers=all_layers)],
-        "Beyond eigenvalues": [*structure_lines(screen, layers, all_layers=all_layers)],
-        "Hidden weights": [*hidden_lines(screen, layers, all_layers=all_layers)],
+        "Hessian at a perfect fit": [*HESSIAN.lines(screen, layers, all_layers=all_layers)],
+        "Dense matrices": [*DENSE.lines(screen, layers, all_layers=all_layers)],
+        "Beyond eigenvalues": [*STRUCTURE.lines(screen, layers, all_layers=all_layers)],
+        "Hidden weights": [*HIDDEN.lines(screen, layers, all_layers=all_layers)],
         "State at work": [*mean_field_lines(screen, layers, all_layers=all_layers)],
         "Moving gates": [*gate_lines(screen, layers, all_layers=all_layers)],
         "Learning rates": [
