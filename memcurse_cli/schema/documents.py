@@ -26,19 +26,27 @@ class Document:
     Attributes:
         name: what `memcurse schema` calls it.
         home: the module of `schema` and the class of its fields, imported only when asked for.
-        command: what writes it.
-        summary: what it is, in a line.
+        writer: the command that writes it, with its arguments.
     """
 
     name: str
     home: str
-    command: str
-    summary: str
+    writer: str
 
     def load(self) -> Any:
         """The class of its fields."""
         module, _, name = self.home.partition(":")
         return getattr(importlib.import_module(f"memcurse_cli.schema.{module}"), name)
+
+    @property
+    def command(self) -> str:
+        """What writes it."""
+        return f"memcurse {self.writer} --json"
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a line."""
+        return summarise(self.load())
 
     @property
     def identifier(self) -> str:
@@ -48,68 +56,18 @@ class Document:
 
 
 DOCUMENTS = (
-    Document(
-        "report",
-        "report:Report",
-        "memcurse inspect PATH --json",
-        "A report on one checkpoint; several checkpoints are an array of these.",
-    ),
-    Document("check", "derived:Check", "memcurse check PATH --json", "Reports held to limits."),
-    Document(
-        "comparison",
-        "derived:Comparison",
-        "memcurse compare BEFORE AFTER --json",
-        "Two reports layer by layer.",
-    ),
-    Document(
-        "tracking",
-        "derived:Tracking",
-        "memcurse track PATH --json",
-        "A training run, checkpoint by checkpoint.",
-    ),
-    Document(
-        "prediction",
-        "theory:PredictionDocument",
-        "memcurse predict --json",
-        "What the theory says of some eigenvalues.",
-    ),
-    Document(
-        "landscape",
-        "theory:LandscapeReport",
-        "memcurse landscape --json",
-        "The loss around one eigenvalue under several parametrisations.",
-    ),
-    Document(
-        "hessian",
-        "hessian:HessianReport",
-        "memcurse hessian PATH --json",
-        "The curvature of the loss over every parameter of a recurrent layer.",
-    ),
-    Document(
-        "autocorrelation",
-        "theory:AutocorrelationDocument",
-        "memcurse autocorrelation DATA --json",
-        "The statistics of an input, which --autocorrelation reads.",
-    ),
-    Document(
-        "families",
-        "listings:FamiliesDocument",
-        "memcurse families --json",
-        "The recurrent families that are recognised.",
-    ),
-    Document(
-        "formats",
-        "listings:FormatsDocument",
-        "memcurse formats --json",
-        "The checkpoint formats that are read.",
-    ),
-    Document("rules", "listings:RulesDocument", "memcurse rule --json", "What the findings mean."),
-    Document(
-        "settings",
-        "listings:SettingsDocument",
-        "memcurse settings --json",
-        "The defaults that are in force, and where they come from.",
-    ),
+    Document("report", "report:Report", "inspect PATH"),
+    Document("check", "derived:Check", "check PATH"),
+    Document("comparison", "derived:Comparison", "compare BEFORE AFTER"),
+    Document("tracking", "derived:Tracking", "track PATH"),
+    Document("prediction", "theory:PredictionDocument", "predict"),
+    Document("landscape", "theory:LandscapeReport", "landscape"),
+    Document("hessian", "hessian:HessianReport", "hessian PATH"),
+    Document("autocorrelation", "theory:AutocorrelationDocument", "autocorrelation DATA"),
+    Document("families", "listings:FamiliesDocument", "families"),
+    Document("formats", "listings:FormatsDocument", "formats"),
+    Document("rules", "listings:RulesDocument", "rule"),
+    Document("settings", "listings:SettingsDocument", "settings"),
 )
 
 
@@ -153,7 +111,6 @@ def document_schema(document: Document, *, closed: bool = False) -> Schema:
         "$id": f"urn:memcurse:{document.name}:{document.identifier.rpartition('/')[2]}",
         "title": document.identifier,
         **described,
-        "description": document.summary,
         "properties": {
             "schema": {
                 "const": document.identifier,
@@ -231,12 +188,10 @@ def summarise(kind: Any) -> str:
 
 
 def describe_fields(kind: Any) -> dict[str, str]:
-    """What the section ``Attributes:`` of a class's docstring says of each field, in JSON's words.
-
-    None is null there, and `` ` `` the one kind of quotation mark.
-    """
-    section = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2]
-    section = re.split(r"^(?=\S)", section, maxsplit=1, flags=re.MULTILINE)[0]
-    section = re.sub(r"\bNone\b", "null", section.replace("``", "`"))
-    entries = re.finditer(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE)
-    return {entry[1]: " ".join(entry[2].split()) for entry in entries}
+    """What the annotation of each field says of it, in JSON's words: None is null there."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {
+        name: re.sub(r"\bNone\b", "null", hint.__metadata__[0].replace("``", "`"))
+        for name, hint in hints.items()
+        if typing.get_origin(hint) is typing.Annotated
+    }

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from end_to_end.command import SAMPLES
-from reports import build
 
 from memcurse_cli.__main__ import run
-from memcurse_cli.reports.terminal.learning_rates import adam_row
+from memcurse_cli.reports.grid import cells
+from memcurse_cli.reports.terminal.steps import ADAM_COLUMNS
 from memcurse_cli.schema.layer import AdamGroup, StepQuantiles
 
 LRU = str(SAMPLES / "lru.safetensors")
@@ -124,7 +124,7 @@ def test_layers_that_share_a_row_show_how_far_their_steps_span() -> None:
         )
         for layer, scale, correlation, after in (("a", 1.0, -0.9, 0.7), ("b", 4.0, 0.2, 0.3))
     ]
-    row = adam_row((groups, build.lru("a")), {"a": "a"})
+    row = cells(ADAM_COLUMNS, (groups, "a"))
     assert [cell.text for cell in row[2:]] == [
         *("a +1", "0.0010", "0.010 - 0.040", "0.40", "0.20", "-", "1.0 to 0.70")
     ]

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jsonschema
 import pytest
@@ -38,7 +38,7 @@ def test_a_schema_is_one_and_describes_every_field(document: Document) -> None:
     for name, kind in {document.name: schema, **schema["$defs"]}.items():
         assert kind["description"], name
         for field, found in kind["properties"].items():
-            assert found.get("description"), f"{name}.{field} has no line under Attributes:"
+            assert found.get("description"), f"{name}.{field} is not described"
 
 
 def test_every_identifier_of_the_source_is_a_document() -> None:
@@ -93,33 +93,22 @@ class Example:
     of two lines.
 
     And a second paragraph.
-
-    Attributes:
-        first: what it is: ``None``
-            on two lines.
-        second: another.
-
-    Raises:
-        third: no field.
     """
 
     SCHEMA: ClassVar = "e/1"
 
-    first: int | None
-    second: tuple[Literal["a", "b"], float]
+    first: Annotated[int | None, "what it is: ``None``."]
+    second: Annotated[tuple[Literal["a", "b"], float], "another."]
     third: dict[str, bool]
 
 
-def test_a_docstring_is_read_field_by_field() -> None:
+def test_a_class_says_what_its_fields_are() -> None:
     assert summarise(Example) == "A class of two lines."
-    assert describe_fields(Example) == {
-        "first": "what it is: `null` on two lines.",
-        "second": "another.",
-    }
+    assert describe_fields(Example) == {"first": "what it is: `null`.", "second": "another."}
 
 
 def test_types_are_what_json_makes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    example = Document("example", "listings:Example", "", "")
+    example = Document("example", "listings:Example", "")
     monkeypatch.setattr("memcurse_cli.schema.listings.Example", Example, raising=False)
     schema = document_schema(example, closed=True)
     validator = jsonschema.Draft202012Validator(schema)

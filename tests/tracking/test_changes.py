@@ -9,7 +9,7 @@ import pytest
 from memcurse_cli.schema.derived import Snapshot, Summary, TrackedStep, WorstGroup
 from memcurse_cli.schema.figures import Verdict
 from memcurse_cli.schema.report import InputAssumption
-from memcurse_cli.tracking.changes import modulus_text, sentence
+from memcurse_cli.tracking.track import modulus_text, sentence
 
 SUMMARY = Summary(
     unstable=0,

@@ -24,7 +24,7 @@ from memcurse_cli.schema.derived import (
 )
 from memcurse_cli.schema.figures import ORDER
 from memcurse_cli.schema.json_codec import encode, to_json
-from memcurse_cli.tracking.changes import modulus_text
+from memcurse_cli.tracking.track import modulus_text
 
 STEPS_DRAWN = 200
 STRETCHES_SHOWN = 40

@@ -32,7 +32,7 @@ from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_ab
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
 from memcurse_cli.schema.derived import Snapshot, Spread, TrackedLayer, TrackedStep, Tracking
 from memcurse_cli.schema.figures import parameter_rank
-from memcurse_cli.tracking.changes import modulus_text
+from memcurse_cli.tracking.track import modulus_text
 
 MOST_ROWS = 24
 """More checkpoints than this are shown in a choice."""
