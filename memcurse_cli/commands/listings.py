@@ -46,9 +46,9 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     if as_json:
         emit_json(FamiliesDocument(listed), output)
         return
-    from memcurse_cli.reports.terminal.listing import FamilyList, to_text
+    from memcurse_cli.reports.terminal.listing import family_list
 
-    emit(to_text(FamilyList(listed), file=output), output)
+    emit(family_list(listed, output), output)
 
 
 def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -67,10 +67,10 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
         listed = (FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS)
         emit_json(FormatsDocument(tuple(listed)), output)
         return
-    from memcurse_cli.reports.terminal.listing import Listing, to_text
+    from memcurse_cli.reports.terminal.listing import listing
 
     rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in FORMATS]
-    emit(to_text(Listing(("format", "extensions", "recognised by"), rows), file=output), output)
+    emit(listing(("format", "extensions", "recognised by"), rows, output), output)
 
 
 def rule(
@@ -96,10 +96,10 @@ def rule(
 
         emit(rule_text(rules[0], file=output), output)
     else:
-        from memcurse_cli.reports.terminal.listing import Listing, to_text
+        from memcurse_cli.reports.terminal.listing import listing
 
         rows = [(one.code, one.title) for one in rules]
-        emit(to_text(Listing(("code", "finding"), rows), file=output), output)
+        emit(listing(("code", "finding"), rows, output), output)
 
 
 def schema(
@@ -159,10 +159,10 @@ def settings(
         emit_json(document, output)
         return
     from memcurse_cli.commands.defaults import shown
-    from memcurse_cli.reports.terminal.listing import Listing, to_text
+    from memcurse_cli.reports.terminal.listing import listing
 
     rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
-    emit(to_text(Listing(("setting", "value", "from"), rows), file=output), output)
+    emit(listing(("setting", "value", "from"), rows, output), output)
 
 
 def _options(

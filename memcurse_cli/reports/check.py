@@ -7,13 +7,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.check.limits import BY_NAME
@@ -76,27 +75,20 @@ NAME_WIDTH = 48
 
 def to_text(check: Check, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
-    return text_of(Page(check), file)
+    return text_of(partial(lines, check), file)
 
 
-@dataclass(frozen=True)
-class Page:
-    """A check that a console can draw."""
-
-    check: Check
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page line by line."""
-        screen = Screen.of(options)
-        for report in self.check.reports:
-            yield from _report(screen, report)
-        word, style = ("passed", VERDICT_STYLES["ok"]) if self.check.passed else ("failed", ALARM)
-        said = summary(self.check)
-        yield from paragraph(
-            screen,
-            screen.sentence(f"{capitalised(said)}.", TITLE),
-            gutter=[(word, style)],
-        )
+def lines(check: Check, screen: Screen) -> Iterator[Text]:
+    """The page line by line."""
+    for report in check.reports:
+        yield from _report(screen, report)
+    word, style = ("passed", VERDICT_STYLES["ok"]) if check.passed else ("failed", ALARM)
+    said = summary(check)
+    yield from paragraph(
+        screen,
+        screen.sentence(f"{capitalised(said)}.", TITLE),
+        gutter=[(word, style)],
+    )
 
 
 def _report(screen: Screen, report: CheckedReport) -> Iterator[Text]:

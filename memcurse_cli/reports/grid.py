@@ -5,7 +5,7 @@ Tables of numbers whose columns come in titled blocks that are never torn apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,7 +44,7 @@ def width(screen: Screen, blocks: Sequence[Block]) -> int:
     )
 
 
-def lines(screen: Screen, blocks: Sequence[Block], bars: Sequence[str]) -> Iterator[Text]:
+def table(screen: Screen, blocks: Sequence[Block], bars: Sequence[str]) -> Iterator[Text]:
     """A table: titles where there are any, headings, rows, and a bar at the end of each row."""
     widths = _widths(screen, blocks)
     titles, headings = Text(no_wrap=True), Text(no_wrap=True)
@@ -246,6 +246,12 @@ class _Grid:
         line.truncate(self.screen.width)
         line.rstrip()
         return line
+
+
+def facts(screen: Screen, said: Mapping[str, str] | Iterable[tuple[str, str]]) -> Iterator[Text]:
+    """A sentence for each label, which stands beside it."""
+    for label, words in said.items() if isinstance(said, Mapping) else said:
+        yield from paragraph(screen, screen.sentence(words), gutter=[(label, LABEL)])
 
 
 def paragraph(

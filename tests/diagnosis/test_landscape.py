@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from end_to_end.command import assert_refused, memcurse
 from memcurse_cli.diagnosis.landscape import COMPARED, landscape
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.console import text_for_file
-from memcurse_cli.reports.terminal.landscape import Page, narrowest, title, to_text
+from memcurse_cli.reports.terminal.landscape import lines, narrowest, title, to_text
 
 
 def test_the_usual_parametrisations_are_compared() -> None:
@@ -95,10 +96,10 @@ def test_the_way_from_a_start() -> None:
 
 def test_a_narrow_page_says_what_it_has_no_room_for() -> None:
     report = landscape(start_modulus=0.5, parametrizations=["lru"])
-    page = " ".join(text_for_file(Page(report), width=40).split())
+    page = " ".join(text_for_file(partial(lines, report), width=40).split())
     assert "Left out at this width: from, to, gradient." in page
     assert "Gradient:" not in page
-    assert "Gradient:" in text_for_file(Page(report), width=80)
+    assert "Gradient:" in text_for_file(partial(lines, report), width=80)
 
 
 def test_a_start_away_from_which_the_gradient_leads() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from reports.streams import Stream
 
 from memcurse_cli.diagnosis.hessian.inspection import hessian
 from memcurse_cli.reports.console import text_for
-from memcurse_cli.reports.terminal.hessian import Page, to_text
+from memcurse_cli.reports.terminal.hessian import lines, to_text
 from memcurse_cli.schema.hessian import HessianReport, LayerHessianReport
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import SkippedLayer
@@ -48,7 +49,7 @@ def test_colour_on_a_terminal_only(report: HessianReport, monkeypatch: pytest.Mo
     monkeypatch.setenv("COLORTERM", "truecolor")
     for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
-    page = Page(report, correlation=False)
+    page = partial(lines, report, False)
     assert "▀" in text_for(page, Stream(terminal=True), width=80)
     assert "▀" not in text_for(page, Stream(terminal=False), width=80)
     assert text_for(page, Stream(terminal=True, encoding="ascii"), width=80).isascii()

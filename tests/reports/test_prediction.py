@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.numbers import number
-from memcurse_cli.reports.terminal.prediction import Page, to_text
+from memcurse_cli.reports.terminal.prediction import lines, to_text
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.theory import Prediction
 from memcurse_cli.theory.parametrization import NORMALIZATIONS, PARAMETRIZATIONS
@@ -24,7 +25,7 @@ def text(prediction: Prediction, *, width: int = 80, with_plot: bool = False) ->
 
 def in_ascii(prediction: Prediction, *, with_plot: bool) -> str:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    return text_for(Page(prediction, with_plot), stream, width=80)
+    return text_for(partial(lines, prediction, with_plot), stream, width=80)
 
 
 @pytest.mark.parametrize("with_plot", [False, True])

@@ -6,11 +6,10 @@ last, where the eye rests when the command is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePath
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.reports.console import (
@@ -19,11 +18,12 @@ from memcurse_cli.reports.console import (
     SEVERITY_STYLES,
     TITLE,
     VERDICT_STYLES,
+    Lines,
     Screen,
     capitalised,
     text_of,
 )
-from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
+from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import (
     ABSENT,
     count,
@@ -37,16 +37,23 @@ from memcurse_cli.reports.numbers import (
 )
 from memcurse_cli.reports.ranking import VERDICTS, Told, lowest_rate, together, told_once
 from memcurse_cli.reports.terminal.layers import by_family, layer_lines, parameter_lines
-from memcurse_cli.reports.terminal.steps import adam_lines, learning_rate_lines, what_if_lines
+from memcurse_cli.reports.terminal.steps import (
+    WHAT_IF,
+    adam_lines,
+    learning_rate_lines,
+    what_if_lines,
+)
 from memcurse_cli.reports.terminal.structure import (
     DENSE,
     HESSIAN,
     HIDDEN,
+    MOVING_GATES,
+    STATE_AT_WORK,
     STRUCTURE,
     gate_lines,
     mean_field_lines,
 )
-from memcurse_cli.schema.figures import parameter_rank
+from memcurse_cli.schema.figures import ParameterSummary, parameter_rank
 from memcurse_cli.schema.report import (
     InputAssumption,
     LayerReport,
@@ -76,51 +83,30 @@ def to_text(
     return text_of(render(report, all_layers=all_layers), file, width=width)
 
 
-def render(report: Report, *, all_layers: bool = False) -> Page:
-    """The report as something that a Rich console prints at its own width and encoding."""
-    return Page(report, all_layers)
+def render(report: Report, *, all_layers: bool = False) -> Lines:
+    """The page, for a screen of any width and encoding."""
+    return partial(_lines, report, all_layers)
 
 
-@dataclass(frozen=True)
-class Page:
-    """A report that a console can draw."""
-
-    report: Report
-    all_layers: bool
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page line by line."""
-        yield from _lines(Screen.of(options), self.report, all_layers=self.all_layers)
-
-
-def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text]:
+def _lines(report: Report, all_layers: bool, screen: Screen) -> Iterator[Text]:
     layers = report.layers
     yield from _header(screen, report)
-    sections = {
-        "Layers": [*layer_lines(screen, layers, all_layers=all_layers)] if layers else [],
-        "Parameters": [*parameter_lines(screen, layers, all_layers=all_layers)],
-        "Hessian at a perfect fit": [*HESSIAN.lines(screen, layers, all_layers=all_layers)],
-        "Dense matrices": [*DENSE.lines(screen, layers, all_layers=all_layers)],
-        "Beyond eigenvalues": [*STRUCTURE.lines(screen, layers, all_layers=all_layers)],
-        "Hidden weights": [*HIDDEN.lines(screen, layers, all_layers=all_layers)],
-        "State at work": [*mean_field_lines(screen, layers, all_layers=all_layers)],
-        "Moving gates": [*gate_lines(screen, layers, all_layers=all_layers)],
-        "Learning rates": [
-            *learning_rate_lines(screen, layers, report.input, all_layers=all_layers)
-        ],
-        "Adam's effective steps": [
-            *adam_lines(screen, layers, report.optimizer, all_layers=all_layers)
-        ],
-        "What if": [*what_if_lines(screen, layers, all_layers=all_layers)],
-        "Findings": [*finding_lines(screen, layers, all_layers=all_layers)],
-        "Notes": [
-            *skipped_lines(screen, report.skipped, all_layers=all_layers),
-            *not_recurrent_lines(screen, report.not_recurrent),
-            *assumption_lines(screen, layers),
-            *missing_lines(screen, layers),
-        ],
+    sections: dict[str, Callable[..., Iterator[Text]]] = {
+        "Layers": layer_lines,
+        "Parameters": parameter_lines,
+        **{one.title: one.lines for one in (HESSIAN, DENSE, STRUCTURE, HIDDEN)},
+        STATE_AT_WORK.title: mean_field_lines,
+        MOVING_GATES.title: gate_lines,
+        "Learning rates": partial(learning_rate_lines, assumed=report.input),
+        "Adam's effective steps": partial(adam_lines, optimizer=report.optimizer),
+        WHAT_IF.title: what_if_lines,
+        "Findings": finding_lines,
+        "Notes": partial(_note_lines, report),
     }
-    for title, lines in sections.items():
+    for title, tell in sections.items():
+        lines = (
+            list(tell(screen, layers, all_layers=all_layers)) if layers or title == "Notes" else []
+        )
         if lines:
             yield Text()
             yield Text(title, TITLE)
@@ -128,6 +114,15 @@ def _lines(screen: Screen, report: Report, *, all_layers: bool) -> Iterator[Text
     yield Text()
     yield _rule(screen)
     yield from _closing(screen, report)
+
+
+def _note_lines(
+    report: Report, screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    yield from skipped_lines(screen, report.skipped, all_layers=all_layers)
+    yield from not_recurrent_lines(screen, report.not_recurrent)
+    yield from assumption_lines(screen, layers)
+    yield from missing_lines(screen, layers)
 
 
 def _header(screen: Screen, report: Report) -> Iterator[Text]:
@@ -138,7 +133,7 @@ def _header(screen: Screen, report: Report) -> Iterator[Text]:
     share = ""
     if checkpoint.bytes:
         share = f" ({percent(checkpoint.bytes_read / checkpoint.bytes, 2)})"
-    facts = {
+    said = {
         "file": f"{checkpoint.format}, {size(checkpoint.bytes)}, "
         f"{count(checkpoint.tensors, 'tensor')}; read {size(checkpoint.bytes_read)}{share}",
         "layers": _layers(report),
@@ -147,11 +142,9 @@ def _header(screen: Screen, report: Report) -> Iterator[Text]:
         "step": f"one optimizer step moves a parameter by lr = {setting(rate)}",
     }
     if report.device not in ("cpu", "auto"):
-        facts["device"] = report.device
-    for label, said in facts.items():
-        yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
-    for note in checkpoint.notes:
-        yield from paragraph(screen, screen.sentence(note), gutter=[("note", LABEL)])
+        said["device"] = report.device
+    yield from facts(screen, said)
+    yield from facts(screen, [("note", note) for note in checkpoint.notes])
 
 
 def _layers(report: Report) -> str:
@@ -323,72 +316,72 @@ def _name(screen: Screen, name: str) -> str:
     return screen.shorten(screen.clean(name), min(PLACE_WIDTH, screen.width - GUTTER - 2))
 
 
+def _step_cell(entry: tuple[str, Report]) -> str:
+    group = _worst(entry[1])
+    if group is None:
+        return ABSENT
+    return effect(group.step_effect, divergent=group.relative_sensitivity.divergent)
+
+
+def _worst(report: Report) -> ParameterSummary | None:
+    """The worst parameter group of all layers, with those of its name."""
+    parameters = [one for layer in report.layers for one in layer.parameters]
+    worst = max(parameters, key=parameter_rank, default=None)
+    return worst and together([one for one in parameters if one.name == worst.name])
+
+
 SUMMARY_COLUMNS = [
-    Column("", align="left"),
-    Column("checkpoint", align="left", shrinks=True),
-    Column("τ max", leaves=2),
-    Column("|λ|≥1", leaves=3),
-    Column("worst step", align="left", leaves=1),
-    Column("effect"),
-    Column("max lr", leaves=5, meaning="Max lr: the lowest of all groups."),
-    Column("a step is", align="left", leaves=4),
+    Column("", lambda one: Cell(one[1].verdict, VERDICT_STYLES[one[1].verdict]), align="left"),
+    Column("checkpoint", lambda one: Cell(one[0], NAME), align="left", shrinks=True),
+    Column(
+        "τ max",
+        lambda one: largest([layer.eigenvalues.time_constant for layer in one[1].layers], "max"),
+        leaves=2,
+    ),
+    Column(
+        "|λ|≥1",
+        lambda one: str(sum(layer.eigenvalues.unstable for layer in one[1].layers)),
+        leaves=3,
+    ),
+    Column(
+        "worst step", lambda one: getattr(_worst(one[1]), "name", ABSENT), align="left", leaves=1
+    ),
+    Column("effect", _step_cell),
+    Column(
+        "max lr",
+        lambda one: number_or_absent(
+            lowest_rate([group for layer in one[1].layers for group in layer.parameters]), 2
+        ),
+        leaves=5,
+        meaning="Max lr: the lowest of all groups.",
+    ),
+    Column(
+        "a step is",
+        lambda one: getattr(_worst(one[1]), "direction", ABSENT),
+        align="left",
+        leaves=4,
+    ),
 ]
 
 
 def summary_text(reports: Sequence[Report], *, file: Path | None = None) -> str:
-    """The table as text for standard output, or for a file."""
-    return text_of(Summary(tuple(reports)), file)
+    """Several reports in one table, so that checkpoints compare at a glance."""
+    return text_of(partial(_summary_lines, reports), file)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Reports that a console can draw in one table."""
-
-    reports: tuple[Report, ...]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table line by line."""
-        yield from self._lines(Screen.of(options))
-
-    def _lines(self, screen: Screen) -> Iterator[Text]:
-        yield Text("Side by side", TITLE)
-        rows = [
-            _summary_row(name, report)
-            for name, report in zip(self._names(), self.reports, strict=True)
-        ]
-        drawn = draw(screen, SUMMARY_COLUMNS, rows)
-        yield from drawn.lines
-        rates = sorted({report.input.learning_rate for report in self.reports})
-        said = ", ".join(setting(rate) for rate in rates)
-        legend = f"Effect: what one step at {said} on the worst parameter group does to the state."
-        legend = " ".join(filter(None, [legend, *drawn.meanings]))
-        if any(layer.hidden_feedback for report in self.reports for layer in report.layers):
-            legend += " Where gates see the state, as in an LSTM, τ max is that of the gates alone."
-        yield from paragraph(screen, Text(screen.clean(legend)))
-
-    def _names(self) -> list[str]:
-        """The files' stems where they tell the checkpoints apart, else their whole paths."""
-        paths = [report.checkpoint.path for report in self.reports]
-        stems = [PurePath(path).stem for path in paths]
-        return stems if len(set(stems)) == len(set(paths)) else paths
-
-
-def _summary_row(name: str, report: Report) -> list[Cell]:
-    parameters = [one for layer in report.layers for one in layer.parameters]
-    parameter = max(parameters, key=parameter_rank, default=None)
-    step, group, direction = ABSENT, ABSENT, ABSENT
-    if parameter is not None:
-        parameter = together([one for one in parameters if one.name == parameter.name])
-        group, direction = parameter.name, parameter.direction
-        divergent = parameter.relative_sensitivity.divergent
-        step = effect(parameter.step_effect, divergent=divergent)
-    return [
-        Cell(report.verdict, VERDICT_STYLES[report.verdict]),
-        Cell(name, NAME),
-        Cell(largest([one.eigenvalues.time_constant for one in report.layers], "max")),
-        Cell(str(sum(one.eigenvalues.unstable for one in report.layers))),
-        Cell(group),
-        Cell(step),
-        Cell(number_or_absent(lowest_rate(parameters), 2)),
-        Cell(direction),
-    ]
+def _summary_lines(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
+    yield Text("Side by side", TITLE)
+    # The files' stems where they tell the checkpoints apart, else their whole paths.
+    paths = [report.checkpoint.path for report in reports]
+    stems = [PurePath(path).stem for path in paths]
+    names = stems if len(set(stems)) == len(set(paths)) else paths
+    rows = [cells(SUMMARY_COLUMNS, entry) for entry in zip(names, reports, strict=True)]
+    drawn = draw(screen, SUMMARY_COLUMNS, rows)
+    yield from drawn.lines
+    rates = sorted({report.input.learning_rate for report in reports})
+    said = ", ".join(setting(rate) for rate in rates)
+    legend = f"Effect: what one step at {said} on the worst parameter group does to the state."
+    legend = " ".join(filter(None, [legend, *drawn.meanings]))
+    if any(layer.hidden_feedback for report in reports for layer in report.layers):
+        legend += " Where gates see the state, as in an LSTM, τ max is that of the gates alone."
+    yield from paragraph(screen, Text(screen.clean(legend)))

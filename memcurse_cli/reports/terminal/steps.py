@@ -74,7 +74,7 @@ RATE_COLUMNS = (
 
 
 def learning_rate_lines(
-    screen: Screen, layers: Sequence[LayerReport], assumed: InputAssumption, *, all_layers: bool
+    screen: Screen, layers: Sequence[LayerReport], *, assumed: InputAssumption, all_layers: bool
 ) -> Iterator[Text]:
     """The groups to give to the optimizer, the lowest rate first, and what they rest on."""
     derived = [(layer, layer.learning_rates) for layer in layers if layer.learning_rates]
@@ -204,8 +204,8 @@ ADAM_COLUMNS = (
 def adam_lines(
     screen: Screen,
     layers: Sequence[LayerReport],
-    optimizer: OptimizerSummary | None,
     *,
+    optimizer: OptimizerSummary | None,
     all_layers: bool,
 ) -> Iterator[Text]:
     """Adam's effective steps on every group and on the other tensors of its layer."""
@@ -288,7 +288,9 @@ def _versions(layer: LayerReport) -> list[Version]:
     if not layer.what_if:
         return []
     found: list[Version] = []
-    for said, one in [("now", layer), *((_title(one), one) for one in layer.what_if)]:
+    versions: list[tuple[str, LayerReport | WhatIf]] = [("now", layer)]
+    versions += [(_title(one), one) for one in layer.what_if]
+    for said, one in versions:
         scores = [ABSENT, ABSENT]
         if one.hessian is not None:
             output = percent_or_absent(one.hessian.output_step_effect)

@@ -8,10 +8,9 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.reports.console import (
@@ -19,6 +18,7 @@ from memcurse_cli.reports.console import (
     LABEL,
     SPECTRUM,
     VERDICT_STYLES,
+    Page,
     Screen,
     capitalised,
     console_for,
@@ -27,10 +27,10 @@ from memcurse_cli.reports.console import (
     to_ascii,
     visible,
 )
-from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
+from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.derived import Snapshot, Spread, TrackedLayer, TrackedStep, Tracking
+from memcurse_cli.schema.derived import Spread, TrackedLayer, TrackedStep, Tracking
 from memcurse_cli.schema.figures import parameter_rank
 from memcurse_cli.tracking.track import modulus_text
 
@@ -65,7 +65,7 @@ def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None
         every: a row for every checkpoint, however many there are.
         file: where it goes, or None.
     """
-    return text_of(Page(tracking, every), file)
+    return text_of(partial(lines, tracking, every, MOST_ROWS), file)
 
 
 def step_line(step: TrackedStep) -> str:
@@ -90,53 +90,42 @@ def live() -> Iterator[Callable[[Tracking], None]]:
 
         def show(tracking: Tracking) -> None:
             rows = max(display.console.height - len(_trends(tracking)) - 12, 3)
-            display.update(Page(tracking, most=min(rows, MOST_ROWS)), refresh=True)
+            page = Page(partial(lines, tracking, False, min(rows, MOST_ROWS)))
+            display.update(page, refresh=True)
 
         yield show
 
 
-@dataclass(frozen=True)
-class Page:
-    """A run that a console can draw."""
-
-    tracking: Tracking
-    every: bool = False
-    most: int = MOST_ROWS
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page line by line."""
-        yield from self._lines(Screen.of(options))
-
-    def _lines(self, screen: Screen) -> Iterator[Text]:
-        tracking = self.tracking
-        read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
-        verdict = read[-1].verdict if read else ""
-        lead = screen.sentence(f"{tracking.sentence}.")
-        yield from paragraph(screen, lead, gutter=[(verdict, VERDICT_STYLES.get(verdict, LABEL))])
-        if tracking.steps:
-            yield Text()
-            shown = list(tracking.steps) if self.every else choose(tracking.steps, self.most)
-            layers = {layer.name for snapshot in read for layer in snapshot.layers}
-            rows = [_row(step, alone=len(layers) == 1) for step in shown]
-            yield from draw(screen, COLUMNS, rows).lines
-            yield from _trend(screen, tracking)
-            yield Text()
-            if len(shown) < len(tracking.steps):
-                part = f"{len(shown)} of {len(tracking.steps)} checkpoints; --all shows every one."
-                yield from paragraph(screen, screen.sentence(part), gutter=[("rows", LABEL)])
-        if read:
-            legend = LEGEND.format(rate=setting(read[0].input.learning_rate))
-            if any(layer.hidden_feedback for snapshot in read for layer in snapshot.layers):
-                legend += GATES_ALONE
-            yield from paragraph(screen, screen.sentence(legend))
-            yield from paragraph(screen, screen.sentence(_assumed(read[0])))
-        for note in tracking.notes:
-            said = screen.sentence(f"{capitalised(note)}.")
-            yield from paragraph(screen, said, gutter=[("note", LABEL)])
-        for step in tracking.steps:
-            if step.error is not None:
-                said = screen.sentence(f"step {step.step}: {step.error}")
-                yield from paragraph(screen, said, gutter=[("error", ALARM)])
+def lines(tracking: Tracking, every: bool, most: int, screen: Screen) -> Iterator[Text]:
+    """The page line by line."""
+    read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
+    verdict = read[-1].verdict if read else ""
+    lead = screen.sentence(f"{tracking.sentence}.")
+    yield from paragraph(screen, lead, gutter=[(verdict, VERDICT_STYLES.get(verdict, LABEL))])
+    if tracking.steps:
+        yield Text()
+        shown = list(tracking.steps) if every else choose(tracking.steps, most)
+        layers = {layer.name for snapshot in read for layer in snapshot.layers}
+        rows = [_row(step, alone=len(layers) == 1) for step in shown]
+        yield from draw(screen, COLUMNS, rows).lines
+        yield from _trend(screen, tracking)
+        yield Text()
+        if len(shown) < len(tracking.steps):
+            part = f"{len(shown)} of {len(tracking.steps)} checkpoints; --all shows every one."
+            yield from facts(screen, {"rows": part})
+    if read:
+        legend = LEGEND.format(rate=setting(read[0].input.learning_rate))
+        if any(layer.hidden_feedback for snapshot in read for layer in snapshot.layers):
+            legend += GATES_ALONE
+        yield from paragraph(screen, screen.sentence(legend))
+        given = read[0].input
+        assumed = f"Input: {describe_input(given)}; {describe_horizon(given)}."
+        yield from paragraph(screen, screen.sentence(assumed))
+    yield from facts(screen, [("note", f"{capitalised(note)}.") for note in tracking.notes])
+    for step in tracking.steps:
+        if step.error is not None:
+            said = screen.sentence(f"step {step.step}: {step.error}")
+            yield from paragraph(screen, said, gutter=[("error", ALARM)])
 
 
 def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
@@ -184,11 +173,6 @@ def _row(step: TrackedStep, *, alone: bool = False) -> list[Cell]:
 
 def _number(value: float | None) -> str:
     return DIVERGENT if value is None else number(value)
-
-
-def _assumed(snapshot: Snapshot) -> str:
-    given = snapshot.input
-    return f"Input: {describe_input(given)}; {describe_horizon(given)}."
 
 
 def _trends(tracking: Tracking) -> dict[str, list[float | str | None]]:
