@@ -15,7 +15,6 @@ from memcurse_cli.checkpoints.optimizer.state import adam_state, open_optimizer,
 from memcurse_cli.checkpoints.shards import sibling_shards
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
-from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
 from memcurse_cli.diagnosis.diagnose import diagnose, sensitivity_curves
 from memcurse_cli.diagnosis.sentence import sentence
 from memcurse_cli.diagnosis.settings import Settings, check_readout
@@ -238,6 +237,8 @@ def choose_autocorrelation(
             where="--rho",
             remedy="give --rho for one decay or --autocorrelation for a mixture",
         )
+    from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
+
     return read_autocorrelation(autocorrelation)
 
 

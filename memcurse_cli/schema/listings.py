@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from memcurse_cli.schema.report import RuleDocument
+
 
 @dataclass(frozen=True)
 class AssumptionDocument:
@@ -55,19 +57,6 @@ class FormatsDocument:
     SCHEMA: ClassVar = "memcurse.formats/1"
 
     formats: Annotated[tuple[FormatDocument, ...], "in the order in which they are tried."]
-
-
-@dataclass(frozen=True)
-class RuleDocument:
-    """What one finding means."""
-
-    code: Annotated[str, "as in a report; never reused for something else."]
-    title: Annotated[str, "a few words."]
-    source: Annotated[str, "the equations that it rests on."]
-    what: Annotated[str, "what was found."]
-    why: Annotated[str, "why it matters to training."]
-    equation: Annotated[str, "the figure that decides, as a formula."]
-    change: Annotated[str, "what to do about it."]
 
 
 @dataclass(frozen=True)

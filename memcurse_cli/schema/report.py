@@ -58,6 +58,19 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class RuleDocument:
+    """What one finding means."""
+
+    code: Annotated[str, "as in a report; never reused for something else."]
+    title: Annotated[str, "a few words."]
+    source: Annotated[str, "the equations that it rests on."]
+    what: Annotated[str, "what was found."]
+    why: Annotated[str, "why it matters to training."]
+    equation: Annotated[str, "the figure that decides, as a formula."]
+    change: Annotated[str, "what to do about it."]
+
+
+@dataclass(frozen=True)
 class UsableRate:
     """The largest learning rate that training with Adam is expected to bear."""
 

@@ -13,8 +13,7 @@ from memcurse_cli.schema.figures import (
     StateSummary,
 )
 from memcurse_cli.schema.layer import DenseSummary, GateSummary, HiddenSpectrum
-from memcurse_cli.schema.listings import RuleDocument
-from memcurse_cli.schema.report import Finding, Severity, UsableRate
+from memcurse_cli.schema.report import Finding, RuleDocument, Severity, UsableRate
 
 
 @dataclass(frozen=True)
