@@ -127,6 +127,15 @@ def emit(text: str, output: Path | None) -> None:
     write_file(output, text.encode())
 
 
+def unwritable(path: Path, reason: str) -> UsageError:
+    """The error of a file that cannot be written."""
+    return UsageError(
+        f"cannot be written: {reason}",
+        where=shown_place(path),
+        remedy="name a file in a folder that exists and is writable",
+    )
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write a file whole or not at all.
 
@@ -134,20 +143,16 @@ def write_file(path: Path, content: bytes) -> None:
         UsageError: it cannot be written.
     """
     try:
-        write_whole(path, content)
+        if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
+            path.write_bytes(content)
+        else:
+            _replace(path, content)
     except OSError as error:
-        raise UsageError(
-            f"cannot be written: {error.strerror or error}",
-            where=shown_place(path),
-            remedy="name a file in a folder that exists and is writable",
-        ) from error
+        raise unwritable(path, error.strerror or str(error)) from error
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
-        path.write_bytes(content)
-        return
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside a file, then rename."""
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
