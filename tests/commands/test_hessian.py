@@ -42,11 +42,6 @@ def test_a_matplotlibrc_of_the_working_directory_runs_no_latex(tmp_path: Path) -
     assert (tmp_path / "figure.svg").is_file()
 
 
-def test_correlations_instead(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["hessian", SAMPLE, "--correlation"]) == 0
-    assert "|H_ab| / √(H_aa H_bb)" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -72,16 +67,3 @@ def test_bad_usage_is_one_line(
     assert message in captured.err
     assert len(captured.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_gated_layer_says_why_it_has_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["hessian", str(SAMPLES / "gru.safetensors")]) == 0
-    assert "no Hessian: B and C depend on the input" in capsys.readouterr().out
-
-
-def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    target = tmp_path / "hessian.png"
-    assert run(["hessian", str(SAMPLES / "gru.safetensors"), "--plot", str(target)]) == 2
-    assert "no layer has a Hessian to draw: B and C depend on the input" in capsys.readouterr().err
-    assert not target.exists()

@@ -1,4 +1,4 @@
-"""`memcurse inspect --spectra`: what a user types, and what comes back."""
+"""`memcurse inspect`: what a user types, and what comes back."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from end_to_end.command import SAMPLES
 from reports.page_reader import Reader
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.diagnosis import inspection
+from memcurse_cli.reports.grid import cells
+from memcurse_cli.reports.terminal.steps import ADAM_COLUMNS
+from memcurse_cli.schema.layer import AdamGroup, StepQuantiles
 
 GRU, LRU = (str(SAMPLES / f"{name}.safetensors") for name in ("gru", "lru"))
 
@@ -55,12 +60,127 @@ def test_a_page_takes_its_hessians_while_it_reads(
     assert [layer["hessian"] is not None for layer in charts["layers"]] == [True]
 
 
-def test_the_page_has_a_table_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["inspect", GRU]) == 0
-    assert "Hidden weights" not in capsys.readouterr().out
-    assert run(["inspect", GRU, "--spectra"]) == 0
+GRU = str(SAMPLES / "gru.safetensors")
+
+
+def table(page: str) -> list[str]:
+    return page.split("What if\n")[1].split("\n\n")[0].splitlines()
+
+
+def test_a_gain_alone_keeps_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(SAMPLES / "lru.safetensors"), "--normalize", "coupled"]) == 0
+    rows = table(capsys.readouterr().out)
+    assert rows[4].split()[1:7] == ["as", "it", "is,", "γ", "coupled", "nu_log"]
+    assert "gamma_log" not in "".join(rows[4:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--as", "cosine"], "--as: 'cosine' is not known"),
+        (["--as", "lru", "--normalize", "yes"], "--normalize: 'yes' is not known"),
+    ],
+)
+def test_an_unknown_name_is_bad_usage(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert run(["inspect", GRU, *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+LRU = str(SAMPLES / "lru.safetensors")
+
+
+def section(page: str, title: str) -> str:
+    return " ".join(page.split(f"\n{title}\n")[1].split("\n\n")[0].split())
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    model = {
+        "rnn.nu_log": torch.nn.Parameter(torch.linspace(-4, -1, 10)),
+        "rnn.theta_log": torch.nn.Parameter(torch.linspace(-3, 1, 10)),
+    }
+    optimizer = torch.optim.AdamW(model.values(), lr=2e-3)
+    for _ in range(5):
+        optimizer.zero_grad()
+        gradient = torch.randn(10)
+        sum((value * gradient).sum() for value in model.values()).backward()  # type: ignore[union-attr]
+        optimizer.step()
+    state = {name: value.detach() for name, value in model.items()}
+    torch.save({"model": state, "optimizer": optimizer.state_dict()}, tmp_path / "step.pt")
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    torch.save(state, tmp_path / "model.pt")
+    return tmp_path
+
+
+def test_adam_is_read_where_the_checkpoint_holds_it(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", str(trained / "step.pt")]) == 0
     page = capsys.readouterr().out
-    table = page.split("Hidden weights")[1].split("Findings")[0]
-    row = next(line for line in table.splitlines() if line.split()[:1] == ["jacobian"])
-    assert row.split()[-1] == "divergent"
     assert max(map(len, page.splitlines())) <= 80
+    table = section(page, "Adam's effective steps")
+    assert "nu_log" in table
+    assert "State of torch.optim for 2 weights after 5 steps" in table
+    assert "lr = 0.002" in table
+
+    beside = ["inspect", str(trained / "model.pt"), "--optimizer", str(trained / "optimizer.pt")]
+    assert run(beside) == 0
+    assert section(capsys.readouterr().out, "Adam's effective steps") == table
+
+
+def test_an_optimizer_that_is_not_there_is_an_error(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(trained / "model.pt")
+    assert run(["inspect", model, "--optimizer", model]) == 2
+    assert "no state of an optimiser" in capsys.readouterr().err
+    assert run(["inspect", model, "--optimizer", str(trained / "none.pt")]) == 2
+    assert "none.pt" in capsys.readouterr().err
+
+
+def test_sgd_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = {"nu_log": torch.nn.Parameter(torch.zeros(4)), "theta_log": torch.zeros(4)}
+    optimizer = torch.optim.SGD([model["nu_log"]], lr=0.1, momentum=0.9)
+    model["nu_log"].sum().backward()
+    optimizer.step()
+    torch.save({"model": model, "optimizer": optimizer.state_dict()}, tmp_path / "sgd.pt")
+    assert run(["inspect", str(tmp_path / "sgd.pt")]) == 0
+    table = section(capsys.readouterr().out, "Adam's effective steps")
+    assert "None: the optimiser's state has no exp_avg_sq: it keeps momentum_buffer" in table
+
+
+def test_an_ambiguous_state_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = {
+        name: torch.nn.Parameter(torch.tensor(np.linspace(-3, -1, 9)))
+        for name in ("nu_log", "theta_log")
+    }
+    optimizer = torch.optim.Adam([{"params": [value]} for value in reversed(model.values())])
+    sum(value.sum() for value in model.values()).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    torch.save({"model": model, "optimizer": optimizer.state_dict()}, tmp_path / "groups.pt")
+    assert run(["inspect", str(tmp_path / "groups.pt")]) == 0
+    table = section(capsys.readouterr().out, "Adam's effective steps")
+    assert "nu_log, theta_log left out: 2 weights have its shape, in several groups" in table
+
+
+def test_layers_that_share_a_row_show_how_far_their_steps_span() -> None:
+    groups = [
+        AdamGroup(
+            "nu_log",
+            f"{layer}.nu_log",
+            True,
+            4,
+            effective_step=StepQuantiles(0.0, *(scale * step for step in (1e-3, 1e-2, 1e-1)), 1.0),
+            correlation=correlation,
+            spread_before=1.0,
+            spread_after=after,
+        )
+        for layer, scale, correlation, after in (("a", 1.0, -0.9, 0.7), ("b", 4.0, 0.2, 0.3))
+    ]
+    row = cells(ADAM_COLUMNS, (groups, "a"))
+    assert [cell.text for cell in row[2:]] == [
+        *("a +1", "0.0010", "0.010 - 0.040", "0.40", "0.20", "-", "1.0 to 0.70")
+    ]

@@ -124,12 +124,6 @@ def test_an_error_of_a_file_has_its_line(text: str, words: list[str], tmp_path: 
     assert_refused(memcurse("inspect", LRU, folder=tmp_path), *words)
 
 
-def test_an_error_of_a_project_names_its_table(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.memcurse]\n\nmax-unstable = 0\n")
-    result = memcurse("inspect", LRU, folder=tmp_path)
-    assert_refused(result, "pyproject.toml:3", "[tool.memcurse.check]")
-
-
 @pytest.mark.parametrize("value", ["x", "-1", "nan"])
 def test_an_error_of_the_environment_names_the_variable(value: str, tmp_path: Path) -> None:
     variables = {"MEMCURSE_LR": value}
@@ -164,15 +158,6 @@ def test_settings_say_what_is_in_force_and_why(tmp_path: Path) -> None:
     assert {"inspect", "check"} <= set(rate["commands"])
     page = memcurse("settings", folder=tmp_path).stdout
     assert any(line.split() == ["lr", "0.0003", "memcurse.toml:1"] for line in page.splitlines())
-
-
-def test_settings_refuse_what_a_command_would_refuse(tmp_path: Path) -> None:
-    for text, word in (
-        ("horizn = 1\n", "horizon"),
-        ("[check]\nmax-unstabel = 1\n", "max-unstable"),
-    ):
-        (tmp_path / "memcurse.toml").write_text(text)
-        assert_refused(memcurse("settings", folder=tmp_path), word, "memcurse.toml:")
 
 
 def test_every_configurable_option_has_one_name_in_the_environment() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -127,25 +126,6 @@ def test_a_bad_checkpoint_is_one_line(
 )
 def test_a_bad_option_is_one_line(arguments: tuple[str | Path, ...], words: list[str]) -> None:
     assert_refused(memcurse(*arguments), *words)
-
-
-def test_an_unwritable_output_is_one_line(tmp_path: Path) -> None:
-    target = tmp_path / "absent" / "report.json"
-    assert_refused(memcurse("inspect", SAMPLE, "--json", "--output", target), str(target))
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_one_line(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    assert_refused(memcurse("inspect", SAMPLE, "--output", tmp_path / "report.txt"), "report.txt")
-
-
-def test_an_earlier_output_survives_a_failure(tmp_path: Path) -> None:
-    target = tmp_path / "report.json"
-    target.write_text("yesterday's")
-    memcurse("inspect", missing(tmp_path), "--json", "--output", target)
-    assert target.read_text() == "yesterday's"
 
 
 def test_a_layer_with_nan_is_named_and_the_others_are_reported(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -63,17 +62,6 @@ def test_without_jax_one_line_says_what_to_install(tmp_path, monkeypatch, capsys
     assert train("lru", tmp_path / "lru.safetensors") == 2
     assert "pip install 'memcurse-cli[jax]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_torch_loads_the_gru_in_double_precision(tmp_path):
-    path = tmp_path / "gru.safetensors"
-    assert train("gru", path, "--dtype", "float64") == 0
-    stored = {name: torch.from_numpy(values) for name, values in load_file(path).items()}
-    torch.nn.Linear(4, 1).load_state_dict(
-        {name.removeprefix("head."): stored.pop(name) for name in ("head.weight", "head.bias")}
-    )
-    torch.nn.GRU(1, 4).load_state_dict(stored)
-    assert {values.dtype for values in stored.values()} == {torch.float64}
 
 
 @pytest.mark.parametrize(
@@ -132,11 +120,6 @@ def test_options_outside_their_domain(tmp_path, capsys, arguments):
     assert os.listdir(tmp_path) == []
 
 
-def test_unknown_network(tmp_path, capsys):
-    assert train("transformer", tmp_path / "x.safetensors") == 2
-    assert "complex-diagonal-rnn" in capsys.readouterr().err
-
-
 def test_a_file_for_every_so_many_steps(tmp_path, capsys):
     pattern = tmp_path / "step_{step}.safetensors"
     assert train("lru", pattern, "--save-every", "2") == 0
@@ -151,10 +134,3 @@ def test_a_file_for_every_so_many_steps(tmp_path, capsys):
     last = load_file(tmp_path / "step_3.safetensors")
     for name, values in load_file(once).items():
         np.testing.assert_array_equal(last[name], values)
-
-
-@pytest.mark.parametrize(("name", "more"), [("a.st", ["--save-every", "2"]), ("{step}.st", [])])
-def test_several_files_need_several_names(name, more, tmp_path, capsys):
-    assert train("lru", tmp_path / name, *more) == 2
-    assert "{step} in its name" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
-from reports.build import four_families
 from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances
 
@@ -20,7 +19,6 @@ from memcurse_cli.reports.console import visible
 from memcurse_cli.reports.html.report import POINTS_PER_LAYER, to_html
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.figures import HessianPicture
-from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import Report
 
 
@@ -39,16 +37,6 @@ def layers_of(count: int, size: int) -> dict[str, Any]:
 @given(report=instances(Report))
 def test_every_report_makes_a_page_that_is_well_formed_and_loads_nothing(report: Report) -> None:
     assert_self_contained(Reader(to_html([report])))
-
-
-def test_the_report_for_machines_is_the_report() -> None:
-    report = four_families()
-    page = Reader(to_html([report]))
-    document = json.loads(page.scripts["memcurse-report"])
-    assert document == to_json(report, values=False)
-    assert from_json(document) is not None
-    both = Reader(to_html([report, report]))
-    assert json.loads(both.scripts["memcurse-report"]) == [document, document]
 
 
 @pytest.mark.parametrize(

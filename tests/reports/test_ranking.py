@@ -23,17 +23,6 @@ def test_a_divergent_effect_is_worse_than_any_other() -> None:
     assert worst.name == "b"
 
 
-def test_the_verdict_goes_before_the_effect() -> None:
-    turning = build.parameter("theta", 9.0, "decorrelating")
-    cursed = build.parameter("lambda_re", 2.0, "destabilising")
-    worst = worst_parameter(build.layer("rnn", "cdrnn", [1.0, 2.0], [turning, cursed]))
-    assert worst is cursed
-
-
-def test_a_layer_without_parameters_has_no_worst_one() -> None:
-    assert worst_parameter(build.layer("rnn", "elman", [1.0, 2.0], [])) is None
-
-
 def test_few_layers_keep_their_order_and_many_show_the_worst() -> None:
     few = [build.mamba(index) for index in range(6)]
     (group,) = alike(few, all_layers=False)
@@ -67,11 +56,6 @@ def test_a_shared_finding_is_told_once_where_it_is_worst() -> None:
     assert told.layers == sum(bool(layer.findings) for layer in layers)
 
 
-def test_findings_on_other_parameters_are_told_apart() -> None:
-    told = told_once([build.complex_diagonal("a.0"), build.complex_diagonal("a.1")])
-    assert [(one.finding.code, one.layers) for one in told] == [("MC201", 2), ("MC201", 2)]
-
-
 def test_the_parameter_that_a_finding_names_decides_where_it_is_worst() -> None:
     def finding(effect: float) -> Finding:
         return Finding("MC202", "warning", f"a step on theta moves it by {effect} %", "", "")
@@ -91,16 +75,6 @@ def test_memory_decides_where_a_finding_on_the_dynamics_is_worst() -> None:
 
     (told,) = told_once([frozen("a", 1e9, 0.01), frozen("b", 1e7, 0.9)])
     assert told.layer.name == "a"
-
-
-def test_the_severest_finding_comes_first() -> None:
-    layer = build.gru()
-    findings = tuple(
-        Finding(code, severity, code, "", "")
-        for code, severity in (("MC101", "info"), ("MC401", "error"), ("MC202", "warning"))
-    )
-    told = told_once([replace(layer, findings=findings)])
-    assert [one.finding.code for one in told] == ["MC401", "MC202", "MC101"]
 
 
 def test_memory_through_hidden_weights_is_told_where_it_is_longest() -> None:

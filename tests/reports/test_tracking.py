@@ -12,14 +12,11 @@ import numpy as np
 import pytest
 from end_to_end.command import SAMPLES
 from reports.streams import Stream
-from rich.cells import cell_len
 from tracking.build import write, write_run
 
-from memcurse_cli.reports.console import Screen
 from memcurse_cli.reports.terminal.tracking import (
     CSV_COLUMNS,
     choose,
-    sparkline,
     step_line,
     to_csv,
     to_text,
@@ -45,38 +42,6 @@ def rows_of(page: str) -> list[list[str]]:
     ]
 
 
-def test_a_row_for_each_checkpoint(sample: Tracking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    page = to_text(sample)
-    rows = rows_of(page)
-    assert [int(row[1]) for row in rows] == list(range(0, 201, 20))
-    assert [row[0] for row in rows] == ["watch"] * 3 + ["cursed"] * 8
-    assert "became cursed at step 60" in " ".join(page.split())
-    first = sample.steps[0].snapshot
-    assert first is not None
-    assert float(rows[0][2]) == pytest.approx(first.summary.modulus, abs=1e-3)
-    assert max(map(cell_len, page.splitlines())) <= 80
-
-
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
-def test_any_width_is_kept_to(
-    sample: Tracking, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    page = to_text(sample)
-    assert max(map(cell_len, page.splitlines())) <= width
-    assert len(rows_of(page)) == 11
-
-
-def test_a_file_gets_the_page_for_eighty_columns(
-    sample: Tracking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    page = to_text(sample)
-    monkeypatch.setenv("COLUMNS", "30")
-    assert to_text(sample, file=Path("out.txt")) == page
-
-
 def test_what_could_not_be_read_has_a_row_and_a_reason(tmp_path: Path) -> None:
     write_run(tmp_path)[2].write_bytes(b"x")
     page = to_text(track(tmp_path))
@@ -98,12 +63,6 @@ def test_names_from_a_checkpoint_cannot_write_to_the_screen(tmp_path: Path) -> N
         assert "\x1b" not in text
 
 
-def test_a_line_for_each_step_says_the_same(sample: Tracking) -> None:
-    line = step_line(sample.steps[3])
-    assert line.startswith("step 60: cursed; max |λ| 0.9928; τ max 138; worst κ 7350; usable lr")
-    assert step_line(TrackedStep(5, "name", "p", None, "damaged")) == "step 5: not read: damaged"
-
-
 def test_a_long_run_is_shown_in_a_choice(tmp_path: Path) -> None:
     run = track(SAMPLES / "run", learning_rate=0.01)
     many = [
@@ -119,15 +78,6 @@ def test_a_long_run_is_shown_in_a_choice(tmp_path: Path) -> None:
     assert "24 of 330 checkpoints; --all shows every one." in " ".join(to_text(tracking).split())
     assert len(rows_of(to_text(tracking, every=True))) == 330
     assert len(choose(many, 3)) == 3
-
-
-def test_bars_follow_the_numbers() -> None:
-    screen = Screen(80)
-    assert sparkline(screen, [0.0, 1.0, 2.0], 10) == "▁▅█"
-    assert sparkline(screen, [0.0, None, "!", 2.0], 10) == "▁·!█"
-    assert sparkline(screen, [5.0, 5.0], 10) == "▅▅"
-    assert sparkline(screen, [float(number) for number in range(100)], 8) == "▁▂▃▄▅▆▇█"
-    assert sparkline(Screen(80, ascii_only=True), [0.0, 2.0], 10) == "19"
 
 
 def read_csv(text: str) -> list[dict[str, str]]:

@@ -33,12 +33,6 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return taken.snapshot
 
 
-def test_what_is_put_in_comes_back(cache: Cache, snapshot: Snapshot) -> None:
-    assert cache.get("ab" * 32) is None
-    cache.put("ab" * 32, snapshot)
-    assert cache.get("ab" * 32) == snapshot
-
-
 def test_a_damaged_entry_is_none(cache: Cache, snapshot: Snapshot) -> None:
     key = "ab" * 32
     cache.put(key, snapshot)
@@ -122,14 +116,6 @@ def test_only_what_a_report_is_made_of_is_hashed(
     with pytest.raises(CheckpointError, match="too large to be hashed"):
         hash_content(str(path))
     assert Tracker([str(path)], READING, cache=cache).update().failed == 0
-
-
-def test_an_entry_that_is_no_file_is_none(cache: Cache, snapshot: Snapshot) -> None:
-    cache.put("ab" * 32, snapshot)
-    (entry,) = [path for path in cache.directory.rglob("*.json") if path.is_file()]
-    entry.unlink()
-    entry.mkdir()
-    assert cache.get("ab" * 32) is None
 
 
 def test_a_hash_counts_until_the_file_changes(

@@ -128,11 +128,6 @@ def test_another_address_is_refused(address: str) -> None:
     assert "sec" not in str(caught.value)
 
 
-def test_a_cluster_has_its_own_number_of_workers() -> None:
-    with pytest.raises(UsageError, match="--jobs"):
-        open_executor("dask://host:8786", 2)
-
-
 def test_without_dask_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
@@ -140,17 +135,6 @@ def test_without_dask_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
         open_executor("dask://localhost:1", None),
     ):
         pass
-
-
-def test_the_core_imports_no_dask() -> None:
-    code = (
-        "import sys; from memcurse_cli.__main__ import run; "
-        "run(['track', 'sample_checkpoints/run', '--no-cache', '--jobs', '1']); "
-        "sys.exit('distributed' in sys.modules or 'dask' in sys.modules)"
-    )
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=False)
-    assert done.returncode == 0
 
 
 def test_an_executor_that_fails_says_so(paths: list[str]) -> None:

@@ -1,25 +1,77 @@
-"""The step of a checkpoint, by what it holds and by its name."""
+"""Which checkpoints a run consists of, and what says their steps."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 import torch
 from checkpoints.web import unused_port
 from safetensors.numpy import save_file
-from tracking.build import state, write
+from tracking.build import state, write, write_run
 
-from memcurse_cli.errors import UsageError
+from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.tracking.discovery import (
     FoundStep,
     compile_pattern,
+    find_checkpoints,
     find_step,
     step_in_directory,
     step_in_name,
 )
+
+
+def names(given: list[str | Path], root: Path) -> list[str]:
+    """What is found, relative to a folder."""
+    found = find_checkpoints([str(one) for one in given])
+    return [Path(path).relative_to(root).as_posix() for path in found]
+
+
+def test_a_glob_is_expanded_and_each_file_stands_once(tmp_path: Path) -> None:
+    write_run(tmp_path, (0.5, 0.9))
+    both = ["step_0.safetensors", "step_100.safetensors"]
+    assert names([tmp_path / "step_*.safetensors"], tmp_path) == both
+    again = [tmp_path / "step_0.safetensors", tmp_path / "*.safetensors", tmp_path]
+    assert names(again, tmp_path) == both
+    write(tmp_path / "deep" / "er" / "step_7.safetensors", 0.9)
+    assert "deep/er/step_7.safetensors" in names([tmp_path / "**" / "*.safetensors"], tmp_path)
+
+
+def test_a_directory_stands_for_its_numbered_files(tmp_path: Path) -> None:
+    write_run(tmp_path, (0.5, 0.9))
+    for other in ("last.safetensors", "optimizer.pt", "notes_3.txt", ".step_4.safetensors"):
+        (tmp_path / other).write_bytes(b"")
+    assert names([tmp_path], tmp_path) == ["step_0.safetensors", "step_100.safetensors"]
+
+
+def test_directories_of_checkpoints_are_the_run(tmp_path: Path) -> None:
+    for step in (500, 1000):
+        write(tmp_path / f"checkpoint-{step}" / "model.safetensors", 0.9)
+        (tmp_path / f"checkpoint-{step}" / "optimizer.pt").write_bytes(b"")
+    write(tmp_path / "tmp-checkpoint-1500" / "model.safetensors", 0.9)
+    write(tmp_path / "logs" / "model.safetensors", 0.9)
+    write(tmp_path / "model.safetensors", 0.9)  # what the trainer writes at its end
+    (tmp_path / "checkpoint-9").mkdir()
+    assert names([tmp_path], tmp_path) == ["checkpoint-1000", "checkpoint-500"]
+
+
+def test_a_directory_that_is_one_checkpoint_stands_for_itself(tmp_path: Path) -> None:
+    write(tmp_path / "checkpoint-7" / "model.safetensors", 0.9)
+    assert names([tmp_path / "checkpoint-7"], tmp_path) == ["checkpoint-7"]
+    assert names([tmp_path / "checkpoint-*"], tmp_path) == ["checkpoint-7"]
+
+
+def test_what_is_not_there_is_an_error_unless_it_is_waited_for(tmp_path: Path) -> None:
+    for missing in (tmp_path / "absent", tmp_path / "*.safetensors", tmp_path):
+        with pytest.raises(CheckpointError, match=r"check the path|no checkpoint matches"):
+            find_checkpoints([str(missing)])
+        assert find_checkpoints([str(missing)], waiting=True) == []
+
+
+def test_a_url_is_passed_on(tmp_path: Path) -> None:
+    url = "https://example.org/step_1.safetensors"
+    assert find_checkpoints([url, url]) == [url]
 
 
 @pytest.mark.parametrize(
@@ -101,16 +153,6 @@ def test_a_trainer_says_its_step_beside_the_weights(tmp_path: Path) -> None:
     assert find_step(str(moved)) == FoundStep(20, "directory")
 
 
-def test_a_trainers_state_is_bounded(tmp_path: Path) -> None:
-    path = write(tmp_path / "model.safetensors", 0.9)
-    (tmp_path / "trainer_state.json").write_text('{"global_step": 7, "log_history": [[]]}')
-    assert find_step(str(path)) == FoundStep(7, "trainer state")
-    (tmp_path / "trainer_state.json").write_text(
-        '{"global_step": 7, "log_history": [' + "[]," * 3_000_000 + "0]}"
-    )
-    assert find_step(str(path)) is None
-
-
 def test_a_scalar_among_the_weights_is_a_step(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     save_file({**state(0.9), "step": state(0.9)["nu_log"][:1] * 0 + 17}, path)
@@ -130,11 +172,6 @@ def test_a_pattern_overrides_everything(tmp_path: Path) -> None:
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(UsageError, match="--step-pattern"):
         compile_pattern(pattern)
-
-
-def test_no_pattern_is_none() -> None:
-    assert compile_pattern(None) is None
-    assert compile_pattern("x") == re.compile("x")
 
 
 def test_a_file_that_cannot_be_opened_is_told_by_its_name(tmp_path: Path) -> None:

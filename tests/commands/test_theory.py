@@ -1,12 +1,13 @@
-"""`memcurse predict`: what a user types, and what comes back."""
+"""`memcurse predict` and `autocorrelation`: what a user types, and what comes back."""
 
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from theory.sequences import PAPER, gaussian
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.diagnosis.prediction import predict
@@ -38,28 +39,12 @@ def test_json_has_the_fields_of_the_schema(capsys: pytest.CaptureFixture[str]) -
         assert set(found_parameter) == {"sensitivity", "relative_sensitivity"}
 
 
-def test_options_repeat_and_rows_follow_their_order(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "--rho", "0.9", "--rho", "0", "--modulus", "0.99", "--modulus", "0.5")
-    pairs = [(row["rho"], row["modulus"]) for row in found["rows"]]
-    assert pairs == [(0.9, 0.99), (0.9, 0.5), (0, 0.99), (0, 0.5)]
-
-
 def test_divergence_is_null_and_never_a_number(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "--modulus", "1", "--modulus", "2", "--rho", "1")
     for row in found["rows"]:
         assert row["time_constant"] is row["second_moment"] is row["sensitivity"] is None
         for parameter in row["parameters"].values():
             assert parameter == {"sensitivity": None, "relative_sensitivity": None}
-
-
-def test_time_constants_to_ten_to_the_fifteen(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(
-        capsys, "--time-constant", "1e15", "--parametrization", "lru", "--normalization", "lru"
-    )
-    (row,) = found["rows"]
-    assert row["time_constant"] == 1e15
-    assert row["second_moment"] == pytest.approx(1, rel=1e-14)
-    assert row["parameters"]["nu_log"]["relative_sensitivity"] == pytest.approx(0.5, rel=1e-14)
 
 
 def test_every_option_reaches_the_theory(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,27 +78,6 @@ def test_every_option_reaches_the_theory(capsys: pytest.CaptureFixture[str]) -> 
     }
 
 
-def test_plain_prints_the_curve_and_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["predict", "--rho", "0.5"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    assert "\x1b" not in captured.out
-    assert max(map(len, captured.out.splitlines())) <= 80
-    words = " ".join(captured.out.split())
-    assert "R(Δ) = 0.5^|Δ|" in words
-    assert "This is the curse of memory: one step replaces the state" in words
-
-
-def test_output_is_written_whole_to_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tmp_path / "prediction.json"
-    assert run(["predict", "--json", "--output", str(target)]) == 0
-    assert capsys.readouterr().out == ""
-    assert len(json.loads(target.read_text())["rows"]) == 13
-    assert list(tmp_path.iterdir()) == [target]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -142,8 +106,55 @@ def test_bad_values_are_one_line_and_status_two(
     assert message in captured.err
 
 
-def test_numbers_survive_the_trip_through_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "--rho", "0.997")
-    for row, expected in zip(found["rows"], predict(rho=0.997).rows, strict=True):
-        assert row["sensitivity"] == expected.sensitivity
-        assert math.isfinite(row["second_moment"])
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    path = tmp_path / "x.npy"
+    np.save(path, gaussian(PAPER, (64, 256, 8), 0).astype(np.float32))
+    return str(path)
+
+
+def test_json_goes_into_the_other_commands(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "input.json"
+    options = ["--lags", "100", "--centred", "--estimator", "biased", "--padding", "0"]
+    assert run(["autocorrelation", data, *options, "--json", "--output", str(target)]) == 0
+    document = json.loads(target.read_text())
+    assert document["schema"] == "memcurse.autocorrelation/1"
+    assert document["data"] == {
+        "source": data,
+        "sequences": 64,
+        "steps": 256,
+        "features": 8,
+        "masked": 0,
+    }
+    assert (document["estimator"], document["centred"]) == ("biased", True)
+    assert document["empirical"]["lags"] == list(range(101))
+    assert set(document["fit"]) == {"relative_rms", "relative_max", "worst_lag"}
+    assert [state["time_constant"] for state in document["states"]] == [1, 10]
+    for state in document["states"]:
+        for name in ("second_moment", "sensitivity"):
+            assert state[f"fitted_{name}"] == pytest.approx(state[name], rel=0.1)
+    assert capsys.readouterr().out == ""
+    assert run(["predict", "--autocorrelation", str(target), "--json"]) == 0
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    assert settings["autocorrelation"] == document["components"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lags", "256"], "--lags"),
+        (["--estimator", "best"], "unbiased or biased"),
+        (["--array", "y"], "'y'"),
+        (["--padding", "x"], "--padding"),
+    ],
+)
+def test_bad_options_are_one_line_and_status_two(
+    arguments: list[str], message: str, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["autocorrelation", data, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
