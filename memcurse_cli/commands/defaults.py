@@ -152,13 +152,7 @@ Everything = Callable[[], Mapping[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Setting:
-    """One option's default.
-
-    Attributes:
-        value: as it was written, or as the command has it.
-        origin: the variable or ``FILE:LINE`` that sets it; empty for the command's own.
-        variable: the variable that would set it for every command.
-    """
+    """One option's default."""
 
     value: Any
     origin: str
@@ -192,12 +186,6 @@ def configure(
     context: Any, defaults: Defaults, config: Path | None, everything: Everything
 ) -> None:
     """Read the settings file and make it the context's defaults.
-
-    Args:
-        context: of the command, before its other options are processed.
-        defaults: of the call; the file and its places are put into it.
-        config: the file, or None for the nearest one.
-        everything: the options of all commands.
 
     Raises:
         ConfigurationError: the file cannot be read, or a key or value of it does not exist.
@@ -359,15 +347,7 @@ def prepare(
     arguments: Sequence[str],
     everything: Everything,
 ) -> None:
-    """Give a command the common options, and its own options their defaults from elsewhere.
-
-    Args:
-        name: the command's name.
-        command: as Typer built it from its function.
-        function: the function.
-        arguments: those of this call.
-        everything: the options of every configurable command.
-    """
+    """Give a command the common options, and its own options their defaults from elsewhere."""
     options = configurable(name, command.params)
     give_variables(name, options)
     defaults = Defaults(name, tuple(arguments), options, typing.get_type_hints(function))

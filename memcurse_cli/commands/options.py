@@ -174,12 +174,7 @@ BAR = 30  # cells of a full progress bar
 
 @contextmanager
 def progress_line(*, quiet: bool, patience: float | None = None) -> Iterator[Callable[[str], None]]:
-    """What keeps one line on standard error up to date, and takes it away at the end.
-
-    Args:
-        quiet: show nothing.
-        patience: seconds before anything is shown; `PATIENCE` by default.
-    """
+    """What keeps one line on standard error up to date, and takes it away at the end."""
     wait = PATIENCE if patience is None else patience
     started = time.monotonic()
     silent, shown = quiet or not sys.stderr.isatty(), False

@@ -209,12 +209,7 @@ FINGERPRINT = "memcurseJudgement/v1"
 
 
 def to_sarif(check: Check, rules: Iterable[Rule]) -> str:
-    """The log as JSON in ASCII: one run, whose results are all that fails, is known or missing.
-
-    Args:
-        check: the outcome.
-        rules: what the finding codes mean.
-    """
+    """The log as JSON in ASCII: one run, whose results are all that fails, is known or missing."""
     results = [
         (report, judgement)
         for report in check.reports

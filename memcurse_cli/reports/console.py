@@ -34,63 +34,26 @@ MOST_CHARACTERS = 2000
 LONGEST_WORD = 64
 DUMB_TERMINALS = ("dumb", "unknown")
 
+SIGNS = "|| * >= <= ~ -> .. - - - ^2 ^3 ^- ^T 1/2"
+LETTERS = (
+    "alpha beta gamma delta Delta theta kappa lambda Lambda mu nu rho sigma Sum tau chi omega "
+    "pi d infinity x "
+)
 SPELLED_OUT = {
-    "α": "alpha",
-    "β": "beta",
-    "γ": "gamma",
-    "δ": "delta",
-    "Δ": "Delta",
-    "θ": "theta",
-    "κ": "kappa",
-    "λ": "lambda",
-    "Λ": "Lambda",
-    "μ": "mu",
-    "ν": "nu",
-    "ρ": "rho",
-    "σ": "sigma",
-    "Σ": "Sum",
-    "τ": "tau",
-    "χ": "chi",
-    "ω": "omega",
-    "π": "pi",
+    **dict(zip("αβγδΔθκλΛμνρσΣτχωπ∂∞×", LETTERS.split(), strict=True)),
+    **dict(zip("‖·≥≤≈→…–—−²³⁻ᵀ½", SIGNS.split(), strict=True)),
     "√": "sqrt ",
-    "∂": "d",
-    "∞": "infinity",
-    "‖": "||",
-    "×": "x",
-    "·": "*",
-    "≥": ">=",
-    "≤": "<=",
-    "≈": "~",
-    "→": "->",
-    "…": "..",
-    "–": "-",
-    "—": "-",
-    "−": "-",
     "‘": "'",
     "’": "'",
     "“": '"',
     "”": '"',
-    "²": "^2",
-    "³": "^3",
-    "⁻": "^-",
-    "ᵀ": "^T",
-    "½": "1/2",
 }
 """How the characters of our own sentences are written where only ASCII can be."""
 
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The characters that a report draws with.
-
-    Attributes:
-        bars: the heights of a bar, from empty to full.
-        rule: a horizontal line.
-        ellipsis: stands for what was cut out.
-        bullet: starts a list entry.
-        advice: starts what to do about a finding.
-    """
+    """The characters that a report draws with."""
 
     bars: str
     rule: str
@@ -286,13 +249,7 @@ def text_for_file(lines: Lines, *, width: int = FILE_WIDTH) -> str:
 
 
 def text_of(lines: Lines, file: Path | None, *, width: int | None = None) -> str:
-    """What standard output would show, or the text for a file: without colour, 80 cells wide.
-
-    Args:
-        lines: of the page.
-        file: where the text will be written, or None for standard output.
-        width: cells per line, instead of the terminal's or the file's.
-    """
+    """What standard output would show, or the text for a file: without colour, 80 cells wide."""
     if file is None:
         return text_for(lines, sys.stdout, width=width)
     return text_for_file(lines, width=FILE_WIDTH if width is None else width)

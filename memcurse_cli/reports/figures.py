@@ -75,12 +75,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def figure_bytes(figure: Figure, name: str) -> bytes:
-    """The file that a figure makes, without the time of its making.
-
-    Args:
-        figure: what to draw.
-        name: one of `FORMATS`.
-    """
+    """The file that a figure makes, without the time of its making."""
     import matplotlib
 
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
@@ -96,12 +91,7 @@ WIDTH = 5.6
 
 
 def spectrum_figure(reports: Sequence[Report], name: str) -> bytes:
-    """A row per layer, the worst first and no more than six: the unit disk, and κ(λ) against τ.
-
-    Args:
-        reports: made with every eigenvalue.
-        name: the format, as `check_figure` gave it.
-    """
+    """A row per layer, the worst first and no more than six: the unit disk, and κ(λ) against τ."""
     import matplotlib
 
     ranked = sorted(
@@ -158,11 +148,6 @@ FAINT = 0.2
 
 def hessian_figure(report: HessianReport, name: str, *, correlation: bool = False) -> bytes:
     """The figure's file.
-
-    Args:
-        report: what to draw.
-        name: the format, one of `figures.FORMATS`.
-        correlation: draw |H_ab| / √(H_aa H_bb) rather than |H_ab|.
 
     Raises:
         UsageError: no layer can be drawn, or more than a figure has room for.
@@ -261,12 +246,7 @@ PANEL = 2.2  # inches
 
 
 def landscape_figure(report: LandscapeReport, name: str) -> bytes:
-    """One panel per parametrisation on common logarithmic axes, a line per parameter.
-
-    Args:
-        report: what to draw.
-        name: the format, as `check_figure` gave it.
-    """
+    """One panel per parametrisation on common logarithmic axes, a line per parameter."""
     import matplotlib
 
     count = len(report.views)

@@ -132,14 +132,7 @@ def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:
 
 @dataclass(frozen=True)
 class RenderedTable:
-    """A drawn grid.
-
-    Attributes:
-        lines: the heading and the rows, each no wider than the screen.
-        meanings: what the legend says of the columns that are there.
-        left_out: the names of the columns that there was no room for.
-        shrunk: whether any name had to be cut.
-    """
+    """A drawn grid."""
 
     lines: tuple[Text, ...]
     meanings: tuple[str, ...]

@@ -194,15 +194,7 @@ COLOURS = (
 
 @dataclass(frozen=True)
 class HeatMap:
-    """What is drawn.
-
-    Attributes:
-        values: (cells, cells) non-negative.
-        groups: the names of the groups of rows and columns.
-        boundaries: (groups + 1,) the first cell of each group, and the end.
-        decades: how many powers of 10 below the largest value the scale reaches.
-        unit: what a value is, for the scale.
-    """
+    """What is drawn."""
 
     values: Floats
     groups: Sequence[str]

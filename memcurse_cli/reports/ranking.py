@@ -93,13 +93,7 @@ def hidden_rank(layer: LayerReport) -> Rank:
 
 @dataclass(frozen=True)
 class Alike:
-    """Layers of one family and one shape.
-
-    Attributes:
-        shown: those that get a row of their own, in the checkpoint's order; the worst few where
-            there are many.
-        others: those that share one row.
-    """
+    """Layers of one family and one shape."""
 
     shown: tuple[LayerReport, ...]
     others: tuple[LayerReport, ...]

@@ -167,9 +167,6 @@ class Tracker:
     def update(self, progress: Progress | None = None) -> Tracking:
         """The run as it now is. What has not changed since the last time is not read again.
 
-        Args:
-            progress: called with (checkpoints read, those to read).
-
         Raises:
             CheckpointError: nothing is found.
             UsageError: a checkpoint whose step nothing says, or two of the same step.

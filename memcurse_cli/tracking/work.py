@@ -107,13 +107,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a checkpoint.
-
-    Attributes:
-        snapshot: what its report says, or None.
-        error: why there is none, on one line.
-        version: of the memcurse that read it.
-    """
+    """What became of a checkpoint."""
 
     snapshot: Snapshot | None = None
     error: str | None = None

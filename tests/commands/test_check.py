@@ -45,14 +45,6 @@ def test_a_pipe_and_a_file_of_a_report_are_as_good_as_the_checkpoint(
     assert (direct.returncode, piped.returncode) == (1, 1)
 
 
-def test_an_array_of_reports_is_judged_one_by_one(reports: dict[str, str]) -> None:
-    both = f"[{reports['lru']}, {reports['dense_linear_rnn']}]"
-    result = memcurse("check", "-", "--json", stdin=both)
-    assert result.returncode == 1
-    judged = json.loads(result.stdout)["reports"]
-    assert [any(one["fails"] for one in report["judgements"]) for report in judged] == [False, True]
-
-
 def test_limits_stand_in_a_file_and_the_command_line_wins(
     reports: dict[str, str], tmp_path: Path
 ) -> None:

@@ -26,14 +26,6 @@ def test_options_reach_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_a_figure_beside_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    target = tmp_path / "hessian.svg"
-    assert run(["hessian", SAMPLE, "--plot", str(target), "--quiet"]) == 0
-    assert target.read_text().lstrip().startswith("<?xml")
-    assert "|H_ab|" in capsys.readouterr().out
-
-
 def test_a_matplotlibrc_of_the_working_directory_runs_no_latex(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\nbackend: module://none\n")

@@ -14,9 +14,6 @@ from reports.page_reader import Reader
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.diagnosis import inspection
-from memcurse_cli.reports.grid import cells
-from memcurse_cli.reports.terminal.steps import ADAM_COLUMNS
-from memcurse_cli.schema.layer import AdamGroup, StepQuantiles
 
 GRU, LRU = (str(SAMPLES / f"{name}.safetensors") for name in ("gru", "lru"))
 
@@ -65,13 +62,6 @@ GRU = str(SAMPLES / "gru.safetensors")
 
 def table(page: str) -> list[str]:
     return page.split("What if\n")[1].split("\n\n")[0].splitlines()
-
-
-def test_a_gain_alone_keeps_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["inspect", str(SAMPLES / "lru.safetensors"), "--normalize", "coupled"]) == 0
-    rows = table(capsys.readouterr().out)
-    assert rows[4].split()[1:7] == ["as", "it", "is,", "γ", "coupled", "nu_log"]
-    assert "gamma_log" not in "".join(rows[4:])
 
 
 @pytest.mark.parametrize(
@@ -131,16 +121,6 @@ def test_adam_is_read_where_the_checkpoint_holds_it(
     assert section(capsys.readouterr().out, "Adam's effective steps") == table
 
 
-def test_an_optimizer_that_is_not_there_is_an_error(
-    trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = str(trained / "model.pt")
-    assert run(["inspect", model, "--optimizer", model]) == 2
-    assert "no state of an optimiser" in capsys.readouterr().err
-    assert run(["inspect", model, "--optimizer", str(trained / "none.pt")]) == 2
-    assert "none.pt" in capsys.readouterr().err
-
-
 def test_sgd_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = {"nu_log": torch.nn.Parameter(torch.zeros(4)), "theta_log": torch.zeros(4)}
     optimizer = torch.optim.SGD([model["nu_log"]], lr=0.1, momentum=0.9)
@@ -164,23 +144,3 @@ def test_an_ambiguous_state_says_why(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(["inspect", str(tmp_path / "groups.pt")]) == 0
     table = section(capsys.readouterr().out, "Adam's effective steps")
     assert "nu_log, theta_log left out: 2 weights have its shape, in several groups" in table
-
-
-def test_layers_that_share_a_row_show_how_far_their_steps_span() -> None:
-    groups = [
-        AdamGroup(
-            "nu_log",
-            f"{layer}.nu_log",
-            True,
-            4,
-            effective_step=StepQuantiles(0.0, *(scale * step for step in (1e-3, 1e-2, 1e-1)), 1.0),
-            correlation=correlation,
-            spread_before=1.0,
-            spread_after=after,
-        )
-        for layer, scale, correlation, after in (("a", 1.0, -0.9, 0.7), ("b", 4.0, 0.2, 0.3))
-    ]
-    row = cells(ADAM_COLUMNS, (groups, "a"))
-    assert [cell.text for cell in row[2:]] == [
-        *("a +1", "0.0010", "0.010 - 0.040", "0.40", "0.20", "-", "1.0 to 0.70")
-    ]

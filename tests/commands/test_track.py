@@ -50,15 +50,6 @@ def test_all_ways_to_read_give_the_same(tmp_path: Path) -> None:
     assert tracked(RUN, "--cache", tmp_path / "cache") == inline
 
 
-def test_the_users_cache_is_used_unless_told_otherwise(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    assert not home.exists()
-    tracked(RUN, *HERE)
-    assert not home.exists()
-    tracked(RUN, "--jobs", "1")
-    assert list((home / "memcurse" / "track").rglob("*.json"))
-
-
 def test_a_cache_that_cannot_be_written_is_told_only_where_it_was_asked_for(
     tmp_path: Path,
 ) -> None:
@@ -199,20 +190,6 @@ def test_watching_ends_at_a_step(tmp_path: Path) -> None:
     failed = memcurse("track", tmp_path, *HERE, "--watch", "--until", "400")
     assert failed.returncode == 2
     assert "1 of 5" in failed.stderr
-
-
-def test_a_file_is_written_anew_as_the_run_goes_on(tmp_path: Path) -> None:
-    folder, target = tmp_path / "run", tmp_path / "out.json"
-    write(folder / "step_1.safetensors", 0.5)
-    command = [MEMCURSE, "track", str(folder), "--watch", *HERE, "--json", "--output", str(target)]
-    with subprocess.Popen([*command, "--interval", "0.05", "--until", "2"]) as watching:
-        until = time.monotonic() + 30
-        while not target.exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        assert len(json.loads(target.read_text())["steps"]) == 1
-        write(folder / "step_2.safetensors", 0.9)
-        assert watching.wait(30) == 0
-    assert len(json.loads(target.read_text())["steps"]) == 2
 
 
 def test_a_terminal_shows_the_table_live(tmp_path: Path) -> None:

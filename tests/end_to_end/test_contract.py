@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import safetensors.numpy
-from end_to_end.calls import CALLS, PAGES, SAMPLE, each_call
+from end_to_end.calls import CALLS, SAMPLE, each_call
 from end_to_end.command import exit_code, memcurse
 
 from memcurse_cli.app import COMMANDS, load
@@ -76,13 +76,6 @@ def test_piped_output_has_no_control_codes_and_nothing_beside_it(
     assert sorted(read_only.iterdir()) == before
 
 
-def test_a_narrow_terminal_is_kept_to(here: Here) -> None:
-    for arguments in PAGES:
-        result = here(*arguments, environment={"COLUMNS": "40"})
-        assert result.returncode == 0
-        assert max(map(len, result.stdout.splitlines())) <= 40, arguments
-
-
 @each_call
 def test_output_goes_whole_into_a_file(
     arguments: tuple[str | Path, ...], here: Here, tmp_path: Path
@@ -138,12 +131,6 @@ def test_an_unknown_option_is_one_line_and_bad_usage(command: str, here: Here) -
     assert (code, printed, errors.count("\n")) == (2, "", 1)
     assert "--nonsense" in errors
     assert f"see 'memcurse {command} --help'" in errors
-
-
-def test_no_arguments_show_the_help() -> None:
-    result = memcurse()
-    assert "Usage: memcurse" in result.stdout
-    assert result.stderr == ""
 
 
 HOSTILE = (

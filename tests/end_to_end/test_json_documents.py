@@ -105,7 +105,3 @@ def test_the_schema_is_printed(document: Any) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert strictly(result.stdout) == document_schema(document)
     assert result.stdout.isascii()
-
-
-def test_the_report_is_the_schema_without_a_name() -> None:
-    assert memcurse("schema").stdout == memcurse("schema", "report").stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import shlex
 import shutil
@@ -78,16 +77,6 @@ def test_a_full_disk_is_one_line(
         done = shell(f"{LIMITED}; unset PYTHONUNBUFFERED; {script}", folder)
         assert done.stderr == f"memcurse: error: standard output: cannot be written: {reason}\n"
         assert done.returncode == 2
-
-
-@pytest.mark.parametrize(
-    "arguments", [("schema",), ("landscape", "--plot", "figure.svg")], ids=lambda one: one[0]
-)
-def test_a_disk_that_fills_leaves_no_file(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    done = shell(f"{LIMITED}; ulimit -f 1; {command_line(*arguments, '--output', 'out')}", tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "cannot be written: File too large" in done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -223,25 +212,6 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     """Run memcurse with a home of its own and no shell to detect."""
     given = {"HOME": str(folder), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     return memcurse(*arguments, environment={**given, **environment}, folder=folder)
-
-
-def complete(shell: str, line: str, folder: Path) -> set[str]:
-    """The words that a shell is offered for the last word of a line."""
-    if shell == "bash":
-        words = line.split(" ")
-        variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    else:
-        variables = {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    done = run(folder, _MEMCURSE_COMPLETE=f"complete_{shell}", **variables)
-    assert (done.returncode, done.stderr) == (0, "")
-    if shell == "zsh":
-        return set(re.findall(r'"([^"]+)":"', done.stdout))
-    return {line.split("\t")[0] for line in done.stdout.splitlines()}
-
-
-def test_a_settings_file_that_is_wrong_does_not_stop_completion(tmp_path: Path) -> None:
-    (tmp_path / "memcurse.toml").write_text("nonsense")
-    assert complete("bash", "memcurse inspect --horiz", tmp_path) == {"--horizon"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -11,7 +11,6 @@ from memcurse_cli.experiments.settings import NetworkName, Precision, TrainingSe
 from memcurse_cli.experiments.teacher import (
     dense_transition,
     draw_teacher,
-    ring_eigenvalues,
 )
 from memcurse_cli.experiments.training import (
     DivergenceError,
@@ -48,16 +47,6 @@ def test_kernel_is_the_response_to_an_impulse():
     ]
     expected[0] += teacher.D.item()
     np.testing.assert_allclose(teacher.kernel(9), expected, rtol=1e-12)
-
-
-def test_ring_is_uniform_by_area():
-    drawn = ring_eigenvalues(np.random.default_rng(0), 20_000, 0.8)
-    assert np.abs(drawn).min() >= 0.8
-    assert np.abs(drawn).max() < 1
-    assert (drawn.imag >= 0).all()
-    # |λ|² is uniform on [ν², 1]: mean (1 + ν²)/2, standard error (1 - ν²)/√(12 n).
-    error = 0.36 / np.sqrt(12 * drawn.size)
-    assert np.mean(np.abs(drawn) ** 2) == pytest.approx(0.82, abs=4 * error)
 
 
 TINY = TrainingSettings(
@@ -105,8 +94,3 @@ def test_divergence_is_an_error_with_advice():
     with pytest.raises(DivergenceError, match=r"--learning-rate 1e\+20: training diverged") as seen:
         train(replace(TINY, learning_rate=1e20, steps=5))
     assert "smaller" in seen.value.remedy
-
-
-def test_settings_survive_the_metadata():
-    settings = replace(TINY, learning_rate=0.1 + 0.2)
-    assert TrainingSettings.from_metadata(settings.metadata()) == settings

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,17 +66,3 @@ def test_a_conjugate_is_drawn_where_its_partner_was() -> None:
     assert layer.spectrum.pairs == (pytest.approx((0.5, 0.6, 0.4, -0.7)),)
     (charts,) = json.loads(Reader(to_html(comparison)).scripts["memcurse-charts"])
     assert charts["layers"][0]["moves"] == [[0.5, 0.6, 0.4, 0.7]]
-
-
-def test_layers_are_sorted_by_how_bad_their_verdict_is() -> None:
-    comparison = made(layers(3, 2), layers(3, 2))
-    verdicts = ("cursed", "ok", "watch")
-    mixed = replace(
-        comparison,
-        layers=tuple(
-            replace(layer, verdict_after=verdict)
-            for layer, verdict in zip(comparison.layers, verdicts, strict=True)
-        ),
-    )
-    cells = re.findall(r'data-key="(\w+)"[^>]*><span class="badge (\w+)">', to_html(mixed))
-    assert [verdict for _, verdict in sorted(cells)] == ["ok", "watch", "cursed"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -98,16 +97,6 @@ def test_a_vector_image_is_the_same_every_time_and_keeps_its_text(
     text = content.decode()
     for said in ("lru: 9 parameters", "ν_log", "$x$", "eigenvalues by rank", "top 9 eigenvectors"):
         assert said in text
-
-
-def test_one_row_for_each_layer(report_of_hessian_figure: HessianReport) -> None:
-    (layer,) = report_of_hessian_figure.layers
-    one = struct.unpack(">II", hessian_figure(report_of_hessian_figure, "png")[16:24])
-    two = struct.unpack(
-        ">II",
-        hessian_figure(replace(report_of_hessian_figure, layers=(layer, layer)), "png")[16:24],
-    )
-    assert two == (one[0], 2 * one[1])
 
 
 def test_no_layer_to_draw_and_too_many(report_of_hessian_figure: HessianReport) -> None:

@@ -7,8 +7,8 @@ import pytest
 from rich.text import Text
 
 from memcurse_cli.reports.console import ASCII, UNICODE, Screen
-from memcurse_cli.reports.plots import COLOURS, HEIGHT, SHADES, Axis, Curve, HeatMap, heat_map, plot
-from memcurse_cli.reports.terminal.layers import AXES, BINS, Resolution, added, spectrum
+from memcurse_cli.reports.plots import COLOURS, HEIGHT, Axis, Curve, HeatMap, heat_map, plot
+from memcurse_cli.reports.terminal.layers import AXES, BINS, Resolution, spectrum
 
 AXIS = Axis("across", [(0.0, "1"), (1.0, "10"), (2.0, "100")])
 
@@ -24,12 +24,6 @@ def test_a_line_goes_from_corner_to_corner() -> None:
     assert lines[HEIGHT - 1].startswith("      1|a")
     columns = [line.rindex("a") for line in lines[1:HEIGHT]]
     assert columns == sorted(columns, reverse=True)
-
-
-def test_rounding_does_not_make_a_flat_line_jump() -> None:
-    points = [(x / 10, 1e-16 * (-1) ** x) for x in range(20)]
-    lines = drawn([Curve("flat", points), Curve("other", [(0.0, -1.0), (1.9, 1.0)])])
-    assert sum(line.startswith(" ") and "aaa" in line for line in lines[:HEIGHT]) == 1
 
 
 def test_a_single_height_and_a_single_place_can_be_drawn() -> None:
@@ -74,16 +68,6 @@ def test_the_largest_value_has_the_strongest_shade_where_it_is() -> None:
     assert column / len(rows[0]) == pytest.approx(30 / 40, abs=0.05)
 
 
-def test_the_scale_is_logarithmic() -> None:
-    values = np.diag([1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5])
-    rows = cells(drawn_of_heat_map(values, [6], decades=4))
-    lines = len(rows) // 6
-    shades = [SHADES.index(max(row, key=SHADES.index)) for row in rows[:: max(1, lines)]][:6]
-    assert shades[0] == len(SHADES) - 1
-    assert shades[-1] == 0
-    assert shades == sorted(shades, reverse=True)
-
-
 def test_a_colour_for_each_half_of_a_cell() -> None:
     values = np.zeros((2, 2))
     values[0, 0] = 1.0
@@ -114,10 +98,6 @@ def test_decades_add_two_bins_and_keep_the_ends() -> None:
     assert bars == "991...39."
 
 
-def test_one_eigenvalue_among_many_is_seen() -> None:
-    assert spectrum(histogram(bin0=10**6, bin5=1), 0, UNICODE, "half-decade")[5] == "▁"
-
-
 def test_an_empty_spectrum_is_a_baseline_and_none_is_nothing() -> None:
     assert spectrum(histogram(), 0, UNICODE, "decade") == "·" * 9
     assert spectrum([], 3, UNICODE, "decade") == ""
@@ -140,8 +120,3 @@ def test_each_label_stands_over_the_bar_that_begins_there(
 ) -> None:
     bars = spectrum(histogram(**{f"bin{bin_of_label}": 1}), 0, UNICODE, resolution)
     assert bars.index("█") == AXES[resolution].index(label)
-
-
-def test_histograms_add_up() -> None:
-    assert added([histogram(bin0=1), histogram(bin0=2, bin3=1)])[:4] == (3, 0, 0, 1)
-    assert added([histogram(bin0=1), []]) == ()

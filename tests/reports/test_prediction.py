@@ -34,25 +34,6 @@ def test_no_line_is_wider_than_the_screen(
         assert name in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "verdict"),
-    [
-        ({"time_constant": 1e6}, "This is the curse of memory"),
-        ({"time_constant": 300.0}, "Memory this long needs care"),
-        (
-            {"time_constant": 1e6, "parametrization": "lru", "normalization": "lru"},
-            "Memory this long can be learnt",
-        ),
-    ],
-)
-def test_the_meaning_depends_on_what_a_step_does(
-    arguments: dict[str, object], verdict: str
-) -> None:
-    shown = " ".join(text(predict(**arguments)).split())  # type: ignore[arg-type]  # a mixed dict
-    assert verdict in shown
-    assert "one optimizer step of 0.001 moves the state by" in shown
-
-
 def test_the_bound_on_the_step_is_one_that_keeps_its_promise() -> None:
     """√κ = τ/√2 for white input, so 10 % is reached at a step of 0.1 √2 / τ."""
     shown = " ".join(text(predict(time_constant=1e6)).split())
@@ -79,12 +60,3 @@ def test_a_horizon_that_cuts_a_memory_off_is_said_with_its_factor(readout: str) 
     factor = summed(0.999, 50_000, every=False) / summed(0.999, 300, every=readout == "every")
     assert "cuts off one time constant beyond 300 steps" in said
     assert f"E|dh/dλ|² would be {number(factor)} times as large" in said
-
-
-def test_a_horizon_beyond_every_memory_goes_unsaid() -> None:
-    for prediction in (
-        predict(modulus=0.99, horizon=300),
-        predict(modulus=0.999),
-        predict(modulus=1.01, horizon=300),
-    ):
-        assert "horizon matters" not in text(prediction)

@@ -68,22 +68,6 @@ def test_the_parameter_that_a_finding_names_decides_where_it_is_worst() -> None:
     assert told.layer.name == "a"
 
 
-def test_memory_decides_where_a_finding_on_the_dynamics_is_worst() -> None:
-    def frozen(name: str, tau: float, effect: float) -> build.LayerReport:
-        finding = Finding("MC103", "warning", "1 of 2 eigenvalues are frozen", "", "")
-        return build.layer(name, "lru", [1.0, tau], [build.parameter("nu", effect)], (finding,))
-
-    (told,) = told_once([frozen("a", 1e9, 0.01), frozen("b", 1e7, 0.9)])
-    assert told.layer.name == "a"
-
-
-def test_memory_through_hidden_weights_is_told_where_it_is_longest() -> None:
-    radii = {"a": 0.98, "b": 0.996, "c": 0.99}
-    layers = [build.gru_with_spectra(name, radius) for name, radius in radii.items()]
-    (told,) = told_once(layers)
-    assert (told.layer.name, told.layers) == ("b", 3)
-
-
 def test_figures_of_groups_together_are_the_worst_of_each() -> None:
     large = replace(build.parameter("theta", 9.0, "decorrelating"), max_lr=0.0104)
     small = replace(build.parameter("theta", 0.3, "decorrelating"), max_lr=0.0051)
@@ -93,12 +77,6 @@ def test_figures_of_groups_together_are_the_worst_of_each() -> None:
     assert one.relative_sensitivity == large.relative_sensitivity
     assert (one.verdict, one.direction) == ("watch", "decorrelating")
     assert one.rounding == turned.rounding
-
-
-def test_a_group_that_diverges_leaves_no_rate_to_those_beside_it() -> None:
-    one = together([build.parameter("nu", None), build.parameter("nu", 0.1)])
-    assert (one.step_effect, one.max_lr, one.rounding.bfloat16) == (None, None, None)
-    assert one.relative_sensitivity.divergent
 
 
 @pytest.mark.parametrize(

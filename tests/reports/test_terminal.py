@@ -86,19 +86,6 @@ def test_the_usual_reports_fit_any_width(width: int, encoding: str, all_layers: 
         check(text_for(render(report, all_layers=all_layers), stream, width=width), width)
 
 
-def test_sixty_four_layers_are_a_page() -> None:
-    text = page(build.many_layers())
-    assert len(text.splitlines()) <= 50
-    assert "+61 more" in text
-
-
-def test_all_shows_every_layer() -> None:
-    text = page(build.many_layers(), all_layers=True, width=120)
-    for index in range(64):
-        assert f"backbone.layers.{index}.mixer" in text
-    assert "more" not in text.split("Findings")[0]
-
-
 @pytest.mark.parametrize(
     ("components", "text"),
     [
@@ -113,12 +100,6 @@ def test_all_shows_every_layer() -> None:
 )
 def test_the_input_is_described(components: tuple, text: str) -> None:
     assert describe_input(InputAssumption(components, None, None, 1e-3)) == text
-
-
-def test_the_horizon_says_where_it_comes_from() -> None:
-    stored = InputAssumption(((1.0, 0.0),), 300, "checkpoint", 1e-3)
-    text = page(build.report(build.gru(), input=stored))
-    assert "300 steps from a zero state, from the checkpoint's metadata" in text
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 from end_to_end.command import SAMPLES
 from reports.streams import Stream
-from tracking.build import write, write_run
 
 from memcurse_cli.reports.terminal.tracking import (
     CSV_COLUMNS,
     choose,
-    step_line,
     to_csv,
     to_text,
 )
@@ -40,27 +38,6 @@ def rows_of(page: str) -> list[list[str]]:
     return [
         line.split() for line in page.splitlines() if re.match(r"(ok|watch|cursed|error) +\d", line)
     ]
-
-
-def test_what_could_not_be_read_has_a_row_and_a_reason(tmp_path: Path) -> None:
-    write_run(tmp_path)[2].write_bytes(b"x")
-    page = to_text(track(tmp_path))
-    assert rows_of(page)[2][:2] == ["error", "200"]
-    assert "error step 200: " in " ".join(page.split())
-    assert page.count("!") == 0
-
-
-def test_names_from_a_checkpoint_cannot_write_to_the_screen(tmp_path: Path) -> None:
-    path = tmp_path / "evil\x1b[31m_step_1.safetensors"
-    write(path, 0.9)
-    tracking = track(path)
-    assert "\x1b" not in to_text(tracking)
-    assert "\x1b" not in to_csv(tracking)
-    path.write_bytes(b"x")
-    write(tmp_path / "step_2.safetensors", 0.9)
-    tracking = track(tmp_path)
-    for text in (to_text(tracking), to_csv(tracking), step_line(tracking.steps[0])):
-        assert "\x1b" not in text
 
 
 def test_a_long_run_is_shown_in_a_choice(tmp_path: Path) -> None:
@@ -107,13 +84,6 @@ def test_csv_columns_are_those_of_the_documentation() -> None:
     for column in CSV_COLUMNS:
         level = "_" + column.rpartition("_")[2]
         assert f"`{column}`" in table or f"`{level}`" in table or "time_constant" in column, column
-
-
-def test_csv_of_what_could_not_be_read_says_why(tmp_path: Path) -> None:
-    write_run(tmp_path)[2].write_bytes(b"x")
-    failed = read_csv(to_csv(track(tmp_path)))[2]
-    assert (failed["step"], failed["layer"], failed["modulus_max"]) == ("200", "", "")
-    assert "step_200" in failed["error"]
 
 
 def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:

@@ -28,16 +28,6 @@ def names(given: list[str | Path], root: Path) -> list[str]:
     return [Path(path).relative_to(root).as_posix() for path in found]
 
 
-def test_a_glob_is_expanded_and_each_file_stands_once(tmp_path: Path) -> None:
-    write_run(tmp_path, (0.5, 0.9))
-    both = ["step_0.safetensors", "step_100.safetensors"]
-    assert names([tmp_path / "step_*.safetensors"], tmp_path) == both
-    again = [tmp_path / "step_0.safetensors", tmp_path / "*.safetensors", tmp_path]
-    assert names(again, tmp_path) == both
-    write(tmp_path / "deep" / "er" / "step_7.safetensors", 0.9)
-    assert "deep/er/step_7.safetensors" in names([tmp_path / "**" / "*.safetensors"], tmp_path)
-
-
 def test_a_directory_stands_for_its_numbered_files(tmp_path: Path) -> None:
     write_run(tmp_path, (0.5, 0.9))
     for other in ("last.safetensors", "optimizer.pt", "notes_3.txt", ".step_4.safetensors"):
@@ -67,11 +57,6 @@ def test_what_is_not_there_is_an_error_unless_it_is_waited_for(tmp_path: Path) -
         with pytest.raises(CheckpointError, match=r"check the path|no checkpoint matches"):
             find_checkpoints([str(missing)])
         assert find_checkpoints([str(missing)], waiting=True) == []
-
-
-def test_a_url_is_passed_on(tmp_path: Path) -> None:
-    url = "https://example.org/step_1.safetensors"
-    assert find_checkpoints([url, url]) == [url]
 
 
 @pytest.mark.parametrize(
@@ -172,12 +157,6 @@ def test_a_pattern_overrides_everything(tmp_path: Path) -> None:
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(UsageError, match="--step-pattern"):
         compile_pattern(pattern)
-
-
-def test_a_file_that_cannot_be_opened_is_told_by_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "step_3.safetensors"
-    path.write_bytes(b"not a checkpoint")
-    assert find_step(str(path)) == FoundStep(3, "name")
 
 
 @pytest.mark.parametrize(

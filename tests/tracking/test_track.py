@@ -13,7 +13,7 @@ from tracking.build import state, write, write_run
 
 from memcurse_cli.commands.track import open_cache
 from memcurse_cli.diagnosis.inspection import inspect
-from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import Snapshot, Summary, TrackedStep, WorstGroup
 from memcurse_cli.schema.figures import Verdict
 from memcurse_cli.schema.report import InputAssumption
@@ -39,15 +39,6 @@ class Counting:
 
 def tracker(given: Path | str, run: Counting | None = None, **others: object) -> Tracker:
     return Tracker([str(given)], READING, run=run or inline, **others)  # type: ignore[arg-type]  # by keyword
-
-
-def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
-    for step in (1000, 20, 300):
-        write(tmp_path / f"step_{step}.safetensors", 0.9)
-    tracking = tracker(tmp_path).update()
-    assert [one.step for one in tracking.steps] == [20, 300, 1000]
-    assert tracking.notes == ("steps are told by name",)
-    assert tracking.failed == 0
 
 
 def test_a_checkpoint_that_cannot_be_read_is_an_entry(tmp_path: Path) -> None:
@@ -79,16 +70,6 @@ def test_an_internal_error_costs_one_checkpoint(
     tracking = tracker(tmp_path).update()
     assert tracking.failed == 1
     assert "internal error, ZeroDivisionError: a defect of ours" in str(tracking.steps[2].error)
-
-
-def test_a_run_of_which_nothing_can_be_read_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "step_1.safetensors").write_bytes(b"x")
-    with pytest.raises(MemcurseError, match=r"step_1\.safetensors"):
-        tracker(tmp_path).update()
-    (tmp_path / "step_2.safetensors").write_bytes(b"x")
-    with pytest.raises(MemcurseError, match="none of 2 checkpoints"):
-        tracker(tmp_path).update()
-    assert tracker(tmp_path, waiting=True).update().failed == 2
 
 
 def test_two_of_a_step_and_one_without_are_refused_by_name(tmp_path: Path) -> None:
@@ -178,21 +159,6 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) 
     assert tracker(path, cache=cache).update().steps[0].snapshot != newer
 
 
-def test_what_was_done_before_an_interrupt_is_kept(tmp_path: Path) -> None:
-    write_run(tmp_path / "run")
-    cache = open_cache(tmp_path / "cache")
-
-    def interrupted(paths: Sequence[str], reading: Reading) -> Outcomes:
-        yield from inline(paths[:3], reading)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Tracker([str(tmp_path / "run")], READING, run=interrupted, cache=cache).update()
-    rest = Counting()
-    assert tracker(tmp_path / "run", rest, cache=cache).update().failed == 0
-    assert len(rest.read) == 2
-
-
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path)
 
@@ -202,21 +168,6 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"a worker runs memcurse 0\.0\.1"):
         Tracker([str(tmp_path)], READING, run=old).update()
-
-
-def test_options_are_refused_before_any_work() -> None:
-    for options in (
-        {"rho": 2.0},
-        {"learning_rate": 0.0},
-        {"watch_limit": 2.0},
-        {"horizon": 0},
-        {"readout": "first"},
-        {"device": "tpu"},
-        {"assume": {"nonsense": "1"}},
-        {"rho": 0.5, "autocorrelation": "1:0"},
-    ):
-        with pytest.raises(UsageError):
-            Reading.of(**options)  # type: ignore[arg-type]  # each is one argument
 
 
 def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path) -> None:

@@ -77,14 +77,7 @@ def row(table: Table, entry: Any) -> tuple[Cell, ...]:
 
 
 def render(template: str, *, charts: object, document: object, **values: Any) -> str:
-    """The page of a template.
-
-    Args:
-        template: its file in ``assets``, which extends ``base.html``.
-        charts: what the script draws.
-        document: the JSON that the page holds for machines.
-        values: what the template shows.
-    """
+    """The page of a template."""
     style = _escaped(_asset("style.css"), "\\{:x} ")
     script = _escaped(_asset("script.js"), "\\u{{{:x}}}")
     page: str = (

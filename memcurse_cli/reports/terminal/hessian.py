@@ -166,14 +166,7 @@ def to_text(
     file: Path | None = None,
     width: int | None = None,
 ) -> str:
-    """The report as text for standard output, or for a file: without colour, 80 cells wide.
-
-    Args:
-        report: what to print.
-        correlation: draw |H_ab| / √(H_aa H_bb) rather than |H_ab|.
-        file: where the text will be written, or None for standard output.
-        width: cells per line, instead of the terminal's.
-    """
+    """The report as text for standard output, or for a file: without colour, 80 cells wide."""
     return text_of(partial(lines, report, correlation), file, width=width)
 
 

@@ -215,14 +215,7 @@ def to_text(
     file: Path | None = None,
     width: int | None = None,
 ) -> str:
-    """The prediction as text for standard output, or for a file: without colour, 80 cells wide.
-
-    Args:
-        prediction: what to print.
-        with_plot: draw the sensitivities instead of listing them.
-        file: where the text will be written, or None for standard output.
-        width: cells per line, instead of the terminal's.
-    """
+    """The prediction as text for standard output, or for a file: without colour, 80 cells wide."""
     return text_of(partial(lines, prediction, with_plot), file, width=width)
 
 

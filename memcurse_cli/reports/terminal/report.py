@@ -72,14 +72,7 @@ def to_text(
     file: Path | None = None,
     width: int | None = None,
 ) -> str:
-    """The report as text for standard output, or for a file: without colour, 80 cells wide.
-
-    Args:
-        report: what to print.
-        all_layers: give every layer and every parameter group a row of its own.
-        file: where the text will be written, or None for standard output.
-        width: cells per line, instead of the terminal's.
-    """
+    """The report as text for standard output, or for a file: without colour, 80 cells wide."""
     return text_of(render(report, all_layers=all_layers), file, width=width)
 
 

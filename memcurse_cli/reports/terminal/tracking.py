@@ -58,13 +58,7 @@ DIVERGES = "!"
 
 
 def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None) -> str:
-    """What standard output would show, or the text for a file.
-
-    Args:
-        tracking: the run.
-        every: a row for every checkpoint, however many there are.
-        file: where it goes, or None.
-    """
+    """What standard output would show, or the text for a file."""
     return text_of(partial(lines, tracking, every, MOST_ROWS), file)
 
 
