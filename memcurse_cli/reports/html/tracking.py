@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -243,42 +243,47 @@ CURVES = len(LEVELS) + 1
 Mark = float | str | None
 """A point of a curve: a number, `DIVERGENT`, or None where nothing is known."""
 
+Panels = Mapping[str, Mapping[str, Callable[[Any], Mark]]]
+"""The titles of charts, and what each of their curves shows of a state."""
+
+
+def _mark(value: float | None) -> Mark:
+    return DIVERGENT if value is None else value
+
+
+def _level(quantiles: Any, level: str) -> Mark:
+    value: float | None = getattr(quantiles, level)
+    return value if value is not None else DIVERGENT if quantiles.divergent else None
+
+
+RUN: Panels = {
+    "time constant τ in steps": {
+        "max": lambda one: _mark(one.time_constant),
+        "median": lambda one: _mark(one.time_constant_median),
+    },
+    "κ of the worst group": {
+        "worst": lambda one: one.worst and _mark(one.worst.relative_sensitivity)
+    },
+    "usable learning rate": {"usable lr": lambda one: one.usable_rate},
+    "eigenvalues with |λ| ≥ 1": {"|λ| ≥ 1": lambda one: one.unstable},
+}
+
+
+def _time_constant(level: str) -> Callable[[TrackedLayer], Mark]:
+    return lambda layer: _level(layer.time_constant, level)
+
+
+def _sensitivity(name: str) -> Callable[[TrackedLayer], Mark]:
+    def value(layer: TrackedLayer) -> Mark:
+        group = next((one for one in layer.groups if one.name == name), None)
+        return group and _level(group.relative_sensitivity, "p99")
+
+    return value
+
 
 def run_chart(steps: Sequence[TrackedStep]) -> dict[str, Any]:
     """The curves of all layers together."""
-
-    def curve(figure: Callable[[Summary], Mark]) -> list[Mark]:
-        return [None if one.snapshot is None else figure(one.snapshot.summary) for one in steps]
-
-    return {
-        "name": "all layers",
-        "panels": [
-            _panel(
-                "time constant τ in steps",
-                {
-                    "max": curve(lambda summary: _mark(summary.time_constant)),
-                    "median": curve(lambda summary: _mark(summary.time_constant_median)),
-                },
-            ),
-            _panel(
-                "κ of the worst group",
-                {
-                    "worst": curve(
-                        lambda summary: (
-                            None
-                            if summary.worst is None
-                            else _mark(summary.worst.relative_sensitivity)
-                        )
-                    )
-                },
-            ),
-            _panel(
-                "usable learning rate",
-                {"usable lr": curve(lambda summary: summary.usable_rate)},
-            ),
-            _panel("eigenvalues with |λ| ≥ 1", {"|λ| ≥ 1": curve(lambda one: one.unstable)}),
-        ],
-    }
+    return _chart("all layers", [one.snapshot and one.snapshot.summary for one in steps], RUN)
 
 
 def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
@@ -290,50 +295,27 @@ def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
         for one in steps
     ]
     groups = dict.fromkeys(group.name for state in states if state for group in state.groups)
-    time_constants = {
-        said: [None if state is None else _level(state.time_constant, level) for state in states]
-        for said, level in LEVELS.items()
+    panels: Panels = {
+        "time constant τ in steps": {said: _time_constant(one) for said, one in LEVELS.items()},
+        "κ p99": {group: _sensitivity(group) for group in groups},
+        "usable learning rate": {"usable lr": lambda one: one.usable_rate and one.usable_rate.rate},
     }
-    rates: list[Mark] = [
-        None if state is None or state.usable_rate is None else state.usable_rate.rate
-        for state in states
-    ]
+    return _chart(name, states, panels)
+
+
+def _chart(name: str, states: Sequence[Any], panels: Panels) -> dict[str, Any]:
+    """Panels on logarithmic scales, whose curves have four digits and no zeros."""
     return {
         "name": name,
         "panels": [
-            _panel("time constant τ in steps", time_constants),
-            _panel("κ p99", {group: _sensitivities(states, group) for group in groups}),
-            _panel("usable learning rate", {"usable lr": rates}),
-        ],
-    }
-
-
-def _sensitivities(states: Sequence[TrackedLayer | None], name: str) -> list[Mark]:
-    marks: list[Mark] = []
-    for state in states:
-        group = next((one for one in state.groups if one.name == name), None) if state else None
-        marks.append(None if group is None else _level(group.relative_sensitivity, "p99"))
-    return marks
-
-
-def _level(quantiles: Any, level: str) -> Mark:
-    value: float | None = getattr(quantiles, level)
-    if value is None:
-        return DIVERGENT if quantiles.divergent else None
-    return value
-
-
-def _mark(value: float | None) -> Mark:
-    return DIVERGENT if value is None else value
-
-
-def _panel(title: str, curves: dict[str, list[Mark]]) -> dict[str, Any]:
-    """One chart on a logarithmic scale, whose curves have four digits and no zeros."""
-    return {
-        "title": title,
-        "curves": [
-            {"name": name, "values": [_rounded(mark) for mark in marks]}
-            for name, marks in curves.items()
+            {
+                "title": title,
+                "curves": [
+                    {"name": curve, "values": [state and _rounded(mark(state)) for state in states]}
+                    for curve, mark in curves.items()
+                ],
+            }
+            for title, curves in panels.items()
         ],
     }
 
