@@ -27,26 +27,58 @@ from memcurse_cli.reports.console import (
     to_ascii,
     visible,
 )
-from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, facts, paragraph
+from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.derived import Spread, TrackedLayer, TrackedStep, Tracking
+from memcurse_cli.schema.derived import Spread, Summary, TrackedLayer, TrackedStep, Tracking
 from memcurse_cli.schema.figures import parameter_rank
 from memcurse_cli.tracking.track import modulus_text
 
 MOST_ROWS = 24
 """More checkpoints than this are shown in a choice."""
 
+Entry = tuple[TrackedStep, bool]
+"""A checkpoint, and whether one layer is all there is, so that groups stand without its name."""
+
+
+def _number(value: float | None) -> str:
+    return DIVERGENT if value is None else number(value)
+
+
+def _told(tell: Callable[[Summary], str]) -> Callable[[Entry], Cell]:
+    """What the summary of a checkpoint says, where it could be read."""
+    return lambda entry: (
+        Cell(ABSENT, LABEL) if entry[0].snapshot is None else Cell(tell(entry[0].snapshot.summary))
+    )
+
+
+def _group(entry: Entry) -> Cell:
+    worst = entry[0].snapshot and entry[0].snapshot.summary.worst
+    if worst is None:
+        return _told(lambda _: ABSENT)(entry)
+    return Cell(worst.name if entry[1] else f"{worst.layer}: {worst.name}")
+
+
+def _verdict(entry: Entry) -> Cell:
+    if entry[0].snapshot is None:
+        return Cell("error", ALARM)
+    return Cell(entry[0].snapshot.verdict, VERDICT_STYLES[entry[0].snapshot.verdict])
+
+
 COLUMNS = [
-    Column("", align="left"),
-    Column("step", shrinks=True),
-    Column("max |λ|", leaves=4),
-    Column("|λ|≥1", leaves=7),
-    Column("τ median", leaves=6),
-    Column("τ max", leaves=1),
-    Column("worst κ", leaves=2),
-    Column("of", align="left", shrinks=True, leaves=3),
-    Column("usable lr", leaves=5),
+    Column("", _verdict, align="left"),
+    Column("step", lambda entry: str(entry[0].step), shrinks=True),
+    Column("max |λ|", _told(lambda one: modulus_text(one.modulus)), leaves=4),
+    Column("|λ|≥1", _told(lambda one: str(one.unstable)), leaves=7),
+    Column("τ median", _told(lambda one: _number(one.time_constant_median)), leaves=6),
+    Column("τ max", _told(lambda one: _number(one.time_constant)), leaves=1),
+    Column(
+        "worst κ",
+        _told(lambda one: _number(one.worst.relative_sensitivity) if one.worst else ABSENT),
+        leaves=2,
+    ),
+    Column("of", _group, align="left", shrinks=True, leaves=3),
+    Column("usable lr", _told(lambda one: number_or_absent(one.usable_rate, 2)), leaves=5),
 ]
 LEGEND = (
     "τ: time constants of all eigenvalues, in steps of the sequence. Worst κ: the relative "
@@ -67,9 +99,12 @@ def step_line(step: TrackedStep) -> str:
     if step.snapshot is None:
         text = f"step {step.step}: not read: {step.error}"
     else:
-        cells = dict(zip((column.heading for column in COLUMNS), _row(step), strict=True))
+        said = {
+            one.heading: cell
+            for one, cell in zip(COLUMNS, cells(COLUMNS, (step, False)), strict=True)
+        }
         figures = [
-            f"{name} {cells[name].text}" for name in ("max |λ|", "τ max", "worst κ", "usable lr")
+            f"{name} {said[name].text}" for name in ("max |λ|", "τ max", "worst κ", "usable lr")
         ]
         text = f"step {step.step}: {step.snapshot.verdict}; {'; '.join(figures)}"
     return line_for(text, sys.stdout)
@@ -100,7 +135,7 @@ def lines(tracking: Tracking, every: bool, most: int, screen: Screen) -> Iterato
         yield Text()
         shown = list(tracking.steps) if every else choose(tracking.steps, most)
         layers = {layer.name for snapshot in read for layer in snapshot.layers}
-        rows = [_row(step, alone=len(layers) == 1) for step in shown]
+        rows = [cells(COLUMNS, (step, len(layers) == 1)) for step in shown]
         yield from draw(screen, COLUMNS, rows).lines
         yield from _trend(screen, tracking)
         yield Text()
@@ -139,34 +174,6 @@ def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
     free = most - len(chosen)
     chosen |= {others[(2 * k + 1) * len(others) // (2 * free)] for k in range(free)}
     return [steps[index] for index in sorted(chosen)]
-
-
-def _row(step: TrackedStep, *, alone: bool = False) -> list[Cell]:
-    """The cells of a checkpoint; where one layer is all there is, groups stand without its name."""
-    if step.snapshot is None:
-        blank = [Cell(ABSENT, LABEL) for _ in COLUMNS[2:]]
-        return [Cell("error", ALARM), Cell(str(step.step)), *blank]
-    summary, verdict = step.snapshot.summary, step.snapshot.verdict
-    worst = summary.worst
-    kappa, group = ABSENT, ABSENT
-    if worst is not None:
-        kappa = _number(worst.relative_sensitivity)
-        group = worst.name if alone else f"{worst.layer}: {worst.name}"
-    return [
-        Cell(verdict, VERDICT_STYLES[verdict]),
-        Cell(str(step.step)),
-        Cell(modulus_text(summary.modulus)),
-        Cell(str(summary.unstable)),
-        Cell(_number(summary.time_constant_median)),
-        Cell(_number(summary.time_constant)),
-        Cell(kappa),
-        Cell(group),
-        Cell(number_or_absent(summary.usable_rate, 2)),
-    ]
-
-
-def _number(value: float | None) -> str:
-    return DIVERGENT if value is None else number(value)
 
 
 def _trends(tracking: Tracking) -> dict[str, list[float | str | None]]:
