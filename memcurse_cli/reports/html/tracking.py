@@ -276,7 +276,7 @@ def _time_constant(level: str) -> Callable[[TrackedLayer], Mark]:
 def _sensitivity(name: str) -> Callable[[TrackedLayer], Mark]:
     def value(layer: TrackedLayer) -> Mark:
         group = next((one for one in layer.groups if one.name == name), None)
-        return group and _level(group.relative_sensitivity, "p99")
+        return None if group is None else _level(group.relative_sensitivity, "p99")
 
     return value
 

@@ -53,7 +53,8 @@ def _told(tell: Callable[[Summary], str]) -> Callable[[Entry], Cell]:
 
 
 def _group(entry: Entry) -> Cell:
-    worst = entry[0].snapshot and entry[0].snapshot.summary.worst
+    snapshot = entry[0].snapshot
+    worst = None if snapshot is None else snapshot.summary.worst
     if worst is None:
         return _told(lambda _: ABSENT)(entry)
     return Cell(worst.name if entry[1] else f"{worst.layer}: {worst.name}")
