@@ -32,30 +32,3 @@ def test_a_matplotlibrc_of_the_working_directory_runs_no_latex(tmp_path: Path) -
     done = process("hessian", SAMPLE, "--plot", "figure.svg", "--quiet", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "figure.svg").is_file()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--plot", "figure.bmp"], "no format of a figure"),
-        (["--plot", "missing/figure.png"], "cannot be written"),
-        (["--rho", "2"], "outside [0, 1]"),
-        (["--assume", "nothing"], "is not KEY=VALUE"),
-        (["--layer", "none"], "none"),
-        (["--family", "gru"], "gru"),
-    ],
-)
-def test_bad_usage_is_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["hessian", SAMPLE, *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert message in captured.err
-    assert len(captured.err.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []

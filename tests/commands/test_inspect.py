@@ -64,20 +64,6 @@ def table(page: str) -> list[str]:
     return page.split("What if\n")[1].split("\n\n")[0].splitlines()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--as", "cosine"], "--as: 'cosine' is not known"),
-        (["--as", "lru", "--normalize", "yes"], "--normalize: 'yes' is not known"),
-    ],
-)
-def test_an_unknown_name_is_bad_usage(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
-    assert run(["inspect", GRU, *arguments]) == 2
-    assert said in capsys.readouterr().err
-
-
 LRU = str(SAMPLES / "lru.safetensors")
 
 

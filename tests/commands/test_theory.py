@@ -78,34 +78,6 @@ def test_every_option_reaches_the_theory(capsys: pytest.CaptureFixture[str]) -> 
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--rho", "1.5"], "outside [0, 1]"),
-        (["--rho", "x"], "--rho"),
-        (["--autocorrelation", "0.5"], "write WEIGHT:RHO pairs"),
-        (["--modulus", "-1"], "modulus: -1"),
-        (["--time-constant", "-1"], "time-constant: -1"),
-        (["--horizon", "0"], "--horizon"),
-        (["--parametrization", "complex"], "choose one of real-imaginary, polar"),
-        (["--normalization", "batch"], "choose one of none, lru, coupled, gru, zoh"),
-        (["--normalization", "gru", "--angle", "1"], "leave the angle at 0"),
-        (["--parametrization", "sigmoid-gate", "--modulus", "1"], "cannot reach"),
-        (["--output", "absent/folder/file"], "cannot be written"),
-        (["--bogus"], "--bogus"),
-    ],
-    ids=" ".join,
-)
-def test_bad_values_are_one_line_and_status_two(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["predict", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert message in captured.err
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> str:
     path = tmp_path / "x.npy"
@@ -139,22 +111,3 @@ def test_json_goes_into_the_other_commands(
     assert run(["predict", "--autocorrelation", str(target), "--json"]) == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
     assert settings["autocorrelation"] == document["components"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--lags", "256"], "--lags"),
-        (["--estimator", "best"], "unbiased or biased"),
-        (["--array", "y"], "'y'"),
-        (["--padding", "x"], "--padding"),
-    ],
-)
-def test_bad_options_are_one_line_and_status_two(
-    arguments: list[str], message: str, data: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["autocorrelation", data, *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert message in captured.err

@@ -77,28 +77,60 @@ def test_a_bad_checkpoint_is_one_line(
     assert list(tmp_path.iterdir()) == [folder]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("inspect", SAMPLE, "--autocorrelation", "nonsense"), ["autocorrelation"]),
-        (("inspect", SAMPLE, "--rho", "0.5", "--autocorrelation", "1:0"), ["--rho"]),
-        (("inspect", SAMPLE, "--horizon", "0"), ["--horizon"]),
-        (("inspect", SAMPLE, "--horizon", f"{10**400}"), ["--horizon", "64 bits"]),
-        (("check", SAMPLE, "--max-unstable", f"{10**400}"), ["--max-unstable", "not a bound"]),
-        (("inspect", SAMPLE, "--family", "perceptron"), ["perceptron", "lru"]),
-        (("inspect", SAMPLE, "--layer", "nowhere.*"), ["nowhere.*"]),
-        (("inspect", SAMPLE, "--assume", "discretization"), ["KEY=VALUE"]),
-        (("inspect", SAMPLE, "--assume", "nonsense=1"), ["nonsense"]),
-        (("inspect", SAMPLE, "--device", "abacus"), ["abacus"]),
-        (("inspect", SAMPLE, "--lr", "1e308"), ["--lr"]),
-        (("inspect",), ["PATH"]),
-        (("inspect", SAMPLE, "--nonsense"), ["--nonsense"]),
-        (("nonsense",), ["nonsense"]),
-    ],
-    ids=lambda value: "-".join(map(str, value[2:])) if isinstance(value, tuple) else "",
-)
-def test_a_bad_option_is_one_line(arguments: tuple[str | Path, ...], words: list[str]) -> None:
-    assert_refused(memcurse(*arguments), *words)
+REFUSED = {
+    "inspect": ["PATH"],
+    "inspect LRU --nonsense": ["--nonsense"],
+    "nonsense": ["nonsense"],
+    "inspect LRU --rho 1.5": ["rho", "1.5"],
+    "inspect LRU --rho nan": ["rho"],
+    "inspect LRU --autocorrelation 1:2": ["rho"],
+    "inspect LRU --autocorrelation nonsense": ["autocorrelation"],
+    "inspect LRU --rho 0.5 --autocorrelation 1:0": ["--rho"],
+    "inspect LRU --horizon 0": ["--horizon"],
+    f"inspect LRU --horizon {10**400}": ["--horizon", "64 bits"],
+    "inspect LRU --family perceptron": ["perceptron", "lru"],
+    "inspect LRU --layer nowhere.*": ["nowhere.*"],
+    "inspect LRU --assume discretization": ["KEY=VALUE"],
+    "inspect LRU --assume nonsense=1": ["nonsense"],
+    "inspect LRU --device abacus": ["abacus"],
+    "inspect LRU --lr 0": ["--lr"],
+    "inspect LRU --lr 1e308": ["--lr"],
+    "inspect LRU --as cosine": ["--as: 'cosine' is not known"],
+    "inspect LRU --as lru --normalize yes": ["--normalize: 'yes' is not known"],
+    f"check LRU --max-unstable {10**400}": ["--max-unstable", "not a bound"],
+    "predict --rho 1.5": ["outside [0, 1]"],
+    "predict --rho x": ["--rho"],
+    "predict --autocorrelation 0.5": ["write WEIGHT:RHO pairs"],
+    "predict --modulus -1": ["modulus: -1"],
+    "predict --time-constant -1": ["time-constant: -1"],
+    "predict --horizon 0": ["--horizon"],
+    "predict --parametrization complex": ["choose one of real-imaginary, polar"],
+    "predict --normalization batch": ["choose one of none, lru, coupled, gru, zoh"],
+    "predict --normalization gru --angle 1": ["leave the angle at 0"],
+    "predict --parametrization sigmoid-gate --modulus 1": ["cannot reach"],
+    "predict --output absent/folder/file": ["cannot be written"],
+    "autocorrelation noise.csv --lags 256": ["--lags"],
+    "autocorrelation noise.csv --estimator best": ["unbiased or biased"],
+    "autocorrelation noise.csv --padding x": ["--padding"],
+    "hessian LRU --plot figure.bmp": ["no format of a figure"],
+    "hessian LRU --plot missing/figure.png": ["cannot be written"],
+    "hessian LRU --rho 2": ["outside [0, 1]"],
+    "hessian LRU --family gru": ["gru"],
+    "train lru --output x --modulus 1": ["--modulus"],
+    "train lru --output x --initial-modulus -1": ["--initial-modulus"],
+    "train lru --output x --learning-rate 0": ["--learning-rate"],
+    "train lru --output x --steps 0": ["--steps"],
+    "train lru --output x --seed -1": ["--seed"],
+    "train lru --output x --dtype float16": ["--dtype"],
+}
+
+
+@pytest.mark.parametrize("call", REFUSED, ids=lambda call: call[:60])
+def test_a_bad_option_is_one_line(call: str, folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    arguments = call.replace("LRU", str(SAMPLE)).split()
+    assert_refused(memcurse(*arguments, folder=folder), *REFUSED[call])
+    assert sorted(folder.iterdir()) == before
 
 
 def test_a_layer_with_nan_is_named_and_the_others_are_reported(tmp_path: Path) -> None:

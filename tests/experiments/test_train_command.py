@@ -95,25 +95,6 @@ def test_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch, interrupti
     assert os.listdir(tmp_path) == [path.name]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--modulus", "1"],
-        ["--initial-modulus", "-1"],
-        ["--learning-rate", "0"],
-        ["--steps", "0"],
-        ["--seed", "-1"],
-        ["--dtype", "float16"],
-    ],
-)
-def test_options_outside_their_domain(tmp_path, capsys, arguments):
-    assert train("lru", tmp_path / "lru.safetensors", *arguments) == 2
-    captured = capsys.readouterr()
-    assert arguments[0] in captured.err
-    assert captured.err.count("\n") == 1
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_file_for_every_so_many_steps(tmp_path, capsys):
     pattern = tmp_path / "step_{step}.safetensors"
     assert train("lru", pattern, "--save-every", "2") == 0
