@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.reports.grid import Column, cells
 from memcurse_cli.reports.html.page import (
     BEYOND,
     Cell,
@@ -22,14 +23,116 @@ from memcurse_cli.reports.html.page import (
     verdict_cell,
     word,
 )
-from memcurse_cli.reports.html.sections import Section, sections
 from memcurse_cli.reports.numbers import Level, count, number, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
-from memcurse_cli.reports.ranking import SEVERITIES, layer_rank, worst_parameter
+from memcurse_cli.reports.ranking import SEVERITIES, VERDICTS, layer_rank, worst_parameter
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.reports.terminal.steps import (
+    ADAM_COLUMNS,
+    RATE_COLUMNS,
+    WHAT_IF,
+    adam_notes,
+    what_if_notes,
+)
+from memcurse_cli.reports.terminal.structure import (
+    DENSE,
+    HESSIAN,
+    HIDDEN,
+    MOVING_GATES,
+    STATE_AT_WORK,
+    STRUCTURE,
+    gates_assume,
+    mean_field_assumes,
+    missing_part,
+)
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, LayerTable, says
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Finding, LayerReport, Report
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table of a layer, and what its columns mean and rest on."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+Tabulated = tuple[Sequence[Column], Sequence[Sequence[Any]], Sequence[str]]
+"""Columns, rows of the terminal's cells, and notes."""
+
+
+def sections(report: Report, layer: LayerReport) -> Iterator[Section]:
+    """The tables that this layer has something to say in, without the columns that say nothing."""
+    for title, tabulate in _TABLES.items():
+        columns, rows, notes = tabulate(report, layer)
+        if not rows:
+            continue
+        kept = [
+            index
+            for index, column in enumerate(columns)
+            if column.heading != "layer" and says(rows, index)
+        ]
+        texts = tuple(tuple(row[index].text for index in kept) for row in rows)
+        heads = tuple(
+            columns[index].heading or ("verdict" if texts[0][place] in VERDICTS else "from")
+            for place, index in enumerate(kept)
+        )
+        meanings = " ".join(columns[index].meaning for index in kept if columns[index].meaning)
+        yield Section(title, heads, texts, (*([meanings] if meanings else []), *notes))
+
+
+def _whole(
+    table: LayerTable, notes: Callable[[LayerReport], Sequence[str]] = lambda _: ()
+) -> Callable[[Report, LayerReport], Tabulated]:
+    columns = [GUTTER_COLUMN, Column("layer"), *table.columns]
+
+    def tabulate(report: Report, layer: LayerReport) -> Tabulated:
+        rows = table.rows(layer, "")
+        return columns, rows, notes(layer) if rows else ()
+
+    return tabulate
+
+
+def _work_notes(layer: LayerReport) -> list[str]:
+    point = layer.operating_point
+    assert point is not None  # it has rows
+    return [mean_field_assumes(point), *([] if point.reason is None else [f"{point.reason}."])]
+
+
+def _gate_notes(layer: LayerReport) -> list[str]:
+    gates = layer.gates
+    assert gates is not None  # it has rows
+    lacks = [] if gates.reason is None else [f"The layer is {missing_part(gates)}: {gates.reason}."]
+    return [gates_assume([gates]), *lacks]
+
+
+def _rates(report: Report, layer: LayerReport) -> Tabulated:
+    groups = () if layer.learning_rates is None else layer.learning_rates.groups
+    return RATE_COLUMNS, [cells(RATE_COLUMNS, (group, "", 1)) for group in groups], ()
+
+
+def _adam(report: Report, layer: LayerReport) -> Tabulated:
+    stepped = [group for group in layer.adam if group.effective_step is not None]
+    rows = [cells(ADAM_COLUMNS, ([group], "")) for group in stepped]
+    notes = () if report.optimizer is None else [*adam_notes(layer.adam, report.optimizer)]
+    return ADAM_COLUMNS, rows, notes
+
+
+_TABLES: dict[str, Callable[[Report, LayerReport], Tabulated]] = {
+    "What if": _whole(WHAT_IF, lambda one: [*what_if_notes([one], {one.name: one.name})]),
+    "Learning rates": _rates,
+    "Adam's effective steps": _adam,
+    "Moving gates": _whole(MOVING_GATES, _gate_notes),
+    "State at work": _whole(STATE_AT_WORK, _work_notes),
+    "Hidden weights": _whole(HIDDEN),
+    "Hessian at a perfect fit": _whole(HESSIAN),
+    "Dense matrix": _whole(DENSE),
+    "Beyond eigenvalues": _whole(STRUCTURE),
+}
 
 
 def to_html(reports: Sequence[Report]) -> str:

@@ -61,9 +61,13 @@ class LayerTable:
         if not shown:
             return {}
         columns = [GUTTER_COLUMN, Column("layer", align="left", shrinks=True), *self.columns]
-        kept = [index for index in range(len(columns)) if index != 1 or self.alone or layers[1:]]
         said = [row for layer in shown for row in self.rows(layer, "")]
-        kept = [index for index in kept if not columns[index].optional or says(said, index)]
+        kept = [
+            index
+            for index, column in enumerate(columns)
+            if (index != 1 or self.alone or len(layers) > 1)
+            and (not column.optional or says(said, index))
+        ]
 
         def rows(names: Names) -> list[Row]:
             return [
