@@ -72,7 +72,7 @@ class BlockPair:
 
 
 @dataclass(frozen=True)
-class Seat:
+class EigenvalueWeight:
     """An eigenvalue of the recurrence that an eigenvector of the Hessian sits on."""
 
     index: Annotated[int, "which one of the layer."]
@@ -106,7 +106,9 @@ class TopEigenvector:
         "dimensions and projector P; null where that is not known.",
     ]
     weights: Annotated[tuple[float, ...], "Σ v² on each group, in the groups' order."]
-    seats: Annotated[tuple[Seat, ...], "the eigenvalues that it sits on, the heaviest first."]
+    seats: Annotated[
+        tuple[EigenvalueWeight, ...], "the eigenvalues that it sits on, the heaviest first."
+    ]
     coordinates: Annotated[
         tuple[Coordinate, ...],
         "the scalars that carry it, the heaviest first; empty where they were not taken.",
