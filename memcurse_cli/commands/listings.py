@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
-from memcurse_cli.commands.defaults import EVERYTHING
+from memcurse_cli.commands.defaults import (
+    EVERYTHING,
+    OWN_TABLE,
+    PER_COMMAND,
+    Setting,
+    in_force,
+    shown,
+)
 from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
 if TYPE_CHECKING:
@@ -123,9 +130,6 @@ def schema(
     emit(json.dumps(document_schema(find_document(name)), indent=2), output)
 
 
-DEFAULT = "default"
-
-
 def settings(
     context: typer.Context,
     config: Annotated[
@@ -158,7 +162,6 @@ def settings(
     if as_json:
         emit_json(document, output)
         return
-    from memcurse_cli.commands.defaults import shown
     from memcurse_cli.reports.terminal.listing import listing
 
     rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
@@ -169,7 +172,6 @@ def _options(
     file: SettingsFile | None, everything: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[SettingDocument]:
     """Every option but the limits: one row for all commands in which it is the same."""
-    from memcurse_cli.commands.defaults import OWN_TABLE, PER_COMMAND, Setting, in_force
     from memcurse_cli.diagnosis.check.policy import KEYS
     from memcurse_cli.schema.listings import SettingDocument
 
@@ -186,7 +188,7 @@ def _options(
         yield SettingDocument(
             name=name,
             value=shown_place(value) if isinstance(value, str) else value,
-            origin=origin or DEFAULT,
+            origin=origin or "default",
             variable=setting.variable,
             commands=tuple(commands),
         )

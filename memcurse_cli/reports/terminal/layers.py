@@ -30,6 +30,8 @@ def layer_lines(
     screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
 ) -> Iterator[Text]:
     """The table of layers and the line that explains it."""
+    if not layers:
+        return
     families = {
         family: alike(members, all_layers=all_layers)
         for family, members in by_family(layers).items()

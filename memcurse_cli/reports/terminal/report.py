@@ -97,9 +97,7 @@ def _lines(report: Report, all_layers: bool, screen: Screen) -> Iterator[Text]:
         "Notes": partial(_note_lines, report),
     }
     for title, tell in sections.items():
-        lines = (
-            list(tell(screen, layers, all_layers=all_layers)) if layers or title == "Notes" else []
-        )
+        lines = list(tell(screen, layers, all_layers=all_layers))
         if lines:
             yield Text()
             yield Text(title, TITLE)
