@@ -18,9 +18,8 @@ from memcurse_cli.app import COMMANDS, load
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.registry import all_families
-from memcurse_cli.schema.documents import DOCUMENTS, Document
-from memcurse_cli.schema.json_codec import document_schema
-from memcurse_cli.schema.listings import RuleDocument
+from memcurse_cli.schema.documents import DOCUMENTS, Document, document_schema
+from memcurse_cli.schema.report import RuleDocument
 
 PACKAGES = {
     "state_space": "State-space layers",

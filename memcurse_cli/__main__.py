@@ -151,7 +151,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _reader_left() -> int:
-    from memcurse_cli.commands.common import discard_output
+    from memcurse_cli.commands.defaults import discard_output
 
     discard_output()
     return 0

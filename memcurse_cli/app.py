@@ -26,7 +26,11 @@ COMMANDS = {
     "train": "Train a small network on the linear teacher-student task and save it.",
 }
 
-HOMES = dict.fromkeys(("families", "formats", "rule", "schema"), "listings")
+HOMES = {
+    **dict.fromkeys(("families", "formats", "rule", "schema", "settings"), "listings"),
+    **dict.fromkeys(("predict", "landscape", "autocorrelation"), "theory"),
+    **dict.fromkeys(("hessian", "compare"), "inspect"),
+}
 """The modules of the commands that have none of their own name."""
 
 
@@ -56,7 +60,7 @@ class LazyGroup(TyperGroup):
         """The command that was called, imported now."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
-            from memcurse_cli.commands.common import prepare
+            from memcurse_cli.commands.defaults import prepare
 
             command = build(name)
             prepare(name, command, load(name), rest, all_options)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memcurse_cli.commands.common import discard_output
-from memcurse_cli.commands.defaults import settings_of
+from memcurse_cli.commands.defaults import discard_output, settings_of
 from memcurse_cli.commands.options import (
     JsonOption,
     OutputOption,
@@ -22,7 +21,7 @@ from memcurse_cli.reports.console import say
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.policy import Policy, RuleSet
     from memcurse_cli.diagnosis.settings import SettingsFile
-    from memcurse_cli.schema.check import Check
+    from memcurse_cli.schema.derived import Check
 
 FORMATS = ("terminal", "json", "github", "sarif", "junit")
 VIOLATION = 1
@@ -98,9 +97,9 @@ def check(
 
     Example: memcurse inspect model.safetensors --json | memcurse check -
     """
-    from memcurse_cli.diagnosis.check import TOLERANCE
+    from memcurse_cli.diagnosis.check.check import TOLERANCE
     from memcurse_cli.diagnosis.check import check as hold
-    from memcurse_cli.diagnosis.policy import TOLERANCE as TOLERANCE_KEY
+    from memcurse_cli.diagnosis.check.policy import TOLERANCE as TOLERANCE_KEY
     from memcurse_cli.diagnosis.policy import from_options, positive
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
@@ -171,18 +170,18 @@ def _text(outcome: Check, chosen: str, output: Path | None) -> str:
 
         return json_text(outcome)
     if chosen == "sarif":
-        from memcurse_cli.diagnosis.rules import RULES
-        from memcurse_cli.reports.check.sarif import to_text as as_sarif
+        from memcurse_cli.diagnosis.findings.rules import all_rules
+        from memcurse_cli.reports.check import to_sarif
 
-        return as_sarif(outcome, RULES.values())
+        return to_sarif(outcome, all_rules())
     if chosen == "junit":
-        from memcurse_cli.reports.check.junit import to_text as as_junit
+        from memcurse_cli.reports.check import to_junit
 
-        return as_junit(outcome)
+        return to_junit(outcome)
     if chosen == "github":
-        from memcurse_cli.reports.check.github import to_text as as_github
+        from memcurse_cli.reports.check import to_github
 
-        return as_github(outcome, file=output)
-    from memcurse_cli.reports.check.terminal import to_text
+        return to_github(outcome, file=output)
+    from memcurse_cli.reports.check import to_text
 
     return to_text(outcome, file=output)

@@ -1,9 +1,9 @@
-"""`memcurse inspect`: read checkpoints, report on every recurrent layer."""
+"""`memcurse inspect`, `hessian` and `compare`: reports on checkpoints."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +13,15 @@ from memcurse_cli.commands.options import (
     check_figure,
     choose_format,
     emit,
+    emit_json,
     write_file,
 )
-from memcurse_cli.commands.request import Request, with_request
+from memcurse_cli.commands.request import STDIN, Request, with_request
+from memcurse_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from memcurse_cli.schema.report import Report
+
 
 FORMATS = ("terminal", "json", "html")
 
@@ -114,7 +120,7 @@ def inspect(
         for path in paths
     ]
     if plot is not None:
-        from memcurse_cli.reports.plots.spectrum_figure import spectrum_figure
+        from memcurse_cli.reports.figures import spectrum_figure
 
         write_file(plot, spectrum_figure(reports, figure_format))
     if chosen == "json":
@@ -126,10 +132,110 @@ def inspect(
 
         emit(to_html(reports), output)
     else:
-        from memcurse_cli.reports.terminal.report import to_text
-        from memcurse_cli.reports.terminal.summary import summary_text
+        from memcurse_cli.reports.terminal.report import summary_text, to_text
 
         pages = [to_text(report, all_layers=show_all, file=output) for report in reports]
         if len(reports) > 1:
             pages.append(summary_text(reports, file=output))
         emit("\n".join(pages), output)
+
+
+@with_request("learning_rate", "watch_limit", "cursed_limit", "spectra")
+def hessian(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A checkpoint: a file, directory or URL.")
+    ],
+    request: Request,
+    correlation: Annotated[
+        bool, typer.Option("--correlation", help="Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png|svg|pdf",
+            help="Draw heat map, eigenvectors and spectrum of every layer into FILE.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """The curvature of the loss: which parameters couple, and what Adam can mend.
+
+    Example: memcurse hessian model.safetensors --plot hessian.svg
+    """
+    from memcurse_cli.commands.options import layer_progress
+    from memcurse_cli.diagnosis.inspection import hessian as inspect_hessian
+
+    figure_format = "" if plot is None else check_figure(plot)
+    with layer_progress(path, quiet=request.quiet) as progress:
+        report = inspect_hessian(path, **request.arguments(), progress=progress)
+    if plot is not None:
+        from memcurse_cli.reports.figures import hessian_figure
+
+        write_file(plot, hessian_figure(report, figure_format, correlation=correlation))
+    if as_json:
+        emit_json(report, output)
+        return
+    from memcurse_cli.reports.terminal.hessian import to_text
+
+    emit(to_text(report, correlation=correlation, file=output), output)
+
+
+@with_request("spectra")
+def compare(
+    context: typer.Context,
+    before: Annotated[
+        str, typer.Argument(metavar="A", help="A checkpoint, a report's JSON, or - for stdin.")
+    ],
+    after: Annotated[str, typer.Argument(metavar="B", help="The same, to compare with.")],
+    request: Request,
+    values: Annotated[
+        bool, typer.Option("--values", help="Put every pair of eigenvalues into the JSON.")
+    ] = False,
+    output_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="terminal|json|html",
+            help="What to print; html is one file with charts, for a browser.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Compare two checkpoints layer by layer: what moved towards the unit circle.
+
+    Example: memcurse compare step_1000.safetensors step_2000.safetensors
+    """
+    from memcurse_cli.diagnosis.comparison import compare as compare_reports
+
+    chosen = choose_format(output_format, FORMATS, as_json=as_json)
+    if before == after == STDIN:
+        raise UsageError(
+            "only one of the two can come from standard input",
+            where=STDIN,
+            remedy="write the other to a file: memcurse inspect … --json --values --output FILE",
+        )
+
+    def read(path: str) -> Report:
+        reports = request.reports(path, context, values=True)
+        if len(reports) != 1:
+            raise UsageError(
+                f"holds {len(reports)} reports",
+                where="standard input" if path == STDIN else path,
+                remedy="give two files of one report each",
+            )
+        return reports[0]
+
+    drawn = chosen == "html"
+    made = compare_reports(read(before), read(after), values=values or drawn)
+    if drawn:
+        from memcurse_cli.reports.html.comparison import to_html
+
+        emit(to_html(made), output)
+    elif chosen == "json":
+        emit_json(made, output)
+    else:
+        from memcurse_cli.reports.terminal.comparison import to_text
+
+        emit(to_text(made, file=output), output)

@@ -1,13 +1,28 @@
-"""`memcurse families`, `formats`, `rule` and `schema`: what memcurse knows."""
+"""`memcurse families`, `formats`, `rule`, `schema` and `settings`: what memcurse knows."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.commands.defaults import (
+    EVERYTHING,
+    OWN_TABLE,
+    PER_COMMAND,
+    Setting,
+    in_force,
+    shown,
+)
 from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
+
+if TYPE_CHECKING:
+    from memcurse_cli.diagnosis.settings import SettingsFile
+    from memcurse_cli.schema.listings import SettingDocument
 
 
 def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -38,9 +53,9 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     if as_json:
         emit_json(FamiliesDocument(listed), output)
         return
-    from memcurse_cli.reports.terminal.listing import FamilyList, to_text
+    from memcurse_cli.reports.terminal.listing import family_list
 
-    emit(to_text(FamilyList(listed), file=output), output)
+    emit(family_list(listed, output), output)
 
 
 def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -59,10 +74,10 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
         listed = (FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS)
         emit_json(FormatsDocument(tuple(listed)), output)
         return
-    from memcurse_cli.reports.terminal.listing import Listing, to_text
+    from memcurse_cli.reports.terminal.listing import listing
 
     rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in FORMATS]
-    emit(to_text(Listing(("format", "extensions", "recognised by"), rows), file=output), output)
+    emit(listing(("format", "extensions", "recognised by"), rows, output), output)
 
 
 def rule(
@@ -84,14 +99,14 @@ def rule(
     if as_json:
         emit_json(RulesDocument(rules), output)
     elif len(rules) == 1:
-        from memcurse_cli.reports.terminal.rule import to_text as explain
+        from memcurse_cli.reports.terminal.listing import rule_text
 
-        emit(explain(rules[0], file=output), output)
+        emit(rule_text(rules[0], file=output), output)
     else:
-        from memcurse_cli.reports.terminal.listing import Listing, to_text
+        from memcurse_cli.reports.terminal.listing import listing
 
         rows = [(one.code, one.title) for one in rules]
-        emit(to_text(Listing(("code", "finding"), rows), file=output), output)
+        emit(listing(("code", "finding"), rows, output), output)
 
 
 def schema(
@@ -110,7 +125,99 @@ def schema(
 
     Example: memcurse schema report --output report.schema.json
     """
-    from memcurse_cli.schema.documents import find_document
-    from memcurse_cli.schema.json_codec import document_schema
+    from memcurse_cli.schema.documents import document_schema, find_document
 
     emit(json.dumps(document_schema(find_document(name)), indent=2), output)
+
+
+def settings(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="This file instead of the nearest memcurse.toml or pyproject.toml.",
+            envvar="MEMCURSE_CONFIG",
+            show_envvar=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Show every default that is in force, and where it comes from.
+
+    The command line comes first, then a variable such as MEMCURSE_LR, then
+    memcurse.toml or the table tool.memcurse of pyproject.toml.
+
+    Example: memcurse settings
+    """
+    from memcurse_cli.diagnosis.settings import find_settings, read_settings
+    from memcurse_cli.schema.listings import SettingsDocument
+
+    file = find_settings() if config is None else read_settings(config)
+    document = SettingsDocument(
+        None if file is None else file.path,
+        (*_options(file, context.meta[EVERYTHING]()), *_limits(file)),
+    )
+    if as_json:
+        emit_json(document, output)
+        return
+    from memcurse_cli.reports.terminal.listing import listing
+
+    rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
+    emit(listing(("setting", "value", "from"), rows, output), output)
+
+
+def _options(
+    file: SettingsFile | None, everything: Mapping[str, Mapping[str, Any]]
+) -> Iterator[SettingDocument]:
+    """Every option but the limits: one row for all commands in which it is the same."""
+    from memcurse_cli.diagnosis.policy import KEYS
+    from memcurse_cli.schema.listings import SettingDocument
+
+    rows: dict[tuple[str, str, str], tuple[Setting, list[str]]] = {}
+    for command in everything:
+        for name, setting in in_force(command, file, everything).items():
+            if command == OWN_TABLE and name in KEYS and not setting.origin:
+                continue  # a limit that no variable sets: the file says what it is
+            shown_name = f"{command}.{name}" if name in PER_COMMAND else name
+            key = shown_name, repr(setting.value), setting.origin
+            rows.setdefault(key, (setting, []))[1].append(command)
+    for (name, _, origin), (setting, commands) in sorted(rows.items()):
+        value = setting.value
+        yield SettingDocument(
+            name=name,
+            value=shown_place(value) if isinstance(value, str) else value,
+            origin=origin or "default",
+            variable=setting.variable,
+            commands=tuple(commands),
+        )
+
+
+def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
+    """What the table of `memcurse check` and its overrides say, key by key."""
+    from memcurse_cli.diagnosis.policy import CHECK, OVERRIDES, rule_sets, table
+    from memcurse_cli.schema.listings import SettingDocument
+
+    if file is None:
+        return
+    rule_sets(file)  # refuses what is wrong
+    found = table(file)
+    tables: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [((CHECK,), found)]
+    overrides = enumerate(found.get(OVERRIDES, ()))
+    tables += [((CHECK, OVERRIDES, index), override) for index, override in overrides]
+    for place, values in tables:
+        for key, value in values.items():
+            if key != OVERRIDES:
+                yield SettingDocument(
+                    name=_path((*place, key)),
+                    value=value,
+                    origin=file.place(*place, key),
+                    variable="",
+                    commands=(CHECK,),
+                )
+
+
+def _path(keys: tuple[str | int, ...]) -> str:
+    """``check.overrides[0].layers``."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)[1:]

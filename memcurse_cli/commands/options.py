@@ -1,4 +1,4 @@
-"""The options that several commands share, and the one way to hand out what a command made."""
+"""The options that several commands share, and how a command hands out what it made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,7 @@ import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
+from memcurse_cli.reports.console import visible
 
 RhoOption = Annotated[
     list[float] | None,
@@ -104,7 +107,7 @@ def check_figure(path: Path) -> str:
     Raises:
         UsageError: no format of that name is written, or matplotlib is not installed.
     """
-    from memcurse_cli.reports.plots.figures import check_figure
+    from memcurse_cli.reports.figures import check_figure
 
     return check_figure(path)
 
@@ -124,6 +127,15 @@ def emit(text: str, output: Path | None) -> None:
     write_file(output, text.encode())
 
 
+def unwritable(path: Path, reason: str) -> UsageError:
+    """The error of a file that cannot be written."""
+    return UsageError(
+        f"cannot be written: {reason}",
+        where=shown_place(path),
+        remedy="name a file in a folder that exists and is writable",
+    )
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write a file whole or not at all.
 
@@ -131,20 +143,16 @@ def write_file(path: Path, content: bytes) -> None:
         UsageError: it cannot be written.
     """
     try:
-        write_whole(path, content)
+        if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
+            path.write_bytes(content)
+        else:
+            _replace(path, content)
     except OSError as error:
-        raise UsageError(
-            f"cannot be written: {error.strerror or error}",
-            where=shown_place(path),
-            remedy="name a file in a folder that exists and is writable",
-        ) from error
+        raise unwritable(path, error.strerror or str(error)) from error
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
-        path.write_bytes(content)
-        return
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside a file, then rename."""
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -157,3 +165,52 @@ def write_whole(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
+
+
+PATIENCE = 1.0  # seconds before anything is shown
+WIDTH = 79  # of the line, which no terminal wraps
+BAR = 30  # cells of a full progress bar
+
+
+@contextmanager
+def progress_line(*, quiet: bool, patience: float | None = None) -> Iterator[Callable[[str], None]]:
+    """What keeps one line on standard error up to date, and takes it away at the end."""
+    wait = PATIENCE if patience is None else patience
+    started = time.monotonic()
+    silent, shown = quiet or not sys.stderr.isatty(), False
+
+    def show(line: str) -> None:
+        nonlocal shown
+        if silent or time.monotonic() - started < wait:
+            return
+        shown = True
+        sys.stderr.write(f"\r\x1b[2K{line[:WIDTH]}")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+
+@contextmanager
+def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """What is called with (layers done, layers in all, name of the next)."""
+    with progress_line(quiet=quiet) as show:
+        yield lambda done, total, layer: show(
+            visible(f"{shown_place(path)}: layer {done + 1} of {total}")
+        )
+
+
+@contextmanager
+def file_progress(noun: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """What is called with (done, in all) of what ``noun`` names in the plural, and draws a bar."""
+
+    def bar(done: int, total: int) -> str:
+        full = BAR * done // max(total, 1)
+        return f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} {noun}"
+
+    with progress_line(quiet=quiet) as show:
+        yield lambda done, total: show(bar(done, total))

@@ -96,7 +96,7 @@ class Request:
 
     def inspect(self, path: str, **further: Any) -> Report:
         """The report on a checkpoint; ``further`` are arguments of `memcurse_cli.inspect`."""
-        from memcurse_cli.commands.progress import layer_progress
+        from memcurse_cli.commands.options import layer_progress
         from memcurse_cli.diagnosis.inspection import inspect
 
         with layer_progress(path, quiet=self.quiet) as progress:
@@ -104,12 +104,6 @@ class Request:
 
     def reports(self, path: str, context: typer.Context, *, values: bool = False) -> list[Report]:
         """The reports that a JSON file or standard input holds, or that of a checkpoint.
-
-        Args:
-            path: a checkpoint, the JSON of memcurse inspect, or ``-`` for that JSON on standard
-                input.
-            context: of the command, which knows what stands on the command line.
-            values: keep every eigenvalue of a checkpoint.
 
         Raises:
             UsageError: an option of reading beside a report, which has been taken already.
@@ -135,11 +129,7 @@ OPTIONS = tuple(field.name for field in dataclasses.fields(Request) if field.nam
 
 
 def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `Request` in place of its parameter ``request``.
-
-    Args:
-        left_out: fields of `Request` that it has no option for.
-    """
+    """Give a command the options of `Request` in place of its parameter ``request``."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = typing.get_type_hints(command, include_extras=True)

@@ -22,7 +22,7 @@ from memcurse_cli.commands.request import Request, with_request
 from memcurse_cli.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
-    from memcurse_cli.schema.track import Tracking
+    from memcurse_cli.schema.derived import Tracking
     from memcurse_cli.tracking.cache import Cache
     from memcurse_cli.tracking.track import Tracker
 
@@ -116,9 +116,9 @@ def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None
 
         return json_text(tracking)
     if chosen == "csv":
-        from memcurse_cli.reports import tracking_csv
+        from memcurse_cli.reports.terminal.tracking import to_csv
 
-        return tracking_csv.to_text(tracking, file=output)
+        return to_csv(tracking, file=output)
     if chosen == "html":
         from memcurse_cli.reports.html.tracking import to_html
 
@@ -130,8 +130,8 @@ def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None
 
 def open_cache(directory: Path | None) -> Cache:
     """The cache in a directory, or in the user's own."""
+    from memcurse_cli.schema.derived import Snapshot
     from memcurse_cli.schema.json_codec import decode, encode
-    from memcurse_cli.schema.track import Snapshot
     from memcurse_cli.tracking.cache import Cache, default_directory
 
     return Cache(
@@ -168,7 +168,7 @@ def _check_watch(watch: bool, until: int | None, chosen: str, output: Path | Non
 
 
 def _update(tracker: Tracker, *, quiet: bool) -> Tracking:
-    from memcurse_cli.commands.progress import file_progress
+    from memcurse_cli.commands.options import file_progress
 
     with file_progress("checkpoints", quiet=quiet) as progress:
         return tracker.update(progress)

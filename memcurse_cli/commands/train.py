@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
-from memcurse_cli.commands.options import QuietOption, write_whole
-from memcurse_cli.commands.progress import progress_line
+from memcurse_cli.commands.options import QuietOption, progress_line, unwritable, write_file
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
 from memcurse_cli.reports.console import line_for
@@ -112,7 +111,7 @@ def train(
 
     def keep(step: int, parameters: Mapping[str, NDArray[Any]]) -> None:
         at_step = output.with_name(output.name.replace(STEP, str(step)))
-        _write(at_step, _serialise(parameters, {**settings.metadata(), "step": str(step)}))
+        write_file(at_step, _serialise(parameters, {**settings.metadata(), "step": str(step)}))
 
     with progress_line(quiet=quiet, patience=0) as show:
 
@@ -127,7 +126,7 @@ def train(
                 "memcurse.loss_before": str(result.loss_before),
                 "memcurse.loss_after": str(result.loss_after),
             }
-            _write(output, _serialise(result.parameters, {**settings.metadata(), **losses}))
+            write_file(output, _serialise(result.parameters, {**settings.metadata(), **losses}))
     said = (
         f"{shown_place(output)}: loss {result.loss_before:.4g} before, "
         f"{result.loss_after:.4g} after {settings.steps} steps in {result.seconds:.0f} s "
@@ -139,37 +138,18 @@ def train(
 def _check_writable(output: Path) -> None:
     """Refuse a hopeless path before the training, not after it."""
     if output.is_dir():
-        raise _unwritable(output, "it is a directory")
+        raise unwritable(output, "it is a directory")
     if not output.parent.is_dir():
-        raise _unwritable(output, "its folder does not exist")
+        raise unwritable(output, "its folder does not exist")
     if not os.access(output.parent, os.W_OK):
-        raise _unwritable(output, "its folder is read-only")
-
-
-def _unwritable(output: Path, reason: str) -> UsageError:
-    return UsageError(
-        f"cannot be written: {reason}",
-        where=shown_place(output),
-        remedy="name a file in a folder that exists and is writable",
-    )
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        raise _unwritable(path, error.strerror or str(error)) from error
+        raise unwritable(output, "its folder is read-only")
 
 
 def _serialise(parameters: Mapping[str, NDArray[Any]], metadata: dict[str, str]) -> bytes:
-    """The student as a safetensors file that remembers how it was trained."""
+    """The student as a safetensors file that remembers how it was trained, in a fixed order."""
     import safetensors.numpy
 
-    return _sort_metadata(safetensors.numpy.save(dict(parameters), metadata), metadata)
-
-
-def _sort_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
-    """Give the header a fixed order; safetensors writes its metadata in a random one."""
+    content = safetensors.numpy.save(dict(parameters), metadata)
     end = 8 + int.from_bytes(content[:8], "little")
     header = {**json.loads(content[8:end]), "__metadata__": dict(sorted(metadata.items()))}
     text = json.dumps(header, separators=(",", ":")).encode()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.autocorrelation import (
+from memcurse_cli.schema.theory import (
     AutocorrelationDocument,
     EmpiricalDocument,
     Estimator,

@@ -24,7 +24,7 @@ from memcurse_cli.diagnosis.policy import (
 )
 from memcurse_cli.diagnosis.wording import rounded_down
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.check import Check, CheckedReport, Judgement
+from memcurse_cli.schema.derived import Check, CheckedReport, Judgement
 from memcurse_cli.schema.report import Finding, InputAssumption, LayerReport, Report, Severity
 from memcurse_cli.version import VERSION
 

@@ -9,16 +9,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.schema.comparison import (
+from memcurse_cli.schema.derived import (
     Change,
     Comparison,
     GroupComparison,
     HessianComparison,
     LayerComparison,
     MatchedBy,
-    Method,
     SpectrumMove,
 )
+from memcurse_cli.schema.comparison import Method
 from memcurse_cli.schema.figures import EigenvalueSummary, ParameterSummary, Quantiles
 from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.version import VERSION

@@ -13,7 +13,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
 from memcurse_cli.families.reading import time_constants
 from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.schema.dense import DenseStructure, DenseSummary, OperatingPoint
+from memcurse_cli.schema.layer import DenseStructure, DenseSummary, OperatingPoint
 from memcurse_cli.schema.figures import (
     Direction,
     ParameterSummary,

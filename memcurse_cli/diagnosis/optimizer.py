@@ -25,7 +25,7 @@ from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import HessianSummary, ParameterSummary
-from memcurse_cli.schema.optimizer import (
+from memcurse_cli.schema.layer import (
     AdamGroup,
     GroupRate,
     LearningRates,

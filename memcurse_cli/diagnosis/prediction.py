@@ -17,13 +17,13 @@ import numpy as np
 
 from memcurse_cli.diagnosis.settings import Settings, check_readout, read_autocorrelation
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.prediction import (
+from memcurse_cli.schema.report import finite
+from memcurse_cli.schema.theory import (
     ParameterPrediction,
     Prediction,
     PredictionRow,
     RingPrediction,
 )
-from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.moments.moments import Moments, moments
 from memcurse_cli.theory.moments.ring import ring_moments

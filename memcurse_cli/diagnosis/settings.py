@@ -218,7 +218,7 @@ def _from_file(path: str) -> Autocorrelation:
     from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
     from memcurse_cli.checkpoints.untrusted.names import printable
     from memcurse_cli.checkpoints.untrusted.source import read_bounded
-    from memcurse_cli.schema.autocorrelation import AutocorrelationDocument
+    from memcurse_cli.schema.theory import AutocorrelationDocument
 
     def wrong(what: str) -> UsageError:
         remedy = "write one with memcurse autocorrelation DATA --json"

@@ -56,13 +56,7 @@ class Network(Protocol):
 def impulse_states(
     transition: Inexact[Array, "*n n"], readin: Inexact[Array, " n"], horizon: int
 ) -> Inexact[Array, "n horizon"]:
-    """The states ``A^t b`` that an impulse leaves after t = 0 … T-1 steps.
-
-    Args:
-        transition: (n, n) A, or (n,) its diagonal.
-        readin: (n,) b.
-        horizon: T.
-    """
+    """The states ``A^t b`` that an impulse leaves after t = 0 … T-1 steps."""
     multiply = jnp.matmul if transition.ndim == 2 else jnp.multiply
     power = transition if transition.ndim == 2 else transition[:, None]
     states = readin[:, None]

@@ -101,12 +101,6 @@ class Teacher:
 
 
 def draw_teacher(units: int, modulus: float, seed: int) -> Teacher:
-    """A random teacher with every |λ| between ν and 1.
-
-    Args:
-        units: its hidden units.
-        modulus: ν in [0, 1).
-        seed: the same seed gives the same teacher whoever the student is.
-    """
+    """A random teacher with every |λ| between ν and 1."""
     random = np.random.default_rng([seed, 0])
     return Teacher(dense_transition(random, units, modulus), **single_channel(random, units))

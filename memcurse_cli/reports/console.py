@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
@@ -33,63 +34,26 @@ MOST_CHARACTERS = 2000
 LONGEST_WORD = 64
 DUMB_TERMINALS = ("dumb", "unknown")
 
+SIGNS = "|| * >= <= ~ -> .. - - - ^2 ^3 ^- ^T 1/2"
+LETTERS = (
+    "alpha beta gamma delta Delta theta kappa lambda Lambda mu nu rho sigma Sum tau chi omega "
+    "pi d infinity x "
+)
 SPELLED_OUT = {
-    "α": "alpha",
-    "β": "beta",
-    "γ": "gamma",
-    "δ": "delta",
-    "Δ": "Delta",
-    "θ": "theta",
-    "κ": "kappa",
-    "λ": "lambda",
-    "Λ": "Lambda",
-    "μ": "mu",
-    "ν": "nu",
-    "ρ": "rho",
-    "σ": "sigma",
-    "Σ": "Sum",
-    "τ": "tau",
-    "χ": "chi",
-    "ω": "omega",
-    "π": "pi",
+    **dict(zip("αβγδΔθκλΛμνρσΣτχωπ∂∞×", LETTERS.split(), strict=True)),
+    **dict(zip("‖·≥≤≈→…–—−²³⁻ᵀ½", SIGNS.split(), strict=True)),
     "√": "sqrt ",
-    "∂": "d",
-    "∞": "infinity",
-    "‖": "||",
-    "×": "x",
-    "·": "*",
-    "≥": ">=",
-    "≤": "<=",
-    "≈": "~",
-    "→": "->",
-    "…": "..",
-    "–": "-",
-    "—": "-",
-    "−": "-",
     "‘": "'",
     "’": "'",
     "“": '"',
     "”": '"',
-    "²": "^2",
-    "³": "^3",
-    "⁻": "^-",
-    "ᵀ": "^T",
-    "½": "1/2",
 }
 """How the characters of our own sentences are written where only ASCII can be."""
 
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The characters that a report draws with.
-
-    Attributes:
-        bars: the heights of a bar, from empty to full.
-        rule: a horizontal line.
-        ellipsis: stands for what was cut out.
-        bullet: starts a list entry.
-        advice: starts what to do about a finding.
-    """
+    """The characters that a report draws with."""
 
     bars: str
     rule: str
@@ -104,15 +68,11 @@ ASCII = Glyphs(bars=".123456789", rule="-", ellipsis="..", bullet="-", advice="-
 
 @dataclass(frozen=True)
 class Screen:
-    """The width in cells, and whether only ASCII can be written."""
+    """The width in cells, whether only ASCII can be written, and whether there is colour."""
 
     width: int
     ascii_only: bool = False
-
-    @classmethod
-    def of(cls, options: ConsoleOptions) -> Screen:
-        """The screen that a console's options describe."""
-        return cls(max(options.max_width, LEAST_WIDTH), options.ascii_only)
+    coloured: bool = False
 
     @property
     def glyphs(self) -> Glyphs:
@@ -148,6 +108,23 @@ class Screen:
         head = set_cell_size(text, room - room // 2).rstrip()
         tail = set_cell_size(text[::-1], room // 2).rstrip()[::-1]
         return f"{head}{self.glyphs.ellipsis}{tail}"
+
+
+@dataclass(frozen=True)
+class Page:
+    """Lines that a console draws at its own width and in its own characters."""
+
+    lines: Lines
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        coloured = console.color_system is not None
+        width = max(options.max_width, LEAST_WIDTH)
+        yield from self.lines(Screen(width, options.ascii_only, coloured))
+
+
+Lines = Callable[[Screen], "Iterable[RenderableType]"]
 
 
 def capitalised(text: str) -> str:
@@ -249,15 +226,15 @@ def console_for(stream: TextIO | None = None, *, width: int | None = None) -> Co
     )
 
 
-def text_for(renderable: RenderableType, stream: TextIO | None, *, width: int | None = None) -> str:
+def text_for(lines: Lines, stream: TextIO | None, *, width: int | None = None) -> str:
     """What a console on the stream would print, as text; nothing is written yet."""
     console = console_for(stream, width=width)
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(Page(lines))
     return inert(capture.get(), console.file)
 
 
-def text_for_file(renderable: RenderableType, *, width: int = FILE_WIDTH) -> str:
+def text_for_file(lines: Lines, *, width: int = FILE_WIDTH) -> str:
     """The same for a file in UTF-8, which neither the terminal nor the environment changes."""
     import io
 
@@ -267,18 +244,12 @@ def text_for_file(renderable: RenderableType, *, width: int = FILE_WIDTH) -> str
     console = Console(
         file=stream, width=width, color_system=None, markup=False, emoji=False, highlight=False
     )
-    console.print(renderable)
+    console.print(Page(lines))
     return inert(stream.getvalue(), None)
 
 
-def text_of(renderable: RenderableType, file: Path | None, *, width: int | None = None) -> str:
-    """What standard output would show, or the text for a file: without colour, 80 cells wide.
-
-    Args:
-        renderable: the page.
-        file: where the text will be written, or None for standard output.
-        width: cells per line, instead of the terminal's or the file's.
-    """
+def text_of(lines: Lines, file: Path | None, *, width: int | None = None) -> str:
+    """What standard output would show, or the text for a file: without colour, 80 cells wide."""
     if file is None:
-        return text_for(renderable, sys.stdout, width=width)
-    return text_for_file(renderable, width=FILE_WIDTH if width is None else width)
+        return text_for(lines, sys.stdout, width=width)
+    return text_for_file(lines, width=FILE_WIDTH if width is None else width)

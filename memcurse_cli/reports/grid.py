@@ -5,9 +5,9 @@ Tables of numbers whose columns come in titled blocks that are never torn apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -44,7 +44,7 @@ def width(screen: Screen, blocks: Sequence[Block]) -> int:
     )
 
 
-def lines(screen: Screen, blocks: Sequence[Block], bars: Sequence[str]) -> Iterator[Text]:
+def table(screen: Screen, blocks: Sequence[Block], bars: Sequence[str]) -> Iterator[Text]:
     """A table: titles where there are any, headings, rows, and a bar at the end of each row."""
     widths = _widths(screen, blocks)
     titles, headings = Text(no_wrap=True), Text(no_wrap=True)
@@ -92,27 +92,6 @@ TIE = "\ue000"
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column.
-
-    Attributes:
-        heading: its name; empty for a column that needs none.
-        meaning: the sentence that the legend explains it with.
-        align: numbers stand on the right.
-        shrinks: may be cut in the middle, down to 12 cells.
-        leaves: 0 stays at any width; otherwise the highest leaves first.
-        called: what the legend calls it, where that is not its heading.
-    """
-
-    heading: str
-    align: Literal["left", "right"] = "right"
-    shrinks: bool = False
-    leaves: int = 0
-    meaning: str = ""
-    called: str = ""
-
-
-@dataclass(frozen=True)
 class Cell:
     """What one row says in one column."""
 
@@ -121,15 +100,39 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class RenderedTable:
-    """A drawn grid.
+class Column:
+    """One column.
 
     Attributes:
-        lines: the heading and the rows, each no wider than the screen.
-        meanings: what the legend says of the columns that are there.
-        left_out: the names of the columns that there was no room for.
-        shrunk: whether any name had to be cut.
+        heading: its name; empty for a column that needs none.
+        value: what it says of the entry that a row is about.
+        meaning: the sentence that the legend explains it with.
+        align: numbers stand on the right.
+        shrinks: may be cut in the middle, down to 12 cells.
+        leaves: 0 stays at any width; otherwise the highest leaves first.
+        called: what the legend calls it, where that is not its heading.
+        optional: left out where no row says anything in it.
     """
+
+    heading: str
+    value: Callable[[Any], Cell | str] = lambda _: ""
+    align: Literal["left", "right"] = "right"
+    shrinks: bool = False
+    leaves: int = 0
+    meaning: str = ""
+    called: str = ""
+    optional: bool = False
+
+
+def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:
+    """The row of one entry."""
+    said = (column.value(entry) for column in columns)
+    return [Cell(one) if isinstance(one, str) else one for one in said]
+
+
+@dataclass(frozen=True)
+class RenderedTable:
+    """A drawn grid."""
 
     lines: tuple[Text, ...]
     meanings: tuple[str, ...]
@@ -236,6 +239,12 @@ class _Grid:
         line.truncate(self.screen.width)
         line.rstrip()
         return line
+
+
+def facts(screen: Screen, said: Mapping[str, str] | Iterable[tuple[str, str]]) -> Iterator[Text]:
+    """A sentence for each label, which stands beside it."""
+    for label, words in said.items() if isinstance(said, Mapping) else said:
+        yield from paragraph(screen, screen.sentence(words), gutter=[(label, LABEL)])
 
 
 def paragraph(

@@ -42,6 +42,11 @@ def percent(fraction: float, digits: int = 3) -> str:
     return f"{_scaled(fraction, 2, digits)} %"
 
 
+def percent_or_absent(fraction: float | None) -> str:
+    """A fraction in per cent, or that there is none."""
+    return ABSENT if fraction is None else percent(fraction)
+
+
 def setting(value: float) -> str:
     """A number that a user gave: as many digits as it has, `0.001`, `1e-5`."""
     mantissa, separator, exponent = f"{value:.12g}".partition("e")

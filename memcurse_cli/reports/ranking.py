@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from memcurse_cli.schema.dense import jacobian_of
 from memcurse_cli.schema.figures import (
     Direction,
     ParameterSummary,
@@ -19,6 +18,7 @@ from memcurse_cli.schema.figures import (
     diverges,
     parameter_rank,
 )
+from memcurse_cli.schema.layer import jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport
 
 VERDICTS = ("ok", "watch", "cursed")
@@ -93,13 +93,7 @@ def hidden_rank(layer: LayerReport) -> Rank:
 
 @dataclass(frozen=True)
 class Alike:
-    """Layers of one family and one shape.
-
-    Attributes:
-        shown: those that get a row of their own, in the checkpoint's order; the worst few where
-            there are many.
-        others: those that share one row.
-    """
+    """Layers of one family and one shape."""
 
     shown: tuple[LayerReport, ...]
     others: tuple[LayerReport, ...]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,38 +25,27 @@ Components = tuple[tuple[float, float] | tuple[float, float, float], ...]
 
 @dataclass(frozen=True)
 class Component:
-    """One part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ).
+    """One part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ)."""
 
-    Attributes:
-        weight: w ≥ 0, in units of the input's variance.
-        rho: ρ in [0, 1] per step; 0 is white noise, 1 a constant or an undamped cosine.
-        frequency: ω in radians per step, up to π; absent where it is 0.
-    """
-
-    weight: float
-    rho: float
-    frequency: float = 0.0
+    weight: Annotated[float, "w ≥ 0, in units of the input's variance."]
+    rho: Annotated[
+        float, "ρ in [0, 1] per step; 0 is white noise, 1 a constant or an undamped cosine."
+    ]
+    frequency: Annotated[float, "ω in radians per step, up to π; absent where it is 0."] = 0.0
 
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Order statistics of one figure over a layer, in its unit; an entry that diverges is None.
+    """Order statistics of one figure over a layer, in its unit; an entry that diverges is None."""
 
-    Attributes:
-        min: the smallest element.
-        p50: the median.
-        p90: the 90th percentile, between elements by linear interpolation.
-        p99: the 99th percentile.
-        max: the largest element.
-        divergent: how many elements are infinite; they sort above every finite one.
-    """
-
-    min: float | None
-    p50: float | None
-    p90: float | None
-    p99: float | None
-    max: float | None
-    divergent: int = 0
+    min: Annotated[float | None, "the smallest element."]
+    p50: Annotated[float | None, "the median."]
+    p90: Annotated[float | None, "the 90th percentile, between elements by linear interpolation."]
+    p99: Annotated[float | None, "the 99th percentile."]
+    max: Annotated[float | None, "the largest element."]
+    divergent: Annotated[
+        int, "how many elements are infinite; they sort above every finite one."
+    ] = 0
 
 
 LEVELS = (0.0, 0.5, 0.9, 0.99, 1.0)
@@ -106,43 +95,34 @@ Direction = Literal["destabilising", "decorrelating", "scaling"]
 
 @dataclass(frozen=True)
 class EigenvalueSummary:
-    """The spectrum of one layer.
+    """The spectrum of one layer."""
 
-    Attributes:
-        count: the number of eigenvalues.
-        multiplicity: how many identical states each one drives.
-        unstable: how many have |λ| ≥ 1.
-        modulus: |λ|.
-        time_constant: -1/log|λ| in steps; divergent where |λ| ≥ 1.
-        angle: |arg λ| in radians, in [0, π].
-        time_constant_histogram: how many eigenvalues lie in each of the 14 bins that
-            `TIME_CONSTANT_EDGES` cuts; those with |λ| ≥ 1 are in none, ``unstable`` counts them.
-            Empty where it was not taken.
-        values: every eigenvalue as (re, im), only where asked for.
-        relative_sensitivities: κ(λ) = E|dh/dλ|²/E|h|² of each of ``values``, None where it
-            diverges; only beside them.
-    """
-
-    count: int
-    multiplicity: int
-    unstable: int
-    modulus: Quantiles
-    time_constant: Quantiles
-    angle: Quantiles
-    time_constant_histogram: tuple[int, ...] = ()
-    values: tuple[tuple[float, float], ...] | None = field(default=None, metadata=DETAIL)
-    relative_sensitivities: tuple[float | None, ...] | None = field(default=None, metadata=DETAIL)
+    count: Annotated[int, "the number of eigenvalues."]
+    multiplicity: Annotated[int, "how many identical states each one drives."]
+    unstable: Annotated[int, "how many have |λ| ≥ 1."]
+    modulus: Annotated[Quantiles, "|λ|."]
+    time_constant: Annotated[Quantiles, "-1/log|λ| in steps; divergent where |λ| ≥ 1."]
+    angle: Annotated[Quantiles, "|arg λ| in radians, in [0, π]."]
+    time_constant_histogram: Annotated[
+        tuple[int, ...],
+        "how many eigenvalues lie in each of the 14 bins that `TIME_CONSTANT_EDGES` cuts; those "
+        "with |λ| ≥ 1 are in none, ``unstable`` counts them. Empty where it was not taken.",
+    ] = ()
+    values: Annotated[
+        tuple[tuple[float, float], ...] | None,
+        "every eigenvalue as (re, im), only where asked for.",
+    ] = field(default=None, metadata=DETAIL)
+    relative_sensitivities: Annotated[
+        tuple[float | None, ...] | None,
+        "κ(λ) = E|dh/dλ|²/E|h|² of each of ``values``, None where it diverges; only beside them.",
+    ] = field(default=None, metadata=DETAIL)
 
 
 @dataclass(frozen=True)
 class StateSummary:
-    """The state of one layer.
+    """The state of one layer."""
 
-    Attributes:
-        second_moment: E|h|² of each state, for a drive of unit variance.
-    """
-
-    second_moment: Quantiles
+    second_moment: Annotated[Quantiles, "E|h|² of each state, for a drive of unit variance."]
 
 
 @dataclass(frozen=True)
@@ -151,91 +131,80 @@ class Rounding:
 
     Of the type that it is stored in, what that is expected to have cost. None is an error that
     diverges, as where rounding takes |λ| to 1, or a value beyond the range of the type.
-
-    Attributes:
-        bfloat16: with 8 significant bits.
-        float16: with 11, up to 65504.
-        float32: with 24.
-        int8: with one scale per tensor, the largest |ω| of all of it over 127.
-        float8_e4m3fn: with 4 significant bits, up to 448.
-        float8_e5m2: with 3, up to 57344.
     """
 
-    bfloat16: float | None
-    float16: float | None
-    float32: float | None
-    int8: float | None = None
-    float8_e4m3fn: float | None = None
-    float8_e5m2: float | None = None
+    bfloat16: Annotated[float | None, "with 8 significant bits."]
+    float16: Annotated[float | None, "with 11, up to 65504."]
+    float32: Annotated[float | None, "with 24."]
+    int8: Annotated[
+        float | None, "with one scale per tensor, the largest |ω| of all of it over 127."
+    ] = None
+    float8_e4m3fn: Annotated[float | None, "with 4 significant bits, up to 448."] = None
+    float8_e5m2: Annotated[float | None, "with 3, up to 57344."] = None
 
 
 @dataclass(frozen=True)
 class ParameterSummary:
-    """One recurrent parameter group.
+    """One recurrent parameter group."""
 
-    Attributes:
-        name: its name in the family.
-        tensor: the tensor's name in the checkpoint.
-        size: the number of scalars.
-        dtype: the stored type.
-        sensitivity: E|dh/dω|² per scalar, for a drive of unit variance.
-        relative_sensitivity: κ(ω) = E|dh/dω|² / E|h|².
-        step_effect: lr √κ of the p99 scalar: the relative change of the state in one step; of all
-            entries of a dense matrix, the RMS over independent signs.
-        max_lr: the learning rate at which that change reaches the limit called cursed; the usable
-            rate where that is larger and a decorrelating group is judged by the output.
-        direction: what a step does to the eigenvalues.
-        rounding: what storing it in fewer bits does.
-        verdict: this group alone.
-        int8_own_scale: the error in int8 with a scale of the group's own, where the largest value
-            of its tensor is in another group, as in the bias of several gates; else None.
-    """
-
-    name: str
-    tensor: str
-    size: int
-    dtype: str
-    sensitivity: Quantiles
-    relative_sensitivity: Quantiles
-    step_effect: float | None
-    max_lr: float | None
-    direction: Direction
-    rounding: Rounding
-    verdict: Verdict
-    int8_own_scale: float | None = None
+    name: Annotated[str, "its name in the family."]
+    tensor: Annotated[str, "the tensor's name in the checkpoint."]
+    size: Annotated[int, "the number of scalars."]
+    dtype: Annotated[str, "the stored type."]
+    sensitivity: Annotated[Quantiles, "E|dh/dω|² per scalar, for a drive of unit variance."]
+    relative_sensitivity: Annotated[Quantiles, "κ(ω) = E|dh/dω|² / E|h|²."]
+    step_effect: Annotated[
+        float | None,
+        "lr √κ of the p99 scalar: the relative change of the state in one step; of all entries of "
+        "a dense matrix, the RMS over independent signs.",
+    ]
+    max_lr: Annotated[
+        float | None,
+        "the learning rate at which that change reaches the limit called cursed; the usable rate "
+        "where that is larger and a decorrelating group is judged by the output.",
+    ]
+    direction: Annotated[Direction, "what a step does to the eigenvalues."]
+    rounding: Annotated[Rounding, "what storing it in fewer bits does."]
+    verdict: Annotated[Verdict, "this group alone."]
+    int8_own_scale: Annotated[
+        float | None,
+        "the error in int8 with a scale of the group's own, where the largest value of its tensor "
+        "is in another group, as in the bias of several gates; else None.",
+    ] = None
 
 
 @dataclass(frozen=True)
 class HessianSummary:
-    """Scores of the Hessian at optimality over the layer's recurrent parameters.
+    """Scores of the Hessian at optimality over the layer's recurrent parameters."""
 
-    Attributes:
-        order: the number N of parameters.
-        diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
-        sharpness: the largest eigenvalue, per unit of input variance.
-        max_stable_lr: 2 / (sharpness + sharpness_error), the largest SGD step that is known to be
-            stable; None where the Hessian is zero.
-        adam_residual: λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst.
-        concentration: coordinates that carry a top eigenvector, d / Σ P_aa² of an eigenspace of d
-            dimensions and projector P; None where one is too large to be found whole.
-        output_step_effect: lr √(tr H / E y²), the RMS over steps of independent signs; signs in
-            concert reach at most √adam_residual times that. None where E y² was not taken or is
-            zero.
-        diagonality_error: the standard error of an estimated diagonality; 0 where it is exact.
-        sharpness_error: how much larger the sharpness may be; 0 where it is exact.
-        adam_residual_error: how much larger the residual may be; 0 where it is exact.
-    """
-
-    order: int
-    diagonality: float
-    sharpness: float
-    max_stable_lr: float | None
-    adam_residual: float
-    concentration: float | None
-    output_step_effect: float | None
-    diagonality_error: float = 0.0
-    sharpness_error: float = 0.0
-    adam_residual_error: float = 0.0
+    order: Annotated[int, "the number N of parameters."]
+    diagonality: Annotated[float, "Σ H_aa² / Σ H_ab², in [1/N, 1]."]
+    sharpness: Annotated[float, "the largest eigenvalue, per unit of input variance."]
+    max_stable_lr: Annotated[
+        float | None,
+        "2 / (sharpness + sharpness_error), the largest SGD step that is known to be stable; None "
+        "where the Hessian is zero.",
+    ]
+    adam_residual: Annotated[float, "λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst."]
+    concentration: Annotated[
+        float | None,
+        "coordinates that carry a top eigenvector, d / Σ P_aa² of an eigenspace of d dimensions "
+        "and projector P; None where one is too large to be found whole.",
+    ]
+    output_step_effect: Annotated[
+        float | None,
+        "lr √(tr H / E y²), the RMS over steps of independent signs; signs in concert reach at "
+        "most √adam_residual times that. None where E y² was not taken or is zero.",
+    ]
+    diagonality_error: Annotated[
+        float, "the standard error of an estimated diagonality; 0 where it is exact."
+    ] = 0.0
+    sharpness_error: Annotated[
+        float, "how much larger the sharpness may be; 0 where it is exact."
+    ] = 0.0
+    adam_residual_error: Annotated[
+        float, "how much larger the residual may be; 0 where it is exact."
+    ] = 0.0
 
 
 @dataclass(frozen=True)
@@ -244,26 +213,20 @@ class HessianPicture:
 
     A cell holds one scalar, or the largest of a few neighbours of one group. Of a block that was
     not formed it has some scalars, evenly taken.
-
-    Attributes:
-        title: what the block is.
-        order: how many scalars it holds.
-        magnitude: (cells, cells) |H_ab|.
-        correlation: (cells, cells) |H_ab| / √(H_aa H_bb).
-        groups: the names of the groups in it.
-        boundaries: (groups + 1,) the first cell of each group, and the end.
-        eigenvalues: the largest ones of the block, or all of them, descending.
-        eigenvectors: (top, cells) |v_a| of the 10 largest.
     """
 
-    title: str
-    order: int
-    magnitude: NDArray[np.float64]
-    correlation: NDArray[np.float64]
-    groups: tuple[str, ...]
-    boundaries: tuple[int, ...]
-    eigenvalues: NDArray[np.float64]
-    eigenvectors: NDArray[np.float64]
+    title: Annotated[str, "what the block is."]
+    order: Annotated[int, "how many scalars it holds."]
+    magnitude: Annotated[NDArray[np.float64], "(cells, cells) |H_ab|."]
+    correlation: Annotated[NDArray[np.float64], "(cells, cells) |H_ab| / √(H_aa H_bb)."]
+    groups: Annotated[tuple[str, ...], "the names of the groups in it."]
+    boundaries: Annotated[
+        tuple[int, ...], "(groups + 1,) the first cell of each group, and the end."
+    ]
+    eigenvalues: Annotated[
+        NDArray[np.float64], "the largest ones of the block, or all of them, descending."
+    ]
+    eigenvectors: Annotated[NDArray[np.float64], "(top, cells) |v_a| of the 10 largest."]
 
 
 ORDER: tuple[Verdict, ...] = ("ok", "watch", "cursed")

@@ -1,18 +1,15 @@
-"""Every document as JSON and back, and its JSON Schema, all three read off the dataclasses.
+"""Every document as JSON and back, both read off the fields of its dataclass.
 
-A field's type says how JSON holds it, its line under ``Attributes:`` what it means, and its
-metadata (`figures.DETAIL`, `figures.COMPONENTS`, `figures.NEVER`) what is out of the ordinary. A
-number that does not exist is null; NaN and Infinity are never written and never accepted. The text
-is ASCII, so that any name survives any terminal and pipe.
+A field's type says how JSON holds it, its metadata (`figures.DETAIL`, `figures.COMPONENTS`,
+`figures.NEVER`) what is out of the ordinary. A number that does not exist is null; NaN and Infinity
+are never written and never accepted. The text is ASCII: any name survives any terminal and pipe.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +17,11 @@ from functools import cache
 from typing import Any, Literal, NoReturn, TypeVar
 
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.schema.documents import Document
 from memcurse_cli.schema.figures import COMPONENTS, DETAIL, NEVER, Component
 from memcurse_cli.schema.report import Report
 
 Part = TypeVar("Part")
-Schema = dict[str, Any]
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 COMPONENT = tuple(field.name for field in dataclasses.fields(Component))
 
 
@@ -253,116 +247,3 @@ def _string(value: Any) -> str:
 
 def _refuse(what: str) -> NoReturn:
     raise _WrongError(what)
-
-
-PLAIN = {
-    float: {"type": "number"},
-    int: {"type": "integer"},
-    bool: {"type": "boolean"},
-    str: {"type": "string"},
-    types.NoneType: {"type": "null"},
-}
-
-
-def document_schema(document: Document, *, closed: bool = False) -> Schema:
-    """The schema of a document, in JSON Schema draft 2020-12.
-
-    Args:
-        document: which.
-        closed: refuse fields that the schema does not name. By default they are allowed, since a
-            later version of memcurse may add some within the same version of the schema.
-    """
-    definitions: dict[str, Schema] = {}
-    described = _object_schema(document.load(), definitions, closed=closed)
-    return {
-        "$schema": DIALECT,
-        "$id": f"urn:memcurse:{document.name}:{document.identifier.rpartition('/')[2]}",
-        "title": document.identifier,
-        **described,
-        "description": document.summary,
-        "properties": {
-            "schema": {
-                "const": document.identifier,
-                "description": "What the document is, and the version of its fields.",
-            },
-            **described["properties"],
-        },
-        "required": ["schema", *described["required"]],
-        "$defs": dict(sorted(definitions.items())),
-    }
-
-
-def _object_schema(kind: Any, definitions: dict[str, Schema], *, closed: bool) -> Schema:
-    hints, descriptions = typing.get_type_hints(kind), describe_fields(kind)
-    properties: dict[str, Schema] = {}
-    required = []
-    for field in dataclasses.fields(kind):
-        if field.metadata == NEVER:
-            continue
-        hint: Any = hints[field.name]
-        if field.metadata == COMPONENTS:
-            optional = types.NoneType in typing.get_args(hint)
-            hint = tuple[Component, ...] | None if optional else tuple[Component, ...]
-        properties[field.name] = _schema(hint, definitions, closed=closed)
-        if field.name in descriptions:
-            properties[field.name]["description"] = descriptions[field.name]
-        if field.default is dataclasses.MISSING:
-            required.append(field.name)
-    schema: Schema = {
-        "type": "object",
-        "description": summarise(kind),
-        "properties": properties,
-        "required": required,
-    }
-    if closed:
-        schema["unevaluatedProperties"] = False
-    return schema
-
-
-def _schema(hint: Any, definitions: dict[str, Schema], *, closed: bool) -> Schema:
-    def schema_of(inner: Any) -> Schema:
-        return _schema(inner, definitions, closed=closed)
-
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint in PLAIN:
-        return dict(PLAIN[hint])
-    if dataclasses.is_dataclass(hint):
-        name = typing.cast(type, hint).__name__
-        if name not in definitions:
-            definitions[name] = {}  # a class may hold itself
-            definitions[name] = _object_schema(hint, definitions, closed=closed)
-        return {"$ref": f"#/$defs/{name}"}
-    if origin is Literal:
-        return {"enum": list(arguments)}
-    if origin in (typing.Union, types.UnionType):
-        return {"anyOf": list(map(schema_of, arguments))}
-    if origin is tuple and arguments[-1] is Ellipsis:
-        return {"type": "array", "items": schema_of(arguments[0])}
-    if origin is tuple:
-        elements = list(map(schema_of, arguments))
-        return {
-            "type": "array",
-            "prefixItems": elements,
-            "items": False,
-            "minItems": len(elements),
-        }
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": schema_of(arguments[1])}
-    raise TypeError(f"{hint!r} has no JSON Schema")
-
-
-def summarise(kind: Any) -> str:
-    """The first paragraph of a class's docstring, on one line."""
-    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
-
-
-def describe_fields(kind: Any) -> dict[str, str]:
-    """What the section ``Attributes:`` of a class's docstring says of each field, in JSON's words.
-
-    None is null there, and `` ` `` the one kind of quotation mark.
-    """
-    section = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2]
-    section = re.split(r"^(?=\S)", section, maxsplit=1, flags=re.MULTILINE)[0]
-    section = re.sub(r"\bNone\b", "null", section.replace("``", "`"))
-    entries = re.finditer(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE)
-    return {entry[1]: " ".join(entry[2].split()) for entry in entries}

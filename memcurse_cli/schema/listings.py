@@ -3,122 +3,69 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from memcurse_cli.schema.report import RuleDocument
 
 
 @dataclass(frozen=True)
 class AssumptionDocument:
-    """Something that a checkpoint does not store and ``--assume`` says.
+    """Something that a checkpoint does not store and ``--assume`` says."""
 
-    Attributes:
-        key: its name.
-        default: what is assumed without it.
-        choices: its values; empty for any number.
-        meaning: what it decides.
-    """
-
-    key: str
-    default: str
-    choices: tuple[str, ...]
-    meaning: str
+    key: Annotated[str, "its name."]
+    default: Annotated[str, "what is assumed without it."]
+    choices: Annotated[tuple[str, ...], "its values; empty for any number."]
+    meaning: Annotated[str, "what it decides."]
 
 
 @dataclass(frozen=True)
 class FamilyDocument:
-    """One recurrent family.
+    """One recurrent family."""
 
-    Attributes:
-        name: its name in ``--family``.
-        title: its name in words.
-        recognised_by: the tensors that it is recognised by.
-        equation: the map from its tensors to λ and γ.
-        source: who published it.
-        assumptions: what its checkpoints do not store.
-    """
-
-    name: str
-    title: str
-    recognised_by: str
-    equation: str
-    source: str
-    assumptions: tuple[AssumptionDocument, ...]
+    name: Annotated[str, "its name in ``--family``."]
+    title: Annotated[str, "its name in words."]
+    recognised_by: Annotated[str, "the tensors that it is recognised by."]
+    equation: Annotated[str, "the map from its tensors to λ and γ."]
+    source: Annotated[str, "who published it."]
+    assumptions: Annotated[tuple[AssumptionDocument, ...], "what its checkpoints do not store."]
 
 
 @dataclass(frozen=True)
 class FamiliesDocument:
-    """The recurrent families that are recognised.
-
-    Attributes:
-        families: in the order in which they are looked for.
-    """
+    """The recurrent families that are recognised."""
 
     SCHEMA: ClassVar = "memcurse.families/1"
 
-    families: tuple[FamilyDocument, ...]
+    families: Annotated[tuple[FamilyDocument, ...], "in the order in which they are looked for."]
 
 
 @dataclass(frozen=True)
 class FormatDocument:
-    """One checkpoint format.
+    """One checkpoint format."""
 
-    Attributes:
-        name: its name.
-        extensions: those that its files usually have; content decides, not they.
-        recognised_by: what in the content decides.
-    """
-
-    name: str
-    extensions: tuple[str, ...]
-    recognised_by: str
+    name: Annotated[str, "its name."]
+    extensions: Annotated[
+        tuple[str, ...], "those that its files usually have; content decides, not they."
+    ]
+    recognised_by: Annotated[str, "what in the content decides."]
 
 
 @dataclass(frozen=True)
 class FormatsDocument:
-    """The checkpoint formats that are read.
-
-    Attributes:
-        formats: in the order in which they are tried.
-    """
+    """The checkpoint formats that are read."""
 
     SCHEMA: ClassVar = "memcurse.formats/1"
 
-    formats: tuple[FormatDocument, ...]
-
-
-@dataclass(frozen=True)
-class RuleDocument:
-    """What one finding means.
-
-    Attributes:
-        code: as in a report; never reused for something else.
-        title: a few words.
-        source: the equations that it rests on.
-        what: what was found.
-        why: why it matters to training.
-        equation: the figure that decides, as a formula.
-        change: what to do about it.
-    """
-
-    code: str
-    title: str
-    source: str
-    what: str
-    why: str
-    equation: str
-    change: str
+    formats: Annotated[tuple[FormatDocument, ...], "in the order in which they are tried."]
 
 
 @dataclass(frozen=True)
 class RulesDocument:
-    """What the findings mean.
-
-    Attributes:
-        rules: in the order of their codes.
-    """
+    """What the findings mean."""
 
     SCHEMA: ClassVar = "memcurse.rules/1"
 
-    rules: tuple[RuleDocument, ...]
+    rules: Annotated[tuple[RuleDocument, ...], "in the order of their codes."]
 
 
 Value = float | str | bool | tuple[str, ...] | tuple[float, ...] | dict[str, float] | None
@@ -127,33 +74,20 @@ Value = float | str | bool | tuple[str, ...] | tuple[float, ...] | dict[str, flo
 
 @dataclass(frozen=True)
 class SettingDocument:
-    """One default.
+    """One default."""
 
-    Attributes:
-        name: the option without its dashes; of a limit its path in the settings file.
-        value: what it is; null where there is none.
-        origin: the variable or ``FILE:LINE`` that sets it, or ``default``.
-        variable: the environment variable that would set it; empty where none does.
-        commands: those it holds for.
-    """
-
-    name: str
-    value: Value
-    origin: str
-    variable: str
-    commands: tuple[str, ...]
+    name: Annotated[str, "the option without its dashes; of a limit its path in the settings file."]
+    value: Annotated[Value, "what it is; null where there is none."]
+    origin: Annotated[str, "the variable or ``FILE:LINE`` that sets it, or ``default``."]
+    variable: Annotated[str, "the environment variable that would set it; empty where none does."]
+    commands: Annotated[tuple[str, ...], "those it holds for."]
 
 
 @dataclass(frozen=True)
 class SettingsDocument:
-    """The defaults that are in force.
-
-    Attributes:
-        file: the settings file; null where there is none.
-        settings: the options by name, then the limits.
-    """
+    """The defaults that are in force, and where they come from."""
 
     SCHEMA: ClassVar = "memcurse.settings/1"
 
-    file: str | None
-    settings: tuple[SettingDocument, ...]
+    file: Annotated[str | None, "the settings file; null where there is none."]
+    settings: Annotated[tuple[SettingDocument, ...], "the options by name, then the limits."]

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from memcurse_cli.schema.dense import DenseSummary, HiddenSpectrum
 from memcurse_cli.schema.figures import (
     COMPONENTS,
     DETAIL,
@@ -26,8 +25,15 @@ from memcurse_cli.schema.figures import (
     Verdict,
     parameter_rank,
 )
-from memcurse_cli.schema.gates import GatedOperatingPoint, GateSummary
-from memcurse_cli.schema.optimizer import AdamGroup, LearningRates, OptimizerSummary
+from memcurse_cli.schema.layer import (
+    AdamGroup,
+    DenseSummary,
+    GatedOperatingPoint,
+    GateSummary,
+    HiddenSpectrum,
+    LearningRates,
+    OptimizerSummary,
+)
 
 
 def finite(value: float) -> float | None:
@@ -40,251 +46,220 @@ Severity = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing worth telling, with a stable code like a linter's.
+    """One thing worth telling, with a stable code like a linter's."""
 
-    Attributes:
-        code: MC1xx dynamics, MC2xx sensitivity, MC3xx Hessian, MC4xx precision, MC5xx assumptions.
-        severity: info, warning or error.
-        message: what was found, in plain words with its numbers.
-        advice: what to change; empty where there is nothing to do.
-        source: the section of the theory that it rests on.
-    """
+    code: Annotated[
+        str, "MC1xx dynamics, MC2xx sensitivity, MC3xx Hessian, MC4xx precision, MC5xx assumptions."
+    ]
+    severity: Annotated[Severity, "info, warning or error."]
+    message: Annotated[str, "what was found, in plain words with its numbers."]
+    advice: Annotated[str, "what to change; empty where there is nothing to do."]
+    source: Annotated[str, "the section of the theory that it rests on."]
 
-    code: str
-    severity: Severity
-    message: str
-    advice: str
-    source: str
+
+@dataclass(frozen=True)
+class RuleDocument:
+    """What one finding means."""
+
+    code: Annotated[str, "as in a report; never reused for something else."]
+    title: Annotated[str, "a few words."]
+    source: Annotated[str, "the equations that it rests on."]
+    what: Annotated[str, "what was found."]
+    why: Annotated[str, "why it matters to training."]
+    equation: Annotated[str, "the figure that decides, as a formula."]
+    change: Annotated[str, "what to do about it."]
 
 
 @dataclass(frozen=True)
 class UsableRate:
-    """The largest learning rate that training with Adam is expected to bear.
+    """The largest learning rate that training with Adam is expected to bear."""
 
-    Attributes:
-        rate: the rate, or None where it is not known.
-        limited_by: what ends training beyond it: ``divergence`` where eigenvalues can leave the
-            unit disk, ``stall`` where every step changes the output by as much as itself.
-        reason: why the rate is not known, or None.
-    """
-
-    rate: float | None
-    limited_by: Literal["divergence", "stall"] | None
-    reason: str | None = None
+    rate: Annotated[float | None, "the rate, or None where it is not known."]
+    limited_by: Annotated[
+        Literal["divergence", "stall"] | None,
+        "what ends training beyond it: ``divergence`` where eigenvalues can leave the unit disk, "
+        "``stall`` where every step changes the output by as much as itself.",
+    ]
+    reason: Annotated[str | None, "why the rate is not known, or None."] = None
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The same eigenvalues and the same output of a layer, learnt through other parameters.
+    """The same eigenvalues and the same output of a layer, learnt through other parameters."""
 
-    Attributes:
-        parametrization: of λ, by its name in `memcurse predict`; None keeps the layer's own.
-        gain: ``held`` keeps γ and no parameter moves it, ``own`` is γ = √(1-|λ|²) with a
-            parameter of its own, ``coupled`` the same γ computed from λ.
-        step_size: Δ of ``s4``; None for the others.
-        left_out: eigenvalues with |λ| ≥ 1 that it cannot hold.
-        reason: why the figures, or those that need B and C, are missing; or None.
-        state: E|h|².
-        parameters: the groups, without a tensor.
-        hessian: its scores over these groups, where B and C are known.
-        hessian_reason: why it has none, or None.
-        usable_rate: as that of a layer.
-        verdict: as that of a layer; None without figures.
-    """
-
-    parametrization: str | None
-    gain: Literal["held", "own", "coupled"]
-    step_size: float | None
-    left_out: int
-    reason: str | None
-    state: StateSummary | None = None
-    parameters: tuple[ParameterSummary, ...] = ()
-    hessian: HessianSummary | None = None
-    hessian_reason: str | None = None
-    usable_rate: UsableRate | None = None
-    verdict: Verdict | None = None
+    parametrization: Annotated[
+        str | None, "of λ, by its name in `memcurse predict`; None keeps the layer's own."
+    ]
+    gain: Annotated[
+        Literal["held", "own", "coupled"],
+        "``held`` keeps γ and no parameter moves it, ``own`` is γ = √(1-|λ|²) with a parameter of "
+        "its own, ``coupled`` the same γ computed from λ.",
+    ]
+    step_size: Annotated[float | None, "Δ of ``s4``; None for the others."]
+    left_out: Annotated[int, "eigenvalues with |λ| ≥ 1 that it cannot hold."]
+    reason: Annotated[
+        str | None, "why the figures, or those that need B and C, are missing; or None."
+    ]
+    state: Annotated[StateSummary | None, "E|h|²."] = None
+    parameters: Annotated[tuple[ParameterSummary, ...], "the groups, without a tensor."] = ()
+    hessian: Annotated[
+        HessianSummary | None, "its scores over these groups, where B and C are known."
+    ] = None
+    hessian_reason: Annotated[str | None, "why it has none, or None."] = None
+    usable_rate: Annotated[UsableRate | None, "as that of a layer."] = None
+    verdict: Annotated[Verdict | None, "as that of a layer; None without figures."] = None
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One recurrent layer.
+    """One recurrent layer."""
 
-    Attributes:
-        name: the layer's name in the checkpoint.
-        family: the family that read it.
-        tensors: the names of the tensors that it was read from.
-        input_dependent: whether λ depends on the input, and was taken at a nominal one.
-        stable_by_construction: whether |λ| < 1 whatever the parameters are.
-        assumptions: what the checkpoint does not say and was assumed.
-        eigenvalues: the spectrum.
-        state: the size of the state.
-        parameters: the recurrent parameter groups.
-        hessian: its scores over the recurrent parameters, where B and C are known.
-        hessian_reason: why it has none, or None.
-        dense: what only a dense recurrence has, or None.
-        verdict: the worst of its groups' and of its learning rate's.
-        findings: what is worth telling, in the order of their codes.
-        hidden_feedback: whether gates see the hidden state through dense weights, whose memory is
-            not in ``eigenvalues``.
-        hidden_spectra: those weights' spectra, only where asked for.
-        hidden_spectra_reason: why one that was asked for is missing, or None.
-        usable_rate: the largest learning rate to expect training to bear.
-        what_if: the layer in other parameters, where that was asked for.
-        learning_rates: those of its groups, where they were asked for.
-        adam: what Adam has made of them, where its state is known.
-        gates: what input-dependent gates do when they move, where that was asked for.
-        operating_point: where a GRU or an LSTM works under random inputs, beside its
-            ``hidden_spectra``.
-        picture: its Hessian, for a page that draws it.
-    """
-
-    name: str
-    family: str
-    tensors: tuple[str, ...]
-    input_dependent: bool
-    stable_by_construction: bool
-    assumptions: tuple[str, ...]
-    eigenvalues: EigenvalueSummary
-    state: StateSummary
-    parameters: tuple[ParameterSummary, ...]
-    hessian: HessianSummary | None
-    hessian_reason: str | None
-    dense: DenseSummary | None
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    hidden_feedback: bool = False
-    hidden_spectra: tuple[HiddenSpectrum, ...] = ()
-    hidden_spectra_reason: str | None = None
-    usable_rate: UsableRate | None = None
-    what_if: tuple[WhatIf, ...] = ()
-    learning_rates: LearningRates | None = None
-    adam: tuple[AdamGroup, ...] = ()
-    gates: GateSummary | None = None
-    operating_point: GatedOperatingPoint | None = None
-    picture: HessianPicture | None = field(default=None, compare=False, repr=False, metadata=NEVER)
+    name: Annotated[str, "the layer's name in the checkpoint."]
+    family: Annotated[str, "the family that read it."]
+    tensors: Annotated[tuple[str, ...], "the names of the tensors that it was read from."]
+    input_dependent: Annotated[
+        bool, "whether λ depends on the input, and was taken at a nominal one."
+    ]
+    stable_by_construction: Annotated[bool, "whether |λ| < 1 whatever the parameters are."]
+    assumptions: Annotated[tuple[str, ...], "what the checkpoint does not say and was assumed."]
+    eigenvalues: Annotated[EigenvalueSummary, "the spectrum."]
+    state: Annotated[StateSummary, "the size of the state."]
+    parameters: Annotated[tuple[ParameterSummary, ...], "the recurrent parameter groups."]
+    hessian: Annotated[
+        HessianSummary | None, "its scores over the recurrent parameters, where B and C are known."
+    ]
+    hessian_reason: Annotated[str | None, "why it has none, or None."]
+    dense: Annotated[DenseSummary | None, "what only a dense recurrence has, or None."]
+    verdict: Annotated[Verdict, "the worst of its groups' and of its learning rate's."]
+    findings: Annotated[tuple[Finding, ...], "what is worth telling, in the order of their codes."]
+    hidden_feedback: Annotated[
+        bool,
+        "whether gates see the hidden state through dense weights, whose memory is not in "
+        "``eigenvalues``.",
+    ] = False
+    hidden_spectra: Annotated[
+        tuple[HiddenSpectrum, ...], "those weights' spectra, only where asked for."
+    ] = ()
+    hidden_spectra_reason: Annotated[
+        str | None, "why one that was asked for is missing, or None."
+    ] = None
+    usable_rate: Annotated[
+        UsableRate | None, "the largest learning rate to expect training to bear."
+    ] = None
+    what_if: Annotated[
+        tuple[WhatIf, ...], "the layer in other parameters, where that was asked for."
+    ] = ()
+    learning_rates: Annotated[
+        LearningRates | None, "those of its groups, where they were asked for."
+    ] = None
+    adam: Annotated[
+        tuple[AdamGroup, ...], "what Adam has made of them, where its state is known."
+    ] = ()
+    gates: Annotated[
+        GateSummary | None,
+        "what input-dependent gates do when they move, where that was asked for.",
+    ] = None
+    operating_point: Annotated[
+        GatedOperatingPoint | None,
+        "where a GRU or an LSTM works under random inputs, beside its ``hidden_spectra``.",
+    ] = None
+    picture: Annotated[HessianPicture | None, "its Hessian, for a page that draws it."] = field(
+        default=None, compare=False, repr=False, metadata=NEVER
+    )
 
 
 @dataclass(frozen=True)
 class SkippedLayer:
-    """A layer that was recognised but could not be read.
+    """A layer that was recognised but could not be read."""
 
-    Attributes:
-        name: the layer's name in the checkpoint.
-        family: the family that recognised it.
-        reason: why it could not be read.
-    """
-
-    name: str
-    family: str
-    reason: str
+    name: Annotated[str, "the layer's name in the checkpoint."]
+    family: Annotated[str, "the family that recognised it."]
+    reason: Annotated[str, "why it could not be read."]
 
 
 @dataclass(frozen=True)
 class NotRecurrent:
-    """Layers of a hybrid that have no recurrence, and that nothing is said of.
+    """Layers of a hybrid that have no recurrence, and that nothing is said of."""
 
-    Attributes:
-        kind: what they are: ``attention``.
-        count: how many; blocks that several layers share count once.
-        examples: the names of the first few.
-    """
-
-    kind: str
-    count: int
-    examples: tuple[str, ...]
+    kind: Annotated[str, "what they are: ``attention``."]
+    count: Annotated[int, "how many; blocks that several layers share count once."]
+    examples: Annotated[tuple[str, ...], "the names of the first few."]
 
 
 @dataclass(frozen=True)
 class CheckpointSummary:
-    """The file that the report is about.
+    """The file that the report is about."""
 
-    Attributes:
-        path: as it was given; ``state_dict`` for arrays in memory.
-        format: its format's name.
-        bytes: its size.
-        tensors: how many it holds.
-        bytes_read: the bytes of the tensors that were read, or all that were fetched.
-        notes: what the reader had to say.
-    """
-
-    path: str
-    format: str
-    bytes: int
-    tensors: int
-    bytes_read: int
-    notes: tuple[str, ...] = ()
+    path: Annotated[str, "as it was given; ``state_dict`` for arrays in memory."]
+    format: Annotated[str, "its format's name."]
+    bytes: Annotated[int, "its size."]
+    tensors: Annotated[int, "how many it holds."]
+    bytes_read: Annotated[int, "the bytes of the tensors that were read, or all that were fetched."]
+    notes: Annotated[tuple[str, ...], "what the reader had to say."] = ()
 
 
 @dataclass(frozen=True)
 class InputAssumption:
-    """What was assumed of the input and of the optimizer.
+    """What was assumed of the input and of the optimizer."""
 
-    Attributes:
-        autocorrelation: (weight, ρ) of each part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ), and
-            (weight, ρ, ω) of a part with a frequency.
-        horizon: the number of steps T, or None for an infinite sequence.
-        horizon_source: ``option``, ``checkpoint`` or None.
-        learning_rate: the rate that step effects are taken at.
-        readout: ``last`` for states and a loss at the last of the steps, ``every`` for their mean
-            over all; None for states at the last step and a loss summed over every one.
-        input_scale: the RMS of every component of the gates' input; None where gates stand at
-            their bias.
-    """
-
-    autocorrelation: Components = field(metadata=COMPONENTS)
-    horizon: int | None
-    horizon_source: str | None
-    learning_rate: float
-    readout: Literal["last", "every"] | None = None
-    input_scale: float | None = None
+    autocorrelation: Annotated[
+        Components,
+        "(weight, ρ) of each part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ), and (weight, ρ, ω) of a part "
+        "with a frequency.",
+    ] = field(metadata=COMPONENTS)
+    horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
+    horizon_source: Annotated[str | None, "``option``, ``checkpoint`` or None."]
+    learning_rate: Annotated[float, "the rate that step effects are taken at."]
+    readout: Annotated[
+        Literal["last", "every"] | None,
+        "``last`` for states and a loss at the last of the steps, ``every`` for their mean over "
+        "all; None for states at the last step and a loss summed over every one.",
+    ] = None
+    input_scale: Annotated[
+        float | None,
+        "the RMS of every component of the gates' input; None where gates stand at their bias.",
+    ] = None
 
 
 @dataclass(frozen=True)
 class SensitivityCurve:
-    """κ(λ) of a real eigenvalue under the assumed input, for charts to draw behind a layer's own.
-
-    Attributes:
-        horizon: the number of steps T, or None for an infinite sequence.
-        time_constant: -1/log λ in steps, ascending.
-        relative_sensitivity: κ(λ) at each; None where it diverges.
+    """κ(λ) of a real eigenvalue under the assumed input, for charts to draw behind a layer's
+    own.
     """
 
-    horizon: int | None
-    time_constant: tuple[float, ...]
-    relative_sensitivity: tuple[float | None, ...]
+    horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
+    time_constant: Annotated[tuple[float, ...], "-1/log λ in steps, ascending."]
+    relative_sensitivity: Annotated[
+        tuple[float | None, ...], "κ(λ) at each; None where it diverges."
+    ]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report on one checkpoint.
-
-    Attributes:
-        version: of memcurse.
-        checkpoint: the file.
-        input: what was assumed of the input and of the optimizer.
-        device: where eigendecompositions ran.
-        verdict: the worst of the layers'.
-        sentence: the verdict in words, on the worst layer; a rate in it holds for all layers.
-        layers: the recurrent layers, in the checkpoint's order.
-        skipped: those that could not be read.
-        not_recurrent: layers of a hybrid that have no recurrence.
-        curves: those of the theory, only where every eigenvalue was asked for.
-        optimizer: the state that the checkpoint keeps of its optimizer, or None.
-    """
+    """A report on one checkpoint; several checkpoints are an array of these."""
 
     SCHEMA: ClassVar = "memcurse.report/1"
 
-    version: str
-    checkpoint: CheckpointSummary
-    input: InputAssumption
-    device: str
-    verdict: Verdict
-    sentence: str
-    layers: tuple[LayerReport, ...]
-    skipped: tuple[SkippedLayer, ...] = ()
-    not_recurrent: tuple[NotRecurrent, ...] = ()
-    curves: tuple[SensitivityCurve, ...] = field(default=(), metadata=DETAIL)
-    optimizer: OptimizerSummary | None = None
+    version: Annotated[str, "of memcurse."]
+    checkpoint: Annotated[CheckpointSummary, "the file."]
+    input: Annotated[InputAssumption, "what was assumed of the input and of the optimizer."]
+    device: Annotated[str, "where eigendecompositions ran."]
+    verdict: Annotated[Verdict, "the worst of the layers'."]
+    sentence: Annotated[
+        str, "the verdict in words, on the worst layer; a rate in it holds for all layers."
+    ]
+    layers: Annotated[tuple[LayerReport, ...], "the recurrent layers, in the checkpoint's order."]
+    skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()
+    not_recurrent: Annotated[
+        tuple[NotRecurrent, ...], "layers of a hybrid that have no recurrence."
+    ] = ()
+    curves: Annotated[
+        tuple[SensitivityCurve, ...],
+        "those of the theory, only where every eigenvalue was asked for.",
+    ] = field(default=(), metadata=DETAIL)
+    optimizer: Annotated[
+        OptimizerSummary | None, "the state that the checkpoint keeps of its optimizer, or None."
+    ] = None
 
     def scalars(self, prefix: str = "memcurse/") -> dict[str, float]:
         """The figures as a flat dictionary for a logger; see `memcurse_cli.schema.report`."""

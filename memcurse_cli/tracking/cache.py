@@ -26,7 +26,7 @@ from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
-from memcurse_cli.schema.track import Snapshot
+from memcurse_cli.schema.derived import Snapshot
 from memcurse_cli.tracking.work import Reading
 from memcurse_cli.version import VERSION
 

@@ -30,7 +30,7 @@ from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse
 from memcurse_cli.checkpoints.untrusted.names import is_url, printable, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, read_bounded, unreadable
 from memcurse_cli.errors import CheckpointError, UsageError
-from memcurse_cli.schema.track import StepSource
+from memcurse_cli.schema.derived import StepSource
 
 UNFINISHED = ("tmp-", ".tmp", ".orbax-checkpoint-tmp")
 """In the names of directories that a trainer still writes."""

@@ -49,12 +49,6 @@ def on_executor(
 
     A checkpoint whose work ends in an error of the executor itself has that error for its outcome.
 
-    Args:
-        executor: where they are read.
-        paths: the checkpoints.
-        reading: how each is read.
-        is_lost: whether the executor is gone, asked while nothing is done.
-
     Raises:
         CancelledError: the executor is lost with work in hand.
     """

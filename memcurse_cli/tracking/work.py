@@ -19,6 +19,14 @@ from memcurse_cli.diagnosis.settings import Settings, check_readout, choose_auto
 from memcurse_cli.diagnosis.verdicts import smallest_rate
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.detect import validate_assumptions
+from memcurse_cli.schema.derived import (
+    Snapshot,
+    Spread,
+    Summary,
+    TrackedGroup,
+    TrackedLayer,
+    WorstGroup,
+)
 from memcurse_cli.schema.figures import Quantiles, diverges, parameter_rank
 from memcurse_cli.schema.report import (
     EigenvalueSummary,
@@ -26,14 +34,6 @@ from memcurse_cli.schema.report import (
     ParameterSummary,
     Report,
     SkippedLayer,
-)
-from memcurse_cli.schema.track import (
-    Snapshot,
-    Spread,
-    Summary,
-    TrackedGroup,
-    TrackedLayer,
-    WorstGroup,
 )
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.linalg.eigendecomposition import validate_device
@@ -107,13 +107,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a checkpoint.
-
-    Attributes:
-        snapshot: what its report says, or None.
-        error: why there is none, on one line.
-        version: of the memcurse that read it.
-    """
+    """What became of a checkpoint."""
 
     snapshot: Snapshot | None = None
     error: str | None = None

@@ -13,13 +13,12 @@ from benchmarks.calibration.__main__ import RESULTS, foresee
 from benchmarks.calibration.agreement import (
     CONSTANTS,
     comparisons,
-    contingency,
     fitted_constant,
     share,
 )
 from benchmarks.calibration.outcomes import outcomes
 from benchmarks.calibration.page import MARKS, PAGE, tables
-from benchmarks.calibration.setups import NETWORKS, SETUPS, Setup
+from benchmarks.calibration.setups import NETWORKS, SETUPS
 from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, sweep
 from memcurse_cli import inspect
 
@@ -30,15 +29,6 @@ def results() -> list[dict[str, Any]]:
     assert document["rates"] == list(RATES)
     found: list[dict[str, Any]] = document["setups"]
     return found
-
-
-def test_every_setup_was_run(results: list[dict[str, Any]]) -> None:
-    fields = Setup.__dataclass_fields__
-    assert [Setup(**{name: one[name] for name in fields}) for one in results] == SETUPS
-    shared = {(one.units, one.modulus, one.horizon, one.seed) for one in SETUPS if one.held_out} & {
-        (one.units, one.modulus, one.horizon, one.seed) for one in SETUPS if not one.held_out
-    }
-    assert shared == set()
 
 
 def test_four_in_five_held_out_rates_are_within_the_factor(results: list[dict[str, Any]]) -> None:
@@ -53,13 +43,6 @@ def test_the_constants_are_those_of_the_calibration_setups(
 ) -> None:
     fitted = fitted_constant(comparisons(results), limited_by)
     assert fitted == pytest.approx(CONSTANTS[limited_by], rel=0.15)
-
-
-def test_no_run_that_was_called_ok_diverged(results: list[dict[str, Any]]) -> None:
-    table = contingency(results)
-    assert table["ok"]["diverges"] == 0
-    assert sum(table["ok"].values()) > 500
-    assert table["cursed"]["diverges"] > 0.8 * sum(table["cursed"].values())
 
 
 def test_the_page_shows_these_numbers(results: list[dict[str, Any]]) -> None:

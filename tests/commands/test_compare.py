@@ -5,32 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from end_to_end.command import SAMPLES, assert_refused, memcurse
-from jsonschema import Draft202012Validator
-
-from memcurse_cli.schema.documents import find_document
-from memcurse_cli.schema.json_codec import document_schema
 
 LRU = SAMPLES / "lru.safetensors"
-COMPLEX = SAMPLES / "complex_diagonal_rnn.safetensors"
-
-
-def test_the_json_is_what_the_schema_says() -> None:
-    done = memcurse("compare", LRU, COMPLEX, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    schema = document_schema(find_document("comparison"), closed=True)
-    Draft202012Validator(schema).validate(json.loads(done.stdout))
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_the_page_fits(width: int) -> None:
-    environment = {"COLUMNS": str(width), "NO_COLOR": "1"}
-    done = memcurse("compare", LRU, LRU, environment=environment, encoding="ascii")
-    assert done.returncode == 0
-    assert done.stdout.isascii()
-    assert max(map(len, done.stdout.splitlines())) <= width
-    assert "No decay changed" in " ".join(done.stdout.split())
 
 
 def test_what_is_assumed_differently_is_said(tmp_path: Path) -> None:

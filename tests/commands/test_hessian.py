@@ -26,62 +26,9 @@ def test_options_reach_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_a_figure_beside_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    target = tmp_path / "hessian.svg"
-    assert run(["hessian", SAMPLE, "--plot", str(target), "--quiet"]) == 0
-    assert target.read_text().lstrip().startswith("<?xml")
-    assert "|H_ab|" in capsys.readouterr().out
-
-
 def test_a_matplotlibrc_of_the_working_directory_runs_no_latex(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\nbackend: module://none\n")
     done = process("hessian", SAMPLE, "--plot", "figure.svg", "--quiet", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "figure.svg").is_file()
-
-
-def test_correlations_instead(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["hessian", SAMPLE, "--correlation"]) == 0
-    assert "|H_ab| / √(H_aa H_bb)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--plot", "figure.bmp"], "no format of a figure"),
-        (["--plot", "missing/figure.png"], "cannot be written"),
-        (["--rho", "2"], "outside [0, 1]"),
-        (["--assume", "nothing"], "is not KEY=VALUE"),
-        (["--layer", "none"], "none"),
-        (["--family", "gru"], "gru"),
-    ],
-)
-def test_bad_usage_is_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["hessian", SAMPLE, *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert message in captured.err
-    assert len(captured.err.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_gated_layer_says_why_it_has_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["hessian", str(SAMPLES / "gru.safetensors")]) == 0
-    assert "no Hessian: B and C depend on the input" in capsys.readouterr().out
-
-
-def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    target = tmp_path / "hessian.png"
-    assert run(["hessian", str(SAMPLES / "gru.safetensors"), "--plot", str(target)]) == 2
-    assert "no layer has a Hessian to draw: B and C depend on the input" in capsys.readouterr().err
-    assert not target.exists()

@@ -1,4 +1,4 @@
-"""`memcurse inspect --spectra`: what a user types, and what comes back."""
+"""`memcurse inspect`: what a user types, and what comes back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from end_to_end.command import SAMPLES
 from reports.page_reader import Reader
 
@@ -55,12 +57,76 @@ def test_a_page_takes_its_hessians_while_it_reads(
     assert [layer["hessian"] is not None for layer in charts["layers"]] == [True]
 
 
-def test_the_page_has_a_table_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["inspect", GRU]) == 0
-    assert "Hidden weights" not in capsys.readouterr().out
-    assert run(["inspect", GRU, "--spectra"]) == 0
+GRU = str(SAMPLES / "gru.safetensors")
+
+
+def table(page: str) -> list[str]:
+    return page.split("What if\n")[1].split("\n\n")[0].splitlines()
+
+
+LRU = str(SAMPLES / "lru.safetensors")
+
+
+def section(page: str, title: str) -> str:
+    return " ".join(page.split(f"\n{title}\n")[1].split("\n\n")[0].split())
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    model = {
+        "rnn.nu_log": torch.nn.Parameter(torch.linspace(-4, -1, 10)),
+        "rnn.theta_log": torch.nn.Parameter(torch.linspace(-3, 1, 10)),
+    }
+    optimizer = torch.optim.AdamW(model.values(), lr=2e-3)
+    for _ in range(5):
+        optimizer.zero_grad()
+        gradient = torch.randn(10)
+        sum((value * gradient).sum() for value in model.values()).backward()  # type: ignore[union-attr]
+        optimizer.step()
+    state = {name: value.detach() for name, value in model.items()}
+    torch.save({"model": state, "optimizer": optimizer.state_dict()}, tmp_path / "step.pt")
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    torch.save(state, tmp_path / "model.pt")
+    return tmp_path
+
+
+def test_adam_is_read_where_the_checkpoint_holds_it(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", str(trained / "step.pt")]) == 0
     page = capsys.readouterr().out
-    table = page.split("Hidden weights")[1].split("Findings")[0]
-    row = next(line for line in table.splitlines() if line.split()[:1] == ["jacobian"])
-    assert row.split()[-1] == "divergent"
     assert max(map(len, page.splitlines())) <= 80
+    table = section(page, "Adam's effective steps")
+    assert "nu_log" in table
+    assert "State of torch.optim for 2 weights after 5 steps" in table
+    assert "lr = 0.002" in table
+
+    beside = ["inspect", str(trained / "model.pt"), "--optimizer", str(trained / "optimizer.pt")]
+    assert run(beside) == 0
+    assert section(capsys.readouterr().out, "Adam's effective steps") == table
+
+
+def test_sgd_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = {"nu_log": torch.nn.Parameter(torch.zeros(4)), "theta_log": torch.zeros(4)}
+    optimizer = torch.optim.SGD([model["nu_log"]], lr=0.1, momentum=0.9)
+    model["nu_log"].sum().backward()
+    optimizer.step()
+    torch.save({"model": model, "optimizer": optimizer.state_dict()}, tmp_path / "sgd.pt")
+    assert run(["inspect", str(tmp_path / "sgd.pt")]) == 0
+    table = section(capsys.readouterr().out, "Adam's effective steps")
+    assert "None: the optimiser's state has no exp_avg_sq: it keeps momentum_buffer" in table
+
+
+def test_an_ambiguous_state_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = {
+        name: torch.nn.Parameter(torch.tensor(np.linspace(-3, -1, 9)))
+        for name in ("nu_log", "theta_log")
+    }
+    optimizer = torch.optim.Adam([{"params": [value]} for value in reversed(model.values())])
+    sum(value.sum() for value in model.values()).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    torch.save({"model": model, "optimizer": optimizer.state_dict()}, tmp_path / "groups.pt")
+    assert run(["inspect", str(tmp_path / "groups.pt")]) == 0
+    table = section(capsys.readouterr().out, "Adam's effective steps")
+    assert "nu_log, theta_log left out: 2 weights have its shape, in several groups" in table

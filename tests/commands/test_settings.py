@@ -52,16 +52,6 @@ def test_the_command_line_the_environment_the_file_and_the_default_in_this_order
     assert report(tmp_path, "--lr", "7e-3", environment=variables)["learning_rate"] == 7e-3
 
 
-def test_a_variable_can_name_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text("horizon = 9\n")
-    variables = {"MEMCURSE_CONFIG": str(file)}
-    assert report(tmp_path, environment=variables)["horizon"] == 9
-    other = tmp_path / "other.toml"
-    other.write_text("horizon = 8\n")
-    assert report(tmp_path, "--config", str(other), environment=variables)["horizon"] == 8
-
-
 def test_one_value_may_stand_for_a_list_of_one(tmp_path: Path) -> None:
     (tmp_path / "memcurse.toml").write_text("rho = 0.25\n")
     rows = json.loads(memcurse("predict", "--json", folder=tmp_path).stdout)["rows"]
@@ -124,23 +114,10 @@ def test_an_error_of_a_file_has_its_line(text: str, words: list[str], tmp_path: 
     assert_refused(memcurse("inspect", LRU, folder=tmp_path), *words)
 
 
-def test_an_error_of_a_project_names_its_table(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.memcurse]\n\nmax-unstable = 0\n")
-    result = memcurse("inspect", LRU, folder=tmp_path)
-    assert_refused(result, "pyproject.toml:3", "[tool.memcurse.check]")
-
-
 @pytest.mark.parametrize("value", ["x", "-1", "nan"])
 def test_an_error_of_the_environment_names_the_variable(value: str, tmp_path: Path) -> None:
     variables = {"MEMCURSE_LR": value}
     assert_refused(memcurse("inspect", LRU, folder=tmp_path, environment=variables), "MEMCURSE_LR")
-
-
-def test_help_is_shown_whatever_the_file_says(tmp_path: Path) -> None:
-    (tmp_path / "memcurse.toml").write_text("nonsense")
-    assert memcurse("inspect", "--help", folder=tmp_path).returncode == 0
-    assert memcurse("--help", folder=tmp_path).returncode == 0
-    assert memcurse("families", folder=tmp_path).returncode == 0
 
 
 def test_settings_say_what_is_in_force_and_why(tmp_path: Path) -> None:
@@ -164,23 +141,6 @@ def test_settings_say_what_is_in_force_and_why(tmp_path: Path) -> None:
     assert {"inspect", "check"} <= set(rate["commands"])
     page = memcurse("settings", folder=tmp_path).stdout
     assert any(line.split() == ["lr", "0.0003", "memcurse.toml:1"] for line in page.splitlines())
-
-
-def test_settings_refuse_what_a_command_would_refuse(tmp_path: Path) -> None:
-    for text, word in (
-        ("horizn = 1\n", "horizon"),
-        ("[check]\nmax-unstabel = 1\n", "max-unstable"),
-    ):
-        (tmp_path / "memcurse.toml").write_text(text)
-        assert_refused(memcurse("settings", folder=tmp_path), word, "memcurse.toml:")
-
-
-def test_every_configurable_option_has_one_name_in_the_environment() -> None:
-    options = all_options()
-    assert set(options) < set(COMMANDS)
-    assert {"lr", "horizon", "rho", "autocorrelation"} <= set(options["inspect"])
-    for found in options.values():
-        assert not {"output", "json", "help"} & set(found)
 
 
 def outcome(file: SettingsFile | None, command: str, everything: Mapping[str, Any]) -> Any:

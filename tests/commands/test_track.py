@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
-import pickle
 import pty
 import re
 import select
@@ -21,8 +18,8 @@ from end_to_end.command import MEMCURSE, SAMPLES, assert_refused, memcurse, proc
 from tracking.build import write, write_run
 
 from memcurse_cli.__main__ import run
+from memcurse_cli.schema.derived import Tracking
 from memcurse_cli.schema.json_codec import decode
-from memcurse_cli.schema.track import Tracking
 
 RUN = SAMPLES / "run"
 HERE = ("--no-cache", "--jobs", "1")
@@ -45,29 +42,12 @@ def tracked(
     return decode(Tracking, json.loads(done.stdout), where="stdout")
 
 
-def test_globs_directories_and_files_are_the_same_run() -> None:
-    whole = tracked(RUN, *HERE)
-    assert [one.step for one in whole.steps] == list(range(0, 201, 20))
-    for given in ((RUN / "step_*.safetensors",), sorted(RUN.glob("*.safetensors"))):
-        again = tracked(*given, *HERE)
-        assert [one.snapshot for one in again.steps] == [one.snapshot for one in whole.steps]
-
-
 def test_all_ways_to_read_give_the_same(tmp_path: Path) -> None:
     inline = tracked(RUN, *HERE, by=process)
     assert tracked(RUN, *HERE) == inline
     assert tracked(RUN, "--no-cache", "--jobs", "2", by=process) == inline
     assert tracked(RUN, "--cache", tmp_path / "cache", by=process) == inline
     assert tracked(RUN, "--cache", tmp_path / "cache") == inline
-
-
-def test_the_users_cache_is_used_unless_told_otherwise(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    assert not home.exists()
-    tracked(RUN, *HERE)
-    assert not home.exists()
-    tracked(RUN, "--jobs", "1")
-    assert list((home / "memcurse" / "track").rglob("*.json"))
 
 
 def test_a_cache_that_cannot_be_written_is_told_only_where_it_was_asked_for(
@@ -92,11 +72,6 @@ def test_reading_options_reach_the_reports() -> None:
         assert getattr(snapshot.input, field) == value
     limits = tracked(RUN, *HERE, "--watch-limit", "1e-9", "--cursed-limit", "1e-8")
     assert {one.snapshot.verdict for one in limits.steps if one.snapshot} == {"cursed"}
-
-
-def test_options_that_fit_no_checkpoint_are_an_error() -> None:
-    for options in (("--family", "nonsense"), ("--layer", "absent"), ("--assume", "x")):
-        assert_refused(memcurse("track", RUN, *HERE, *options))
 
 
 def test_what_cannot_be_read_ends_with_two_after_the_rest(tmp_path: Path) -> None:
@@ -140,12 +115,6 @@ def test_the_page_of_a_watched_run_is_in_its_file(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert target.read_text() == memcurse("track", RUN, *HERE, "--format", "html").stdout
     assert list(tmp_path.glob("*.html")) == [target]
-
-
-def test_csv_is_for_machines() -> None:
-    done = memcurse("track", RUN, *HERE, "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert [row["step"] for row in rows] == [str(step) for step in range(0, 201, 20)]
 
 
 def test_an_interrupt_keeps_what_was_done_and_writes_nothing(tmp_path: Path) -> None:
@@ -223,20 +192,6 @@ def test_watching_ends_at_a_step(tmp_path: Path) -> None:
     assert "1 of 5" in failed.stderr
 
 
-def test_a_file_is_written_anew_as_the_run_goes_on(tmp_path: Path) -> None:
-    folder, target = tmp_path / "run", tmp_path / "out.json"
-    write(folder / "step_1.safetensors", 0.5)
-    command = [MEMCURSE, "track", str(folder), "--watch", *HERE, "--json", "--output", str(target)]
-    with subprocess.Popen([*command, "--interval", "0.05", "--until", "2"]) as watching:
-        until = time.monotonic() + 30
-        while not target.exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        assert len(json.loads(target.read_text())["steps"]) == 1
-        write(folder / "step_2.safetensors", 0.9)
-        assert watching.wait(30) == 0
-    assert len(json.loads(target.read_text())["steps"]) == 2
-
-
 def test_a_terminal_shows_the_table_live(tmp_path: Path) -> None:
     write_run(tmp_path, (0.5, 0.9))
     master, slave = pty.openpty()
@@ -278,9 +233,9 @@ def _until(master: int, word: str) -> str:
 def test_progress_is_for_terminals_and_not_for_the_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from memcurse_cli.commands import progress
+    from memcurse_cli.commands import options
 
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(options, "PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert run(["track", str(RUN), *HERE]) == 0
     shown = capsys.readouterr().err
@@ -294,46 +249,11 @@ def test_progress_is_for_terminals_and_not_for_the_quiet(
 def test_the_progress_of_a_file_shows_its_name_and_obeys_none_of_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from memcurse_cli.commands import progress
+    from memcurse_cli.commands import options
 
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(options, "PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with progress.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
+    with options.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
         assert show is not None
         show(0, 2, "layer")
         assert capsys.readouterr().err.endswith(r"a\x1b]0;b\x07.pt: layer 1 of 2")
-
-
-def test_settings_give_way_to_the_command_line(tmp_path: Path) -> None:
-    settings = tmp_path / "memcurse.toml"
-    settings.write_text(f'lr = 0.01\njobs = 2\n[track]\ncache = "{tmp_path / "kept"}"\n')
-    done = memcurse("track", RUN, "--json", "--config", settings)
-    assert json.loads(done.stdout)["steps"][3]["snapshot"]["verdict"] == "cursed"
-    assert (tmp_path / "kept").is_dir()
-    clash = memcurse("track", RUN, "--config", settings, "--executor", "dask://127.0.0.1:x")
-    assert_refused(clash, "--executor")  # and not that jobs are given too
-    settings.write_text("watch = true\n")
-    assert_refused(memcurse("track", RUN, "--config", settings), "watch")
-
-
-class Hostile:
-    """Pickles to a call, as whoever wants code to run on loading would do it."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return Path.touch, (self.target,)
-
-
-def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
-    run_folder, target = tmp_path / "run", tmp_path / "executed"
-    write(run_folder / "step_1.safetensors", 0.5)
-    for step, extension in ((2, "pt"), (3, "pkl"), (4, "ckpt")):
-        hostile = {"step": Hostile(target), "state_dict": Hostile(target)}
-        (run_folder / f"step_{step}.{extension}").write_bytes(pickle.dumps(hostile))
-    (run_folder / "trainer_state.json").write_text("[" * 100_000)
-    done = memcurse("track", run_folder, *HERE)
-    assert done.returncode == 2
-    assert "3 of 4 checkpoints could not be read" in done.stderr
-    assert not target.exists()

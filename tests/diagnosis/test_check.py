@@ -11,7 +11,7 @@ from reports.build import layer, parameter, report
 from memcurse_cli.diagnosis.check import check, judge
 from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.check import Check, Judgement
+from memcurse_cli.schema.derived import Check, Judgement
 from memcurse_cli.schema.figures import HessianSummary
 from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity, SkippedLayer
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memcurse_cli import Report, inspect
 from memcurse_cli.diagnosis.comparison import compare, match_eigenvalues
-from memcurse_cli.schema.comparison import SpectrumMove
+from memcurse_cli.schema.derived import SpectrumMove
 
 UNITS = 12
 

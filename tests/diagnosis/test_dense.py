@@ -12,7 +12,7 @@ from theory.non_normal import far_from_normal
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis import dense as dense_structure
 from memcurse_cli.reports.terminal.report import to_text
-from memcurse_cli.schema.dense import DenseStructure
+from memcurse_cli.schema.layer import DenseStructure
 from memcurse_cli.schema.report import LayerReport
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.gates import operating_point as gated_operating_point
 from memcurse_cli.reports.terminal.report import to_text
-from memcurse_cli.schema.gates import GatedOperatingPoint
+from memcurse_cli.schema.layer import GatedOperatingPoint
 from memcurse_cli.schema.report import LayerReport
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.findings import departure
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.schema.layer import GateSummary
 from memcurse_cli.schema.report import LayerReport
 
 H, INPUTS, STEPS, SKIPPED = 64, 16, 4000, 100

@@ -9,7 +9,7 @@ import pytest
 
 from memcurse_cli import inspect
 from memcurse_cli.families.cells import gated_layer as gated_cells
-from memcurse_cli.schema.dense import jacobian_of
+from memcurse_cli.schema.layer import jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_checkpoints" / "gru.safetensors"

@@ -16,7 +16,7 @@ from memcurse_cli.diagnosis.optimizer import align
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.json_codec import from_json, to_json
-from memcurse_cli.schema.optimizer import AdamGroup, LearningRates
+from memcurse_cli.schema.layer import AdamGroup, LearningRates
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import safetensors.numpy
-from end_to_end.calls import CALLS, CURSED, PAGES, SAMPLE, each_call
+from end_to_end.calls import CALLS, SAMPLE, each_call
 from end_to_end.command import exit_code, memcurse
 
 from memcurse_cli.app import COMMANDS, load
@@ -78,30 +77,6 @@ def test_piped_output_has_no_control_codes_and_nothing_beside_it(
 
 
 @each_call
-def test_another_encoding_is_no_error(arguments: tuple[str | Path, ...], here: Here) -> None:
-    for encoding in ("ascii", "iso8859-1", "cp1252", "utf-16"):
-        result = here(*arguments, encoding=encoding)
-        assert (result.returncode, result.stderr) == (0, ""), encoding
-        assert result.stdout.endswith("\n")
-
-
-def test_a_narrow_terminal_is_kept_to(here: Here) -> None:
-    for arguments in PAGES:
-        result = here(*arguments, environment={"COLUMNS": "40"})
-        assert result.returncode == 0
-        assert max(map(len, result.stdout.splitlines())) <= 40, arguments
-
-
-def test_no_color_wins_over_a_forced_one(here: Here) -> None:
-    forced = {"FORCE_COLOR": "1"}
-    for arguments in PAGES:
-        assert ESCAPE.search(here(*arguments, environment=forced).stdout), arguments
-        plain = here(*arguments, environment={**forced, "NO_COLOR": "1"})
-        assert (plain.returncode, plain.stderr) == (0, ""), arguments
-        assert not ESCAPE.search(plain.stdout), arguments
-
-
-@each_call
 def test_output_goes_whole_into_a_file(
     arguments: tuple[str | Path, ...], here: Here, tmp_path: Path
 ) -> None:
@@ -150,46 +125,12 @@ def test_a_reader_that_leaves_early_is_no_error(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_reader_that_leaves_early_does_not_hide_a_violation() -> None:
-    assert to_nobody("check", CURSED) == 1
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_option_is_one_line_and_bad_usage(command: str, here: Here) -> None:
     code, printed, errors = seen(here(command, "--nonsense"))
     assert (code, printed, errors.count("\n")) == (2, "", 1)
     assert "--nonsense" in errors
     assert f"see 'memcurse {command} --help'" in errors
-
-
-def test_no_arguments_show_the_help() -> None:
-    result = memcurse()
-    assert "Usage: memcurse" in result.stdout
-    assert result.stderr == ""
-
-
-def test_json_is_one_object_per_checkpoint(tmp_path: Path) -> None:
-    one = json.loads(memcurse("inspect", SAMPLE, "--json").stdout)
-    assert one["schema"] == "memcurse.report/1"
-    two = json.loads(memcurse("inspect", SAMPLE, SAMPLE, "--json").stdout)
-    assert two == [one, one]
-    target = tmp_path / "report.json"
-    written = memcurse("inspect", SAMPLE, "--json", "--output", target)
-    assert (written.returncode, written.stdout) == (0, "")
-    assert json.loads(target.read_text()) == one
-
-
-def test_values_are_every_eigenvalue() -> None:
-    layer = json.loads(memcurse("inspect", SAMPLE, "--json", "--values").stdout)["layers"][0]
-    assert len(layer["eigenvalues"]["values"]) == layer["eigenvalues"]["count"] == 64
-    assert "values" not in json.loads(memcurse("inspect", SAMPLE, "--json").stdout)["layers"][0]
-
-
-def test_a_state_dict_and_its_file_by_any_name_are_read_by_content(tmp_path: Path) -> None:
-    disguised = tmp_path / "model.pt"
-    disguised.write_bytes(SAMPLE.read_bytes())
-    report = json.loads(memcurse("inspect", disguised, "--json").stdout)
-    assert report["checkpoint"]["format"] == "safetensors"
 
 
 HOSTILE = (

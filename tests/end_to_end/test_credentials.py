@@ -160,12 +160,6 @@ def test_settings_show_no_credentials(home: Path) -> None:
             call(home, command, *ARGUMENTS.get(command, ()), "--verbose", environment=variable)
 
 
-@pytest.mark.parametrize("url", MALFORMED)
-def test_a_call_without_a_command_shows_no_credentials(url: str, home: Path) -> None:
-    call(home, url)
-    call(home, f"--{url}")
-
-
 @pytest.mark.parametrize(
     "place",
     [

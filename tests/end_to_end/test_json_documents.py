@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from end_to_end.command import SAMPLES, memcurse
 
-from memcurse_cli.schema.documents import DOCUMENTS, find_document
-from memcurse_cli.schema.json_codec import document_schema
+from memcurse_cli.schema.documents import DOCUMENTS, document_schema, find_document
 
 LRU, COMPLEX, DENSE, GRU = (
     SAMPLES / f"{name}.safetensors"
@@ -106,7 +105,3 @@ def test_the_schema_is_printed(document: Any) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert strictly(result.stdout) == document_schema(document)
     assert result.stdout.isascii()
-
-
-def test_the_report_is_the_schema_without_a_name() -> None:
-    assert memcurse("schema").stdout == memcurse("schema", "report").stdout

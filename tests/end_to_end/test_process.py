@@ -1,10 +1,12 @@
-"""What only a process of its own shows: how it starts, is interrupted, and ends."""
+"""What only a process of its own shows: streams, signals, imports, completion."""
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from end_to_end.calls import CALLS, CURSED, SAMPLE
-from end_to_end.command import MEMCURSE, process
+from end_to_end.command import MEMCURSE, SAMPLES, memcurse, process
 
 LIMITED = "export PYTHONDONTWRITEBYTECODE=1"  # Python itself would not notice a truncated one
 
@@ -78,16 +80,6 @@ def test_a_full_disk_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("schema",), ("landscape", "--plot", "figure.svg")], ids=lambda one: one[0]
-)
-def test_a_disk_that_fills_leaves_no_file(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    done = shell(f"{LIMITED}; ulimit -f 1; {command_line(*arguments, '--output', 'out')}", tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "cannot be written: File too large" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
     ("arguments", "code"), [(("families",), 0), (("check", CURSED), 1), (("inspect", "absent"), 2)]
 )
 def test_standard_error_on_a_full_disk_changes_no_exit_code(
@@ -115,12 +107,6 @@ def test_closed_streams_are_no_internal_error(folder: Path) -> None:
     for redirection in ("2>&-", "<&-"):
         assert shell(f"{command_line('inspect', SAMPLE)} {redirection}", folder).returncode == 0
     assert shell(f"{command_line('check', '-')} <&-", folder).returncode == 2
-
-
-@pytest.mark.parametrize("command", ["inspect", "compare", "track", "schema"])
-def test_a_reader_that_leaves_early_is_no_error(command: str, folder: Path) -> None:
-    done = shell(f"{command_line(command, *CALLS[command][-1])} | true", folder)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_reader_that_leaves_early_sees_the_start_and_learns_of_a_violation(folder: Path) -> None:
@@ -175,3 +161,85 @@ def test_an_interrupt_while_a_library_is_imported_is_one(
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done = process("inspect", SAMPLE, environment={"PYTHONPATH": path})
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "memcurse: interrupted\n")
+
+
+HEAVY = ("torch", "jax", "transformers", "optax")
+PROGRAM = """
+import contextlib, io, json, sys
+from memcurse_cli.__main__ import run
+with contextlib.redirect_stdout(io.StringIO()):
+    code = run(sys.argv[1:])
+print(json.dumps({"code": code, "modules": sorted(sys.modules)}))
+"""
+
+
+def modules(*arguments: str) -> set[str]:
+    """The top-level packages that a command has imported when it ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True
+    )
+    result = json.loads(done.stdout)
+    assert result["code"] == 0
+    return {module.partition(".")[0] for module in result["modules"]}
+
+
+def test_help_imports_no_array_library() -> None:
+    assert modules("--help").isdisjoint({*HEAVY, "numpy", "scipy"})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "--rho", "0.5"),
+        ("families",),
+        ("formats",),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_light_commands_import_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    assert modules(*arguments).isdisjoint({*HEAVY, "scipy"})
+
+
+@pytest.mark.parametrize("sample", ["lru", "gru", "dense_linear_rnn"])
+def test_inspect_of_a_small_safetensors_file_imports_nothing_heavy(sample: str) -> None:
+    assert modules("inspect", str(SAMPLES / f"{sample}.safetensors")).isdisjoint(HEAVY)
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run memcurse with a home of its own and no shell to detect."""
+    given = {"HOME": str(folder), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    return memcurse(*arguments, environment={**given, **environment}, folder=folder)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_is_shown_and_installed(shell: str, tmp_path: Path) -> None:
+    shown = run(tmp_path, "--show-completion", shell)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert f"_MEMCURSE_COMPLETE=complete_{shell}" in shown.stdout
+    installed = run(tmp_path, "--install-completion", shell)
+    assert installed.returncode == 0
+    scripts = [path for path in tmp_path.rglob("*") if path.is_file() and "memcurse" in path.name]
+    assert len(scripts) == 1
+    assert f"complete_{shell}" in scripts[0].read_text()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes_with_the_script(tmp_path: Path) -> None:
+    script = run(tmp_path, "--show-completion", "bash").stdout
+    line = (
+        "COMP_WORDS=(memcurse inspect --hor); COMP_CWORD=2; _memcurse_completion memcurse; "
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{script}\n{line}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{Path(MEMCURSE).parent}:{os.environ['PATH']}"},
+        check=False,
+    )
+    assert done.stdout.strip() == "--horizon", done.stderr

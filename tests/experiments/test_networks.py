@@ -16,7 +16,6 @@ from memcurse_cli.experiments.networks import (
     ComplexDiagonalRNN,
     DenseLinearRNN,
     S4DChannel,
-    causal_convolution,
 )
 
 UNITS = 6
@@ -88,47 +87,6 @@ def test_outputs_are_those_of_the_recurrence(network, matrices, horizon):
         outputs = np.asarray(network.outputs(to_jax(parameters), jnp.asarray(inputs)))
     expected = step_by_step(*matrices(parameters), inputs)
     np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize(("network", "matrices"), CASES)
-def test_gradients_are_those_of_the_recurrence(network, matrices):
-    """Doubling must not change what the optimizer sees: central differences of the loop."""
-    random = np.random.default_rng(3)
-    parameters = network.initialise(random, 3, 0.9)
-    inputs = random.standard_normal((2, 11))
-    with jax.enable_x64(True):
-        x = jnp.asarray(inputs)
-        gradients = jax.grad(lambda p: jnp.sum(network.outputs(p, x) ** 2))(to_jax(parameters))
-    for name, gradient in gradients.items():
-        index = tuple(0 for _ in parameters[name].shape)
-        ends = []
-        for sign in (1, -1):
-            moved = {key: value.copy() for key, value in parameters.items()}
-            moved[name][index] += sign * 1e-6
-            ends.append(np.sum(step_by_step(*matrices(moved), inputs) ** 2))
-        assert float(gradient[index]) == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
-
-
-@pytest.mark.parametrize(("network", "matrices"), CASES)
-def test_students_start_on_the_ring(network, matrices):
-    parameters = network.initialise(np.random.default_rng(0), 64, 0.99)
-    moduli = np.abs(np.linalg.eigvals(matrices(parameters)[0]))
-    assert moduli.min() >= 0.99 - 1e-12
-    assert moduli.max() < 1
-
-
-def test_lru_normalises_its_input():
-    """γ = √(1 - |λ|²) makes the state's variance that of the input, whatever the memory."""
-    parameters = LRU().initialise(np.random.default_rng(0), 64, 0.99)
-    squared = np.exp(-2 * np.exp(parameters["nu_log"]))
-    np.testing.assert_allclose(np.exp(2 * parameters["gamma_log"]) / (1 - squared), 1, rtol=1e-12)
-
-
-def test_convolution_is_causal():
-    with jax.enable_x64(True):
-        inputs = jnp.zeros((1, 7)).at[0, 4].set(1.0)
-        outputs = np.asarray(causal_convolution(jnp.arange(1.0, 8.0), inputs))
-    np.testing.assert_allclose(outputs, [[0, 0, 0, 0, 1, 2, 3]], atol=1e-14)
 
 
 def to_jax(parameters):

@@ -69,24 +69,6 @@ def test_command_of_the_table_gives_the_settings_of_the_file(name, tmp_path, mon
     }
 
 
-def test_dense_step_effect_of_the_readme():
-    """lr √(E‖dh/dA‖² / E‖h‖²) at 1e-3 and T = 300, by summing the response to each input."""
-    path = SAMPLES / "dense_linear_rnn.safetensors"
-    horizon = settings_of(path).horizon
-    stored = {name: values.astype(float) for name, values in load_file(path).items()}
-    A, B = stored["A"], stored["B"]
-    state, derivative = B[:, 0], np.zeros((64, 64, 64))
-    power = total = 0.0
-    for _ in range(horizon):
-        power += np.sum(state**2)
-        total += np.sum(derivative**2)
-        # d(A h)/dA_ij = A dh/dA_ij + e_i h_j
-        derivative = np.tensordot(A, derivative, axes=1)
-        derivative[range(64), range(64)] += state
-        state = A @ state
-    assert f"{1e-3 * np.sqrt(total / power):.0%}".replace("%", " %") in README
-
-
 def test_the_run_is_of_the_command_of_the_readme():
     """Its settings, where it starts and where it ends; and which step each file is of."""
     command = README[README.index("    memcurse train complex-diagonal-rnn") :].partition("\n\n")[0]

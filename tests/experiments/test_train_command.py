@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -65,17 +64,6 @@ def test_without_jax_one_line_says_what_to_install(tmp_path, monkeypatch, capsys
     assert not list(tmp_path.iterdir())
 
 
-def test_torch_loads_the_gru_in_double_precision(tmp_path):
-    path = tmp_path / "gru.safetensors"
-    assert train("gru", path, "--dtype", "float64") == 0
-    stored = {name: torch.from_numpy(values) for name, values in load_file(path).items()}
-    torch.nn.Linear(4, 1).load_state_dict(
-        {name.removeprefix("head."): stored.pop(name) for name in ("head.weight", "head.bias")}
-    )
-    torch.nn.GRU(1, 4).load_state_dict(stored)
-    assert {values.dtype for values in stored.values()} == {torch.float64}
-
-
 @pytest.mark.parametrize(
     ("place", "reason"),
     [("absent/lru.safetensors", "folder does not exist"), ("folder", "is a directory")],
@@ -107,36 +95,6 @@ def test_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch, interrupti
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_diverged_training_writes_nothing(tmp_path, capsys):
-    assert train("lru", tmp_path / "lru.safetensors", "--learning-rate", "1e30") == 2
-    assert "take a smaller learning rate" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--modulus", "1"],
-        ["--initial-modulus", "-1"],
-        ["--learning-rate", "0"],
-        ["--steps", "0"],
-        ["--seed", "-1"],
-        ["--dtype", "float16"],
-    ],
-)
-def test_options_outside_their_domain(tmp_path, capsys, arguments):
-    assert train("lru", tmp_path / "lru.safetensors", *arguments) == 2
-    captured = capsys.readouterr()
-    assert arguments[0] in captured.err
-    assert captured.err.count("\n") == 1
-    assert os.listdir(tmp_path) == []
-
-
-def test_unknown_network(tmp_path, capsys):
-    assert train("transformer", tmp_path / "x.safetensors") == 2
-    assert "complex-diagonal-rnn" in capsys.readouterr().err
-
-
 def test_a_file_for_every_so_many_steps(tmp_path, capsys):
     pattern = tmp_path / "step_{step}.safetensors"
     assert train("lru", pattern, "--save-every", "2") == 0
@@ -151,10 +109,3 @@ def test_a_file_for_every_so_many_steps(tmp_path, capsys):
     last = load_file(tmp_path / "step_3.safetensors")
     for name, values in load_file(once).items():
         np.testing.assert_array_equal(last[name], values)
-
-
-@pytest.mark.parametrize(("name", "more"), [("a.st", ["--save-every", "2"]), ("{step}.st", [])])
-def test_several_files_need_several_names(name, more, tmp_path, capsys):
-    assert train("lru", tmp_path / name, *more) == 2
-    assert "{step} in its name" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

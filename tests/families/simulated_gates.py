@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
-from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.schema.layer import GateSummary
 
 
 def gates_of(arrays: Mapping[str, NDArray[Any]], **arguments: Any) -> GateSummary:

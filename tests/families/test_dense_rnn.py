@@ -16,7 +16,7 @@ from scipy.signal import cont2discrete
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.diagnosis.hessian.inspection import hessian
+from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
 from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network
 from memcurse_cli.families import layers

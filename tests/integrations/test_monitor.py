@@ -45,14 +45,6 @@ def test_what_diverges_is_left_out_and_counted_as_unstable() -> None:
     assert "step_effect" not in found
 
 
-def test_no_other_layer_stands_for_one_that_diverges() -> None:
-    layers = {"a": complex_diagonal(1.5), "b": complex_diagonal(0.5)}
-    state = {f"{layer}.{name}": value for layer in layers for name, value in layers[layer].items()}
-    found = scalars(inspect(state), prefix="")
-    assert {"b/time_constant", "b/step_effect"} <= set(found)
-    assert not {"time_constant", "step_effect"} & set(found)
-
-
 def test_a_verdict_that_gets_worse_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     monitor = Monitor(2, "", {"horizon": 1000})
     with caplog.at_level(logging.WARNING, "memcurse"):

@@ -34,7 +34,7 @@ from memcurse_cli.families.selective.retention import LightningAttention
 from memcurse_cli.families.selective.rg_lru import RGLRU
 from memcurse_cli.families.selective.rwkv import RWKV
 from memcurse_cli.families.selective.xlstm import MLSTM
-from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.schema.layer import GateSummary
 
 WIDTH = 6
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,8 @@ from reports.strategies import instances
 
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.comparison import compare
-from memcurse_cli.reports.html.comparison import MOVES_PER_LAYER, to_html
-from memcurse_cli.schema.comparison import Comparison
+from memcurse_cli.reports.html.comparison import to_html
+from memcurse_cli.schema.derived import Comparison
 from memcurse_cli.schema.json_codec import to_json
 
 
@@ -68,56 +66,3 @@ def test_a_conjugate_is_drawn_where_its_partner_was() -> None:
     assert layer.spectrum.pairs == (pytest.approx((0.5, 0.6, 0.4, -0.7)),)
     (charts,) = json.loads(Reader(to_html(comparison)).scripts["memcurse-charts"])
     assert charts["layers"][0]["moves"] == [[0.5, 0.6, 0.4, 0.7]]
-
-
-def test_the_page_tells_what_both_reports_assumed_and_what_only_one_did() -> None:
-    state = layers(1, 3)
-    before, after = (
-        inspect(state, values=True, learning_rate=rate, horizon=50) for rate in (0.01, 0.02)
-    )
-    text = to_html(compare(before, after, values=True))
-    assert "<dt>horizon</dt><dd>50 steps" in text
-    assert "<dt>learning rate</dt>" not in text
-    assert "The learning rate assumed differs: 0.01 before, 0.02 after." in text
-
-
-def test_layers_are_sorted_by_how_bad_their_verdict_is() -> None:
-    comparison = made(layers(3, 2), layers(3, 2))
-    verdicts = ("cursed", "ok", "watch")
-    mixed = replace(
-        comparison,
-        layers=tuple(
-            replace(layer, verdict_after=verdict)
-            for layer, verdict in zip(comparison.layers, verdicts, strict=True)
-        ),
-    )
-    cells = re.findall(r'data-key="(\w+)"[^>]*><span class="badge (\w+)">', to_html(mixed))
-    assert [verdict for _, verdict in sorted(cells)] == ["ok", "watch", "cursed"]
-
-
-def test_without_the_eigenvalues_the_page_says_what_is_missing() -> None:
-    before, after = (inspect(layers(1, 3), values=False) for _ in range(2))
-    text = to_html(compare(before, after, values=True))
-    assert "memcurse inspect --json --values writes them" in text
-    (charts,) = json.loads(Reader(text).scripts["memcurse-charts"])
-    assert charts["layers"][0]["count"] == 0
-
-
-@pytest.mark.parametrize(
-    "name", ["</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\x1b[31mred"]
-)
-def test_a_name_stays_text(name: str) -> None:
-    text = to_html(made(layers(1, 3, name=name), layers(1, 3, name=name)))
-    plain = to_html(made(layers(1, 3), layers(1, 3)))
-    assert [tag for tag, _ in Reader(text).elements] == [tag for tag, _ in Reader(plain).elements]
-    assert "\x1b" not in text
-
-
-def test_sixty_four_layers_stay_under_three_megabytes() -> None:
-    one = made(layers(1, 1024), layers(1, 1024, shift=-0.5))
-    page = to_html(replace(one, layers=one.layers * 64))
-    assert len(page.encode()) < 3_000_000
-    (charts,) = json.loads(Reader(page).scripts["memcurse-charts"])
-    for layer in charts["layers"]:
-        assert layer["count"] == 1024
-        assert 16 <= len(layer["moves"]) <= MOVES_PER_LAYER

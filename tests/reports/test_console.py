@@ -34,14 +34,6 @@ def printed(stream: Stream) -> str:
     return text_for(render(build.four_families()), stream, width=80)
 
 
-def test_a_terminal_gets_colour(environment: pytest.MonkeyPatch) -> None:
-    assert "\x1b[" in printed(Stream(terminal=True))
-
-
-def test_a_pipe_gets_no_control_codes(environment: pytest.MonkeyPatch) -> None:
-    assert "\x1b" not in printed(Stream(terminal=False))
-
-
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_a_plain_terminal_gets_no_control_codes(
     environment: pytest.MonkeyPatch, name: str, value: str
@@ -108,10 +100,6 @@ def test_nothing_that_steers_a_terminal_is_left(text: str) -> None:
     assert to_ascii(shown).isprintable()
 
 
-def test_greek_is_spelled_out() -> None:
-    assert to_ascii("κ(ω) ≥ |λ|², café 漢") == r"kappa(omega) >= |lambda|^2, cafe \u6f22"
-
-
 @given(st.text(), st.integers(1, 40), st.booleans())
 def test_shortened_text_fits(text: str, width: int, ascii_only: bool) -> None:
     screen = Screen(80, ascii_only)
@@ -119,10 +107,6 @@ def test_shortened_text_fits(text: str, width: int, ascii_only: bool) -> None:
     short = screen.shorten(clean, width)
     assert cell_len(short) <= width
     assert short == clean or cell_len(clean) > width
-
-
-def test_the_middle_goes_first() -> None:
-    assert Screen(80).shorten("backbone.layers.31.mixer", 12) == "backbo…mixer"
 
 
 def test_a_name_of_a_million_characters_costs_a_line() -> None:

@@ -1,15 +1,20 @@
+"""What `memcurse hessian` prints and draws."""
+
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from reports.streams import Stream
 
 from memcurse_cli.diagnosis.inspection import hessian
-from memcurse_cli.reports.console import text_for
-from memcurse_cli.reports.terminal.hessian import Page, to_text
+from memcurse_cli.diagnosis.hessian_report import picture
+from memcurse_cli.errors import UsageError
+from memcurse_cli.reports.figures import MOST_LAYERS, check_figure, hessian_figure
+from memcurse_cli.reports.terminal.hessian import to_text
 from memcurse_cli.schema.hessian import HessianReport, LayerHessianReport
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import SkippedLayer
@@ -25,35 +30,6 @@ def report() -> HessianReport:
 
 def words(text: str) -> str:
     return " ".join(text.split())
-
-
-def test_the_page_says_what_sets_the_limit_and_what_adam_mends(report: HessianReport) -> None:
-    page = words(to_text(report, file=FILE))
-    assert "449 parameters in one block" in page
-    assert "`theta_log` bears 1.8e-6, the next one, `gamma_log`, 0.056" in page
-    assert "leaves λ_max = 37.6 where 1 is perfect and 449 the worst" in page
-    assert "theta_log 100 % #30 (τ 261) 100 %" in page
-    assert "217 of 449 directions are not flat" in page
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-def test_no_line_is_too_long(report: HessianReport, width: int) -> None:
-    for correlation in (False, True):
-        page = to_text(report, correlation=correlation, file=FILE, width=width)
-        assert max(map(len, page.splitlines())) <= width
-        assert "max SGD lr" in page
-
-
-def test_colour_on_a_terminal_only(report: HessianReport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    page = Page(report, correlation=False)
-    assert "▀" in text_for(page, Stream(terminal=True), width=80)
-    assert "▀" not in text_for(page, Stream(terminal=False), width=80)
-    assert text_for(page, Stream(terminal=True, encoding="ascii"), width=80).isascii()
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "▀" not in text_for(page, Stream(terminal=True), width=80)
 
 
 def test_the_json_has_every_figure_and_no_picture(report: HessianReport) -> None:
@@ -95,3 +71,47 @@ def test_bounds_are_said_where_blocks_were_not_formed(report: HessianReport) -> 
     picture = replace(layer.picture, title="3 of 9 parameters, evenly taken")
     page = words(to_text(replace(report, layers=(replace(bounded, picture=picture),)), file=FILE))
     assert "drawn 3 of 9 parameters, evenly taken" in page
+
+
+pytest.importorskip("matplotlib")
+
+HESSIAN_FIGURE_SAMPLE = Path(__file__).parents[2] / "sample_checkpoints" / "lru.safetensors"
+
+
+@pytest.fixture(scope="module")
+def report_of_hessian_figure() -> HessianReport:
+    """The sample with a small picture, since most of the time goes into drawing text."""
+    found = hessian(HESSIAN_FIGURE_SAMPLE)
+    responses = np.random.default_rng(0).normal(size=(9, 12))
+    small = picture(
+        "9 parameters", responses @ responses.T, np.repeat([0, 1], [5, 4]), ["ν_log", "$x$"]
+    )
+    return replace(found, layers=(replace(found.layers[0], picture=small),))
+
+
+def test_a_vector_image_is_the_same_every_time_and_keeps_its_text(
+    report_of_hessian_figure: HessianReport,
+) -> None:
+    content = hessian_figure(report_of_hessian_figure, "svg", correlation=True)
+    assert content == hessian_figure(report_of_hessian_figure, "svg", correlation=True)
+    text = content.decode()
+    for said in ("lru: 9 parameters", "ν_log", "$x$", "eigenvalues by rank", "top 9 eigenvectors"):
+        assert said in text
+
+
+def test_no_layer_to_draw_and_too_many(report_of_hessian_figure: HessianReport) -> None:
+    (layer,) = report_of_hessian_figure.layers
+    with pytest.raises(UsageError, match="no layer has a Hessian to draw"):
+        hessian_figure(
+            replace(report_of_hessian_figure, layers=(replace(layer, picture=None),)), "png"
+        )
+    with pytest.raises(UsageError, match="choose some with --layer"):
+        hessian_figure(
+            replace(report_of_hessian_figure, layers=(layer,) * (MOST_LAYERS + 1)), "png"
+        )
+
+
+def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"pip install 'memcurse-cli\[plot\]'"):
+        check_figure(Path("figure.png"))

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
-from reports.build import four_families
 from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances
 
 from memcurse_cli import inspect
 from memcurse_cli.reports.console import visible
-from memcurse_cli.reports.html.report import POINTS_PER_LAYER, to_html
+from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.figures import HessianPicture
-from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.report import Report
 
 
@@ -39,16 +37,6 @@ def layers_of(count: int, size: int) -> dict[str, Any]:
 @given(report=instances(Report))
 def test_every_report_makes_a_page_that_is_well_formed_and_loads_nothing(report: Report) -> None:
     assert_self_contained(Reader(to_html([report])))
-
-
-def test_the_report_for_machines_is_the_report() -> None:
-    report = four_families()
-    page = Reader(to_html([report]))
-    document = json.loads(page.scripts["memcurse-report"])
-    assert document == to_json(report, values=False)
-    assert from_json(document) is not None
-    both = Reader(to_html([report, report]))
-    assert json.loads(both.scripts["memcurse-report"]) == [document, document]
 
 
 @pytest.mark.parametrize(
@@ -87,19 +75,6 @@ def test_every_table_of_the_terminal_is_on_the_page() -> None:
     both = {"What if", "Moving gates", "State at work", "Hidden weights", "Beyond eigenvalues"}
     assert titles == {"Findings", "Parameters", "Assumed", "Dense matrix"} | both
     assert both <= printed
-
-
-def test_a_large_layer_is_sampled_from_end_to_end_and_says_so() -> None:
-    report = inspect(layers_of(1, 5000), values=True)
-    (charts,) = json.loads(Reader(to_html([report])).scripts["memcurse-charts"])
-    (layer,) = charts["layers"]
-    assert layer["count"] == 5000
-    assert len(layer["points"]) == POINTS_PER_LAYER
-    moduli = [np.hypot(re_, im) for re_, im, _ in layer["points"]]
-    spectrum = report.layers[0].eigenvalues.modulus
-    assert moduli[0] == pytest.approx(spectrum.min, rel=1e-6)
-    assert moduli[-1] == pytest.approx(spectrum.max, rel=1e-6)
-    assert moduli == sorted(moduli)
 
 
 def test_sixty_four_layers_stay_under_three_megabytes() -> None:

@@ -23,17 +23,6 @@ def test_a_divergent_effect_is_worse_than_any_other() -> None:
     assert worst.name == "b"
 
 
-def test_the_verdict_goes_before_the_effect() -> None:
-    turning = build.parameter("theta", 9.0, "decorrelating")
-    cursed = build.parameter("lambda_re", 2.0, "destabilising")
-    worst = worst_parameter(build.layer("rnn", "cdrnn", [1.0, 2.0], [turning, cursed]))
-    assert worst is cursed
-
-
-def test_a_layer_without_parameters_has_no_worst_one() -> None:
-    assert worst_parameter(build.layer("rnn", "elman", [1.0, 2.0], [])) is None
-
-
 def test_few_layers_keep_their_order_and_many_show_the_worst() -> None:
     few = [build.mamba(index) for index in range(6)]
     (group,) = alike(few, all_layers=False)
@@ -67,11 +56,6 @@ def test_a_shared_finding_is_told_once_where_it_is_worst() -> None:
     assert told.layers == sum(bool(layer.findings) for layer in layers)
 
 
-def test_findings_on_other_parameters_are_told_apart() -> None:
-    told = told_once([build.complex_diagonal("a.0"), build.complex_diagonal("a.1")])
-    assert [(one.finding.code, one.layers) for one in told] == [("MC201", 2), ("MC201", 2)]
-
-
 def test_the_parameter_that_a_finding_names_decides_where_it_is_worst() -> None:
     def finding(effect: float) -> Finding:
         return Finding("MC202", "warning", f"a step on theta moves it by {effect} %", "", "")
@@ -84,32 +68,6 @@ def test_the_parameter_that_a_finding_names_decides_where_it_is_worst() -> None:
     assert told.layer.name == "a"
 
 
-def test_memory_decides_where_a_finding_on_the_dynamics_is_worst() -> None:
-    def frozen(name: str, tau: float, effect: float) -> build.LayerReport:
-        finding = Finding("MC103", "warning", "1 of 2 eigenvalues are frozen", "", "")
-        return build.layer(name, "lru", [1.0, tau], [build.parameter("nu", effect)], (finding,))
-
-    (told,) = told_once([frozen("a", 1e9, 0.01), frozen("b", 1e7, 0.9)])
-    assert told.layer.name == "a"
-
-
-def test_the_severest_finding_comes_first() -> None:
-    layer = build.gru()
-    findings = tuple(
-        Finding(code, severity, code, "", "")
-        for code, severity in (("MC101", "info"), ("MC401", "error"), ("MC202", "warning"))
-    )
-    told = told_once([replace(layer, findings=findings)])
-    assert [one.finding.code for one in told] == ["MC401", "MC202", "MC101"]
-
-
-def test_memory_through_hidden_weights_is_told_where_it_is_longest() -> None:
-    radii = {"a": 0.98, "b": 0.996, "c": 0.99}
-    layers = [build.gru_with_spectra(name, radius) for name, radius in radii.items()]
-    (told,) = told_once(layers)
-    assert (told.layer.name, told.layers) == ("b", 3)
-
-
 def test_figures_of_groups_together_are_the_worst_of_each() -> None:
     large = replace(build.parameter("theta", 9.0, "decorrelating"), max_lr=0.0104)
     small = replace(build.parameter("theta", 0.3, "decorrelating"), max_lr=0.0051)
@@ -119,12 +77,6 @@ def test_figures_of_groups_together_are_the_worst_of_each() -> None:
     assert one.relative_sensitivity == large.relative_sensitivity
     assert (one.verdict, one.direction) == ("watch", "decorrelating")
     assert one.rounding == turned.rounding
-
-
-def test_a_group_that_diverges_leaves_no_rate_to_those_beside_it() -> None:
-    one = together([build.parameter("nu", None), build.parameter("nu", 0.1)])
-    assert (one.step_effect, one.max_lr, one.rounding.bfloat16) == (None, None, None)
-    assert one.relative_sensitivity.divergent
 
 
 @pytest.mark.parametrize(

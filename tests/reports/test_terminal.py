@@ -5,13 +5,16 @@ MEMCURSE_WRITE_GOLDEN=1 writes the golden pages anew.
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import subprocess
 import sys
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,9 +23,11 @@ from reports.strategies import instances
 from reports.streams import Stream
 from rich.cells import cell_len
 
+from memcurse_cli import inspect
 from memcurse_cli.reports.console import text_for, text_for_file
-from memcurse_cli.reports.terminal.layers import short_names
-from memcurse_cli.reports.terminal.report import describe_input, render, to_text
+from memcurse_cli.reports.html.report import to_html
+from memcurse_cli.reports.terminal.report import describe_input, render, summary_text, to_text
+from memcurse_cli.reports.terminal.tables import short_names
 from memcurse_cli.schema.report import InputAssumption, Report
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -81,51 +86,6 @@ def test_the_usual_reports_fit_any_width(width: int, encoding: str, all_layers: 
         check(text_for(render(report, all_layers=all_layers), stream, width=width), width)
 
 
-@pytest.mark.parametrize("width", [1, 5, 20, 39])
-def test_a_tiny_screen_is_no_crash(width: int) -> None:
-    assert "cursed" in page(build.four_families(), width=max(width, 20))
-    page(build.hostile(), width=width)
-
-
-def test_sixty_four_layers_are_a_page() -> None:
-    text = page(build.many_layers())
-    assert len(text.splitlines()) <= 50
-    assert "+61 more" in text
-
-
-def test_all_shows_every_layer() -> None:
-    text = page(build.many_layers(), all_layers=True, width=120)
-    for index in range(64):
-        assert f"backbone.layers.{index}.mixer" in text
-    assert "more" not in text.split("Findings")[0]
-
-
-def test_a_left_out_column_is_named() -> None:
-    assert "Left out at this width" in page(build.four_families(), width=60)
-    assert "Left out at this width" not in page(build.four_families(), width=120)
-
-
-def test_the_sentence_and_the_verdict_close_the_page() -> None:
-    last = page(build.divergent()).rstrip("\n").split("─\n")[-1]
-    assert last.startswith("cursed   The state of decoder.rnn is infinitely sensitive")
-    assert last.endswith(".")
-
-
-def test_words_are_not_broken_at_40_columns() -> None:
-    words = set(page(build.divergent(), width=40).split())
-    sentence = build.divergent().layers[0].findings[0].message
-    assert set(sentence.split()) <= words
-
-
-def test_a_family_keeps_whole_clauses_on_a_narrow_screen() -> None:
-    assert "gru, 1 layer; |λ| < 1 by construction\n" in page(build.four_families(), width=40)
-
-
-def test_a_report_without_layers_still_says_what_was_skipped() -> None:
-    text = page(replace(build.divergent(), layers=(), verdict="ok"))
-    assert "3 of 64 elements are nan" in text
-
-
 @pytest.mark.parametrize(
     ("components", "text"),
     [
@@ -140,12 +100,6 @@ def test_a_report_without_layers_still_says_what_was_skipped() -> None:
 )
 def test_the_input_is_described(components: tuple, text: str) -> None:
     assert describe_input(InputAssumption(components, None, None, 1e-3)) == text
-
-
-def test_the_horizon_says_where_it_comes_from() -> None:
-    stored = InputAssumption(((1.0, 0.0),), 300, "checkpoint", 1e-3)
-    text = page(build.report(build.gru(), input=stored))
-    assert "300 steps from a zero state, from the checkpoint's metadata" in text
 
 
 @pytest.mark.parametrize(
@@ -178,3 +132,60 @@ def test_numbers_and_json_import_no_rich() -> None:
         "memcurse_cli.reports.console; sys.exit('rich' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+RANDOM = np.random.default_rng(1)
+SRU = {
+    "first.weight": RANDOM.standard_normal((4, 9)),
+    "first.weight_c": np.ones(6),
+    "first.bias": np.ones(6),
+}
+UNDRIVEN = {"second._bias_": np.ones(24), "second._recurrent_kernel_": np.zeros((2, 12, 3))}
+"""An sLSTM without the weights that its gates see the input through."""
+
+
+def shown(first: dict[str, np.ndarray]) -> tuple[str, str]:
+    """The report on the terminal and on the page, in words alone."""
+    report = inspect(first | UNDRIVEN, gates=True)
+    page = html.unescape(re.sub("<[^>]*>", " ", to_html([report])))
+    return " ".join(to_text(report).split()), " ".join(page.split())
+
+
+def test_a_layer_with_the_band_alone_is_told_from_one_with_nothing() -> None:
+    text, page = shown(SRU)
+    assert "first without E h² and κ: weight_c lets its gate see its own unit's state" in text
+    assert "The layer is without E h² and κ: weight_c lets its gate see" in page
+    assert "second left out: the family does not say" in text
+
+
+def test_a_layer_without_sensitivities_alone_is_told_that() -> None:
+    random = np.random.default_rng(2)
+    layer = {
+        "to_qkv.weight": np.zeros((12, 4)),
+        "to_a.0.weight": random.standard_normal((8, 4)),
+        "to_a.0.bias": random.standard_normal(8),
+    }
+    report = inspect(layer, gates=True)
+    assert "gateloop without κ: E|dλ/db|² is infinite" in " ".join(to_text(report).split())
+    page = html.unescape(re.sub("<[^>]*>", " ", to_html([report])))
+    assert "The layer is without κ: E|dλ/db|² is infinite" in " ".join(page.split())
+
+
+def at(path: str, report: Report) -> Report:
+    return replace(report, checkpoint=replace(report.checkpoint, path=path))
+
+
+def test_equal_stems_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    reports = [at(f"{name}/model.safetensors", build.report(build.gru())) for name in ("a", "b")]
+    text = summary_text(reports, file=tmp_path / "out.txt")
+    assert "a/model" in text
+    assert "b/model" in text
+
+
+def test_a_checkpoint_has_the_worst_figures_of_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    turning = build.parameter("theta", 9.0, "decorrelating")
+    loud = build.layer("a", "lru", [1.0, 20.0], [replace(turning, max_lr=0.0104)])
+    slow = build.layer("b", "lru", [1.0, 5000.0], [replace(turning, step_effect=0.2, max_lr=0.005)])
+    row = summary_text([build.report(loud, slow)]).splitlines()[2].split()
+    assert row[2:] == ["5000", "0", "theta", "900", "%", "0.0050", "decorrelating"]

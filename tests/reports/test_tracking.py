@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from end_to_end.command import SAMPLES
 from reports.streams import Stream
-from rich.cells import cell_len
-from tracking.build import write, write_run
 
-from memcurse_cli.reports import tracking_csv
-from memcurse_cli.reports.console import Screen
-from memcurse_cli.reports.terminal.tracking import choose, sparkline, step_line, to_text
-from memcurse_cli.schema.track import TrackedStep, Tracking
+from memcurse_cli.reports.terminal.tracking import (
+    CSV_COLUMNS,
+    choose,
+    to_csv,
+    to_text,
+)
+from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
 
@@ -39,65 +40,6 @@ def rows_of(page: str) -> list[list[str]]:
     ]
 
 
-def test_a_row_for_each_checkpoint(sample: Tracking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    page = to_text(sample)
-    rows = rows_of(page)
-    assert [int(row[1]) for row in rows] == list(range(0, 201, 20))
-    assert [row[0] for row in rows] == ["watch"] * 3 + ["cursed"] * 8
-    assert "became cursed at step 60" in " ".join(page.split())
-    first = sample.steps[0].snapshot
-    assert first is not None
-    assert float(rows[0][2]) == pytest.approx(first.summary.modulus, abs=1e-3)
-    assert max(map(cell_len, page.splitlines())) <= 80
-
-
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
-def test_any_width_is_kept_to(
-    sample: Tracking, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    page = to_text(sample)
-    assert max(map(cell_len, page.splitlines())) <= width
-    assert len(rows_of(page)) == 11
-
-
-def test_a_file_gets_the_page_for_eighty_columns(
-    sample: Tracking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    page = to_text(sample)
-    monkeypatch.setenv("COLUMNS", "30")
-    assert to_text(sample, file=Path("out.txt")) == page
-
-
-def test_what_could_not_be_read_has_a_row_and_a_reason(tmp_path: Path) -> None:
-    write_run(tmp_path)[2].write_bytes(b"x")
-    page = to_text(track(tmp_path))
-    assert rows_of(page)[2][:2] == ["error", "200"]
-    assert "error step 200: " in " ".join(page.split())
-    assert page.count("!") == 0
-
-
-def test_names_from_a_checkpoint_cannot_write_to_the_screen(tmp_path: Path) -> None:
-    path = tmp_path / "evil\x1b[31m_step_1.safetensors"
-    write(path, 0.9)
-    tracking = track(path)
-    assert "\x1b" not in to_text(tracking)
-    assert "\x1b" not in tracking_csv.to_text(tracking)
-    path.write_bytes(b"x")
-    write(tmp_path / "step_2.safetensors", 0.9)
-    tracking = track(tmp_path)
-    for text in (to_text(tracking), tracking_csv.to_text(tracking), step_line(tracking.steps[0])):
-        assert "\x1b" not in text
-
-
-def test_a_line_for_each_step_says_the_same(sample: Tracking) -> None:
-    line = step_line(sample.steps[3])
-    assert line.startswith("step 60: cursed; max |λ| 0.9928; τ max 138; worst κ 7350; usable lr")
-    assert step_line(TrackedStep(5, "name", "p", None, "damaged")) == "step 5: not read: damaged"
-
-
 def test_a_long_run_is_shown_in_a_choice(tmp_path: Path) -> None:
     run = track(SAMPLES / "run", learning_rate=0.01)
     many = [
@@ -115,21 +57,12 @@ def test_a_long_run_is_shown_in_a_choice(tmp_path: Path) -> None:
     assert len(choose(many, 3)) == 3
 
 
-def test_bars_follow_the_numbers() -> None:
-    screen = Screen(80)
-    assert sparkline(screen, [0.0, 1.0, 2.0], 10) == "▁▅█"
-    assert sparkline(screen, [0.0, None, "!", 2.0], 10) == "▁·!█"
-    assert sparkline(screen, [5.0, 5.0], 10) == "▅▅"
-    assert sparkline(screen, [float(number) for number in range(100)], 8) == "▁▂▃▄▅▆▇█"
-    assert sparkline(Screen(80, ascii_only=True), [0.0, 2.0], 10) == "19"
-
-
 def read_csv(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def test_csv_has_a_row_for_each_step_and_layer(sample: Tracking) -> None:
-    text = tracking_csv.to_text(sample)
+    text = to_csv(sample)
     assert text.endswith("\r\n")
     assert text.count("\r\n") == text.count("\n") == 12
     rows = read_csv(text)
@@ -148,16 +81,9 @@ def test_csv_has_a_row_for_each_step_and_layer(sample: Tracking) -> None:
 def test_csv_columns_are_those_of_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "track.md").read_text()
     table = page[page.index("| column | meaning |") :]
-    for column in tracking_csv.COLUMNS:
+    for column in CSV_COLUMNS:
         level = "_" + column.rpartition("_")[2]
         assert f"`{column}`" in table or f"`{level}`" in table or "time_constant" in column, column
-
-
-def test_csv_of_what_could_not_be_read_says_why(tmp_path: Path) -> None:
-    write_run(tmp_path)[2].write_bytes(b"x")
-    failed = read_csv(tracking_csv.to_text(track(tmp_path)))[2]
-    assert (failed["step"], failed["layer"], failed["modulus_max"]) == ("200", "", "")
-    assert "step_200" in failed["error"]
 
 
 def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:
@@ -168,7 +94,7 @@ def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:
     state |= {name: np.ones((1, 2)) for name in ("C_re", "C_im")}
     path = tmp_path / "step_1.safetensors"
     safetensors.numpy.save_file(state, path)
-    (row,) = read_csv(tracking_csv.to_text(track(path)))
+    (row,) = read_csv(to_csv(track(path)))
     assert (row["unstable"], row["time_constant_max"], row["step_effect"]) == ("1", "", "")
     assert row["worst_parameter"] == "A_re"
     assert float(row["modulus_max"]) == pytest.approx(1.1)
@@ -190,7 +116,7 @@ def test_no_cell_is_a_formula(
     step = TrackedStep(1, "name", "-run/step_1", replace(snapshot, layers=layers))
     failed = TrackedStep(2, "name", "@run/step_2", None, "=3: damaged")
     monkeypatch.setattr("sys.stdout", Stream(terminal=False, encoding=encoding))
-    rows = read_csv(tracking_csv.to_text(Tracking("", (step, failed), "", 1)))
+    rows = read_csv(to_csv(Tracking("", (step, failed), "", 1)))
     cells = [cell for row in rows for cell in row.values()]
     assert not [cell for cell in cells if re.match(r"\s*[=+@\uff1d\u2212]|\s*-\D", cell)]
     assert [row["layer"][:2] for row in rows[:4]] == ["'=", "'+", "'-", "'@"]

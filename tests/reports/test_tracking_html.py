@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from end_to_end.command import SAMPLES
 from hypothesis import Phase, given, settings
-from markupsafe import escape
 from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances
 from tracking.build import write_run
 
 from memcurse_cli.reports.html.tracking import (
     STEPS_DRAWN,
-    STRETCHES_SHOWN,
     common_folder,
     to_html,
 )
+from memcurse_cli.schema.derived import Tracking
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.schema.report import SkippedLayer
-from memcurse_cli.schema.track import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
 
@@ -82,39 +78,6 @@ def test_what_diverges_or_could_not_be_read_is_marked(tmp_path: Path) -> None:
     assert '<span class="badge error">' in text
 
 
-def test_what_could_not_be_read_stands_with_its_reason(tmp_path: Path, sample: Tracking) -> None:
-    write_run(tmp_path, (0.5, 0.9, 0.99))[1].write_bytes(b"x")
-    tracking = track(tmp_path)
-    error = tracking.steps[1].error
-    assert error is not None
-    said = str(escape(error)).encode("ascii", "xmlcharrefreplace").decode()
-    assert to_html(tracking).count(f"<td>{said}</td>") == 1
-    assert "<h2>Not read</h2>" not in to_html(sample)
-    skipped = SkippedLayer(name="blocks.3", family="gru", reason="its bias is missing")
-
-    def without(step: TrackedStep) -> TrackedStep:
-        assert step.snapshot is not None
-        return replace(step, snapshot=replace(step.snapshot, skipped=(skipped,)))
-
-    text = to_html(replace(sample, steps=tuple(map(without, sample.steps))))
-    row = "<td>0 to 200</td><td>layer blocks.3</td><td>its bias is missing</td>"
-    assert text.count(row) == 1
-
-
-def strip_of(text: str) -> list[str]:
-    (strip,) = re.findall(r'<ol class="strip".*?</ol>', text, flags=re.DOTALL)
-    return [re.sub("<.*?>", "", item) for item in re.findall("<li.*?</li>", strip)]
-
-
-def test_the_strip_names_every_stretch_of_one_verdict(sample: Tracking) -> None:
-    assert strip_of(to_html(sample)) == ["ok 0 to 60", "watch 80 to 200"]
-    calm, watched = sample.steps[0], sample.steps[-1]
-    pairs = [replace((calm, watched)[k % 2], step=k) for k in range(STRETCHES_SHOWN + 3)]
-    said = strip_of(to_html(replace(sample, steps=tuple(pairs))))
-    assert said[:2] == ["ok 0", "watch 1"]
-    assert said[STRETCHES_SHOWN:] == ["3 more changes of the verdict, in the table"]
-
-
 @pytest.mark.parametrize(
     ("paths", "folder"),
     [
@@ -130,21 +93,6 @@ def test_the_strip_names_every_stretch_of_one_verdict(sample: Tracking) -> None:
 )
 def test_the_folder_is_what_all_paths_begin_with(paths: list[str], folder: str) -> None:
     assert common_folder(paths) == folder
-
-
-@pytest.mark.parametrize(
-    "name", ["</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\x1b[31mred"]
-)
-def test_a_name_stays_text(name: str, sample: Tracking) -> None:
-    def renamed(step: TrackedStep) -> TrackedStep:
-        assert step.snapshot is not None
-        layers = tuple(replace(layer, name=name) for layer in step.snapshot.layers)
-        return replace(step, path=f"run/{name}", snapshot=replace(step.snapshot, layers=layers))
-
-    text = to_html(replace(sample, steps=tuple(map(renamed, sample.steps))))
-    tags = [tag for tag, _ in Reader(to_html(sample)).elements]
-    assert [tag for tag, _ in Reader(text).elements] == tags
-    assert "\x1b" not in text
 
 
 def long_run(sample: Tracking, layers: int, steps: int) -> Tracking:
@@ -172,9 +120,3 @@ def test_sixty_four_layers_stay_under_three_megabytes(
     left_out = {len(step["snapshot"]["layers"]) for step in document["steps"]} == {0}
     assert left_out == (steps > 12)
     assert ("memcurse track --json writes them" in text) == left_out
-
-
-def test_of_more_layers_fewer_steps_are_drawn(sample: Tracking) -> None:
-    text = to_html(long_run(sample, 400, 100))
-    assert len(charts_of(text)["steps"]) == 160_000 // (400 * 7)  # type: ignore[arg-type]  # a list
-    assert len(text.encode()) < 3_000_000

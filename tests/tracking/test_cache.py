@@ -12,7 +12,7 @@ from tracking.build import write, write_run
 
 from memcurse_cli.commands.track import open_cache
 from memcurse_cli.errors import CheckpointError, UsageError
-from memcurse_cli.schema.track import Snapshot
+from memcurse_cli.schema.derived import Snapshot
 from memcurse_cli.tracking import cache as cache_module
 from memcurse_cli.tracking.cache import Cache, hash_content, signature
 from memcurse_cli.tracking.track import Tracker
@@ -31,12 +31,6 @@ def snapshot(tmp_path: Path) -> Snapshot:
     taken = read_checkpoint(str(write(tmp_path / "run" / "step_1.safetensors", 0.9)), READING)
     assert taken.snapshot is not None
     return taken.snapshot
-
-
-def test_what_is_put_in_comes_back(cache: Cache, snapshot: Snapshot) -> None:
-    assert cache.get("ab" * 32) is None
-    cache.put("ab" * 32, snapshot)
-    assert cache.get("ab" * 32) == snapshot
 
 
 def test_a_damaged_entry_is_none(cache: Cache, snapshot: Snapshot) -> None:
@@ -122,14 +116,6 @@ def test_only_what_a_report_is_made_of_is_hashed(
     with pytest.raises(CheckpointError, match="too large to be hashed"):
         hash_content(str(path))
     assert Tracker([str(path)], READING, cache=cache).update().failed == 0
-
-
-def test_an_entry_that_is_no_file_is_none(cache: Cache, snapshot: Snapshot) -> None:
-    cache.put("ab" * 32, snapshot)
-    (entry,) = [path for path in cache.directory.rglob("*.json") if path.is_file()]
-    entry.unlink()
-    entry.mkdir()
-    assert cache.get("ab" * 32) is None
 
 
 def test_a_hash_counts_until_the_file_changes(

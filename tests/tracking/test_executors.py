@@ -12,11 +12,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from tracking.build import assert_alike, write_run
+from tracking.build import write_run
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.tracking import executors
-from memcurse_cli.tracking.executors import DIED, Processes, cores, inline, open_executor
+from memcurse_cli.tracking.executors import DIED, Processes, open_executor
 from memcurse_cli.tracking.work import Outcome, Reading, read_checkpoint
 
 READING = Reading.of(rho=0.5)
@@ -25,12 +25,6 @@ READING = Reading.of(rho=0.5)
 @pytest.fixture
 def paths(tmp_path: Path) -> list[str]:
     return [str(path) for path in write_run(tmp_path)]
-
-
-def test_processes_give_what_this_process_gives(paths: list[str]) -> None:
-    before = multiprocessing.active_children()
-    assert_alike(dict(Processes(2)(paths, READING)), dict(inline(paths, READING)))
-    assert multiprocessing.active_children() == before
 
 
 def die_of_the_third(path: str, reading: Reading) -> Outcome:
@@ -106,15 +100,6 @@ def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> None
     assert not worker.exists()
 
 
-def test_jobs_choose_where_work_is_done() -> None:
-    with open_executor(None, 1) as run:
-        assert run is inline
-    with open_executor(None, 3) as run:
-        assert run == Processes(3)
-    with open_executor(None, None) as run:
-        assert run == (Processes(cores()) if cores() > 1 else inline)
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -128,11 +113,6 @@ def test_another_address_is_refused(address: str) -> None:
     assert "sec" not in str(caught.value)
 
 
-def test_a_cluster_has_its_own_number_of_workers() -> None:
-    with pytest.raises(UsageError, match="--jobs"):
-        open_executor("dask://host:8786", 2)
-
-
 def test_without_dask_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
@@ -140,17 +120,6 @@ def test_without_dask_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
         open_executor("dask://localhost:1", None),
     ):
         pass
-
-
-def test_the_core_imports_no_dask() -> None:
-    code = (
-        "import sys; from memcurse_cli.__main__ import run; "
-        "run(['track', 'sample_checkpoints/run', '--no-cache', '--jobs', '1']); "
-        "sys.exit('distributed' in sys.modules or 'dask' in sys.modules)"
-    )
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=False)
-    assert done.returncode == 0
 
 
 def test_an_executor_that_fails_says_so(paths: list[str]) -> None:

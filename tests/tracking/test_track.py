@@ -1,22 +1,26 @@
-"""A run as a whole: order, failures, what is read again and what is not."""
+"""The run as a whole: what is read, in which order, what is kept and what is said of it."""
 
 from __future__ import annotations
 
-import math
-import re
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tracking.build import MODULI, state, write, write_run
+from end_to_end.command import SAMPLES
+from tracking.build import state, write, write_run
 
 from memcurse_cli.commands.track import open_cache
-from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
+from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.derived import Snapshot, Summary, TrackedStep, WorstGroup
+from memcurse_cli.schema.figures import Verdict
+from memcurse_cli.schema.report import InputAssumption
 from memcurse_cli.tracking.discovery import compile_pattern
 from memcurse_cli.tracking.executors import Outcomes, inline
-from memcurse_cli.tracking.track import Tracker
-from memcurse_cli.tracking.work import Outcome, Reading
+from memcurse_cli.tracking.track import Tracker, modulus_text, sentence
+from memcurse_cli.tracking.work import Outcome, Reading, take_snapshot
 
 READING = Reading.of()
 
@@ -35,35 +39,6 @@ class Counting:
 
 def tracker(given: Path | str, run: Counting | None = None, **others: object) -> Tracker:
     return Tracker([str(given)], READING, run=run or inline, **others)  # type: ignore[arg-type]  # by keyword
-
-
-def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
-    for step in (1000, 20, 300):
-        write(tmp_path / f"step_{step}.safetensors", 0.9)
-    tracking = tracker(tmp_path).update()
-    assert [one.step for one in tracking.steps] == [20, 300, 1000]
-    assert tracking.notes == ("steps are told by name",)
-    assert tracking.failed == 0
-
-
-def test_figures_follow_the_moduli(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    summaries = [one.snapshot.summary for one in tracker(tmp_path).update().steps if one.snapshot]
-    assert [one.modulus for one in summaries] == pytest.approx(MODULI)
-    longest = [-1 / math.log(modulus) for modulus in MODULI]
-    assert [one.time_constant for one in summaries] == pytest.approx(longest)
-    assert [one.time_constant_median for one in summaries] == pytest.approx(longest)
-
-
-def test_progress_counts_to_the_end(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    seen: list[tuple[int, int]] = []
-    cache = open_cache(tmp_path / "cache")
-    tracker(tmp_path / "*.safetensors", cache=cache).update(lambda *counts: seen.append(counts))
-    assert seen == [(done, 5) for done in range(6)]
-    seen.clear()
-    tracker(tmp_path / "*.safetensors", cache=cache).update(lambda *counts: seen.append(counts))
-    assert seen == [(5, 5)]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_an_entry(tmp_path: Path) -> None:
@@ -97,16 +72,6 @@ def test_an_internal_error_costs_one_checkpoint(
     assert "internal error, ZeroDivisionError: a defect of ours" in str(tracking.steps[2].error)
 
 
-def test_a_run_of_which_nothing_can_be_read_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "step_1.safetensors").write_bytes(b"x")
-    with pytest.raises(MemcurseError, match=r"step_1\.safetensors"):
-        tracker(tmp_path).update()
-    (tmp_path / "step_2.safetensors").write_bytes(b"x")
-    with pytest.raises(MemcurseError, match="none of 2 checkpoints"):
-        tracker(tmp_path).update()
-    assert tracker(tmp_path, waiting=True).update().failed == 2
-
-
 def test_two_of_a_step_and_one_without_are_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path / "step_7.safetensors", 0.5)
     write(tmp_path / "model.safetensors", 0.5)
@@ -121,21 +86,6 @@ def test_two_of_a_step_and_one_without_are_refused_by_name(tmp_path: Path) -> No
         tracker(tmp_path / "*", pattern=compile_pattern(r"x(\d+)")).update()
 
 
-def test_a_pattern_is_matched_where_an_interrupt_ends_it(tmp_path: Path) -> None:
-    threads = []
-
-    class Matched:
-        groups = 0
-
-        def finditer(self, text: str) -> Iterator[re.Match[str]]:
-            threads.append(threading.current_thread())
-            return re.finditer(r"\d+$", text.removesuffix(".safetensors"))
-
-    write_run(tmp_path)
-    tracker(tmp_path, pattern=Matched()).update()
-    assert set(threads) == {threading.main_thread()}
-
-
 def test_notes_say_where_steps_were_told_differently(tmp_path: Path) -> None:
     write(tmp_path / "step_5.safetensors", 0.5, {"step": "50"})
     write(tmp_path / "step_7.safetensors", 0.5)
@@ -147,12 +97,6 @@ def test_notes_say_where_steps_were_told_differently(tmp_path: Path) -> None:
     several, renamed = tracking.notes
     assert several == "steps are told in several ways: 1 by name, 1 by metadata"
     assert "is called step 5 and holds step 50" in renamed
-
-
-def test_horizons_that_differ_are_told(tmp_path: Path) -> None:
-    write(tmp_path / "step_1.safetensors", 0.5, {"memcurse.horizon": "10"})
-    write(tmp_path / "step_2.safetensors", 0.5)
-    assert "different horizons" in tracker(tmp_path).update().notes[-1]
 
 
 def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
@@ -215,21 +159,6 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) 
     assert tracker(path, cache=cache).update().steps[0].snapshot != newer
 
 
-def test_what_was_done_before_an_interrupt_is_kept(tmp_path: Path) -> None:
-    write_run(tmp_path / "run")
-    cache = open_cache(tmp_path / "cache")
-
-    def interrupted(paths: Sequence[str], reading: Reading) -> Outcomes:
-        yield from inline(paths[:3], reading)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Tracker([str(tmp_path / "run")], READING, run=interrupted, cache=cache).update()
-    rest = Counting()
-    assert tracker(tmp_path / "run", rest, cache=cache).update().failed == 0
-    assert len(rest.read) == 2
-
-
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path)
 
@@ -239,28 +168,6 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"a worker runs memcurse 0\.0\.1"):
         Tracker([str(tmp_path)], READING, run=old).update()
-
-
-def test_nothing_to_read_is_an_error_unless_waiting(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no checkpoint matches"):
-        tracker(tmp_path).update()
-    empty = tracker(tmp_path, waiting=True).update()
-    assert (empty.steps, empty.sentence) == ((), "no checkpoint could be read")
-
-
-def test_options_are_refused_before_any_work() -> None:
-    for options in (
-        {"rho": 2.0},
-        {"learning_rate": 0.0},
-        {"watch_limit": 2.0},
-        {"horizon": 0},
-        {"readout": "first"},
-        {"device": "tpu"},
-        {"assume": {"nonsense": "1"}},
-        {"rho": 0.5, "autocorrelation": "1:0"},
-    ):
-        with pytest.raises(UsageError):
-            Reading.of(**options)  # type: ignore[arg-type]  # each is one argument
 
 
 def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path) -> None:
@@ -276,3 +183,157 @@ def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path)
     (skipped,) = snapshot.skipped
     assert skipped.name == "b"
     assert str(tmp_path) not in skipped.reason
+
+
+SUMMARY = Summary(
+    unstable=0,
+    modulus=0.95,
+    time_constant_median=5.0,
+    time_constant=20.0,
+    worst=WorstGroup("layer", "nu", 100.0, 0.01),
+    usable_rate=0.01,
+)
+
+
+def step(number: int, verdict: Verdict = "ok", **others: object) -> TrackedStep:
+    worst = WorstGroup("layer", "nu", others.pop("kappa", 100.0), 0.01)  # type: ignore[arg-type]  # a number or None
+    summary = replace(SUMMARY, worst=worst, **others)  # type: ignore[arg-type]  # fields by name
+    assumed = InputAssumption(((1.0, 0.0),), None, None, 1e-3)
+    return TrackedStep(number, "name", "path", Snapshot(verdict, "", assumed, summary, ()))
+
+
+def failed(number: int) -> TrackedStep:
+    return TrackedStep(number, "name", "path", None, "damaged")
+
+
+def test_what_rose_and_when_it_became_cursed() -> None:
+    steps = [
+        failed(0),
+        step(10),
+        step(3000, "cursed", modulus=0.99),
+        step(5000, "cursed", modulus=0.999, kappa=4e4, usable_rate=0.001),
+        failed(6000),
+    ]
+    assert sentence(steps) == (
+        "max |λ| rose from 0.950 to 0.9990 between step 10 and 5000; the worst κ rose from 100 to "
+        "40000; the usable rate fell from 0.01 to 0.001; became cursed at step 3000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ((0, 1, 1), "1 eigenvalue has |λ| ≥ 1, the first from step 1 on"),
+        ((0, 1, 3), "3 eigenvalues have |λ| ≥ 1, the first from step 1 on"),
+        ((0, 2, 0), "eigenvalues left the unit disk at step 1 and came back"),
+        ((4, 2, 1), "eigenvalues with |λ| ≥ 1: 4 at the start, 1 at the end"),
+    ],
+)
+def test_eigenvalues_outside_the_disk(counts: tuple[int, ...], words: str) -> None:
+    assert words in sentence([step(at, unstable=count) for at, count in enumerate(counts)])
+
+
+def test_turns_of_the_verdict() -> None:
+    there: list[Verdict] = ["ok", "cursed", "ok"]
+    assert "became cursed at step 1, ok at step 2" in sentence(
+        [step(at, verdict) for at, verdict in enumerate(there)]
+    )
+    many: list[Verdict] = ["ok", "watch"] * 4
+    assert "the verdict changed 7 times, last to watch at step 7" in sentence(
+        [step(at, verdict) for at, verdict in enumerate(many)]
+    )
+
+
+def test_what_comes_to_diverge_and_what_is_not_known() -> None:
+    assert "the worst relative sensitivity came to diverge" in sentence(
+        [step(1), step(2, kappa=None)]
+    )
+    unknown = sentence([step(1, usable_rate=None), step(2)])
+    assert "rate" not in unknown
+
+
+@pytest.mark.parametrize(
+    ("modulus", "text"),
+    [
+        (0.0, "0"),
+        (0.5, "0.5"),
+        (0.95, "0.950"),
+        (0.9987, "0.9987"),
+        (0.99999, "0.999990"),
+        (1.0012, "1.0012"),
+        (1.0, "1"),
+        (2.5, "2.5"),
+    ],
+)
+def test_a_modulus_shows_its_distance_from_one(modulus: float, text: str) -> None:
+    assert modulus_text(modulus) == text
+
+
+NAMES = ("lru", "complex_diagonal_rnn", "dense_linear_rnn", "gru")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_are_the_reports(name: str) -> None:
+    report = inspect(SAMPLES / f"{name}.safetensors", values=True)
+    snapshot = take_snapshot(report)
+    assert (snapshot.verdict, snapshot.sentence) == (report.verdict, report.sentence)
+    for kept, layer in zip(snapshot.layers, report.layers, strict=True):
+        for spread, known in (
+            (kept.modulus, layer.eigenvalues.modulus),
+            (kept.time_constant, layer.eigenvalues.time_constant),
+        ):
+            for level in ("min", "p50", "p90", "p99", "max", "divergent"):
+                assert getattr(spread, level) == getattr(known, level)
+        assert kept.second_moment == layer.state.second_moment
+        assert (kept.hessian, kept.usable_rate) == (layer.hessian, layer.usable_rate)
+        assert kept.findings == tuple(one.code for one in layer.findings)
+        for group, parameter in zip(kept.groups, layer.parameters, strict=True):
+            assert group.relative_sensitivity == parameter.relative_sensitivity
+            assert group.step_effect == parameter.step_effect
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_tenth_percentile_and_the_median_are_numpys(name: str) -> None:
+    report = inspect(SAMPLES / f"{name}.safetensors", values=True)
+    snapshot = take_snapshot(report)
+    everything = []
+    for kept, layer in zip(snapshot.layers, report.layers, strict=True):
+        modulus = np.abs([complex(*value) for value in layer.eigenvalues.values or ()])
+        everything.append(modulus)
+        assert kept.modulus.p10 == pytest.approx(np.quantile(modulus, 0.1), rel=1e-13)
+        low = np.quantile(-1 / np.log(modulus[modulus < 1]), 0.1)
+        if kept.unstable == 0:
+            assert kept.time_constant.p10 == pytest.approx(low, rel=1e-11)
+    modulus = np.concatenate(everything)
+    time_constants = np.full(modulus.shape, np.inf)
+    time_constants[modulus < 1] = -1 / np.log(modulus[modulus < 1])
+    median = snapshot.summary.time_constant_median
+    assert median == pytest.approx(np.median(time_constants), rel=1e-11)
+
+
+def test_the_worst_group_decides_the_verdict() -> None:
+    dense = take_snapshot(inspect(SAMPLES / "dense_linear_rnn.safetensors", values=True))
+    layer = inspect(SAMPLES / "dense_linear_rnn.safetensors").layers[0]
+    assert layer.dense is not None
+    assert dense.summary.worst is not None
+    assert dense.summary.worst.relative_sensitivity == layer.dense.relative_sensitivity
+    kappa, effect = dense.summary.worst.relative_sensitivity, dense.summary.worst.step_effect
+    assert kappa is not None
+    assert effect == pytest.approx(1e-3 * kappa**0.5)
+    lru = take_snapshot(inspect(SAMPLES / "lru.safetensors", values=True))
+    assert lru.summary.worst is not None
+    assert (lru.summary.worst.layer, lru.summary.worst.name) == ("lru", "theta_log")
+    endless = take_snapshot(
+        inspect({"A_re": np.array([1.0]), "A_im": np.zeros(1), **_unit()}, values=True)
+    )
+    assert endless.summary.worst is not None
+    assert endless.summary.worst.step_effect is None  # diverges
+
+
+def _unit() -> dict[str, np.ndarray]:
+    return {
+        "B_re": np.ones((1, 1)),
+        "B_im": np.ones((1, 1)),
+        "C_re": np.ones((1, 1)),
+        "C_im": np.ones((1, 1)),
+    }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import setting
+from memcurse_cli.families.family import setting
 from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.gate_weights import repeated

@@ -11,7 +11,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.family import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, HiddenState
 from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate

@@ -14,7 +14,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.families.assumptions import setting
+from memcurse_cli.families.family import setting
 from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import GateInput
 from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate, repeated

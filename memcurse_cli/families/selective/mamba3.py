@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memcurse_cli.families.assumptions import setting
+from memcurse_cli.families.family import setting
 from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, squared_rows
 from memcurse_cli.families.gate_weights import inner_products

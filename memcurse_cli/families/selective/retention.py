@@ -9,7 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import setting
+from memcurse_cli.families.family import setting
 from memcurse_cli.families.family import Match
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import LARGEST_DECAY

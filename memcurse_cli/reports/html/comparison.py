@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from memcurse_cli.reports.html.page import render
-from memcurse_cli.reports.html.report import Cell
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent
+from memcurse_cli.reports.html.page import Cell, Table, figure, render, row, verdict_cell, word
+from memcurse_cli.reports.numbers import number, percent
 from memcurse_cli.reports.terminal.comparison import (
     ASSUMED,
     HOW,
@@ -19,24 +17,12 @@ from memcurse_cli.reports.terminal.comparison import (
     figures,
     spectrum_words,
 )
-from memcurse_cli.schema.comparison import Change, Comparison, LayerComparison, SpectrumMove
-from memcurse_cli.schema.figures import ORDER
+from memcurse_cli.schema.derived import Change, Comparison, LayerComparison
 from memcurse_cli.schema.json_codec import to_json
 
 MOVES_PER_LAYER = 512
 MOVES_IN_ALL = 20_000
 
-COLUMNS = (
-    "layer",
-    "verdict",
-    "τ max before",
-    "τ max after",
-    "outward",
-    "inward",
-    "step before",
-    "step after",
-    "usable lr",
-)
 FIGURES = ("figure", "before", "after")
 
 
@@ -60,11 +46,11 @@ def to_html(comparison: Comparison) -> str:
         made=comparison,
         assumed=tuple(assumed_differently(comparison.input, comparison.input_after)),
         facts=tuple(_facts(comparison)),
-        columns=COLUMNS,
+        columns=tuple(LAYERS),
         rows=tuple(
-            {"cells": _row(layer), "href": f"l{index}"} for index, layer in enumerate(layers)
+            {"cells": row(LAYERS, layer), "href": f"l{index}"} for index, layer in enumerate(layers)
         ),
-        alone=tuple((word, names) for word, names in alone if names),
+        alone=tuple((when, names) for when, names in alone if names),
         figure_columns=FIGURES,
         layers=tuple(_view(layer, index) for index, layer in enumerate(layers)),
         charts=[{"curves": [], "layers": [_chart(layer, share) for layer in layers]}],
@@ -74,10 +60,10 @@ def to_html(comparison: Comparison) -> str:
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """What both reports assumed; `assumed_differently` tells the rest."""
-    for word, describe in ASSUMED.items():
+    for label, describe in ASSUMED.items():
         ours = describe(comparison.input)
         if ours == describe(comparison.input_after) != "none":
-            yield word, ours
+            yield label, ours
     yield "memcurse", comparison.version
 
 
@@ -90,41 +76,32 @@ def _view(layer: LayerComparison, index: int) -> LayerView:
     return LayerView(layer, index, " ".join(words), tuple(figures(layer)))
 
 
-def _row(layer: LayerComparison) -> tuple[Cell, ...]:
-    before, after = (
-        max(
-            (_value(group.step_effect, percent, after=after) for group in layer.parameters),
-            key=lambda cell: cell.key,
-            default=Cell(ABSENT, -math.inf),
-        )
-        for after in (False, True)
-    )
-    return (
-        Cell(layer.name, layer.name),
-        Cell(layer.verdict_after, str(ORDER.index(layer.verdict_after))),
-        _value(layer.time_constant, after=False),
-        _value(layer.time_constant, after=True),
-        _moved(layer.spectrum, "outward"),
-        _moved(layer.spectrum, "inward"),
-        before,
-        after,
-        _value(layer.usable_rate, after=True),
-    )
-
-
 def _value(change: Change, write: Callable[[float], str] = number, *, after: bool) -> Cell:
-    value = change.after if after else change.before
-    divergent = change.divergent_after if after else change.divergent_before
-    if value is not None:
-        return Cell(write(value), value)
-    return Cell(DIVERGENT, math.inf) if divergent else Cell(ABSENT, -math.inf)
+    if after:
+        return figure(change.after, write, divergent=change.divergent_after)
+    return figure(change.before, write, divergent=change.divergent_before)
 
 
-def _moved(move: SpectrumMove | None, field: str) -> Cell:
-    if move is None:
-        return Cell(ABSENT, -math.inf)
-    moved: int = getattr(move, field)
-    return Cell(f"{moved:,}", moved)
+def _step(layer: LayerComparison, *, after: bool) -> Cell:
+    cells = [_value(group.step_effect, percent, after=after) for group in layer.parameters]
+    return max(cells, key=lambda cell: cell.key, default=figure(None))
+
+
+def _moved(field: str) -> Callable[[LayerComparison], Cell]:
+    return lambda layer: figure(getattr(layer.spectrum, field, None), "{:,}".format)
+
+
+LAYERS: Table = {
+    "layer": lambda one: word(one.name),
+    "verdict": lambda one: verdict_cell(one.verdict_after),
+    "τ max before": lambda one: _value(one.time_constant, after=False),
+    "τ max after": lambda one: _value(one.time_constant, after=True),
+    "outward": _moved("outward"),
+    "inward": _moved("inward"),
+    "step before": lambda one: _step(one, after=False),
+    "step after": lambda one: _step(one, after=True),
+    "usable lr": lambda one: _value(one.usable_rate, after=True),
+}
 
 
 def _chart(layer: LayerComparison, most: int) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -18,20 +20,64 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from memcurse_cli.reports.console import capitalised, visible
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number
+from memcurse_cli.schema.figures import ORDER, Verdict
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def render(template: str, *, charts: object, document: object, **values: Any) -> str:
-    """The page of a template.
+BEYOND = 1e308
+"""What sorts above every number; JSON and scripts have no infinity."""
 
-    Args:
-        template: its file in ``assets``, which extends ``base.html``.
-        charts: what the script draws.
-        document: the JSON that the page holds for machines.
-        values: what the template shows.
-    """
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: what it shows, and what its column is sorted by."""
+
+    text: str
+    key: float | str
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it is a number, set to the right."""
+        return not isinstance(self.key, str)
+
+
+def word(text: str) -> Cell:
+    """A text, sorted by itself."""
+    return Cell(text, text)
+
+
+def verdict_cell(verdict: Verdict) -> Cell:
+    """A verdict, the worst of them last."""
+    return Cell(verdict, str(ORDER.index(verdict)))
+
+
+def figure(
+    value: float | None,
+    write: Callable[[float], str] = number,
+    *,
+    divergent: object = False,
+    absent: float = -1.0,
+) -> Cell:
+    """A number; without one it diverges, or does not exist and sorts as ``absent``."""
+    if value is not None:
+        return Cell(write(value), value)
+    return Cell(DIVERGENT, BEYOND) if divergent else Cell(ABSENT, absent)
+
+
+Table = Mapping[str, Callable[[Any], Cell]]
+"""The heads of a table, and what an entry says below each."""
+
+
+def row(table: Table, entry: Any) -> tuple[Cell, ...]:
+    """The cells of one entry."""
+    return tuple(value(entry) for value in table.values())
+
+
+def render(template: str, *, charts: object, document: object, **values: Any) -> str:
+    """The page of a template."""
     style = _escaped(_asset("style.css"), "\\{:x} ")
     script = _escaped(_asset("script.js"), "\\u{{{:x}}}")
     page: str = (

@@ -5,22 +5,134 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.reports.html.page import render
-from memcurse_cli.reports.html.sections import Section, sections
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, effect, number, setting
+from memcurse_cli.reports.grid import Column, cells
+from memcurse_cli.reports.html.page import (
+    BEYOND,
+    Cell,
+    Table,
+    figure,
+    render,
+    row,
+    verdict_cell,
+    word,
+)
+from memcurse_cli.reports.numbers import Level, count, number, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
 from memcurse_cli.reports.ranking import SEVERITIES, VERDICTS, layer_rank, worst_parameter
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.reports.terminal.steps import (
+    ADAM_COLUMNS,
+    RATE_COLUMNS,
+    WHAT_IF,
+    adam_notes,
+    what_if_notes,
+)
+from memcurse_cli.reports.terminal.structure import (
+    DENSE,
+    HESSIAN,
+    HIDDEN,
+    MOVING_GATES,
+    STATE_AT_WORK,
+    STRUCTURE,
+    gates_assume,
+    mean_field_assumes,
+    missing_part,
+)
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, LayerTable, says
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Finding, LayerReport, Report
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table of a layer, and what its columns mean and rest on."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+Tabulated = tuple[Sequence[Column], Sequence[Sequence[Any]], Sequence[str]]
+"""Columns, rows of the terminal's cells, and notes."""
+
+
+def sections(report: Report, layer: LayerReport) -> Iterator[Section]:
+    """The tables that this layer has something to say in, without the columns that say nothing."""
+    for title, tabulate in _TABLES.items():
+        columns, rows, notes = tabulate(report, layer)
+        if not rows:
+            continue
+        kept = [
+            index
+            for index, column in enumerate(columns)
+            if column.heading != "layer" and says(rows, index)
+        ]
+        texts = tuple(tuple(row[index].text for index in kept) for row in rows)
+        heads = tuple(
+            columns[index].heading or ("verdict" if texts[0][place] in VERDICTS else "from")
+            for place, index in enumerate(kept)
+        )
+        meanings = " ".join(columns[index].meaning for index in kept if columns[index].meaning)
+        yield Section(title, heads, texts, (*([meanings] if meanings else []), *notes))
+
+
+def _whole(
+    table: LayerTable, notes: Callable[[LayerReport], Sequence[str]] = lambda _: ()
+) -> Callable[[Report, LayerReport], Tabulated]:
+    columns = [GUTTER_COLUMN, Column("layer"), *table.columns]
+
+    def tabulate(report: Report, layer: LayerReport) -> Tabulated:
+        rows = table.rows(layer, "")
+        return columns, rows, notes(layer) if rows else ()
+
+    return tabulate
+
+
+def _work_notes(layer: LayerReport) -> list[str]:
+    point = layer.operating_point
+    assert point is not None  # it has rows
+    return [mean_field_assumes(point), *([] if point.reason is None else [f"{point.reason}."])]
+
+
+def _gate_notes(layer: LayerReport) -> list[str]:
+    gates = layer.gates
+    assert gates is not None  # it has rows
+    lacks = [] if gates.reason is None else [f"The layer is {missing_part(gates)}: {gates.reason}."]
+    return [gates_assume([gates]), *lacks]
+
+
+def _rates(report: Report, layer: LayerReport) -> Tabulated:
+    groups = () if layer.learning_rates is None else layer.learning_rates.groups
+    return RATE_COLUMNS, [cells(RATE_COLUMNS, (group, "", 1)) for group in groups], ()
+
+
+def _adam(report: Report, layer: LayerReport) -> Tabulated:
+    stepped = [group for group in layer.adam if group.effective_step is not None]
+    rows = [cells(ADAM_COLUMNS, ([group], "")) for group in stepped]
+    notes = () if report.optimizer is None else [*adam_notes(layer.adam, report.optimizer)]
+    return ADAM_COLUMNS, rows, notes
+
+
+_TABLES: dict[str, Callable[[Report, LayerReport], Tabulated]] = {
+    "What if": _whole(WHAT_IF, lambda one: [*what_if_notes([one], {one.name: one.name})]),
+    "Learning rates": _rates,
+    "Adam's effective steps": _adam,
+    "Moving gates": _whole(MOVING_GATES, _gate_notes),
+    "State at work": _whole(STATE_AT_WORK, _work_notes),
+    "Hidden weights": _whole(HIDDEN),
+    "Hessian at a perfect fit": _whole(HESSIAN),
+    "Dense matrix": _whole(DENSE),
+    "Beyond eigenvalues": _whole(STRUCTURE),
+}
 
 
 def to_html(reports: Sequence[Report]) -> str:
@@ -37,19 +149,6 @@ def to_html(reports: Sequence[Report]) -> str:
         charts=list(map(chart_data, reports)),
         document=documents[0] if len(documents) == 1 else documents,
     )
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell: what it shows, and what its column is sorted by."""
-
-    text: str
-    key: float | str
-
-    @property
-    def numeric(self) -> bool:
-        """Whether it is a number, set to the right."""
-        return not isinstance(self.key, str)
 
 
 @dataclass(frozen=True)
@@ -82,30 +181,48 @@ class ReportView:
     facts: tuple[tuple[str, str], ...]
     layers: tuple[LayerView, ...]
 
-    @property
-    def layer_columns(self) -> tuple[str, ...]:
-        """The heads of the table of layers."""
-        return LAYER_COLUMNS
-
-    @property
-    def parameter_columns(self) -> tuple[str, ...]:
-        """The heads of the tables of parameters."""
-        return PARAMETER_COLUMNS
+    layer_columns: tuple[str, ...]
+    parameter_columns: tuple[str, ...]
 
 
-LAYER_COLUMNS = (
-    "layer",
-    "family",
-    "verdict",
-    "n",
-    "τ p50",
-    "τ max",
-    "|λ| max",
-    "|λ| ≥ 1",
-    "worst step effect",
-    "usable lr",
-)
-PARAMETER_COLUMNS = ("parameter", "verdict", "size", "type", "κ p99", "step effect", "max lr")
+def _effect(parameter: ParameterSummary) -> Cell:
+    divergent = parameter.relative_sensitivity.divergent
+    return figure(parameter.step_effect, percent, divergent=divergent)
+
+
+def _worst_effect(layer: LayerReport) -> Cell:
+    worst = worst_parameter(layer)
+    return figure(None) if worst is None else _effect(worst)
+
+
+def _quantile(quantiles: Quantiles, level: Level, digits: int = 3) -> Cell:
+    value = getattr(quantiles, level)
+    return figure(value, lambda one: number(one, digits), divergent=quantiles.divergent)
+
+
+LAYERS: Table = {
+    "layer": lambda one: word(one.name),
+    "family": lambda one: word(one.family),
+    "verdict": lambda one: verdict_cell(one.verdict),
+    "n": lambda one: figure(one.eigenvalues.count, "{:,}".format),
+    "τ p50": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),
+    "τ max": lambda one: _quantile(one.eigenvalues.time_constant, "max"),
+    "|λ| max": lambda one: _quantile(one.eigenvalues.modulus, "max", digits=6),
+    "|λ| ≥ 1": lambda one: figure(one.eigenvalues.unstable, "{:,}".format),
+    "worst step effect": _worst_effect,
+    "usable lr": lambda one: figure(
+        None if one.usable_rate is None else one.usable_rate.rate, absent=BEYOND
+    ),
+}
+PARAMETERS: Table = {
+    "parameter": lambda one: word(one.name),
+    "verdict": lambda one: verdict_cell(one.verdict),
+    "size": lambda one: figure(one.size, "{:,}".format),
+    "type": lambda one: word(one.dtype),
+    "κ p99": lambda one: _quantile(one.relative_sensitivity, "p99"),
+    "step effect": _effect,
+    "max lr": lambda one: figure(one.max_lr, absent=BEYOND),
+}
 
 SHOWN_ELSEWHERE = {
     "name",
@@ -130,6 +247,8 @@ def view(report: Report) -> ReportView:
         report,
         tuple(_facts(report)),
         tuple(_layer(report, report.layers[index], index) for index in order),
+        tuple(LAYERS),
+        tuple(PARAMETERS),
     )
 
 
@@ -144,62 +263,15 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _layer(report: Report, layer: LayerReport, index: int) -> LayerView:
-    worst = worst_parameter(layer)
-    spectrum = layer.eigenvalues
-    usable = layer.usable_rate
-    row = (
-        Cell(layer.name, layer.name),
-        Cell(layer.family, layer.family),
-        Cell(layer.verdict, str(VERDICTS.index(layer.verdict))),
-        Cell(f"{spectrum.count:,}", spectrum.count),
-        _quantile(spectrum.time_constant, spectrum.time_constant.p50),
-        _quantile(spectrum.time_constant, spectrum.time_constant.max),
-        _quantile(spectrum.modulus, spectrum.modulus.max, digits=6),
-        Cell(f"{spectrum.unstable:,}", spectrum.unstable),
-        Cell(ABSENT, -1.0) if worst is None else _effect(worst),
-        _optional(None if usable is None else usable.rate, absent=float("inf")),
-    )
     return LayerView(
         layer,
         index,
-        row,
-        tuple(_parameter(parameter) for parameter in layer.parameters),
+        row(LAYERS, layer),
+        tuple(row(PARAMETERS, parameter) for parameter in layer.parameters),
         tuple(sorted(layer.findings, key=lambda one: -SEVERITIES.index(one.severity))),
         tuple(sections(report, layer)),
         tuple(_details(layer, skip=SHOWN_ELSEWHERE)),
     )
-
-
-def _parameter(parameter: ParameterSummary) -> tuple[Cell, ...]:
-    return (
-        Cell(parameter.name, parameter.name),
-        Cell(parameter.verdict, str(VERDICTS.index(parameter.verdict))),
-        Cell(f"{parameter.size:,}", parameter.size),
-        Cell(parameter.dtype, parameter.dtype),
-        _quantile(parameter.relative_sensitivity, parameter.relative_sensitivity.p99),
-        _effect(parameter),
-        _optional(parameter.max_lr, absent=float("inf")),
-    )
-
-
-def _effect(parameter: ParameterSummary) -> Cell:
-    divergent = parameter.relative_sensitivity.divergent
-    key = parameter.step_effect
-    if key is None:
-        key = 1e308 if divergent else -1.0
-    return Cell(effect(parameter.step_effect, divergent=divergent), key)
-
-
-def _quantile(quantiles: Quantiles, value: float | None, digits: int = 3) -> Cell:
-    if value is not None:
-        return Cell(number(value, digits), value)
-    return Cell(DIVERGENT, 1e308) if quantiles.divergent else Cell(ABSENT, -1.0)
-
-
-def _optional(value: float | None, *, absent: float) -> Cell:
-    if value is None:
-        return Cell(ABSENT, 1e308 if absent == float("inf") else absent)
-    return Cell(number(value), value)
 
 
 def _details(value: Any, *, skip: frozenset[str] | set[str] = frozenset()) -> Iterator[Detail]:

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from memcurse_cli.reports.html.page import render
-from memcurse_cli.reports.html.report import Cell
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, effect, number, setting
+from memcurse_cli.reports.html.page import (
+    BEYOND,
+    Cell,
+    Table,
+    figure,
+    render,
+    row,
+    verdict_cell,
+    word,
+)
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
 from memcurse_cli.reports.terminal.tracking import choose
-from memcurse_cli.schema.figures import ORDER
+from memcurse_cli.schema.derived import (
+    Snapshot,
+    Spread,
+    Summary,
+    TrackedLayer,
+    TrackedStep,
+    Tracking,
+)
+from memcurse_cli.schema.figures import diverges
 from memcurse_cli.schema.json_codec import encode, to_json
-from memcurse_cli.schema.track import Snapshot, Spread, Summary, TrackedLayer, TrackedStep, Tracking
-from memcurse_cli.tracking.changes import modulus_text
+from memcurse_cli.tracking.track import modulus_text
 
 STEPS_DRAWN = 200
 STRETCHES_SHOWN = 40
@@ -26,30 +41,6 @@ MARKS_DRAWN = 160_000
 FEWEST_STEPS = 20
 LAYERS_BYTES = 1_500_000
 """More JSON of layers than this, and the page holds that of their summaries alone."""
-
-STEP_COLUMNS = (
-    "step",
-    "verdict",
-    "|λ| max",
-    "|λ| ≥ 1",
-    "τ median",
-    "τ max",
-    "worst κ",
-    "of",
-    "usable lr",
-    "file",
-)
-LAYER_COLUMNS = (
-    "layer",
-    "family",
-    "verdict",
-    "n",
-    "|λ| max",
-    "τ max before",
-    "τ max",
-    "worst step effect",
-    "usable lr",
-)
 
 
 @dataclass(frozen=True)
@@ -83,6 +74,7 @@ def to_html(tracking: Tracking) -> str:
     whole = _layers_bytes(read) <= LAYERS_BYTES
     stretches = list(_stretches(tracking.steps))
     folder = common_folder([one.path for one in tracking.steps])
+    table = _steps_table(folder, alone=len(names) == 1)
     return render(
         "tracking.html",
         tracking=tracking,
@@ -90,13 +82,10 @@ def to_html(tracking: Tracking) -> str:
         stretches=tuple(stretches[:STRETCHES_SHOWN]),
         more_stretches=max(len(stretches) - STRETCHES_SHOWN, 0),
         facts=tuple(_facts(tracking, read, folder)),
-        step_columns=STEP_COLUMNS,
-        steps=tuple(
-            {"cells": _step(one, folder, alone=len(names) == 1), "href": ""}
-            for one in tracking.steps
-        ),
+        step_columns=tuple(table),
+        steps=tuple({"cells": row(table, one), "href": ""} for one in tracking.steps),
         unread=tuple(_unread(tracking.steps, folder)),
-        layer_columns=LAYER_COLUMNS,
+        layer_columns=tuple(LAYERS),
         layers=tuple(_layer(name, index + 1, read) for index, name in enumerate(names)),
         drawn=len(drawn),
         whole=whole,
@@ -178,80 +167,74 @@ def _facts(tracking: Tracking, read: Sequence[Snapshot], folder: str) -> Iterato
     yield "memcurse", tracking.version
 
 
-def _step(step: TrackedStep, folder: str, *, alone: bool) -> tuple[Cell, ...]:
-    """A checkpoint's row; where one layer is all there is, groups stand without its name."""
-    file = Cell(step.path.removeprefix(folder), step.path)
-    if step.snapshot is None:
-        blank = [Cell(ABSENT, -1.0) for _ in STEP_COLUMNS[2:-3]]
-        return (
-            Cell(str(step.step), step.step),
-            Cell("error", "3"),
-            *blank,
-            Cell(ABSENT, ""),
-            _rate(None),
-            file,
-        )
-    summary = step.snapshot.summary
-    worst = summary.worst
-    group = "" if worst is None else worst.name if alone else f"{worst.layer}: {worst.name}"
-    return (
-        Cell(str(step.step), step.step),
-        Cell(step.snapshot.verdict, str(ORDER.index(step.snapshot.verdict))),
-        Cell(modulus_text(summary.modulus), summary.modulus),
-        Cell(f"{summary.unstable:,}", summary.unstable),
-        _cell(summary.time_constant_median),
-        _cell(summary.time_constant),
-        Cell(ABSENT, -1.0) if worst is None else _cell(worst.relative_sensitivity),
-        Cell(ABSENT, "") if worst is None else Cell(group, group),
-        _rate(summary.usable_rate),
-        file,
-    )
+def _of_summary(value: Callable[[Summary], Cell], absent: Cell | None = None) -> Any:
+    """A cell of a step's summary; one that could not be read has none."""
+    nothing = figure(None) if absent is None else absent
+    return lambda one: nothing if one.snapshot is None else value(one.snapshot.summary)
+
+
+def _steps_table(folder: str, *, alone: bool) -> Table:
+    """What a checkpoint's row says; where one layer is all there is, groups lack its name."""
+
+    def group(summary: Summary) -> Cell:
+        worst = summary.worst
+        if worst is None:
+            return Cell(ABSENT, "")
+        return word(worst.name if alone else f"{worst.layer}: {worst.name}")
+
+    return {
+        "step": lambda one: figure(one.step, str),
+        "verdict": lambda one: (
+            Cell("error", "3") if one.snapshot is None else verdict_cell(one.snapshot.verdict)
+        ),
+        "|λ| max": _of_summary(lambda one: figure(one.modulus, modulus_text)),
+        "|λ| ≥ 1": _of_summary(lambda one: figure(one.unstable, "{:,}".format)),
+        "τ median": _of_summary(lambda one: figure(one.time_constant_median, divergent=True)),
+        "τ max": _of_summary(lambda one: figure(one.time_constant, divergent=True)),
+        "worst κ": _of_summary(
+            lambda one: figure(
+                getattr(one.worst, "relative_sensitivity", None), divergent=one.worst
+            )
+        ),
+        "of": _of_summary(group, Cell(ABSENT, "")),
+        "usable lr": _of_summary(lambda one: _rate(one.usable_rate), _rate(None)),
+        "file": lambda one: Cell(one.path.removeprefix(folder), one.path),
+    }
 
 
 def _layer(name: str, index: int, read: Sequence[Snapshot]) -> LayerView:
     """A layer as it is at the last step that has it, beside the first."""
     states = [layer for snapshot in read for layer in snapshot.layers if layer.name == name]
-    first, last = states[0], states[-1]
-    return LayerView(
-        name,
-        index,
-        last.family,
-        last.verdict,
-        (
-            Cell(name, name),
-            Cell(last.family, last.family),
-            Cell(last.verdict, str(ORDER.index(last.verdict))),
-            Cell(f"{last.count:,}", last.count),
-            _quantile(last.modulus, modulus_text),
-            _quantile(first.time_constant),
-            _quantile(last.time_constant),
-            _worst_effect(last),
-            _rate(None if last.usable_rate is None else last.usable_rate.rate),
-        ),
-    )
+    last = states[-1]
+    return LayerView(name, index, last.family, last.verdict, row(LAYERS, (states[0], last)))
 
 
 def _worst_effect(layer: TrackedLayer) -> Cell:
-    if any(one.step_effect is None and one.relative_sensitivity.divergent for one in layer.groups):
-        return Cell(DIVERGENT, 1e308)
     effects = [one.step_effect for one in layer.groups if one.step_effect is not None]
-    worst = max(effects, default=None)
-    return Cell(effect(worst, divergent=False), -1.0 if worst is None else worst)
-
-
-def _cell(value: float | None) -> Cell:
-    return Cell(DIVERGENT, 1e308) if value is None else Cell(number(value), value)
+    if any(map(diverges, layer.groups)):
+        return figure(None, divergent=True)
+    return figure(max(effects, default=None), percent)
 
 
 def _rate(value: float | None) -> Cell:
-    return Cell(ABSENT, 1e308) if value is None else Cell(number(value, 2), value)
+    return figure(value, lambda one: number(one, 2), absent=BEYOND)
 
 
-def _quantile(spread: Spread, write: Callable[[float], str] = number) -> Cell:
-    if spread.max is not None:
-        return Cell(write(spread.max), spread.max)
-    return Cell(DIVERGENT, 1e308) if spread.divergent else Cell(ABSENT, -1.0)
+def _largest(spread: Spread, write: Callable[[float], str] = number) -> Cell:
+    return figure(spread.max, write, divergent=spread.divergent)
 
+
+LAYERS: Table = {
+    "layer": lambda one: word(one[1].name),
+    "family": lambda one: word(one[1].family),
+    "verdict": lambda one: verdict_cell(one[1].verdict),
+    "n": lambda one: figure(one[1].count, "{:,}".format),
+    "|λ| max": lambda one: _largest(one[1].modulus, modulus_text),
+    "τ max before": lambda one: _largest(one[0].time_constant),
+    "τ max": lambda one: _largest(one[1].time_constant),
+    "worst step effect": lambda one: _worst_effect(one[1]),
+    "usable lr": lambda one: _rate(one[1].usable_rate and one[1].usable_rate.rate),
+}
 
 LEVELS = {"max": "max", "90 %": "p90", "median": "p50", "10 %": "p10"}
 CURVES = len(LEVELS) + 1
@@ -260,42 +243,47 @@ CURVES = len(LEVELS) + 1
 Mark = float | str | None
 """A point of a curve: a number, `DIVERGENT`, or None where nothing is known."""
 
+Panels = Mapping[str, Mapping[str, Callable[[Any], Mark]]]
+"""The titles of charts, and what each of their curves shows of a state."""
+
+
+def _mark(value: float | None) -> Mark:
+    return DIVERGENT if value is None else value
+
+
+def _level(quantiles: Any, level: str) -> Mark:
+    value: float | None = getattr(quantiles, level)
+    return value if value is not None else DIVERGENT if quantiles.divergent else None
+
+
+RUN: Panels = {
+    "time constant τ in steps": {
+        "max": lambda one: _mark(one.time_constant),
+        "median": lambda one: _mark(one.time_constant_median),
+    },
+    "κ of the worst group": {
+        "worst": lambda one: one.worst and _mark(one.worst.relative_sensitivity)
+    },
+    "usable learning rate": {"usable lr": lambda one: one.usable_rate},
+    "eigenvalues with |λ| ≥ 1": {"|λ| ≥ 1": lambda one: one.unstable},
+}
+
+
+def _time_constant(level: str) -> Callable[[TrackedLayer], Mark]:
+    return lambda layer: _level(layer.time_constant, level)
+
+
+def _sensitivity(name: str) -> Callable[[TrackedLayer], Mark]:
+    def value(layer: TrackedLayer) -> Mark:
+        group = next((one for one in layer.groups if one.name == name), None)
+        return None if group is None else _level(group.relative_sensitivity, "p99")
+
+    return value
+
 
 def run_chart(steps: Sequence[TrackedStep]) -> dict[str, Any]:
     """The curves of all layers together."""
-
-    def curve(figure: Callable[[Summary], Mark]) -> list[Mark]:
-        return [None if one.snapshot is None else figure(one.snapshot.summary) for one in steps]
-
-    return {
-        "name": "all layers",
-        "panels": [
-            _panel(
-                "time constant τ in steps",
-                {
-                    "max": curve(lambda summary: _mark(summary.time_constant)),
-                    "median": curve(lambda summary: _mark(summary.time_constant_median)),
-                },
-            ),
-            _panel(
-                "κ of the worst group",
-                {
-                    "worst": curve(
-                        lambda summary: (
-                            None
-                            if summary.worst is None
-                            else _mark(summary.worst.relative_sensitivity)
-                        )
-                    )
-                },
-            ),
-            _panel(
-                "usable learning rate",
-                {"usable lr": curve(lambda summary: summary.usable_rate)},
-            ),
-            _panel("eigenvalues with |λ| ≥ 1", {"|λ| ≥ 1": curve(lambda one: one.unstable)}),
-        ],
-    }
+    return _chart("all layers", [one.snapshot and one.snapshot.summary for one in steps], RUN)
 
 
 def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
@@ -307,50 +295,27 @@ def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
         for one in steps
     ]
     groups = dict.fromkeys(group.name for state in states if state for group in state.groups)
-    time_constants = {
-        said: [None if state is None else _level(state.time_constant, level) for state in states]
-        for said, level in LEVELS.items()
+    panels: Panels = {
+        "time constant τ in steps": {said: _time_constant(one) for said, one in LEVELS.items()},
+        "κ p99": {group: _sensitivity(group) for group in groups},
+        "usable learning rate": {"usable lr": lambda one: one.usable_rate and one.usable_rate.rate},
     }
-    rates: list[Mark] = [
-        None if state is None or state.usable_rate is None else state.usable_rate.rate
-        for state in states
-    ]
+    return _chart(name, states, panels)
+
+
+def _chart(name: str, states: Sequence[Any], panels: Panels) -> dict[str, Any]:
+    """Panels on logarithmic scales, whose curves have four digits and no zeros."""
     return {
         "name": name,
         "panels": [
-            _panel("time constant τ in steps", time_constants),
-            _panel("κ p99", {group: _sensitivities(states, group) for group in groups}),
-            _panel("usable learning rate", {"usable lr": rates}),
-        ],
-    }
-
-
-def _sensitivities(states: Sequence[TrackedLayer | None], name: str) -> list[Mark]:
-    marks: list[Mark] = []
-    for state in states:
-        group = next((one for one in state.groups if one.name == name), None) if state else None
-        marks.append(None if group is None else _level(group.relative_sensitivity, "p99"))
-    return marks
-
-
-def _level(quantiles: Any, level: str) -> Mark:
-    value: float | None = getattr(quantiles, level)
-    if value is None:
-        return DIVERGENT if quantiles.divergent else None
-    return value
-
-
-def _mark(value: float | None) -> Mark:
-    return DIVERGENT if value is None else value
-
-
-def _panel(title: str, curves: dict[str, list[Mark]]) -> dict[str, Any]:
-    """One chart on a logarithmic scale, whose curves have four digits and no zeros."""
-    return {
-        "title": title,
-        "curves": [
-            {"name": name, "values": [_rounded(mark) for mark in marks]}
-            for name, marks in curves.items()
+            {
+                "title": title,
+                "curves": [
+                    {"name": curve, "values": [state and _rounded(mark(state)) for state in states]}
+                    for curve, mark in curves.items()
+                ],
+            }
+            for title, curves in panels.items()
         ],
     }
 

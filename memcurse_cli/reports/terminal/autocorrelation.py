@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.autocorrelation import AutocorrelationEstimate
-from memcurse_cli.reports.console import LABEL, TITLE, Screen, text_of
-from memcurse_cli.reports.grid import Block, lines, paragraph
+from memcurse_cli.reports.console import TITLE, Screen, text_of
+from memcurse_cli.reports.grid import Block, facts, table
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
-from memcurse_cli.reports.plots.line_plot import Axis, Curve, Point, plot
+from memcurse_cli.reports.plots import Axis, Curve, Point, plot
 
 LEAST_SHOWN = 1e-3
 """The plot leaves out what is below this share of R(0)."""
@@ -29,30 +28,20 @@ def to_text(
     estimate: AutocorrelationEstimate, *, file: Path | None = None, width: int | None = None
 ) -> str:
     """The estimate as text for standard output, or for a file: without colour, 80 cells wide."""
-    return text_of(Page(estimate), file, width=width)
+    return text_of(partial(lines, estimate), file, width=width)
 
 
-@dataclass(frozen=True)
-class Page:
-    """An estimate that a console can draw."""
-
-    estimate: AutocorrelationEstimate
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page from the top."""
-        screen = Screen.of(options)
-        estimate = self.estimate
-        for label, said in _facts(estimate).items():
-            yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
-        yield Text()
-        yield from plot(screen, AXIS, _curves(estimate))
-        yield Text()
-        cosine = "·cos(ωΔ)" if estimate.oscillates else ""
-        yield Text(screen.clean(f"R(Δ) = Σ weight·ρ^|Δ|{cosine}"), TITLE)
-        yield from lines(screen, [_table(estimate)], [])
-        yield Text()
-        for label, said in _meaning(estimate):
-            yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
+def lines(estimate: AutocorrelationEstimate, screen: Screen) -> Iterator[Text]:
+    """The page line by line."""
+    yield from facts(screen, _facts(estimate))
+    yield Text()
+    yield from plot(screen, AXIS, _curves(estimate))
+    yield Text()
+    cosine = "·cos(ωΔ)" if estimate.oscillates else ""
+    yield Text(screen.clean(f"R(Δ) = Σ weight·ρ^|Δ|{cosine}"), TITLE)
+    yield from table(screen, [_table(estimate)], [])
+    yield Text()
+    yield from facts(screen, _meaning(estimate))
 
 
 def _facts(estimate: AutocorrelationEstimate) -> dict[str, str]:

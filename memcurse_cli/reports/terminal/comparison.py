@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.reports.console import (
@@ -19,7 +19,7 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.comparison import Change, Comparison, LayerComparison, SpectrumMove
+from memcurse_cli.schema.derived import Change, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.schema.report import InputAssumption
 
 FIGURES = [
@@ -47,36 +47,28 @@ HOW = {
 
 def to_text(comparison: Comparison, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
-    return text_of(Page(comparison), file)
+    return text_of(partial(lines, comparison), file)
 
 
-@dataclass(frozen=True)
-class Page:
-    """A comparison that a console can draw."""
-
-    comparison: Comparison
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page line by line."""
-        screen = Screen.of(options)
-        made = self.comparison
-        for word, path, verdict in (
-            ("before", made.before, made.verdict),
-            ("after", made.after, made.verdict_after),
-        ):
-            said = screen.shorten(screen.clean(path), max(screen.width - 20, 12))
-            line = Text(said, NAME).append(f": {verdict}", VERDICT_STYLES[verdict])
-            yield from paragraph(screen, line, gutter=[(word, TITLE)])
-        for said in assumed_differently(made.input, made.input_after):
-            note = screen.sentence(said)
-            yield from paragraph(screen, note, gutter=[("note", VERDICT_STYLES["watch"])])
-        for layer in made.layers:
+def lines(made: Comparison, screen: Screen) -> Iterator[Text]:
+    """The page line by line."""
+    for word, path, verdict in (
+        ("before", made.before, made.verdict),
+        ("after", made.after, made.verdict_after),
+    ):
+        said = screen.shorten(screen.clean(path), max(screen.width - 20, 12))
+        line = Text(said, NAME).append(f": {verdict}", VERDICT_STYLES[verdict])
+        yield from paragraph(screen, line, gutter=[(word, TITLE)])
+    for said in assumed_differently(made.input, made.input_after):
+        note = screen.sentence(said)
+        yield from paragraph(screen, note, gutter=[("note", VERDICT_STYLES["watch"])])
+    for layer in made.layers:
+        yield Text()
+        yield from _layer(screen, layer)
+    for word, names in (("before", made.only_before), ("after", made.only_after)):
+        if names:
             yield Text()
-            yield from _layer(screen, layer)
-        for word, names in (("before", made.only_before), ("after", made.only_after)):
-            if names:
-                yield Text()
-                yield from paragraph(screen, screen.sentence(f"Only {word}: {', '.join(names)}."))
+            yield from paragraph(screen, screen.sentence(f"Only {word}: {', '.join(names)}."))
 
 
 def assumed_differently(before: InputAssumption, after: InputAssumption) -> Iterator[str]:
@@ -88,16 +80,11 @@ def assumed_differently(before: InputAssumption, after: InputAssumption) -> Iter
 
 
 def _layer(screen: Screen, layer: LayerComparison) -> Iterator[Text]:
-    rows = [
-        [
-            Cell(layer.verdict_after if index == 0 else "", VERDICT_STYLES[layer.verdict_after]),
-            Cell(layer.name if index == 0 else "", NAME),
-            Cell(figure),
-            Cell(before),
-            Cell(after),
-        ]
-        for index, (figure, before, after) in enumerate(figures(layer))
-    ]
+    rows = [[Cell(""), Cell(""), *map(Cell, row)] for row in figures(layer)]
+    rows[0][:2] = (
+        Cell(layer.verdict_after, VERDICT_STYLES[layer.verdict_after]),
+        Cell(layer.name, NAME),
+    )
     yield from draw(screen, FIGURES, rows).lines
     said = []
     if layer.matched_by != "name":

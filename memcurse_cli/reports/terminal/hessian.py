@@ -1,24 +1,23 @@
-"""What `memcurse hessian` prints: a heat map, which groups couple, the top directions, or JSON.
-
-The tables of a Hessian: its groups, what they share, its steepest directions.
-"""
+"""What `memcurse hessian` prints: a heat map, which groups couple, the top directions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen, text_of
-from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
+from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, number, number_or_absent, percent, size
-from memcurse_cli.reports.plots.heat_map import HeatMap, drawn_magnitudes, heat_map
+from memcurse_cli.reports.plots import HeatMap, drawn_magnitudes, heat_map
 from memcurse_cli.reports.terminal.report import describe_input
 from memcurse_cli.reports.terminal.structure import at_least
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN
 from memcurse_cli.schema.hessian import (
+    BlockPair,
     HessianReport,
     HessianScores,
     HessianSpectrum,
@@ -33,57 +32,84 @@ LEAST_SHARE = 1e-4
 LEAST_WEIGHT = 0.05
 
 
-_GROUP_COLUMNS = [
-    Column("", align="left"),
-    Column("group", align="left", shrinks=True),
-    Column("N"),
-    Column("tr H", leaves=2, meaning="tr H: the group's share of the trace."),
-    Column("diagonal", leaves=1, meaning="Diagonal: 100 % if no two parameters interact."),
-    Column("Adam left", leaves=4, meaning="Adam left: λ_max of D^-½ H D^-½, from 1 to N."),
-    Column("spread", leaves=5, meaning="Spread: coordinates that carry a top eigenvector."),
-    Column("λ_max", leaves=3),
-    Column("max SGD lr", meaning="Max SGD lr: 2/λ_max of the group alone."),
-]
-
-
-def group_lines(screen: Screen, layer: LayerHessianReport, whole: HessianScores) -> Iterator[Text]:
-    """The scores of each group beside those of all."""
-
-    def cells(name: str, style: str, order: int, scores: HessianScores | None) -> list[Cell]:
-        if scores is None:
-            return [Cell(""), Cell(name, style), Cell(str(order)), *[Cell(ABSENT)] * 6]
-        return [
-            Cell(""),
-            Cell(name, style),
-            Cell(str(order)),
-            Cell(_share(scores.trace / whole.trace)),
-            Cell(percent(scores.diagonality)),
-            Cell(at_least(scores.adam_residual, scores.adam_residual_error)),
-            Cell(number_or_absent(scores.concentration)),
-            Cell(at_least(scores.sharpness, scores.sharpness_error)),
-            Cell(number(scores.max_stable_lr, 2)),
-        ]
-
-    rows = [cells("all", NAME, whole.order, whole)]
-    rows += [cells(group.name, "", group.size, group.scores) for group in layer.groups]
-    drawn = draw(screen, _GROUP_COLUMNS, rows)
-    yield from drawn.lines
-    yield from _legend(screen, [said for said in drawn.meanings if said])
-
-
-_PAIR_COLUMNS = [
-    Column("", align="left"),
-    Column("pair", align="left", shrinks=True),
-    Column("‖H‖²", meaning="‖H‖²: the pair's share of it."),
-    Column("mean |corr|", meaning="Mean |corr|: of |H_ab|/√(H_aa H_bb), a and b distinct."),
-]
-
-
 def _share(fraction: float) -> str:
     return "<0.01 %" if 0 < fraction < LEAST_SHARE else percent(fraction)
 
 
-def pair_lines(screen: Screen, layer: LayerHessianReport) -> Iterator[Text]:
+def _scored(write: Callable[[HessianScores], str]) -> Callable[[Scored], str]:
+    return lambda row: ABSENT if row[3] is None else write(row[3])
+
+
+Scored = tuple[str, str, int, HessianScores | None, float]
+"""A group, the style of its name, its order and scores, and the trace of all groups."""
+
+_GROUP_COLUMNS = [
+    GUTTER_COLUMN,
+    Column("group", lambda row: Cell(row[0], row[1]), align="left", shrinks=True),
+    Column("N", lambda row: str(row[2])),
+    Column(
+        "tr H",
+        lambda row: ABSENT if row[3] is None else _share(row[3].trace / row[4]),
+        leaves=2,
+        meaning="tr H: the group's share of the trace.",
+    ),
+    Column(
+        "diagonal",
+        _scored(lambda one: percent(one.diagonality)),
+        leaves=1,
+        meaning="Diagonal: 100 % if no two parameters interact.",
+    ),
+    Column(
+        "Adam left",
+        _scored(lambda one: at_least(one.adam_residual, one.adam_residual_error)),
+        leaves=4,
+        meaning="Adam left: λ_max of D^-½ H D^-½, from 1 to N.",
+    ),
+    Column(
+        "spread",
+        _scored(lambda one: number_or_absent(one.concentration)),
+        leaves=5,
+        meaning="Spread: coordinates that carry a top eigenvector.",
+    ),
+    Column("λ_max", _scored(lambda one: at_least(one.sharpness, one.sharpness_error)), leaves=3),
+    Column(
+        "max SGD lr",
+        _scored(lambda one: number(one.max_stable_lr, 2)),
+        meaning="Max SGD lr: 2/λ_max of the group alone.",
+    ),
+]
+_PAIR_COLUMNS = [
+    GUTTER_COLUMN,
+    Column(
+        "pair",
+        lambda one: one.first if one.first == one.second else f"{one.first} × {one.second}",
+        align="left",
+        shrinks=True,
+    ),
+    Column("‖H‖²", lambda one: _share(one.norm_share), meaning="‖H‖²: the pair's share of it."),
+    Column(
+        "mean |corr|",
+        lambda one: number_or_absent(one.mean_correlation, 2),
+        meaning="Mean |corr|: of |H_ab|/√(H_aa H_bb), a and b distinct.",
+    ),
+]
+
+
+def _table(screen: Screen, columns: Sequence[Column], entries: Sequence[Any]) -> Iterator[Text]:
+    drawn = draw(screen, columns, [cells(columns, entry) for entry in entries])
+    yield from drawn.lines
+    meanings = " ".join(filter(None, drawn.meanings))
+    if meanings:
+        yield from paragraph(screen, Text(screen.clean(meanings), LABEL))
+
+
+def _scored_groups(layer: LayerHessianReport, whole: HessianScores) -> list[Scored]:
+    """Each group, and all of them first."""
+    groups = [(one.name, "", one.size, one.scores, whole.trace) for one in layer.groups]
+    return [("all", NAME, whole.order, whole, whole.trace), *groups]
+
+
+def _telling_pairs(layer: LayerHessianReport) -> list[BlockPair]:
     """Where ‖H‖² lies, and which groups interact the most."""
     largest = [pair for pair in layer.pairs if pair.norm_share >= LEAST_SHARE][:PAIRS_SHOWN]
     shown = largest or list(layer.pairs[:1])
@@ -94,44 +120,21 @@ def pair_lines(screen: Screen, layer: LayerHessianReport) -> Iterator[Text]:
         if pair not in shown and pair.mean_correlation and {pair.first, pair.second} <= several
     ]
     rest.sort(key=lambda pair: -(pair.mean_correlation or 0))
-    shown += rest[: max(2, PAIRS_SHOWN - len(shown))]
-    rows = [
-        [
-            Cell(""),
-            Cell(pair.first if pair.first == pair.second else f"{pair.first} × {pair.second}"),
-            Cell(_share(pair.norm_share)),
-            Cell(number_or_absent(pair.mean_correlation, 2)),
-        ]
-        for pair in shown
-    ]
-    drawn = draw(screen, _PAIR_COLUMNS, rows)
-    yield from drawn.lines
-    yield from _legend(screen, [said for said in drawn.meanings if said])
+    return shown + rest[: max(2, PAIRS_SHOWN - len(shown))]
 
 
-_EIGENVECTOR_COLUMNS = [
-    Column("", align="left"),
-    Column("eigenvalue"),
-    Column("spread", leaves=2),
-    Column("groups", align="left", shrinks=True),
-    Column("where in the layer", align="left", shrinks=True, leaves=1),
-]
-
-
-def eigenvector_lines(screen: Screen, layer: LayerHessianReport) -> Iterator[Text]:
+def _eigenvector_columns(layer: LayerHessianReport) -> list[Column]:
     """The steepest directions, what they are made of and whose memory they belong to."""
     names = [group.name for group in layer.groups]
-    rows = [
-        [
-            Cell(f"v{index}", LABEL),
-            Cell(number(vector.eigenvalue)),
-            Cell(number_or_absent(vector.concentration)),
-            Cell(_weights(vector, names)),
-            Cell(_seats(vector)),
-        ]
-        for index, vector in enumerate(layer.eigenvectors[:EIGENVECTORS_SHOWN], 1)
+    return [
+        Column("", lambda row: Cell(f"v{row[0]}", LABEL), align="left"),
+        Column("eigenvalue", lambda row: number(row[1].eigenvalue)),
+        Column("spread", lambda row: number_or_absent(row[1].concentration), leaves=2),
+        Column("groups", lambda row: _weights(row[1], names), align="left", shrinks=True),
+        Column(
+            "where in the layer", lambda row: _place(row[1]), align="left", shrinks=True, leaves=1
+        ),
     ]
-    yield from draw(screen, _EIGENVECTOR_COLUMNS, rows).lines
 
 
 def _weights(vector: TopEigenvector, names: Sequence[str]) -> str:
@@ -140,7 +143,7 @@ def _weights(vector: TopEigenvector, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {percent(weight, 2)}" for weight, name in shown)
 
 
-def _seats(vector: TopEigenvector) -> str:
+def _place(vector: TopEigenvector) -> str:
     said = []
     for seat in vector.seats[:2]:
         memory = "|λ|≥1" if seat.time_constant is None else f"τ {number(seat.time_constant)}"
@@ -156,10 +159,6 @@ def _seats(vector: TopEigenvector) -> str:
     )
 
 
-def _legend(screen: Screen, meanings: Sequence[str]) -> Iterator[Text]:
-    yield from paragraph(screen, Text(screen.clean(" ".join(meanings)), LABEL))
-
-
 def to_text(
     report: HessianReport,
     *,
@@ -167,59 +166,42 @@ def to_text(
     file: Path | None = None,
     width: int | None = None,
 ) -> str:
-    """The report as text for standard output, or for a file: without colour, 80 cells wide.
-
-    Args:
-        report: what to print.
-        correlation: draw |H_ab| / √(H_aa H_bb) rather than |H_ab|.
-        file: where the text will be written, or None for standard output.
-        width: cells per line, instead of the terminal's.
-    """
-    return text_of(Page(report, correlation), file, width=width)
+    """The report as text for standard output, or for a file: without colour, 80 cells wide."""
+    return text_of(partial(lines, report, correlation), file, width=width)
 
 
-@dataclass(frozen=True)
-class Page:
-    """A report that a console can draw."""
-
-    report: HessianReport
-    correlation: bool
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page line by line."""
-        screen = Screen.of(options)
-        coloured = console.color_system is not None and not screen.ascii_only
-        yield from _header(screen, self.report)
-        for layer in self.report.layers:
-            yield Text()
-            yield from self._layer(screen, layer, coloured=coloured)
-        for skipped in self.report.skipped:
-            yield Text()
-            said = screen.sentence(f"{skipped.name} ({skipped.family}): {skipped.reason}")
-            yield from paragraph(screen, said, gutter=[("skipped", LABEL)])
-
-    def _layer(
-        self, screen: Screen, layer: LayerHessianReport, *, coloured: bool
-    ) -> Iterator[Text]:
-        yield Text(screen.shorten(screen.clean(layer.name), screen.width), TITLE)
-        for label, said in _facts(layer).items():
-            yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
-        if layer.scores is None:
-            return
-        if layer.picture is not None:
-            yield Text()
-            values, decades, unit = drawn_magnitudes(layer.picture, correlation=self.correlation)
-            drawn = HeatMap(values, layer.picture.groups, layer.picture.boundaries, decades, unit)
-            yield from heat_map(screen, drawn, coloured=coloured)
+def lines(report: HessianReport, correlation: bool, screen: Screen) -> Iterator[Text]:
+    """The page line by line."""
+    yield from _header(screen, report)
+    for layer in report.layers:
         yield Text()
-        yield from group_lines(screen, layer, layer.scores)
+        yield from _layer(screen, layer, correlation)
+    for skipped in report.skipped:
         yield Text()
-        yield from pair_lines(screen, layer)
+        said = f"{skipped.name} ({skipped.family}): {skipped.reason}"
+        yield from facts(screen, {"skipped": said})
+
+
+def _layer(screen: Screen, layer: LayerHessianReport, correlation: bool) -> Iterator[Text]:
+    yield Text(screen.shorten(screen.clean(layer.name), screen.width), TITLE)
+    yield from facts(screen, _facts(layer))
+    if layer.scores is None:
+        return
+    if layer.picture is not None:
         yield Text()
-        yield from eigenvector_lines(screen, layer)
+        values, decades, unit = drawn_magnitudes(layer.picture, correlation=correlation)
+        drawn = HeatMap(values, layer.picture.groups, layer.picture.boundaries, decades, unit)
+        yield from heat_map(screen, drawn, coloured=screen.coloured and not screen.ascii_only)
+    vectors = list(enumerate(layer.eigenvectors[:EIGENVECTORS_SHOWN], 1))
+    for columns, entries in (
+        (_GROUP_COLUMNS, _scored_groups(layer, layer.scores)),
+        (_PAIR_COLUMNS, _telling_pairs(layer)),
+        (_eigenvector_columns(layer), vectors),
+    ):
         yield Text()
-        for label, said in _meaning(layer, layer.scores):
-            yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
+        yield from _table(screen, columns, entries)
+    yield Text()
+    yield from facts(screen, _meaning(layer, layer.scores))
 
 
 def _header(screen: Screen, report: HessianReport) -> Iterator[Text]:
@@ -235,42 +217,40 @@ def _header(screen: Screen, report: HessianReport) -> Iterator[Text]:
         source = {"option": ", from --horizon", "checkpoint": ", from the checkpoint's metadata"}
         steps = count(given.horizon, "step")
         loss += f", {where} {steps} from a zero state{source.get(given.horizon_source or '', '')}"
-    facts = {
+    said = {
         "file": f"{checkpoint.format}, {size(checkpoint.bytes)}, "
         f"{count(checkpoint.tensors, 'tensor')}",
         "input": describe_input(assumed),
         "loss": loss,
     }
-    for label, said in facts.items():
-        yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
-    for note in checkpoint.notes:
-        yield from paragraph(screen, screen.sentence(note), gutter=[("note", LABEL)])
+    yield from facts(screen, said)
+    yield from facts(screen, [("note", note) for note in checkpoint.notes])
 
 
 def _facts(layer: LayerHessianReport) -> dict[str, str]:
-    facts = {"layer": f"{layer.family}, {count(layer.eigenvalues, 'eigenvalue')}"}
+    said = {"layer": f"{layer.family}, {count(layer.eigenvalues, 'eigenvalue')}"}
     if layer.scores is None:
-        return {**facts, "none": f"no Hessian: {layer.reason}"}
+        return {**said, "none": f"no Hessian: {layer.reason}"}
     where = "one block"
     if layer.blocks > 1:
         where = f"{layer.blocks:,} blocks of up to {layer.largest_block:,}"
-    facts["order"] = f"{count(layer.scores.order, 'parameter')} in {where}"
+    said["order"] = f"{count(layer.scores.order, 'parameter')} in {where}"
     if layer.method == "Lanczos":
-        facts["bounds"] = (
+        said["bounds"] = (
             f"from products with it, the largest {len(layer.eigenvectors)} eigenvalues have "
             "converged; the others are not taken"
         )
     elif layer.method != "whole":
         sharpness, residual = layer.scores.sharpness_error, layer.scores.adam_residual_error
-        facts["bounds"] = (
+        said["bounds"] = (
             f"by {layer.method}: the largest eigenvalue is at most {number(sharpness, 2)} larger "
             f"than said, what Adam leaves at most {number(residual, 2)}"
         )
     if layer.left_out:
-        facts["left out"] = layer.left_out
+        said["left out"] = layer.left_out
     if layer.picture is not None and (layer.blocks > 1 or layer.method != "whole"):
-        facts["drawn"] = layer.picture.title
-    return facts
+        said["drawn"] = layer.picture.title
+    return said
 
 
 def _meaning(layer: LayerHessianReport, scores: HessianScores) -> Iterator[tuple[str, str]]:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.reports.console import (
-    LABEL,
     NAME,
     VERDICT_STYLES,
     Screen,
     text_of,
 )
-from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
+from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
-from memcurse_cli.reports.plots.line_plot import Axis, Curve, plot
-from memcurse_cli.reports.terminal.layers import legend
+from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.landscape import LandscapeParameter, LandscapeReport, LandscapeView
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, legend
+from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
 
 GAINS = {"none": "", "own": ", γ own", "coupled": ", γ coupled"}
 LEAST_LOSS = 1e-6
@@ -30,46 +28,80 @@ AXIS = Axis(
     "distance of one parameter from its optimum",
     [(exponent, f"1e{exponent}" if exponent else "1") for exponent in range(-6, 2)],
 )
-COLUMNS = [
-    Column("", align="left"),
-    Column("written as", align="left"),
-    Column("parameter", align="left", shrinks=True),
-    Column("at", leaves=3),
-    Column("κ", leaves=1, meaning="κ: the loss at a small distance δ is κ δ²."),
-    Column(
-        "max SGD lr",
-        leaves=2,
-        meaning="Max SGD lr: 2 / E|dh/dω|², for an input of unit variance.",
-    ),
-    Column("basin"),
-    Column("steps"),
-]
-START_COLUMNS = [
-    Column("", align="left"),
-    Column("written as", align="left"),
-    Column("parameter", align="left", shrinks=True),
-    Column("from", leaves=2),
-    Column("to", leaves=3),
-    Column("gradient", leaves=1, meaning="Gradient: dL/dω there, for an input of unit variance."),
-    Column("Adam", meaning="Adam: the way over lr, in steps."),
-    Column(
-        "SGD",
-        meaning="SGD: the way over max SGD lr times the gradient, the pace at the start; "
-        f"{ABSENT} where the gradient is 0 or leads away.",
-    ),
-]
 CROSSED, NEAR = 1.0, 10.0
 """Steps of Adam across the basin from which on a parameter is called cursed, and to be watched."""
 
 
-def to_text(report: LandscapeReport, *, file: Path | None = None) -> str:
-    """What standard output would show, or the text for a file."""
-    return text_of(Page(report), file)
+Entry = tuple[LandscapeView, int, LandscapeParameter]
+"""A parametrisation and one of its parameters, by its place."""
+
+
+def _verdict(steps: float | None) -> str:
+    if steps is None or steps >= NEAR:
+        return "ok"
+    return "watch" if steps >= CROSSED else "cursed"
+
+
+def _judged(write: Callable[[LandscapeParameter], str]) -> Callable[[Entry], Cell]:
+    return lambda entry: Cell(write(entry[2]), VERDICT_STYLES[_verdict(entry[2].steps_across)])
 
 
 def title(view: LandscapeView) -> str:
     """What a parametrisation is called: ``lru, γ own``."""
     return f"{view.parametrization}{GAINS[view.gain]}"
+
+
+_WHICH = [
+    Column("written as", lambda row: "" if row[1] else title(row[0]), align="left"),
+    Column("parameter", lambda row: Cell(row[2].name, NAME), align="left", shrinks=True),
+]
+COLUMNS = [
+    Column("", _judged(lambda one: _verdict(one.steps_across)), align="left"),
+    *_WHICH,
+    Column("at", lambda row: number(row[2].value), leaves=3),
+    Column(
+        "κ",
+        lambda row: number(row[2].relative_sensitivity),
+        leaves=1,
+        meaning="κ: the loss at a small distance δ is κ δ².",
+    ),
+    Column(
+        "max SGD lr",
+        lambda row: number_or_absent(row[2].max_stable_lr, 2),
+        leaves=2,
+        meaning="Max SGD lr: 2 / E|dh/dω|², for an input of unit variance.",
+    ),
+    Column("basin", _judged(lambda one: number_or_absent(one.basin))),
+    Column("steps", _judged(lambda one: number_or_absent(one.steps_across, 2))),
+]
+START_COLUMNS = [
+    GUTTER_COLUMN,
+    *_WHICH,
+    Column("from", lambda row: number_or_absent(row[2].start), leaves=2),
+    Column("to", lambda row: number(row[2].value), leaves=3),
+    Column(
+        "gradient",
+        lambda row: number_or_absent(row[2].gradient),
+        leaves=1,
+        meaning="Gradient: dL/dω there, for an input of unit variance.",
+    ),
+    Column(
+        "Adam",
+        lambda row: number_or_absent(row[2].adam_steps, 2),
+        meaning="Adam: the way over lr, in steps.",
+    ),
+    Column(
+        "SGD",
+        lambda row: number_or_absent(row[2].sgd_steps, 2),
+        meaning="SGD: the way over max SGD lr times the gradient, the pace at the start; "
+        f"{ABSENT} where the gradient is 0 or leads away.",
+    ),
+]
+
+
+def to_text(report: LandscapeReport, *, file: Path | None = None) -> str:
+    """What standard output would show, or the text for a file."""
+    return text_of(partial(lines, report), file)
 
 
 def narrowest(view: LandscapeView) -> LandscapeParameter | None:
@@ -78,34 +110,25 @@ def narrowest(view: LandscapeView) -> LandscapeParameter | None:
     return min(known, key=lambda one: one.basin or math.inf, default=None)
 
 
-@dataclass(frozen=True)
-class Page:
-    """A landscape that a console can draw."""
-
-    report: LandscapeReport
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page line by line."""
-        screen, report = Screen.of(options), self.report
-        for label, said in _facts(report):
-            yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
+def lines(report: LandscapeReport, screen: Screen) -> Iterator[Text]:
+    """The page line by line."""
+    yield from facts(screen, _facts(report))
+    yield Text()
+    entries = [(view, *one) for view in report.views for one in enumerate(view.parameters)]
+    drawn = draw(screen, COLUMNS, [cells(COLUMNS, entry) for entry in entries])
+    yield from drawn.lines
+    yield from legend(screen, drawn, {}, note=_basins(report))
+    if report.start_modulus is not None:
         yield Text()
-        drawn = draw(screen, COLUMNS, [row for view in report.views for row in _rows(view)])
+        yield from paragraph(screen, screen.sentence(_start(report), NAME))
+        drawn = draw(screen, START_COLUMNS, [cells(START_COLUMNS, entry) for entry in entries])
         yield from drawn.lines
-        yield from legend(screen, drawn, {}, note=_basins(report))
-        if report.start_modulus is not None:
-            yield Text()
-            yield from paragraph(screen, screen.sentence(_start(report), NAME))
-            drawn = draw(
-                screen, START_COLUMNS, [row for view in report.views for row in _ways(view)]
-            )
-            yield from drawn.lines
-            yield from legend(screen, drawn, {})
-        yield Text()
-        curves = [_curve(report, view) for view in report.views]
-        yield from plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1])
-        yield Text()
-        yield from paragraph(screen, screen.sentence(_conclusion(report), NAME))
+        yield from legend(screen, drawn, {})
+    yield Text()
+    curves = [_curve(report, view) for view in report.views]
+    yield from plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1])
+    yield Text()
+    yield from paragraph(screen, screen.sentence(_conclusion(report), NAME))
 
 
 def _facts(report: LandscapeReport) -> Iterator[tuple[str, str]]:
@@ -131,22 +154,6 @@ def _basins(report: LandscapeReport) -> str:
     return said
 
 
-def _rows(view: LandscapeView) -> Iterator[list[Cell]]:
-    for index, one in enumerate(view.parameters):
-        verdict = _verdict(one.steps_across)
-        style = VERDICT_STYLES[verdict]
-        yield [
-            Cell(verdict, style),
-            Cell(title(view) if index == 0 else ""),
-            Cell(one.name, NAME),
-            Cell(number(one.value)),
-            Cell(number(one.relative_sensitivity)),
-            Cell(number_or_absent(one.max_stable_lr, 2)),
-            Cell(number_or_absent(one.basin), style),
-            Cell(number_or_absent(one.steps_across, 2), style),
-        ]
-
-
 def _start(report: LandscapeReport) -> str:
     """Where training starts, and the loss there: one for all γ, or from the least to the most."""
     losses = [view.start_loss for view in report.views if view.start_loss is not None]
@@ -159,26 +166,6 @@ def _start(report: LandscapeReport) -> str:
         f"From |λ| = {report.start_modulus:.6g}, angle {setting(report.start_angle or 0.0)} rad, "
         f"where the loss is {said}"
     )
-
-
-def _ways(view: LandscapeView) -> Iterator[list[Cell]]:
-    for index, one in enumerate(view.parameters):
-        yield [
-            Cell(""),
-            Cell(title(view) if index == 0 else ""),
-            Cell(one.name, NAME),
-            Cell(number_or_absent(one.start)),
-            Cell(number(one.value)),
-            Cell(number_or_absent(one.gradient)),
-            Cell(number_or_absent(one.adam_steps, 2)),
-            Cell(number_or_absent(one.sgd_steps, 2)),
-        ]
-
-
-def _verdict(steps: float | None) -> str:
-    if steps is None or steps >= NEAR:
-        return "ok"
-    return "watch" if steps >= CROSSED else "cursed"
 
 
 def _curve(report: LandscapeReport, view: LandscapeView) -> Curve:

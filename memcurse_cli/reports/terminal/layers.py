@@ -1,29 +1,37 @@
-"""The table of layers: one row each, those that look alike under one."""
+"""The tables of layers and of parameter groups: one row each, those that look alike under one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import ALARM, LABEL, NAME, SPECTRUM, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, count, effect, largest
-from memcurse_cli.reports.plots.spectrum_line import AXES, Resolution, added, spectrum
+from memcurse_cli.reports.console import (
+    ALARM,
+    LABEL,
+    NAME,
+    SPECTRUM,
+    VERDICT_STYLES,
+    Glyphs,
+    Screen,
+)
+from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, cells, draw
+from memcurse_cli.reports.numbers import ABSENT, count, largest, number_or_absent, percent
 from memcurse_cli.reports.ranking import Alike, alike, layer_rank, together
-from memcurse_cli.schema.figures import parameter_rank
+from memcurse_cli.reports.terminal.tables import Names, effect_cell, fitting, legend, table_lines
+from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, ParameterSummary, parameter_rank
 from memcurse_cli.schema.report import LayerReport
 
 NAME_WIDTH = 24
-
-Names = Mapping[str, str]
-"""What each layer is called in a table."""
 
 
 def layer_lines(
     screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
 ) -> Iterator[Text]:
     """The table of layers and the line that explains it."""
+    if not layers:
+        return
     families = {
         family: alike(members, all_layers=all_layers)
         for family, members in by_family(layers).items()
@@ -51,59 +59,6 @@ def by_family(layers: Sequence[LayerReport]) -> dict[str, list[LayerReport]]:
     for layer in layers:
         families.setdefault(layer.family, []).append(layer)
     return families
-
-
-def fitting(
-    layers: Sequence[LayerReport], tables: Sequence[Callable[[Names], RenderedTable]]
-) -> tuple[RenderedTable, Names]:
-    """The first of some tables, widest first, that loses nothing: with full names, then short."""
-    full = {layer.name: layer.name for layer in layers}
-    short = short_names(list(full))
-    for names in (full, short):
-        for table in tables:
-            drawn = table(names)
-            if not drawn.left_out and not drawn.shrunk:
-                return drawn, names
-    return drawn, names
-
-
-def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Names without the dotted components that all of them begin and end with.
-
-    The last common component in front stays, since a bare number says little:
-    `backbone.layers.3.mixer` becomes `layers.3`.
-    """
-    parts = [name.split(".") for name in names]
-    if len(parts) < 2:
-        return {name: name for name in names}
-    front = max(_common(parts) - 1, 0)
-    back = _common([part[front:][::-1] for part in parts])
-    return {
-        name: ".".join(part[front : len(part) - back]) or name
-        for name, part in zip(names, parts, strict=True)
-    }
-
-
-def _common(parts: Sequence[Sequence[str]]) -> int:
-    """How many components at the start are the same everywhere; never all of them."""
-    shortest = min(map(len, parts))
-    for index in range(shortest - 1):
-        if len({part[index] for part in parts}) > 1:
-            return index
-    return shortest - 1
-
-
-def legend(screen: Screen, drawn: RenderedTable, names: Names, *, note: str = "") -> Iterator[Text]:
-    """What the columns mean, how names were shortened, and what there was no room for."""
-    sentences = [*drawn.meanings, note]
-    cut = [(short, full) for full, short in names.items() if short != full]
-    if cut:
-        sentences.append(f"{cut[0][0]} is {cut[0][1]}.")
-    if drawn.left_out:
-        sentences.append(f"Left out at this width: {', '.join(drawn.left_out)}.")
-    said = screen.sentence(" ".join(filter(None, sentences)), LABEL)
-    if said:
-        yield from paragraph(screen, said)
 
 
 def _family_line(screen: Screen, family: str, groups: Sequence[Alike]) -> str:
@@ -170,10 +125,7 @@ def _row(
     step = Cell(ABSENT)
     if parameter is not None:
         parameter = together([one for one in parameters if one.name == parameter.name])
-        divergent = parameter.relative_sensitivity.divergent
-        step = Cell(
-            effect(parameter.step_effect, divergent=divergent), VERDICT_STYLES[parameter.verdict]
-        )
+        step = effect_cell(parameter)
     return [
         Cell(worst.verdict, VERDICT_STYLES[worst.verdict]),
         Cell(title, style),
@@ -186,3 +138,157 @@ def _row(
         Cell(ABSENT if parameter is None else parameter.name),
         step,
     ]
+
+
+Resolution = Literal["decade", "half-decade"]
+
+BINS = len(TIME_CONSTANT_EDGES) + 1
+
+AXES: dict[Resolution, str] = {
+    "decade": " 1  1k 1M",
+    "half-decade": " 1   100 10k 1M",
+}
+"""A heading that stands over the bars: each number is at the bar that begins there."""
+
+
+def spectrum(
+    histogram: Sequence[int], unstable: int, glyphs: Glyphs, resolution: Resolution
+) -> str:
+    """One bar per bin of log τ, from τ < 1 to τ ≥ 10⁶ steps, and a last one for |λ| ≥ 1.
+
+    The heights are shares of the fullest bin, rounded up: a bin that holds a single eigenvalue
+    is never drawn as empty. A histogram that was not taken draws as nothing.
+    """
+    if len(histogram) != BINS:
+        return ""
+    counts = [*_merged(histogram, resolution), unstable]
+    fullest = max(*counts, 1)
+    top = len(glyphs.bars) - 1
+    return "".join(glyphs.bars[-(-top * count // fullest)] for count in counts)
+
+
+def added(histograms: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The histogram of several layers together; empty if any of them has none."""
+    if any(len(histogram) != BINS for histogram in histograms):
+        return ()
+    return tuple(map(sum, zip(*histograms, strict=True)))
+
+
+def _merged(histogram: Sequence[int], resolution: Resolution) -> list[int]:
+    """Half decades as they are, or pairs of them: 1 to 10, 10 to 100, …"""
+    if resolution == "half-decade":
+        return list(histogram)
+    last = len(TIME_CONSTANT_EDGES)
+    pairs = [histogram[low] + histogram[low + 1] for low in range(1, last, 2)]
+    return [histogram[0], *pairs, histogram[last]]
+
+
+SHOWN = 8
+WHERE = "worst in"
+EIGHT_BITS = ("int8", "e4m3", "e5m2")
+EIGHT_BITS_FROM = 100
+"""The cells from which there is room for the 8-bit types; below, findings name what needs more."""
+LEAST_ERROR = 1e-4
+
+Entry = tuple[ParameterSummary, str, int]
+"""A parameter group, the layer where it is worst, and how many layers the entry stands for."""
+
+
+def parameter_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """The worst parameter groups, one row per name and family; every single one for all layers."""
+    entries = _entries(layers, every=all_layers)
+    shown = entries if all_layers else entries[:SHOWN]
+    if not shown:
+        return
+    places = {name for _, name, _ in shown}
+    columns = [
+        column
+        for column in _parameter_columns(
+            {layer.dense is not None for layer in layers if layer.name in places}
+        )
+        if (column.heading != WHERE or len(layers) > 1)
+        and (column.heading not in EIGHT_BITS or screen.width >= EIGHT_BITS_FROM)
+    ]
+
+    def rows(names: Names) -> list[Row]:
+        return [cells(columns, (group, names[name], shared)) for group, name, shared in shown]
+
+    hidden = len(entries) - len(shown)
+    notes = []
+    if any(shared > 1 for *_, shared in shown):
+        notes.append("Where layers share a row, each figure is their worst.")
+    if hidden:
+        notes.append(f"{count(hidden, 'more group')} with smaller effects: --all.")
+    yield from table_lines(screen, layers, columns, rows, note=" ".join(notes))
+
+
+def _entries(layers: Sequence[LayerReport], *, every: bool) -> list[Entry]:
+    groups: dict[object, list[tuple[ParameterSummary, str]]] = {}
+    for layer in layers:
+        for parameter in layer.parameters:
+            key = (id(layer), id(parameter)) if every else (layer.family, parameter.name)
+            groups.setdefault(key, []).append((parameter, layer.name))
+    entries = [
+        (
+            together([parameter for parameter, _ in group]),
+            max(group, key=lambda pair: parameter_rank(pair[0]))[1],
+            len(group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(entries, key=lambda entry: parameter_rank(entry[0]), reverse=True)
+
+
+def _parameter_columns(dense: set[bool]) -> list[Column]:
+    """The columns; an effect is that of a whole matrix where a layer is dense."""
+    meanings = {
+        False: "the p99 element, lr √κ",
+        True: "all entries of a dense matrix, signs independent, lr √κ(A)",
+    }
+    moved = "; on ".join(meaning for kind, meaning in meanings.items() if kind in dense)
+    rounding = "bf16, fp16, fp32: the state's error, in %, when the group is stored so."
+    eight_bits = "int8: one scale per tensor; e4m3 and e5m2: float8."
+    return [
+        Column("", lambda one: Cell(one[0].verdict, VERDICT_STYLES[one[0].verdict]), align="left"),
+        Column("parameter", lambda one: Cell(one[0].name, NAME), align="left", shrinks=True),
+        Column(
+            WHERE,
+            lambda one: one[1] + (f" +{one[2] - 1}" if one[2] > 1 else ""),
+            align="left",
+            shrinks=True,
+            leaves=4,
+        ),
+        Column("κ p99", lambda one: largest([one[0].relative_sensitivity], "p99"), leaves=6),
+        Column(
+            "effect",
+            lambda one: effect_cell(one[0]),
+            meaning=f"Effect: the state's change by one step on {moved}.",
+        ),
+        Column(
+            "max lr",
+            lambda one: number_or_absent(one[0].max_lr, 2),
+            leaves=1,
+            meaning="Max lr: where that is cursed; of angles, judged by the output where it is "
+            "known, the usable rate.",
+        ),
+        Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
+        Column("bf16", _rounded("bfloat16"), leaves=3, meaning=rounding),
+        Column("fp16", _rounded("float16"), leaves=5),
+        Column("fp32", _rounded("float32"), leaves=7),
+        Column("int8", _rounded("int8"), leaves=8, meaning=eight_bits),
+        Column("e4m3", _rounded("float8_e4m3fn"), leaves=9),
+        Column("e5m2", _rounded("float8_e5m2"), leaves=10),
+    ]
+
+
+def _rounded(dtype: str) -> Callable[[Entry], Cell]:
+    def value(one: Entry) -> Cell:
+        error = getattr(one[0].rounding, dtype)
+        if error is None:
+            return Cell(ABSENT, LABEL)
+        said = percent(error, 2).removesuffix(" %") if error >= LEAST_ERROR else "<0.01"
+        return Cell(said, LABEL)
+
+    return value

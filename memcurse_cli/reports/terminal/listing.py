@@ -3,62 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from memcurse_cli.reports.console import LABEL, NAME, Screen, text_for, text_for_file
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
+from memcurse_cli.diagnosis.findings.facts import Rule
+from memcurse_cli.reports.console import (
+    CODE,
+    LABEL,
+    NAME,
+    TITLE,
+    Lines,
+    Screen,
+    text_for,
+    text_for_file,
+    text_of,
+)
+from memcurse_cli.reports.grid import facts, paragraph
+from memcurse_cli.schema.listings import FamilyDocument
 
-    from memcurse_cli.schema.listings import FamilyDocument
 
+def listing(headings: Sequence[str], rows: Sequence[Sequence[str]], file: Path | None) -> str:
+    """Rows of texts under headings; the last column wraps, the first is set off."""
 
-class Listing:
-    """Rows of texts under headings; the last column wraps, the first is set off.
-
-    Args:
-        headings: the columns' names.
-        rows: each as many texts as there are headings.
-    """
-
-    def __init__(self, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self._headings, self._rows = headings, rows
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        from rich.table import Table
-        from rich.text import Text
-
-        screen = Screen.of(options)
+    def lines(screen: Screen) -> Iterator[RenderableType]:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style=LABEL, pad_edge=False)
-        for index, heading in enumerate(self._headings):
+        for index, heading in enumerate(headings):
             table.add_column(screen.clean(heading), style=NAME if index == 0 else "")
-        for row in self._rows:
+        for row in rows:
             table.add_row(*(Text(screen.clean(text)) for text in row))
         yield table
 
+    return _to_text(lines, file)
 
-class FamilyList:
-    """The families, one block each, since six texts do not fit beside each other.
 
-    Args:
-        families: in the order in which they are looked for.
-    """
+def family_list(families: Sequence[FamilyDocument], file: Path | None) -> str:
+    """The families, one block each, since six texts do not fit beside each other."""
 
-    def __init__(self, families: Sequence[FamilyDocument]) -> None:
-        self._families = families
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        from rich.padding import Padding
-        from rich.table import Table
-        from rich.text import Text
-
-        screen = Screen.of(options)
-        for index, family in enumerate(self._families):
+    def lines(screen: Screen) -> Iterator[RenderableType]:
+        for index, family in enumerate(families):
             if index:
                 yield Text()
             yield Text.assemble((screen.clean(family.name), NAME), "  ", screen.clean(family.title))
@@ -74,8 +61,23 @@ class FamilyList:
                 table.add_row("--assume", Text(screen.clean(said)))
             yield Padding(table, (0, 0, 0, 2))
 
+    return _to_text(lines, file)
 
-def to_text(page: Listing | FamilyList, *, file: Path | None = None) -> str:
-    """What standard output would show, or the text for a file."""
-    text = text_for(page, None) if file is None else text_for_file(page)
+
+def _to_text(lines: Lines, file: Path | None) -> str:
+    text = text_for(lines, None) if file is None else text_for_file(lines)
     return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def rule_text(rule: Rule, *, file: Path | None = None) -> str:
+    """What standard output would show, or the text for a file."""
+    return text_of(partial(_rule_lines, rule), file)
+
+
+def _rule_lines(rule: Rule, screen: Screen) -> Iterator[Text]:
+    yield from paragraph(
+        screen, screen.sentence(rule.title, TITLE), gutter=[(screen.clean(rule.code), CODE)]
+    )
+    for label in ("what", "why", "equation", "change", "source"):
+        yield Text()
+        yield from facts(screen, {label: getattr(rule, label)})

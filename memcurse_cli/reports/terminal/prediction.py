@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.diagnosis.prediction import (
@@ -22,13 +21,12 @@ from memcurse_cli.diagnosis.prediction import (
     chrono_biases,
 )
 from memcurse_cli.reports.console import (
-    LABEL,
     NAME,
     TITLE,
     Screen,
     text_of,
 )
-from memcurse_cli.reports.grid import GAP, Block, lines, pack, paragraph, width
+from memcurse_cli.reports.grid import GAP, Block, facts, pack, paragraph, table, width
 from memcurse_cli.reports.numbers import (
     DIVERGENT,
     count,
@@ -37,7 +35,7 @@ from memcurse_cli.reports.numbers import (
     percent,
     setting,
 )
-from memcurse_cli.reports.plots.line_plot import Axis, Curve, plot
+from memcurse_cli.reports.plots import Axis, Curve, plot
 
 STEP = 1e-3
 """The step of an adaptive optimizer that the closing sentence is told for."""
@@ -217,51 +215,35 @@ def to_text(
     file: Path | None = None,
     width: int | None = None,
 ) -> str:
-    """The prediction as text for standard output, or for a file: without colour, 80 cells wide.
-
-    Args:
-        prediction: what to print.
-        with_plot: draw the sensitivities instead of listing them.
-        file: where the text will be written, or None for standard output.
-        width: cells per line, instead of the terminal's.
-    """
-    return text_of(Page(prediction, with_plot), file, width=width)
+    """The prediction as text for standard output, or for a file: without colour, 80 cells wide."""
+    return text_of(partial(lines, prediction, with_plot), file, width=width)
 
 
-@dataclass(frozen=True)
-class Page:
-    """A prediction that a console can draw."""
-
-    prediction: Prediction
-    with_plot: bool = False
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page from the top."""
-        screen = Screen.of(options)
-        prediction = self.prediction
-        groups = _groups(prediction)
-        yield from _header(screen, prediction)
-        if self.with_plot:
-            yield from _plots(screen, groups)
-        else:
-            for heading, rows in groups:
-                yield Text()
-                if len(groups) > 1:
-                    yield Text(screen.clean(heading), TITLE)
-                yield from _tables(screen, rows)
-        yield Text()
+def lines(prediction: Prediction, with_plot: bool, screen: Screen) -> Iterator[Text]:
+    """The page line by line."""
+    groups = _groups(prediction)
+    yield from _header(screen, prediction)
+    if with_plot:
+        yield from _plots(screen, groups)
+    else:
         for heading, rows in groups:
-            for sentence in [*meaning(rows), *cut_off(prediction, rows)]:
-                prefix = f"{heading}: " if len(groups) > 1 else ""
-                yield from paragraph(screen, screen.sentence(prefix + sentence, NAME))
-        if prediction.ring is not None:
-            said = ring_average(prediction.ring, prediction.horizon)
-            yield from paragraph(screen, screen.sentence(said, NAME))
-        chrono = chrono_biases(prediction)
-        if chrono is not None:
-            yield from paragraph(screen, screen.sentence(initialisation(chrono), NAME))
-        if any(row.sensitivity is None for row in prediction.rows):
-            yield from paragraph(screen, screen.sentence(divergence(prediction)))
+            yield Text()
+            if len(groups) > 1:
+                yield Text(screen.clean(heading), TITLE)
+            yield from _tables(screen, rows)
+    yield Text()
+    for heading, rows in groups:
+        for sentence in [*meaning(rows), *cut_off(prediction, rows)]:
+            prefix = f"{heading}: " if len(groups) > 1 else ""
+            yield from paragraph(screen, screen.sentence(prefix + sentence, NAME))
+    if prediction.ring is not None:
+        said = ring_average(prediction.ring, prediction.horizon)
+        yield from paragraph(screen, screen.sentence(said, NAME))
+    chrono = chrono_biases(prediction)
+    if chrono is not None:
+        yield from paragraph(screen, screen.sentence(initialisation(chrono), NAME))
+    if any(row.sensitivity is None for row in prediction.rows):
+        yield from paragraph(screen, screen.sentence(divergence(prediction)))
 
 
 def _header(screen: Screen, prediction: Prediction) -> Iterator[Text]:
@@ -279,15 +261,14 @@ def _header(screen: Screen, prediction: Prediction) -> Iterator[Text]:
             steps += ", the mean over every step"
     inputs = list(dict.fromkeys(row.rho for row in prediction.rows))
     angles = list(dict.fromkeys(row.angle for row in prediction.rows))
-    facts = {
+    said = {
         "state": f"h[t+1] = λ h[t] + γ x[t+1], {gain}",
         "lambda": eigenvalue,
         "input": "; ".join(_describe_input(prediction, rho) for rho in inputs),
         "horizon": steps,
         "angle": f"{', '.join(map(setting, angles))} rad",
     }
-    for label, said in facts.items():
-        yield from paragraph(screen, screen.sentence(said), gutter=[(label, LABEL)])
+    yield from facts(screen, said)
 
 
 def _describe_input(prediction: Prediction, rho: float | None) -> str:
@@ -343,11 +324,11 @@ def _tables(screen: Screen, rows: Sequence[PredictionRow]) -> Iterator[Text]:
         blocks.append(Block(f"ω = {', '.join(names)}", columns))
     leader = Block("", {"|λ|": [modulus_figure(row) for row in rows]})
     tables = pack(screen, leader, blocks)
-    for index, table in enumerate(tables):
+    for index, blocks in enumerate(tables):
         if index:
             yield Text()
-        bars = _bars(screen, rows, screen.width - width(screen, table)) if index == 0 else []
-        yield from lines(screen, table, bars)
+        bars = _bars(screen, rows, screen.width - width(screen, blocks)) if index == 0 else []
+        yield from table(screen, blocks, bars)
 
 
 def _bars(screen: Screen, rows: Sequence[PredictionRow], room: int) -> list[str]:

@@ -1,253 +1,45 @@
-"""The tables of what couples parameters: Hessian scores and departures from normality.
-
-The table of what the eigenvalues of dense matrices do not tell.
-"""
+"""The tables of what couples parameters, of dense and hidden matrices, and of gates at work."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import NAME, Screen
-from memcurse_cli.reports.grid import Cell, Column, RenderedTable, draw
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, number_or_absent, percent
+from memcurse_cli.reports.console import Screen
+from memcurse_cli.reports.grid import Column
+from memcurse_cli.reports.numbers import (
+    ABSENT,
+    DIVERGENT,
+    number,
+    number_or_absent,
+    percent,
+    percent_or_absent,
+    setting,
+)
 from memcurse_cli.reports.ranking import hidden_rank
-from memcurse_cli.reports.terminal.layers import Names, fitting, legend
-from memcurse_cli.schema.dense import JACOBIAN, DenseStructure, DenseSummary, HiddenSpectrum
-from memcurse_cli.schema.figures import HessianSummary
+from memcurse_cli.reports.terminal.tables import LayerTable, notes, whose
+from memcurse_cli.schema.figures import Quantiles
+from memcurse_cli.schema.layer import (
+    AGREEMENT,
+    JACOBIAN,
+    DenseStructure,
+    GateAtWork,
+    GatedOperatingPoint,
+    GateFigure,
+    GateSummary,
+    HiddenSpectrum,
+    StateAtWork,
+)
 from memcurse_cli.schema.report import LayerReport
 
-SHOWN = 6
-
-
-def structure_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
-    """The parts of each sensitivity, eigenvalue conditions and transients, the largest first."""
-    scored = [
-        (layer, layer.dense.structure)
-        for layer in layers
-        if layer.dense is not None and says_something(layer.dense.structure)
-    ]
-    taken = [(layer, structure) for layer, structure in scored if structure is not None]
-    if not taken:
-        return
-    hidden = 0
-    if not all_layers and len(taken) > SHOWN:
-        hidden = len(taken) - SHOWN
-        taken = sorted(taken, key=lambda pair: -_worst_condition(pair[1]))[:SHOWN]
-
-    def table(names: Names) -> RenderedTable:
-        rows = [structure_row(names[layer.name], structure) for layer, structure in taken]
-        return draw(screen, STRUCTURE_COLUMNS, rows)
-
-    drawn, names = fitting(layers, [table])
-    yield from drawn.lines
-    note = f"{count(hidden, 'more layer')} better conditioned: --all." if hidden else ""
-    yield from legend(screen, drawn, names, note=note)
-
-
-STRUCTURE_COLUMNS = [
-    Column("", align="left"),
-    Column("layer", align="left", shrinks=True),
-    Column(
-        "λ part",
-        leaves=1,
-        meaning="λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors "
-        "alone; with what both share they add up to 100 %.",
-    ),
-    Column("P part", leaves=2),
-    Column("both", leaves=3),
-    Column(
-        "cond λ p50",
-        leaves=5,
-        meaning="Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is normal.",
-    ),
-    Column("cond λ max"),
-    Column(
-        "max ‖A^k‖",
-        meaning="Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss constant.",
-    ),
-    Column("k", leaves=4),
-    Column("Kreiss ≥", leaves=6),
-]
-
-
-def says_something(structure: DenseStructure | None) -> bool:
-    """Whether a dense matrix has a figure beyond its eigenvalues."""
-    return structure is not None and (
-        structure.eigenvalue_part is not None
-        or structure.transient_growth is not None
-        or structure.eigenvalue_condition.max is not None
-    )
-
-
-def _worst_condition(structure: DenseStructure) -> float:
-    worst = structure.eigenvalue_condition.max
-    return float("inf") if worst is None else worst
-
-
-def structure_row(name: str, structure: DenseStructure) -> list[Cell]:
-    """The parts of the sensitivity, the eigenvalue conditions and the transient of one matrix."""
-    parts = (structure.eigenvalue_part, structure.eigenvector_part, structure.cross_part)
-    condition, step = structure.eigenvalue_condition, structure.transient_step
-    return [
-        Cell(""),
-        Cell(name, NAME),
-        *(Cell(ABSENT if part is None else percent(part)) for part in parts),
-        Cell(number_or_absent(condition.p50)),
-        Cell(number_or_absent(condition.max)),
-        Cell(number_or_absent(structure.transient_growth)),
-        Cell(ABSENT if step is None else str(step)),
-        Cell(number_or_absent(structure.kreiss_bound)),
-    ]
-
-
 LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
-HIDDEN_SHOWN = 3
 
 
-def hessian_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
-    """Scores of the Hessian over each layer's recurrent parameters, the most coupled first."""
-    scored = [(layer, layer.hessian) for layer in layers if layer.hessian is not None]
-    if not scored:
-        return
-    hidden = 0
-    if not all_layers and len(scored) > SHOWN:
-        hidden = len(scored) - SHOWN
-        scored = sorted(scored, key=lambda pair: -pair[1].adam_residual)[:SHOWN]
-
-    def table(names: Names) -> RenderedTable:
-        rows = [hessian_row(names[layer.name], hessian) for layer, hessian in scored]
-        return draw(screen, HESSIAN_COLUMNS, rows)
-
-    drawn, names = fitting(layers, [table])
-    yield from drawn.lines
-    note = f"{count(hidden, 'more layer')} with less left to Adam: --all." if hidden else ""
-    yield from legend(screen, drawn, names, note=note)
-
-
-def dense_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
-    """How far each dense matrix is from normal, the farthest first."""
-    scored = [(layer, layer.dense) for layer in layers if layer.dense is not None]
-    if not scored:
-        return
-    hidden = 0
-    if not all_layers and len(scored) > SHOWN:
-        hidden = len(scored) - SHOWN
-        scored = sorted(scored, key=lambda pair: -pair[1].henrici_departure)[:SHOWN]
-
-    def table(names: Names) -> RenderedTable:
-        rows = [dense_row(names[layer.name], dense) for layer, dense in scored]
-        return draw(screen, DENSE_COLUMNS, rows)
-
-    drawn, names = fitting(layers, [table])
-    yield from drawn.lines
-    note = f"{count(hidden, 'more layer')} nearer to normal: --all." if hidden else ""
-    yield from legend(screen, drawn, names, note=note)
-
-
-def hidden_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
-    """The spectra of gated layers' hidden weights, the longest memory first."""
-    taken = [layer for layer in layers if layer.hidden_spectra]
-    if not taken:
-        return
-    hidden = 0
-    if not all_layers and len(taken) > HIDDEN_SHOWN:
-        hidden = len(taken) - HIDDEN_SHOWN
-        taken = sorted(taken, key=hidden_rank, reverse=True)[:HIDDEN_SHOWN]
-
-    def table(names: Names) -> RenderedTable:
-        rows = [
-            hidden_row(names[layer.name] if index == 0 else "", spectrum)
-            for layer in taken
-            for index, spectrum in enumerate(layer.hidden_spectra)
-        ]
-        return draw(screen, HIDDEN_COLUMNS, rows)
-
-    drawn, names = fitting(layers, [table])
-    yield from drawn.lines
-    note = f"{count(hidden, 'more layer')}: --all." if hidden else ""
-    yield from legend(screen, drawn, names, note=note)
-
-
-HESSIAN_COLUMNS = [
-    Column("", align="left"),
-    Column("layer", align="left", shrinks=True),
-    Column("N"),
-    Column("diagonal", meaning="Diagonal: 100 % if no two parameters interact."),
-    Column(
-        "Adam left",
-        meaning="Adam left: the curvature that an ideal diagonal preconditioner leaves, 1 to N.",
-    ),
-    Column("spread", leaves=3, meaning="Spread: coordinates that carry a top eigenvector."),
-    Column("sharpness", leaves=2),
-    Column("max SGD lr", leaves=1),
-    Column(
-        "output",
-        leaves=4,
-        meaning="Output: its change by one step on all N, signs independent; signs in concert "
-        "reach at most √(Adam left) times that.",
-    ),
-]
-
-DENSE_COLUMNS = [
-    Column("", align="left"),
-    Column("layer", align="left", shrinks=True),
-    Column("κ(P)", meaning="κ(P): condition of the eigenvectors, 1 for a normal matrix."),
-    Column(
-        "departure",
-        meaning="Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
-    ),
-    Column(
-        "memory",
-        meaning="Memory, in steps: the larger of τ max and the last k with ‖A^k‖ ≥ 1/e; equal if "
-        "normal.",
-    ),
-    Column("E‖dh/dA‖²", leaves=2, meaning="E‖dh/dA‖²: over all entries."),
-    Column("κ(A)", leaves=3, meaning="κ(A): that over E‖h‖²."),
-    Column("activation", align="left", leaves=1),
-]
-
-
-HIDDEN_COLUMNS = [
-    Column("", align="left"),
-    Column("layer", align="left", shrinks=True),
-    Column(
-        "matrix",
-        align="left",
-        shrinks=True,
-        meaning="Matrix: W_hh of a gate, or the Jacobian of one step of the whole state at zero "
-        "input and zero state.",
-    ),
-    Column("n", leaves=2),
-    Column("radius", meaning="Radius: the largest |λ|."),
-    Column("|λ|≥1", leaves=1),
-    Column("τ", meaning="τ: the Jacobian's longest, in steps."),
-]
-
-
-def hessian_row(name: str, hessian: HessianSummary) -> list[Cell]:
-    """The scores of one layer's Hessian."""
-    rate, output = hessian.max_stable_lr, hessian.output_step_effect
-    return [
-        Cell(""),
-        Cell(name, NAME),
-        Cell(str(hessian.order)),
-        Cell(_estimate(hessian.diagonality, hessian.diagonality_error)),
-        Cell(at_least(hessian.adam_residual, hessian.adam_residual_error)),
-        Cell(number_or_absent(hessian.concentration)),
-        Cell(at_least(hessian.sharpness, hessian.sharpness_error)),
-        Cell(number_or_absent(rate, 2)),
-        Cell(ABSENT if output is None else percent(output)),
-    ]
+def _given(part: Any) -> list[Any]:
+    return [] if part is None else [part]
 
 
 def at_least(value: float, error: float) -> str:
@@ -262,33 +54,388 @@ def _estimate(share: float, error: float) -> str:
     return f"{percent(share)} ± {percent(error, 1)}"
 
 
-def dense_row(name: str, dense: DenseSummary) -> list[Cell]:
-    """How far one matrix is from normal."""
-    condition = dense.eigenvector_condition
-    return [
-        Cell(""),
-        Cell(name, NAME),
-        Cell("not diagonalisable" if condition is None else number(condition)),
-        Cell(percent(dense.henrici_departure)),
-        Cell(number_or_absent(dense.memory)),
-        Cell(number_or_absent(dense.sensitivity)),
-        Cell(number_or_absent(dense.relative_sensitivity)),
-        Cell(dense.activation),
-    ]
+HESSIAN = LayerTable(
+    "Hessian at a perfect fit",
+    (
+        Column("N", lambda one: str(one.order)),
+        Column(
+            "diagonal",
+            lambda one: _estimate(one.diagonality, one.diagonality_error),
+            meaning="Diagonal: 100 % if no two parameters interact.",
+        ),
+        Column(
+            "Adam left",
+            lambda one: at_least(one.adam_residual, one.adam_residual_error),
+            meaning="Adam left: the curvature that an ideal diagonal preconditioner leaves, 1 to "
+            "N.",
+        ),
+        Column(
+            "spread",
+            lambda one: number_or_absent(one.concentration),
+            leaves=3,
+            meaning="Spread: coordinates that carry a top eigenvector.",
+        ),
+        Column("sharpness", lambda one: at_least(one.sharpness, one.sharpness_error), leaves=2),
+        Column("max SGD lr", lambda one: number_or_absent(one.max_stable_lr, 2), leaves=1),
+        Column(
+            "output",
+            lambda one: percent_or_absent(one.output_step_effect),
+            leaves=4,
+            meaning="Output: its change by one step on all N, signs independent; signs in concert "
+            "reach at most √(Adam left) times that.",
+        ),
+    ),
+    entries=lambda layer: _given(layer.hessian),
+    rank=lambda layer: layer.hessian.adam_residual,  # type: ignore[union-attr]  # it has entries
+    more=" with less left to Adam",
+)
+
+DENSE = LayerTable(
+    "Dense matrices",
+    (
+        Column(
+            "κ(P)",
+            lambda one: (
+                "not diagonalisable"
+                if one.eigenvector_condition is None
+                else number(one.eigenvector_condition)
+            ),
+            meaning="κ(P): condition of the eigenvectors, 1 for a normal matrix.",
+        ),
+        Column(
+            "departure",
+            lambda one: percent(one.henrici_departure),
+            meaning="Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
+        ),
+        Column(
+            "memory",
+            lambda one: number_or_absent(one.memory),
+            meaning="Memory, in steps: the larger of τ max and the last k with ‖A^k‖ ≥ 1/e; equal "
+            "if normal.",
+        ),
+        Column(
+            "E‖dh/dA‖²",
+            lambda one: number_or_absent(one.sensitivity),
+            leaves=2,
+            meaning="E‖dh/dA‖²: over all entries.",
+        ),
+        Column(
+            "κ(A)",
+            lambda one: number_or_absent(one.relative_sensitivity),
+            leaves=3,
+            meaning="κ(A): that over E‖h‖².",
+        ),
+        Column("activation", lambda one: one.activation, align="left", leaves=1),
+    ),
+    entries=lambda layer: _given(layer.dense),
+    rank=lambda layer: layer.dense.henrici_departure,  # type: ignore[union-attr]
+    more=" nearer to normal",
+)
 
 
-def hidden_row(name: str, spectrum: HiddenSpectrum) -> list[Cell]:
-    """The spectrum of one hidden matrix."""
-    time_constant = ABSENT  # a gate's matrix is no step, so it has no memory of its own
-    if spectrum.name == JACOBIAN:
-        steps = spectrum.time_constant
-        time_constant = DIVERGENT if steps is None else number(steps)
-    return [
-        Cell(""),
-        Cell(name, NAME),
-        Cell(spectrum.name),
-        Cell(str(spectrum.order)),
-        Cell(number(spectrum.spectral_radius)),
-        Cell(str(spectrum.unstable)),
-        Cell(time_constant),
-    ]
+def _structures(layer: LayerReport) -> list[DenseStructure]:
+    """What a dense matrix says beyond its eigenvalues, where it has a figure of that."""
+    structure = None if layer.dense is None else layer.dense.structure
+    if structure is None or (
+        structure.eigenvalue_part is None
+        and structure.transient_growth is None
+        and structure.eigenvalue_condition.max is None
+    ):
+        return []
+    return [structure]
+
+
+def _worst_condition(layer: LayerReport) -> float:
+    worst = _structures(layer)[0].eigenvalue_condition.max
+    return math.inf if worst is None else worst
+
+
+STRUCTURE = LayerTable(
+    "Beyond eigenvalues",
+    (
+        Column(
+            "λ part",
+            lambda one: percent_or_absent(one.eigenvalue_part),
+            leaves=1,
+            meaning="λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors "
+            "alone; with what both share they add up to 100 %.",
+        ),
+        Column("P part", lambda one: percent_or_absent(one.eigenvector_part), leaves=2),
+        Column("both", lambda one: percent_or_absent(one.cross_part), leaves=3),
+        Column(
+            "cond λ p50",
+            lambda one: number_or_absent(one.eigenvalue_condition.p50),
+            leaves=5,
+            meaning="Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is "
+            "normal.",
+        ),
+        Column("cond λ max", lambda one: number_or_absent(one.eigenvalue_condition.max)),
+        Column(
+            "max ‖A^k‖",
+            lambda one: number_or_absent(one.transient_growth),
+            meaning="Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss "
+            "constant.",
+        ),
+        Column(
+            "k",
+            lambda one: ABSENT if one.transient_step is None else str(one.transient_step),
+            leaves=4,
+        ),
+        Column("Kreiss ≥", lambda one: number_or_absent(one.kreiss_bound), leaves=6),
+    ),
+    entries=_structures,
+    rank=_worst_condition,
+    more=" better conditioned",
+)
+
+
+def _jacobian_memory(spectrum: HiddenSpectrum) -> str:
+    """A gate's matrix is no step, so it has no memory of its own."""
+    if spectrum.name != JACOBIAN:
+        return ABSENT
+    return DIVERGENT if spectrum.time_constant is None else number(spectrum.time_constant)
+
+
+HIDDEN = LayerTable(
+    "Hidden weights",
+    (
+        Column(
+            "matrix",
+            lambda one: one.name,
+            align="left",
+            shrinks=True,
+            meaning="Matrix: W_hh of a gate, or the Jacobian of one step of the whole state at "
+            "zero input and zero state.",
+        ),
+        Column("n", lambda one: str(one.order), leaves=2),
+        Column(
+            "radius",
+            lambda one: number(one.spectral_radius),
+            meaning="Radius: the largest |λ|.",
+        ),
+        Column("|λ|≥1", lambda one: str(one.unstable), leaves=1),
+        Column("τ", _jacobian_memory, meaning="τ: the Jacobian's longest, in steps."),
+    ),
+    entries=lambda layer: layer.hidden_spectra,
+    rank=hidden_rank,
+    shown=3,
+)
+
+WorkRow = tuple[str, StateAtWork, str]
+"""What a state comes from, the state, and the singular values that only the theory has."""
+
+
+def _states(layer: LayerReport) -> list[WorkRow]:
+    """Mean field theory of one layer, and the simulation of it."""
+    point = layer.operating_point
+    if point is None:
+        return []
+    rows = (
+        ("mean field", point.predicted, _singular_values(point)),
+        (
+            "simulated",
+            point.simulated,
+            ABSENT,
+        ),
+    )
+    return [(source, state, values) for source, state, values in rows if state is not None]
+
+
+def _singular_values(point: GatedOperatingPoint) -> str:
+    mean, variance = point.mean_squared_singular_value, point.singular_value_variance
+    if mean is None:
+        return ABSENT
+    return number(mean) + ("" if variance is None else f"±{number(math.sqrt(max(variance, 0.0)))}")
+
+
+def _gate(gate: GateAtWork) -> str:
+    mean, spread = (f"{value:.2f}".removeprefix("0") for value in (gate.mean, gate.spread))
+    return f"{gate.name[:1]} {mean}±{spread}"
+
+
+STATE_AT_WORK = LayerTable(
+    "State at work",
+    (
+        Column("", lambda row: row[0], align="left"),
+        Column("E h²", lambda row: number(row[1].second_moment), meaning="E h²: of a unit."),
+        Column(
+            "gates",
+            lambda row: " ".join(map(_gate, row[1].gates)),
+            align="left",
+            leaves=1,
+            meaning="Gates: mean ± spread of how far they are open, over units and steps.",
+        ),
+        Column(
+            "s²",
+            lambda row: row[2],
+            optional=True,
+            leaves=2,
+            meaning="s²: squared singular values of dh'/dh, mean ± spread; 1 ± 0 keeps every "
+            "gradient.",
+        ),
+        Column(
+            "χ",
+            lambda row: number(row[1].growth),
+            meaning="χ: what a step makes of the square of a small change of the state.",
+        ),
+        Column(
+            "τ",
+            lambda row: (
+                "no decay" if row[1].time_constant is None else number(row[1].time_constant)
+            ),
+            meaning="τ = -2/log χ: the steps in which the change itself falls to 1/e.",
+        ),
+    ),
+    entries=_states,
+    rank=lambda layer: _states(layer)[-1][1].growth,
+    more=" with less",
+)
+
+
+def mean_field_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """E h², gates and χ of each layer, those that forget last first."""
+    points = [(layer.name, layer.operating_point) for layer in layers if layer.operating_point]
+    yield from STATE_AT_WORK.lines(screen, layers, all_layers=all_layers)
+    if points:
+        yield from notes(screen, [mean_field_assumes(points[0][1])])
+    apart = [name for name, point in points if point.agrees is False]
+    if apart:
+        said = (
+            f"{whose(apart)}: the two are more than a factor {setting(AGREEMENT)} apart; weights "
+            "that stay, or that were learnt, make the difference. Go by the simulated layer."
+        )
+        yield from notes(screen, [said])
+    reasons: dict[str, list[str]] = {}
+    for name, point in points:
+        if point.reason is not None:
+            reasons.setdefault(point.reason, []).append(name)
+    yield from notes(screen, [f"{whose(of)}: {reason}." for reason, of in reasons.items()])
+
+
+def mean_field_assumes(point: GatedOperatingPoint) -> str:
+    """What the figures rest on."""
+    return (
+        "Mean field: many units, the layer's own biases, and independent weights of the layer's "
+        "mean and variance that are drawn anew at every step. Simulated: the layer itself. Both "
+        f"under white Gaussian inputs of RMS {setting(point.input_scale)} (--input-scale)."
+    )
+
+
+def _band(index: int) -> Any:
+    """The τ of a band of one layer's gates."""
+
+    def value(gates: GateSummary) -> str:
+        if index >= len(gates.bands):
+            return ABSENT
+        return _level(gates.bands[index].time_constant, "p50")
+
+    return value
+
+
+def _moved(level: str) -> Any:
+    """The change of κ in the group that changes most."""
+
+    def value(gates: GateSummary) -> str:
+        figures = [one.relative_sensitivity for one in gates.parameters]
+        ratios = [ratio for figure in figures if (ratio := _ratio(figure, level))]
+        if not ratios:
+            return ABSENT
+        return f"×{number(max(ratios, key=lambda ratio: max(ratio, 1 / ratio)), 2)}"
+
+    return value
+
+
+def _level(quantiles: Quantiles, level: str) -> str:
+    value = getattr(quantiles, level)
+    if value is not None:
+        return number(value)
+    return DIVERGENT if quantiles.divergent else ABSENT
+
+
+def _ratio(figure: GateFigure | None, level: str) -> float | None:
+    """Of two quantiles, where both are finite and above 0."""
+    if figure is None:
+        return None
+    nominal, moving = getattr(figure.nominal, level), getattr(figure.moving, level)
+    ratio = moving / nominal if nominal and moving else 0.0
+    return ratio if 0 < ratio < math.inf else None
+
+
+def _state_change(gates: GateSummary) -> str:
+    ratio = _ratio(gates.second_moment, "p50")
+    return ABSENT if ratio is None else f"×{number(ratio, 2)}"
+
+
+MOVING_GATES = LayerTable(
+    "Moving gates",
+    (
+        Column(
+            "σ_z",
+            lambda one: _level(one.spread, "p50"),
+            meaning="σ_z: of the gates' pre-activations, median unit.",
+        ),
+        Column("τ 5 %", _band(0), leaves=2),
+        Column("τ -σ", _band(1), leaves=4),
+        Column("τ +σ", _band(2), leaves=3),
+        Column(
+            "τ 95 %",
+            _band(3),
+            leaves=1,
+            meaning="τ: of the median unit, in steps, at these points of its gate's distribution.",
+        ),
+        Column(
+            "E h²",
+            _state_change,
+            meaning="E h² (p50), κ: with gates that move, over that of gates at their bias.",
+        ),
+        Column("κ p50", _moved("p50"), leaves=5),
+        Column("κ p99", _moved("p99")),
+    ),
+    entries=lambda layer: (
+        [] if layer.gates is None or layer.gates.spread is None else [layer.gates]
+    ),
+    rank=lambda layer: layer.gates.spread.p50 or 0.0,  # type: ignore[union-attr]
+    more=" that move less",
+)
+
+
+def gate_lines(
+    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
+) -> Iterator[Text]:
+    """What gates that move make of τ, E h² and κ, those that move farthest first."""
+    yield from MOVING_GATES.lines(screen, layers, all_layers=all_layers)
+    taken = [gates for layer in layers for gates in MOVING_GATES.entries(layer)]
+    if taken:
+        yield from notes(screen, [gates_assume(taken)])
+    missing: dict[tuple[str, str], list[str]] = {}
+    for layer in layers:
+        if layer.gates is not None and layer.gates.reason is not None:
+            key = missing_part(layer.gates), layer.gates.reason
+            missing.setdefault(key, []).append(layer.name)
+    yield from notes(
+        screen, [f"{whose(of)} {lacks}: {reason}." for (lacks, reason), of in missing.items()]
+    )
+
+
+def missing_part(gates: GateSummary) -> str:
+    """What a layer that gives a reason is without."""
+    if gates.spread is None:
+        return "left out"
+    return "without E h² and κ" if gates.second_moment is None else "without κ"
+
+
+def gates_assume(taken: Sequence[GateSummary]) -> str:
+    """What the figures rest on."""
+    seen = " and ".join(dict.fromkeys(gates.sees for gates in taken))
+    state = ""
+    if any(gates.hidden_second_moment is not None for gates in taken):
+        state = ", and the state at the size that such inputs give it"
+    error = max(gates.sampling_error or 0.0 for gates in taken)
+    drawn = f" Drawn figures have a standard error of {percent(error, 2)}." if error else ""
+    return (
+        f"Assumes that every component of {seen} has RMS {setting(taken[0].input_scale)} "
+        f"(--input-scale), independent of the others and of the past{state}; gates are drawn anew "
+        f"at every step, for infinitely many.{drawn}"
+    )

@@ -1,15 +1,16 @@
-"""A tracked run as a page of text: a row for each checkpoint, and the trend below it."""
+"""A tracked run as a page of text, a row for each checkpoint and the trend below, and as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from memcurse_cli.reports.console import (
@@ -17,31 +18,68 @@ from memcurse_cli.reports.console import (
     LABEL,
     SPECTRUM,
     VERDICT_STYLES,
+    Page,
     Screen,
     capitalised,
     console_for,
     line_for,
     text_of,
+    to_ascii,
+    visible,
 )
-from memcurse_cli.reports.grid import GUTTER, Cell, Column, draw, paragraph
+from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.track import Snapshot, TrackedStep, Tracking
-from memcurse_cli.tracking.changes import modulus_text
+from memcurse_cli.schema.derived import Spread, Summary, TrackedLayer, TrackedStep, Tracking
+from memcurse_cli.schema.figures import parameter_rank
+from memcurse_cli.tracking.track import modulus_text
 
 MOST_ROWS = 24
 """More checkpoints than this are shown in a choice."""
 
+Entry = tuple[TrackedStep, bool]
+"""A checkpoint, and whether one layer is all there is, so that groups stand without its name."""
+
+
+def _number(value: float | None) -> str:
+    return DIVERGENT if value is None else number(value)
+
+
+def _told(tell: Callable[[Summary], str]) -> Callable[[Entry], Cell]:
+    """What the summary of a checkpoint says, where it could be read."""
+    return lambda entry: (
+        Cell(ABSENT, LABEL) if entry[0].snapshot is None else Cell(tell(entry[0].snapshot.summary))
+    )
+
+
+def _group(entry: Entry) -> Cell:
+    snapshot = entry[0].snapshot
+    worst = None if snapshot is None else snapshot.summary.worst
+    if worst is None:
+        return _told(lambda _: ABSENT)(entry)
+    return Cell(worst.name if entry[1] else f"{worst.layer}: {worst.name}")
+
+
+def _verdict(entry: Entry) -> Cell:
+    if entry[0].snapshot is None:
+        return Cell("error", ALARM)
+    return Cell(entry[0].snapshot.verdict, VERDICT_STYLES[entry[0].snapshot.verdict])
+
+
 COLUMNS = [
-    Column("", align="left"),
-    Column("step", shrinks=True),
-    Column("max |λ|", leaves=4),
-    Column("|λ|≥1", leaves=7),
-    Column("τ median", leaves=6),
-    Column("τ max", leaves=1),
-    Column("worst κ", leaves=2),
-    Column("of", align="left", shrinks=True, leaves=3),
-    Column("usable lr", leaves=5),
+    Column("", _verdict, align="left"),
+    Column("step", lambda entry: str(entry[0].step), shrinks=True),
+    Column("max |λ|", _told(lambda one: modulus_text(one.modulus)), leaves=4),
+    Column("|λ|≥1", _told(lambda one: str(one.unstable)), leaves=7),
+    Column("τ median", _told(lambda one: _number(one.time_constant_median)), leaves=6),
+    Column("τ max", _told(lambda one: _number(one.time_constant)), leaves=1),
+    Column(
+        "worst κ",
+        _told(lambda one: _number(one.worst.relative_sensitivity) if one.worst else ABSENT),
+        leaves=2,
+    ),
+    Column("of", _group, align="left", shrinks=True, leaves=3),
+    Column("usable lr", _told(lambda one: number_or_absent(one.usable_rate, 2)), leaves=5),
 ]
 LEGEND = (
     "τ: time constants of all eigenvalues, in steps of the sequence. Worst κ: the relative "
@@ -53,14 +91,8 @@ DIVERGES = "!"
 
 
 def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None) -> str:
-    """What standard output would show, or the text for a file.
-
-    Args:
-        tracking: the run.
-        every: a row for every checkpoint, however many there are.
-        file: where it goes, or None.
-    """
-    return text_of(Page(tracking, every), file)
+    """What standard output would show, or the text for a file."""
+    return text_of(partial(lines, tracking, every, MOST_ROWS), file)
 
 
 def step_line(step: TrackedStep) -> str:
@@ -68,9 +100,12 @@ def step_line(step: TrackedStep) -> str:
     if step.snapshot is None:
         text = f"step {step.step}: not read: {step.error}"
     else:
-        cells = dict(zip((column.heading for column in COLUMNS), _row(step), strict=True))
+        said = {
+            one.heading: cell
+            for one, cell in zip(COLUMNS, cells(COLUMNS, (step, False)), strict=True)
+        }
         figures = [
-            f"{name} {cells[name].text}" for name in ("max |λ|", "τ max", "worst κ", "usable lr")
+            f"{name} {said[name].text}" for name in ("max |λ|", "τ max", "worst κ", "usable lr")
         ]
         text = f"step {step.step}: {step.snapshot.verdict}; {'; '.join(figures)}"
     return line_for(text, sys.stdout)
@@ -85,53 +120,42 @@ def live() -> Iterator[Callable[[Tracking], None]]:
 
         def show(tracking: Tracking) -> None:
             rows = max(display.console.height - len(_trends(tracking)) - 12, 3)
-            display.update(Page(tracking, most=min(rows, MOST_ROWS)), refresh=True)
+            page = Page(partial(lines, tracking, False, min(rows, MOST_ROWS)))
+            display.update(page, refresh=True)
 
         yield show
 
 
-@dataclass(frozen=True)
-class Page:
-    """A run that a console can draw."""
-
-    tracking: Tracking
-    every: bool = False
-    most: int = MOST_ROWS
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the page line by line."""
-        yield from self._lines(Screen.of(options))
-
-    def _lines(self, screen: Screen) -> Iterator[Text]:
-        tracking = self.tracking
-        read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
-        verdict = read[-1].verdict if read else ""
-        lead = screen.sentence(f"{tracking.sentence}.")
-        yield from paragraph(screen, lead, gutter=[(verdict, VERDICT_STYLES.get(verdict, LABEL))])
-        if tracking.steps:
-            yield Text()
-            shown = list(tracking.steps) if self.every else choose(tracking.steps, self.most)
-            layers = {layer.name for snapshot in read for layer in snapshot.layers}
-            rows = [_row(step, alone=len(layers) == 1) for step in shown]
-            yield from draw(screen, COLUMNS, rows).lines
-            yield from _trend(screen, tracking)
-            yield Text()
-            if len(shown) < len(tracking.steps):
-                part = f"{len(shown)} of {len(tracking.steps)} checkpoints; --all shows every one."
-                yield from paragraph(screen, screen.sentence(part), gutter=[("rows", LABEL)])
-        if read:
-            legend = LEGEND.format(rate=setting(read[0].input.learning_rate))
-            if any(layer.hidden_feedback for snapshot in read for layer in snapshot.layers):
-                legend += GATES_ALONE
-            yield from paragraph(screen, screen.sentence(legend))
-            yield from paragraph(screen, screen.sentence(_assumed(read[0])))
-        for note in tracking.notes:
-            said = screen.sentence(f"{capitalised(note)}.")
-            yield from paragraph(screen, said, gutter=[("note", LABEL)])
-        for step in tracking.steps:
-            if step.error is not None:
-                said = screen.sentence(f"step {step.step}: {step.error}")
-                yield from paragraph(screen, said, gutter=[("error", ALARM)])
+def lines(tracking: Tracking, every: bool, most: int, screen: Screen) -> Iterator[Text]:
+    """The page line by line."""
+    read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
+    verdict = read[-1].verdict if read else ""
+    lead = screen.sentence(f"{tracking.sentence}.")
+    yield from paragraph(screen, lead, gutter=[(verdict, VERDICT_STYLES.get(verdict, LABEL))])
+    if tracking.steps:
+        yield Text()
+        shown = list(tracking.steps) if every else choose(tracking.steps, most)
+        layers = {layer.name for snapshot in read for layer in snapshot.layers}
+        rows = [cells(COLUMNS, (step, len(layers) == 1)) for step in shown]
+        yield from draw(screen, COLUMNS, rows).lines
+        yield from _trend(screen, tracking)
+        yield Text()
+        if len(shown) < len(tracking.steps):
+            part = f"{len(shown)} of {len(tracking.steps)} checkpoints; --all shows every one."
+            yield from facts(screen, {"rows": part})
+    if read:
+        legend = LEGEND.format(rate=setting(read[0].input.learning_rate))
+        if any(layer.hidden_feedback for snapshot in read for layer in snapshot.layers):
+            legend += GATES_ALONE
+        yield from paragraph(screen, screen.sentence(legend))
+        given = read[0].input
+        assumed = f"Input: {describe_input(given)}; {describe_horizon(given)}."
+        yield from paragraph(screen, screen.sentence(assumed))
+    yield from facts(screen, [("note", f"{capitalised(note)}.") for note in tracking.notes])
+    for step in tracking.steps:
+        if step.error is not None:
+            said = screen.sentence(f"step {step.step}: {step.error}")
+            yield from paragraph(screen, said, gutter=[("error", ALARM)])
 
 
 def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
@@ -151,39 +175,6 @@ def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
     free = most - len(chosen)
     chosen |= {others[(2 * k + 1) * len(others) // (2 * free)] for k in range(free)}
     return [steps[index] for index in sorted(chosen)]
-
-
-def _row(step: TrackedStep, *, alone: bool = False) -> list[Cell]:
-    """The cells of a checkpoint; where one layer is all there is, groups stand without its name."""
-    if step.snapshot is None:
-        blank = [Cell(ABSENT, LABEL) for _ in COLUMNS[2:]]
-        return [Cell("error", ALARM), Cell(str(step.step)), *blank]
-    summary, verdict = step.snapshot.summary, step.snapshot.verdict
-    worst = summary.worst
-    kappa, group = ABSENT, ABSENT
-    if worst is not None:
-        kappa = _number(worst.relative_sensitivity)
-        group = worst.name if alone else f"{worst.layer}: {worst.name}"
-    return [
-        Cell(verdict, VERDICT_STYLES[verdict]),
-        Cell(str(step.step)),
-        Cell(modulus_text(summary.modulus)),
-        Cell(str(summary.unstable)),
-        Cell(_number(summary.time_constant_median)),
-        Cell(_number(summary.time_constant)),
-        Cell(kappa),
-        Cell(group),
-        Cell(number_or_absent(summary.usable_rate, 2)),
-    ]
-
-
-def _number(value: float | None) -> str:
-    return DIVERGENT if value is None else number(value)
-
-
-def _assumed(snapshot: Snapshot) -> str:
-    given = snapshot.input
-    return f"Input: {describe_input(given)}; {describe_horizon(given)}."
 
 
 def _trends(tracking: Tracking) -> dict[str, list[float | str | None]]:
@@ -240,3 +231,109 @@ def sparkline(screen: Screen, marks: Sequence[float | str | None], room: int) ->
         part = (mark - low) / (high - low) if high > low else 0.5
         drawn.append(bars[min(int(part * len(bars)), len(bars) - 1)])
     return "".join(drawn)
+
+
+LEVELS = ("min", "p10", "p50", "p90", "p99", "max")
+CSV_COLUMNS = (
+    "step",
+    "path",
+    "checkpoint_verdict",
+    "error",
+    "layer",
+    "family",
+    "verdict",
+    "eigenvalues",
+    "unstable",
+    *(f"modulus_{level}" for level in LEVELS),
+    *(f"time_constant_{level}" for level in LEVELS),
+    "second_moment_max",
+    "worst_parameter",
+    "step_effect",
+    "usable_rate",
+    "diagonality",
+    "sharpness",
+    "adam_residual",
+    "findings",
+)
+"""The columns that every run has; one ``relative_sensitivity:GROUP`` follows for each group."""
+
+SENSITIVITY = "relative_sensitivity:"
+
+CsvRow = dict[str, object]
+
+
+def to_csv(tracking: Tracking, *, file: Path | None = None) -> str:
+    """The table with a line of headings; a number that does not exist is an empty cell.
+
+    Numbers have all their digits, and texts that a spreadsheet would compute start with an
+    apostrophe. The text is ASCII where standard output can write nothing else and no file is named.
+    """
+    groups = dict.fromkeys(
+        group.name
+        for step in tracking.steps
+        if step.snapshot is not None
+        for layer in step.snapshot.layers
+        for group in layer.groups
+    )
+    stream = io.StringIO()
+    columns = [*CSV_COLUMNS, *(SENSITIVITY + group for group in groups)]
+    unicode = file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
+    rows: list[CsvRow] = [{column: column for column in columns}]
+    rows += [row for step in tracking.steps for row in _csv_rows(step)]
+    csv.writer(stream).writerows(
+        [_safe(row.get(column, ""), unicode=unicode) for column in columns] for row in rows
+    )
+    return stream.getvalue()
+
+
+def _csv_rows(step: TrackedStep) -> Iterator[CsvRow]:
+    row: CsvRow = {"step": step.step, "path": step.path}
+    if step.snapshot is None:
+        yield {**row, "error": step.error or ""}
+        return
+    for layer in step.snapshot.layers:
+        yield {**row, "checkpoint_verdict": step.snapshot.verdict, **_csv_layer(layer)}
+
+
+def _csv_layer(layer: TrackedLayer) -> CsvRow:
+    worst = max(layer.groups, key=lambda group: parameter_rank(group)[1], default=None)
+    hessian = layer.hessian
+    return {
+        "layer": layer.name,
+        "family": layer.family,
+        "verdict": layer.verdict,
+        "eigenvalues": layer.count,
+        "unstable": layer.unstable,
+        **_spread("modulus", layer.modulus),
+        **_spread("time_constant", layer.time_constant),
+        "second_moment_max": _cell(layer.second_moment.max),
+        "worst_parameter": "" if worst is None else worst.name,
+        "step_effect": "" if worst is None else _cell(worst.step_effect),
+        "usable_rate": "" if layer.usable_rate is None else _cell(layer.usable_rate.rate),
+        "diagonality": "" if hessian is None else hessian.diagonality,
+        "sharpness": "" if hessian is None else hessian.sharpness,
+        "adam_residual": "" if hessian is None else hessian.adam_residual,
+        "findings": " ".join(dict.fromkeys(layer.findings)),
+        **{
+            SENSITIVITY + group.name: _cell(group.relative_sensitivity.p99)
+            for group in layer.groups
+        },
+    }
+
+
+def _safe(cell: object, *, unicode: bool) -> object:
+    """A text that no spreadsheet takes for a formula, since an apostrophe says what it is."""
+    if not isinstance(cell, str):
+        return cell
+    shown = visible(cell)
+    plain = to_ascii(shown)
+    formula = plain.lstrip().startswith(("=", "+", "-", "@"))
+    return "'" * formula + (shown if unicode else plain)
+
+
+def _spread(name: str, spread: Spread) -> CsvRow:
+    return {f"{name}_{level}": _cell(getattr(spread, level)) for level in LEVELS}
+
+
+def _cell(value: float | None) -> object:
+    return "" if value is None else value

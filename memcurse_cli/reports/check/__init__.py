@@ -1,1 +1,0 @@
-"""What check says: terminal, GitHub annotations, SARIF, JUnit."""
