@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.gates.draw import JointPreactivations, OwnState, OwnStep
-from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
 from memcurse_cli.theory.gates.laws import LOGISTIC, GateLaw, JointLaw, Opening, Write
-from memcurse_cli.theory.gates.quadrature import Preactivation, normal_nodes
+from memcurse_cli.theory.gates.moments import TANH, Candidate, Preactivation, normal_nodes
 
 Integers = NDArray[np.intp]
 Floats = NDArray[np.float64]

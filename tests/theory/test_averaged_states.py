@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.draw import averaged_variance
 from memcurse_cli.theory.gates.laws import Exponential, Keep, Write
-from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.gates.moments import Preactivation
 
 MIXTURE = Autocorrelation((0.3, 0.5, 0.2), (0.0, 0.9, 0.97), (0.0, 0.0, 0.4))
 

@@ -15,8 +15,7 @@ from memcurse_cli.theory.gates.laws import (
     Opening,
     Write,
 )
-from memcurse_cli.theory.gates.moments import gated_moments
-from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.gates.moments import Preactivation, gated_moments
 
 MEANS = np.array([-6.0, -2.0, 0.0, 1.0])
 STEP = 1e-4

@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 from memcurse_cli.theory.gates.laws import Keep, Overwrite, StepSize, Write
-from memcurse_cli.theory.gates.moments import GatedMoments, gated_moments
-from memcurse_cli.theory.gates.quadrature import Preactivation, mean_of
+from memcurse_cli.theory.gates.moments import GatedMoments, Preactivation, gated_moments, mean_of
 
 WIDTH, MEAN, SPREAD = 8, 0.4, 1.5
 

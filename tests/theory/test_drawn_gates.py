@@ -36,8 +36,7 @@ from memcurse_cli.theory.gates.laws import (
     TrapezoidStep,
     Turn,
 )
-from memcurse_cli.theory.gates.moments import gated_moments
-from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.gates.moments import Preactivation, gated_moments
 from memcurse_cli.theory.moments.moments import moments
 
 Floats = NDArray[np.float64]
@@ -445,15 +444,15 @@ def test_units_are_drawn_each_on_its_own() -> None:
 
 def test_the_points_are_normal_and_the_same_at_every_call() -> None:
     points, weights = normal_points(2048, 4)
-    assert points.shape == (REPLICATES, 2048, 4)
-    assert_allclose(weights.mean(axis=1), 1.0)
-    weighted = weights[..., None] * points / 2048
-    assert_allclose(weighted.sum(axis=1), 0, atol=0.01)
-    second = weighted.swapaxes(1, 2) @ points
+    assert points.shape == (2048, REPLICATES, 4)
+    assert_allclose(weights.sum(axis=0), 1.0)
+    means = np.einsum("cr,crg->rg", weights, points)
+    assert_allclose(means, 0, atol=0.01)
+    second = np.einsum("cr,crg,crh->rgh", weights, points, points)
     assert_allclose(second, np.tile(np.eye(4), (REPLICATES, 1, 1)), atol=0.03)
     assert (points == normal_points(2048, 4)[0]).all()
     # Of points that are drawn at random it is 1/√n.
-    assert relative_error(1 + weighted.sum(axis=1)).max() < 0.3 / math.sqrt(2048 * REPLICATES)
+    assert relative_error(1 + means).max() < 0.3 / math.sqrt(2048 * REPLICATES)
 
 
 @pytest.mark.parametrize("own", [0.0, 1.5])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memcurse_cli.theory.gates.laws import Keep, StepSize
-from memcurse_cli.theory.gates.quadrature import Preactivation, normal_nodes, pieces, shared_by
+from memcurse_cli.theory.gates.moments import Preactivation, normal_nodes, pieces, shared_by
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_units_are_alike_in_every_array() -> None:
 @pytest.mark.parametrize("shared", [1, 16, 600])
 def test_every_unit_is_in_one_piece_that_fits(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = 4000
-    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.CHUNK", chunk)
+    monkeypatch.setattr("memcurse_cli.theory.gates.moments.CHUNK", chunk)
     random = np.random.default_rng(2)
     gate, write_gate = (
         Preactivation(
@@ -46,16 +46,16 @@ def test_every_unit_is_in_one_piece_that_fits(shared: int, monkeypatch: pytest.M
     rates = random.random(5 * shared)
     seen: list[int] = []
     widest = []
-    for piece in pieces(StepSize(rates), gate, write_gate):
-        seen += piece.units.ravel().tolist()
-        widest.append(piece.gate.spread.max())
-        np.testing.assert_array_equal(piece.law.rate, rates[piece.units])
-        for part, whole in ((piece.gate, gate), (piece.write_gate, write_gate)):
+    for units, law, some, some_write in pieces(StepSize(rates), gate, write_gate):
+        seen += units.ravel().tolist()
+        widest.append(some.spread.max())
+        np.testing.assert_array_equal(law.rate, rates[units])
+        for part, whole in ((some, gate), (some_write, write_gate)):
             for values, every in ((part.mean, whole.mean), (part.spread, whole.spread)):
-                assert values.shape == (len(piece.units), 1)
-                np.testing.assert_array_equal(values + 0 * piece.units, every[piece.units])
-        nodes, _ = normal_nodes(piece.gate.mean, piece.gate.spread)
-        assert nodes.size * piece.units.size <= chunk
+                assert values.shape == (len(units), 1)
+                np.testing.assert_array_equal(values + 0 * units, every[units])
+        nodes, _ = normal_nodes(some.mean, some.spread)
+        assert nodes.size * units.size <= chunk
     assert sorted(seen) == list(range(5 * shared))
     assert widest == sorted(widest, reverse=True)
 

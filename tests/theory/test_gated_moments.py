@@ -32,8 +32,13 @@ from memcurse_cli.theory.gates.laws import (
     StepSize,
     Write,
 )
-from memcurse_cli.theory.gates.moments import GatedMoments, gated_moments
-from memcurse_cli.theory.gates.quadrature import Preactivation, mean_of, normal_nodes
+from memcurse_cli.theory.gates.moments import (
+    GatedMoments,
+    Preactivation,
+    gated_moments,
+    mean_of,
+    normal_nodes,
+)
 from memcurse_cli.theory.moments.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 
@@ -264,9 +269,9 @@ def test_the_nodes_are_enough(name: str, spread: float, monkeypatch: pytest.Monk
     law = LAWS[name]
     gate = Preactivation(np.array([-8.0, -0.5, 0.0, 3.0, 12.0]), np.full(5, spread))
     found = gated_moments(law, gate, MIXTURES["half"])
-    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.DIGITS", 150.0)
-    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.LARGEST_STEP", 0.1)
-    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.TAIL", 14.0)
+    monkeypatch.setattr("memcurse_cli.theory.gates.moments.DIGITS", 150.0)
+    monkeypatch.setattr("memcurse_cli.theory.gates.moments.LARGEST_STEP", 0.1)
+    monkeypatch.setattr("memcurse_cli.theory.gates.moments.TAIL", 14.0)
     finer = gated_moments(law, gate, MIXTURES["half"])
     np.testing.assert_allclose(found.second_moment, finer.second_moment, rtol=1e-11)
     for parameter, sensitivity in finer.sensitivities.items():
@@ -329,7 +334,7 @@ def test_mamba_channels_against_sums_of_their_own(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every state on its own nodes, with λ = e^(-aΔ), γ = Δ and the sums written out."""
-    monkeypatch.setattr("memcurse_cli.theory.gates.quadrature.CHUNK", chunk)
+    monkeypatch.setattr("memcurse_cli.theory.gates.moments.CHUNK", chunk)
     rates, gate, _ = channels(3)
     rho = 0.6
     found = gated_moments(StepSize(rates), gate, Autocorrelation.from_rho(rho))

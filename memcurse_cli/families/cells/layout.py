@@ -41,7 +41,7 @@ from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.stacked import member_of
-from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
+from memcurse_cli.theory.gates.moments import TANH, Candidate
 from memcurse_cli.theory.gates.network import GatedNetwork
 
 # The usual orders of the gates.
