@@ -160,18 +160,13 @@ class Write:
         return replace(self, width=math.inf)
 
     def __call__(self, z: Array) -> Openness:
-        """The factor at pre-activations, and its slope; it has no complement of its own."""
+        """The factor and its slope; it has no complement of its own."""
         value, complement, slope = self.opening(z)
         return Openness(self.factor * value, complement, self.factor * slope)
 
 
 class Motion(NamedTuple):
-    """What one unit of a parameter adds, at every pre-activation.
-
-    Attributes:
-        eigenvalue: dλ/dω.
-        gain: dγ/dω.
-    """
+    """What one unit of a parameter adds, at every pre-activation: dλ/dω and dγ/dω."""
 
     eigenvalue: Array
     gain: Array
@@ -198,12 +193,15 @@ class GateValues(NamedTuple):
 
 @dataclass(frozen=True)
 class GateLaw(ABC):
-    """λ and γ of n units as functions of one pre-activation each."""
+    """λ and γ of n units as functions of one pre-activation each.
+
+    Of fields that hold the name of a parameter, ``parameter`` and ``bias`` name what is added to z.
+    """
 
     @property
     def smooth(self) -> bool:
-        """Whether λ and γ are analytic for |Im z| < π/2."""
-        return True
+        """Whether λ and γ are analytic for |Im z| < π/2, as the gate's function is."""
+        return bool(getattr(self, "opening", LOGISTIC).smooth)
 
     @abstractmethod
     def __call__(self, z: Array) -> GateValues:
@@ -224,27 +222,12 @@ class GateLaw(ABC):
         return replace(self, **taken) if taken else self
 
 
-def decayed(exponent: Array, slopes: Mapping[str, Array], gain: Array | None = None) -> GateValues:
-    """λ = e^-x with dx/dω by parameter, and a γ, 1 by default, that none of them moves."""
-    xp = array_namespace(exponent)
-    value = xp.exp(-exponent)
-    motions = {name: Motion(-slope * value, 0 * slope) for name, slope in slopes.items()}
-    return GateValues(
-        value, -xp.expm1(-exponent), xp.ones_like(value) if gain is None else gain, motions
-    )
-
-
 @dataclass(frozen=True)
 class Keep(GateLaw):
     """λ = σ(z) and γ = 1: an LSTM's forget gate, to whose γ a `Write` gate of its own is added."""
 
     opening: Opening = LOGISTIC
     parameter: str = "forget"
-
-    @property
-    def smooth(self) -> bool:
-        """As the gate's function."""
-        return self.opening.smooth
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z)."""
@@ -257,20 +240,12 @@ class Keep(GateLaw):
 class Mix(GateLaw):
     """λ = σ(z) and γ = 1 - λ, or the other way round where an open gate takes the new value.
 
-    Attributes:
-        keeps: an open gate keeps the state (GRU); otherwise it writes (minGRU, MGU).
-        opening: σ.
-        parameter: the name of the gate.
+    ``keeps``: an open gate keeps the state (GRU); otherwise it writes (minGRU, MGU).
     """
 
     keeps: bool = True
     opening: Opening = LOGISTIC
     parameter: str = "update"
-
-    @property
-    def smooth(self) -> bool:
-        """As the gate's function."""
-        return self.opening.smooth
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = ±σ'(z) = -dγ/db."""
@@ -282,7 +257,7 @@ class Mix(GateLaw):
 
 @dataclass(frozen=True)
 class PartialMix(GateLaw):
-    """λ = 1 - c σ(z) and γ = c σ(z) with c in (0, 1]: LEM, whose step is c σ(z)."""
+    """λ = 1 - c σ(z) and γ = c σ(z) with c, ``largest``, in (0, 1]: LEM, whose step is c σ(z)."""
 
     largest: float
     parameter: str = "step"
@@ -297,15 +272,7 @@ class PartialMix(GateLaw):
 
 @dataclass(frozen=True)
 class FlooredMix(GateLaw):
-    """λ = σ(z) and γ = σ(ζ) (1 - λ) + σ(ν): FastGRNN, whose γ never closes.
-
-    Attributes:
-        scale: ζ.
-        floor: ν.
-        bias: the name of the parameter that is added to z.
-        scale_parameter: the name of ζ.
-        floor_parameter: the name of ν.
-    """
+    """λ = σ(z) and γ = σ(ζ) (1 - λ) + σ(ν), of ``scale`` ζ and ``floor`` ν: FastGRNN."""
 
     scale: float
     floor: float
@@ -315,8 +282,7 @@ class FlooredMix(GateLaw):
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z) with dγ/db = -σ(ζ) σ'(z), dγ/dζ = σ'(ζ) (1 - λ) and dγ/dν = σ'(ν)."""
-        xp = array_namespace(z)
-        kept = LOGISTIC(z)
+        xp, kept = array_namespace(z), LOGISTIC(z)
         scale, floor = (LOGISTIC(xp.asarray(value)) for value in (self.scale, self.floor))
         nothing = 0 * kept.slope
         motions = {
@@ -330,13 +296,7 @@ class FlooredMix(GateLaw):
 
 @dataclass(frozen=True)
 class OffsetMix(GateLaw):
-    """λ = σ(z) and γ = 1 - σ(z - β): JANET, whose two shares add up to more than 1 for β > 0.
-
-    Attributes:
-        offset: β.
-        parameter: the name of the gate.
-        offset_parameter: the name of β.
-    """
+    """λ = σ(z) and γ = 1 - σ(z - β) of ``offset`` β: JANET, with λ + γ > 1 for β > 0."""
 
     offset: float
     parameter: str = "update"
@@ -354,12 +314,7 @@ class OffsetMix(GateLaw):
 
 @dataclass(frozen=True)
 class Bounded(GateLaw):
-    """λ = 1 - (1-β) σ(-z) and γ = 1 - λ: HGRN, whose λ stays above β.
-
-    Attributes:
-        complement: (n,) 1 - β.
-        bound: the name of the parameter β.
-    """
+    """λ = 1 - (1-β) σ(-z) and γ = 1 - λ, of ``complement`` (n,) 1 - β: HGRN."""
 
     complement: Array
     bound: str = "bound"
@@ -375,9 +330,7 @@ class Bounded(GateLaw):
 class Written(GateLaw):
     """λ and, in the place of γ, all that is written: γ(z) tanh(z + d), of one pre-activation.
 
-    Attributes:
-        law: λ and γ.
-        offset: (n,) d, what the candidate's bias has beyond the gate's.
+    ``offset`` is (n,) d, what the candidate's bias has beyond the gate's.
     """
 
     law: GateLaw
@@ -413,13 +366,28 @@ class Overwrite(GateLaw):
         return GateValues(1 - lost, lost, strength, {}, lost * (2 - strength))
 
 
+def decayed(
+    exponent: Array,
+    slopes: Mapping[str, Array],
+    gain: Array | None = None,
+    gain_slopes: Mapping[str, Array] | None = None,
+) -> GateValues:
+    """λ = e^-x with dx/dω by parameter, and a γ, 1 by default, with dγ/dω, 0 by default."""
+    xp = array_namespace(exponent)
+    value, of_gain = xp.exp(-exponent), gain_slopes or {}
+    motions = {
+        name: Motion(-slope * value, of_gain.get(name, 0 * slope)) for name, slope in slopes.items()
+    }
+    gain = xp.ones_like(value) if gain is None else gain
+    return GateValues(value, -xp.expm1(-exponent), gain, motions)
+
+
 @dataclass(frozen=True)
 class StepSize(GateLaw):
     """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net.
 
     Attributes:
         rate: (n,) a > 0.
-        bias: the name of the parameter that is added to z.
         log_rate: the name of log a.
         writes: whether γ is Δ.
         negated: ``log_rate`` names -a instead, which GGUF stores and rounding may bring to a ≤ 0.
@@ -437,22 +405,12 @@ class StepSize(GateLaw):
         exponent = self.rate * step
         by_rate = -step if self.negated else exponent
         slopes = {self.bias: self.rate * slope, self.log_rate: by_rate}
-        if not self.writes:
-            return decayed(exponent, slopes, array_namespace(z).ones_like(step))
-        values = decayed(exponent, slopes, step)
-        by_bias = Motion(values.motions[self.bias].eigenvalue, slope)
-        return values._replace(motions={**values.motions, self.bias: by_bias})
+        return decayed(exponent, slopes, *((step, {self.bias: slope}) if self.writes else ()))
 
 
 @dataclass(frozen=True)
 class Root(GateLaw):
-    """λ = σ(z)^p and γ = 1, or 1 - λ: gated linear attention, whose p is 1/16, or gated slots.
-
-    Attributes:
-        power: p > 0.
-        parameter: the name of the gate.
-        coupled: γ is 1 - λ.
-    """
+    """λ = σ(z)^p, γ = 1: gated linear attention, with p = 1/16; coupled, γ = 1 - λ: gated slots."""
 
     power: float
     parameter: str = "gate"
@@ -461,12 +419,12 @@ class Root(GateLaw):
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = p λ σ(-z), with -log σ(z) exact in both tails."""
         slope = -self.power * LOGISTIC(z).complement
-        values = decayed(self.power * softplus(-z), {self.parameter: slope})
+        exponent = self.power * softplus(-z)
+        values = decayed(exponent, {self.parameter: slope})
         if not self.coupled:
             return values
-        moved = values.motions[self.parameter].eigenvalue
-        motions = {self.parameter: Motion(moved, -moved)}
-        return values._replace(gain=values.complement, motions=motions)
+        by_gain = {self.parameter: slope * values.eigenvalue}
+        return decayed(exponent, {self.parameter: slope}, values.complement, by_gain)
 
 
 @dataclass(frozen=True)
@@ -476,7 +434,6 @@ class Exponent(GateLaw):
     Attributes:
         rate: (n,) c·softplus(Λ) > 0.
         rate_slope: (n,) d log(rate)/dΛ.
-        bias: the name of the parameter that is added to z.
         rate_parameter: the name of Λ.
         offset: ε, by which some code keeps γ from vanishing.
     """
@@ -489,30 +446,24 @@ class Exponent(GateLaw):
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/dω = λ d log λ/dω and dγ/dω = -λ² (d log λ/dω) / γ."""
-        xp = array_namespace(z)
-        opened = LOGISTIC(z)
+        xp, opened = array_namespace(z), LOGISTIC(z)
         exponent = self.rate * opened.value
         gain = xp.sqrt(-xp.expm1(-2 * exponent) + self.offset)
         slopes = {
             self.bias: self.rate * opened.slope,
             self.rate_parameter: exponent * self.rate_slope,
         }
-        values = decayed(exponent, slopes, gain)
-        motions = {
-            name: Motion(moved, -values.eigenvalue * moved / gain)
-            for name, (moved, _) in values.motions.items()
-        }
-        return values._replace(motions=motions)
+        of_gain = xp.exp(-2 * exponent) / gain
+        return decayed(
+            exponent, slopes, gain, {name: of_gain * slope for name, slope in slopes.items()}
+        )
 
 
 @dataclass(frozen=True)
 class OpenedDecay(GateLaw):
     """λ = e^(-cσ(z)) and γ = 1: RWKV-7, and KDA's safe gate, whose z is e^a times what it sees.
 
-    Attributes:
-        rate: c > 0, -log λ of a gate that is fully open.
-        bias: the name of the parameter that is added to z.
-        log_scale: the name of a parameter a with dz/da = z, or None.
+    ``rate`` is c > 0, -log λ of a gate that is fully open; ``log_scale`` the name of a, or None.
     """
 
     rate: float
@@ -530,7 +481,7 @@ class OpenedDecay(GateLaw):
 
 @dataclass(frozen=True)
 class ExponentialDecay(GateLaw):
-    """λ = e^(-e^z) and γ = 1: RWKV-6, with the name of the parameter that is added to z."""
+    """λ = e^(-e^z) and γ = 1: RWKV-6."""
 
     bias: str = "bias"
 
@@ -570,10 +521,7 @@ class JointValues(NamedTuple):
 
 
 class JointLaw(Protocol):
-    """λ and γ of n units as functions of several pre-activations each.
-
-    The first two move |λ|.
-    """
+    """λ and γ of n units as functions of several pre-activations, of which two move |λ|."""
 
     @property
     def symmetric(self) -> bool:
@@ -585,12 +533,7 @@ class JointLaw(Protocol):
 
 @dataclass(frozen=True)
 class Share:
-    """λ = f/(f+i) and γ = i/(f+i) with f = σ(z₁) and i = σ(z₂): minLSTM.
-
-    Attributes:
-        forget: the name of the parameter that is added to z₁.
-        opened: that of z₂.
-    """
+    """λ = f/(f+i) and γ = i/(f+i) with f = σ(z₁) and i = σ(z₂): minLSTM."""
 
     forget: str = "forget"
     opened: str = "input"
@@ -621,10 +564,8 @@ class TrapezoidStep:
 
     ``λ = e^(-aΔ - iθΔ)`` with Δ = log(1 + e^z₁), a = max(a(z₂), floor), w = σ(z₃), θ = π tanh(z₄).
 
-    Attributes:
-        softplus_rate: a(z) is log(1 + e^z), otherwise that of `heavy_tail`.
-        floor: the smallest a.
-        bias: the name of the parameter that is added to z₁.
+    a(z) is log(1 + e^z) with ``softplus_rate``, otherwise that of `heavy_tail`, and ``floor`` the
+    smallest.
     """
 
     softplus_rate: bool
@@ -648,19 +589,14 @@ class TrapezoidStep:
 
 @dataclass(frozen=True)
 class Turn:
-    """``λ = σ(|a|) e^(i arg a)`` with a = z₁ + iz₂, and γ = 1: GateLoop.
-
-    Attributes:
-        real: the name of the parameter that is added to z₁.
-        imaginary: that of z₂.
-    """
+    """``λ = σ(|a|) e^(i arg a)`` with a = z₁ + iz₂, and γ = 1: GateLoop."""
 
     real: str = "real"
     imaginary: str = "imaginary"
     symmetric = False
 
     def __call__(self, z: Array) -> JointValues:
-        """``d log λ/dz₁ = σ(-|a|) cos φ - i sin φ/|a|`` with φ = arg a, likewise by z₂."""
+        """d log λ/dz₁ = σ(-|a|) cos φ - i sin φ/|a| with φ = arg a, likewise by z₂."""
         xp = array_namespace(z)
         a = z[..., 0] + 1j * z[..., 1]
         radius = xp.abs(a)
