@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.gates import operating_point as gated_operating_point
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.gates import GatedOperatingPoint
 from memcurse_cli.schema.report import LayerReport
+from memcurse_cli.theory.mean_field import fields, network
 
 Floats = NDArray[np.float64]
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_checkpoints" / "gru.safetensors"
@@ -164,7 +164,7 @@ def test_only_spectra_take_it() -> None:
 
 
 def test_a_large_layer_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gated_operating_point, "LARGEST", SIZE - 1)
+    monkeypatch.setattr(network, "LARGEST", SIZE - 1)
     found = point(torch_layer("gru"))
     assert (found.simulated, found.agrees) == (None, None)
     assert "not simulated" in (found.reason or "")
@@ -172,7 +172,7 @@ def test_a_large_layer_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_layer_without_a_fixed_point_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gated_operating_point, "gru_mean_field", lambda *_: None)
+    monkeypatch.setattr(fields, "gru_mean_field", lambda *_: None)
     found = point(torch_layer("gru"))
     assert (found.predicted, found.agrees) == (None, None)
     assert "no fixed point" in (found.reason or "")

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from memcurse_cli.theory.mean_field.elman import NODES, REACH, Gaussian, elman_operating_point
+from memcurse_cli.theory.mean_field.fields import NODES, REACH, Gaussian, elman_operating_point
 
 Floats = NDArray[np.float64]
 

@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.gates.network import GRU_GATES, LSTM_GATES, GatedNetwork
-from memcurse_cli.theory.gates.simulate import simulate_gated
-from memcurse_cli.theory.mean_field.gated import (
+from memcurse_cli.theory.mean_field.fields import (
     GatedMeanField,
     gru_mean_field,
     largest_root,
     lstm_mean_field,
+)
+from memcurse_cli.theory.mean_field.network import (
+    GRU_GATES,
+    LSTM_GATES,
+    GatedNetwork,
+    simulate_gated,
 )
 
 Floats = NDArray[np.float64]
