@@ -17,8 +17,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.assumptions import Assumed, setting
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
-from memcurse_cli.families.gate_weights import projected_gate, repeated
+from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, projected_gate, repeated
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,

@@ -12,8 +12,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import JointDrive
-from memcurse_cli.families.gate_weights import inner_products, projected_gate, read_rows
+from memcurse_cli.families.gate_inputs import JointDrive, inner_products, projected_gate, read_rows
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence

@@ -11,7 +11,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_weights import projected_gate
+from memcurse_cli.families.gate_inputs import projected_gate
 from memcurse_cli.families.reading import read_real, shown_shape, stacked_rows
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.selective.law import Slot, law_recurrence, layers_with

@@ -9,8 +9,15 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Match, ReadOptions
-from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, JointDrive, NoDrive
-from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate
+from memcurse_cli.families.gate_inputs import (
+    Drive,
+    GateDrive,
+    GateInput,
+    JointDrive,
+    NoDrive,
+    low_rank_gate,
+    projected_gate,
+)
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import LARGEST_DECAY, log_sigmoid, require_finite, sigmoid

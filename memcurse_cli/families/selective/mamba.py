@@ -15,8 +15,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import setting
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateInput
-from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate, repeated
+from memcurse_cli.families.gate_inputs import GateInput, low_rank_gate, projected_gate, repeated
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import read_real, read_vector, shown_shape

@@ -14,7 +14,7 @@ from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.assumptions import Assumed, setting
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_weights import projected_gate
+from memcurse_cli.families.gate_inputs import projected_gate
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import read_real, require_shape, shown_shape, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence

@@ -10,8 +10,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed, setting
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, squared_rows
-from memcurse_cli.families.gate_weights import inner_products
+from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, inner_products, squared_rows
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_finite, read_real, require_shape, shown_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence

@@ -15,8 +15,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import WITHOUT_BIAS
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import JointDrive
-from memcurse_cli.families.gate_weights import inner_products, projected_gate, read_rows
+from memcurse_cli.families.gate_inputs import JointDrive, inner_products, projected_gate, read_rows
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_vector, stacked_rows
 from memcurse_cli.families.recurrence import Recurrence

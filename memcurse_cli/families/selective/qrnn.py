@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_weights import projected_gate
+from memcurse_cli.families.gate_inputs import projected_gate
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import first_name, read_vector, stacked_rows
 from memcurse_cli.families.recurrence import Recurrence

@@ -10,8 +10,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
-from memcurse_cli.families.gate_weights import projected_gate
+from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, projected_gate
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,

@@ -12,8 +12,13 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import LARGEST_JACOBIAN
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState, RowNorms
-from memcurse_cli.families.gate_weights import projected_gate
+from memcurse_cli.families.gate_inputs import (
+    GateDrive,
+    GateInput,
+    HiddenState,
+    RowNorms,
+    projected_gate,
+)
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
