@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose
 from memcurse_cli.theory.gates.laws import (
     CappedLogistic,
     Exponential,
-    ExponentialDecay,
     Keep,
     OpenedDecay,
     Opening,
@@ -19,6 +18,7 @@ from memcurse_cli.theory.gates.moments import Preactivation, gated_moments
 
 MEANS = np.array([-6.0, -2.0, 0.0, 1.0])
 STEP = 1e-4
+DECAY = OpenedDecay(1.0, opening=Exponential())
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_a_wide_cap_is_none() -> None:
 
 def test_a_decay_far_out_stays_finite() -> None:
     z = np.array([-800.0, -40.0, 40.0, 1e4])
-    for law in (ExponentialDecay(), OpenedDecay(5.0, log_scale="scale")):
+    for law in (DECAY, OpenedDecay(5.0, log_scale="scale")):
         values = law(z)
         for found in (values.eigenvalue, values.complement, values.gain):
             assert np.isfinite(found).all()
         for motion in values.motions.values():
             assert np.isfinite(motion.eigenvalue).all()
-    assert_allclose(ExponentialDecay()(z).complement[1], np.exp(-40.0), rtol=1e-14)
+    assert_allclose(DECAY(z).complement[1], np.exp(-40.0), rtol=1e-14)
 
 
 def test_the_scale_of_a_decay_moves_its_preactivation() -> None:
@@ -57,7 +57,7 @@ def test_the_scale_of_a_decay_moves_its_preactivation() -> None:
 
 @pytest.mark.parametrize("spread", [0.5, 2.0])
 def test_the_moments_of_an_exponential_decay(spread: float) -> None:
-    found = gated_moments(ExponentialDecay(), Preactivation(MEANS, np.full(4, spread)))
+    found = gated_moments(DECAY, Preactivation(MEANS, np.full(4, spread)))
     nodes = np.linspace(-12, 12, 100_001)[:, None]
     weights = np.exp(-(nodes[:, 0] ** 2) / 2)
     weights /= weights.sum()

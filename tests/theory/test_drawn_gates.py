@@ -274,7 +274,9 @@ def test_a_trapezoid_has_the_moments_of_its_recurrence(name: str, part: Autocorr
     gates.covariance[:, 2, 0] = gates.covariance[:, 0, 2] = 0.3 * case["spreads"][0]
     kinds = np.full(len(angles), 1 / len(angles))
     found = drawn_gates(law, gates, part, SHARES, parameters=parameters, kinds=tuple(kinds))
-    held, mixed, moved = found.moments
+    held, mixed, moved = (
+        getattr(found.moments, of) for of in ("second_moment", "cross_moments", "sensitivities")
+    )
     seen, error = unrolled(law, gates, kinds, part, runs=2500)
     expected = np.array([held[0], mixed["dt_bias"][0], moved["dt_bias"][0]])
     assert (np.abs(expected - seen) < 4 * error + 2 * found.error * seen).all()

@@ -27,7 +27,6 @@ from memcurse_cli.theory.gates.laws import (
     Mix,
     OffsetMix,
     OpenedDecay,
-    PartialMix,
     Root,
     StepSize,
     Write,
@@ -57,7 +56,7 @@ LAWS: dict[str, GateLaw] = {
     "capped": Keep(CappedLogistic(15.0)),
     "narrow cap": Keep(CappedLogistic(0.5)),
     "floored": FlooredMix(0.7, -2.0),
-    "partial": PartialMix(0.4),
+    "partial": Mix(keeps=False, largest=0.4),
     "offset": OffsetMix(1.3),
 }
 BIASED = [name for name in LAWS if name != "bounded"]  # whose gate has no bias of its own
@@ -79,19 +78,14 @@ def at_rest(law: GateLaw, means: np.ndarray, mixture: Autocorrelation) -> GatedM
     )
     moment = moments(log_eigenvalue, mixture)
     log_gain = np.log(values.gain).astype(complex)
-    return GatedMoments(
-        values.gain**2 * moment.second_moment,
-        {},
-        {
-            name: parameter_sensitivity(
-                moment,
-                log_gain,
-                motion.eigenvalue.astype(complex),
-                (motion.gain / values.gain).astype(complex),
-            )
-            for name, motion in values.motions.items()
-        },
-    )
+    figures = [values.gain**2 * moment.second_moment]
+    for motion in values.motions.values():
+        by_gain = (motion.gain / values.gain).astype(complex)
+        sensitivity = parameter_sensitivity(
+            moment, log_gain, motion.eigenvalue.astype(complex), by_gain
+        )
+        figures += [np.zeros(means.size), sensitivity]
+    return GatedMoments(np.array(figures), tuple(values.motions))
 
 
 @pytest.mark.parametrize("mixture", MIXTURES)

@@ -26,7 +26,7 @@ from memcurse_cli.families.reading import (
 )
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import Slot, law_recurrence, layers_with
-from memcurse_cli.theory.gates.laws import ExponentialDecay, OpenedDecay
+from memcurse_cli.theory.gates.laws import Exponential, OpenedDecay
 
 _MIXED = 5
 """How many parts of an RWKV-6 layer have a mixing μ of their own: r, w, k, v, g in
@@ -288,7 +288,7 @@ class RWKV:
             match,
             options,
             family=self.name,
-            law=ExponentialDecay("base"),
+            law=OpenedDecay(1.0, "base", opening=Exponential()),
             at=stored,
             slots=[Slot(role, tensor, stored, "base")],
             gates=lambda: decay_gate(store, role, tensor, stored) if selective else None,

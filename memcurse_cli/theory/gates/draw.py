@@ -160,7 +160,7 @@ def drawn_gates(
         expected = _expectations(values, weights, parameters, symmetric=law.symmetric)
         figures = figures_of(expected, len(parameters), autocorrelation)
         figures = figures.reshape(*figures.shape[:-1], -1, len(kinds)) @ np.array(kinds)
-        parts.append((units, GatedMoments.of(figures[:, 0], parameters)))
+        parts.append((units, GatedMoments(figures[:, 0], tuple(parameters))))
         held, *moved = figures[::2, 1:]
         return [held, *(each / held for each in moved)]
 

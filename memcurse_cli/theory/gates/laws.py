@@ -132,7 +132,8 @@ class Exponential:
     def __call__(self, z: Array) -> Openness:
         """The gate; 1 - e^z, which is negative for most, and the slope."""
         xp = array_namespace(z)
-        capped, slope = (z, 1.0) if self.cap is None else soft_cap(z, self.cap)
+        free = xp.clip(z, None, LARGEST_EXPONENT)
+        capped, slope = (free, 1.0) if self.cap is None else soft_cap(z, self.cap)
         value = xp.exp(capped)
         return Openness(value, -xp.expm1(capped), value * slope)
 
@@ -238,36 +239,27 @@ class Keep(GateLaw):
 
 @dataclass(frozen=True)
 class Mix(GateLaw):
-    """λ = σ(z) and γ = 1 - λ, or the other way round where an open gate takes the new value.
+    """λ = σ(z) and γ = 1 - λ (GRU), or γ = c σ(z) and λ = 1 - γ where an open gate writes.
 
-    ``keeps``: an open gate keeps the state (GRU); otherwise it writes (minGRU, MGU).
+    Attributes:
+        keeps: an open gate keeps the state; otherwise it writes (minGRU, MGU).
+        opening: σ.
+        parameter: the name of the gate.
+        largest: c in (0, 1] of a gate that writes: LEM, whose step is c σ(z).
     """
 
     keeps: bool = True
     opening: Opening = LOGISTIC
     parameter: str = "update"
+    largest: float = 1.0
 
     def __call__(self, z: Array) -> GateValues:
-        """dλ/db = ±σ'(z) = -dγ/db."""
+        """dλ/db = σ'(z) = -dγ/db, or -c σ'(z); λ = σ(-z) + (1-c) σ(z) without cancellation."""
         value, complement, slope = self.opening(z)
         if not self.keeps:
-            value, complement, slope = complement, value, -slope
+            kept = complement + (1 - self.largest) * value
+            value, complement, slope = kept, self.largest * value, -self.largest * slope
         return GateValues(value, complement, complement, {self.parameter: Motion(slope, -slope)})
-
-
-@dataclass(frozen=True)
-class PartialMix(GateLaw):
-    """λ = 1 - c σ(z) and γ = c σ(z) with c, ``largest``, in (0, 1]: LEM, whose step is c σ(z)."""
-
-    largest: float
-    parameter: str = "step"
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -c σ'(z) = -dγ/db; λ = σ(-z) + (1-c) σ(z) without cancellation."""
-        opened = LOGISTIC(z)
-        step, slope = self.largest * opened.value, self.largest * opened.slope
-        kept = opened.complement + (1 - self.largest) * opened.value
-        return GateValues(kept, step, step, {self.parameter: Motion(-slope, slope)})
 
 
 @dataclass(frozen=True)
@@ -461,35 +453,29 @@ class Exponent(GateLaw):
 
 @dataclass(frozen=True)
 class OpenedDecay(GateLaw):
-    """λ = e^(-cσ(z)) and γ = 1: RWKV-7, and KDA's safe gate, whose z is e^a times what it sees.
+    """λ = e^(-c f(z)) and γ = 1.
 
-    ``rate`` is c > 0, -log λ of a gate that is fully open; ``log_scale`` the name of a, or None.
+    RWKV-7, and KDA's safe gate, whose z is e^a times what it sees, with f = σ; RWKV-6 with f = e^z.
+
+    Attributes:
+        rate: c > 0, -log λ of a gate that is fully open.
+        bias: the name of the parameter that is added to z.
+        log_scale: the name of a, or None.
+        opening: f.
     """
 
     rate: float
     bias: str = "bias"
     log_scale: str | None = None
+    opening: Opening = LOGISTIC
 
     def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -cσ'(z) λ, and z times that for the scale."""
-        opened = LOGISTIC(z)
+        """dλ/db = -c f'(z) λ, and z times that for the scale."""
+        opened = self.opening(z)
         slopes = {self.bias: self.rate * opened.slope}
         if self.log_scale is not None:
             slopes[self.log_scale] = z * slopes[self.bias]
         return decayed(self.rate * opened.value, slopes)
-
-
-@dataclass(frozen=True)
-class ExponentialDecay(GateLaw):
-    """λ = e^(-e^z) and γ = 1: RWKV-6."""
-
-    bias: str = "bias"
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -e^z λ."""
-        xp = array_namespace(z)
-        exponent = xp.exp(xp.clip(z, None, LARGEST_EXPONENT))
-        return decayed(exponent, {self.bias: exponent})
 
 
 class JointValues(NamedTuple):

@@ -8,7 +8,7 @@ are sums over the nodes of a trapezoidal rule; s = dh/dω is the derivative by a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -262,27 +262,31 @@ def _times(of_law: Array, of_write: Array) -> Array:
 
 
 class GatedMoments(NamedTuple):
-    """Stationary moments, one per unit, for a drive of the given autocorrelation.
+    """Stationary moments of n units, for a drive of the given autocorrelation.
 
     Attributes:
-        second_moment: E |h|²; inf where it diverges.
-        cross_moments: Re E[h s*] by parameter.
-        sensitivities: E |s|² by parameter.
+        figures: (1 + 2 parameters, n) E|h|², and Re E[h s*] and E|s|² by each parameter; inf where
+            they diverge, with 0 for E[h s*].
+        parameters: their names.
     """
 
-    second_moment: Float[Array, " n"]
-    cross_moments: Mapping[str, Float[Array, " n"]]
-    sensitivities: Mapping[str, Float[Array, " n"]]
+    figures: Float[Array, " figures n"]
+    parameters: tuple[str, ...]
 
-    @classmethod
-    def of(cls, figures: Array, parameters: Collection[str]) -> GatedMoments:
-        """From (1 + 2 parameters, n) figures, as `figures_of` gives them."""
-        pairs = [(name, 1 + 2 * place) for place, name in enumerate(parameters)]
-        return cls(
-            figures[0],
-            {name: figures[place] for name, place in pairs},
-            {name: figures[place + 1] for name, place in pairs},
-        )
+    @property
+    def second_moment(self) -> Float[Array, " n"]:
+        """E|h|²."""
+        return self.figures[0]
+
+    @property
+    def cross_moments(self) -> Mapping[str, Float[Array, " n"]]:
+        """Re E[h s*] by parameter."""
+        return {name: self.figures[1 + 2 * i] for i, name in enumerate(self.parameters)}
+
+    @property
+    def sensitivities(self) -> Mapping[str, Float[Array, " n"]]:
+        """E|s|² by parameter."""
+        return {name: self.figures[2 + 2 * i] for i, name in enumerate(self.parameters)}
 
 
 def gated_moments(
@@ -318,7 +322,7 @@ def gated_moments(
 
     def found(law: GateLaw, gate: Preactivation, write_gate: Preactivation | None) -> GatedMoments:
         of, parameters = expectations(law, gate, write, write_gate)
-        return GatedMoments.of(figures_of(of, len(parameters), autocorrelation), parameters)
+        return GatedMoments(figures_of(of, len(parameters), autocorrelation), parameters)
 
     if not isinstance(gate.mean, np.ndarray) or gate.mean.size == 0:
         return found(law, gate, write_gate)
@@ -328,14 +332,11 @@ def gated_moments(
 
 def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) -> GatedMoments:
     """The moments of all units from those of some at a time: their indices, and theirs."""
-    second_moment = np.zeros(size)
-    of_parameters: tuple[dict[str, Floats], dict[str, Floats]] = {}, {}
-    for units, found in parts:
-        second_moment[units] = found.second_moment
-        for whole, part in zip(of_parameters, found[1:], strict=True):
-            for name, values in part.items():
-                whole.setdefault(name, np.zeros(size))[units] = values
-    return GatedMoments(second_moment, *of_parameters)
+    found = list(parts)
+    figures = np.zeros((len(found[0][1].figures), size))
+    for units, of in found:
+        figures[:, units] = of.figures
+    return GatedMoments(figures, found[0][1].parameters)
 
 
 def pieces(
@@ -383,10 +384,7 @@ def shared_by(*arrays: Floats) -> int:
 
 @np.errstate(over="ignore", invalid="ignore")  # of units that the last lines put out as inf
 def figures_of(of: Expectations, parameters: int, autocorrelation: Autocorrelation) -> Array:
-    """(1 + 2 parameters, ..., n) E|h|², and Re E hs* and E|s|² by each parameter.
-
-    E|h|² and E|s|² are inf where they do not stay finite, with 0 for Re E hs*.
-    """
+    """(1 + 2 parameters, ..., n) those of `GatedMoments`."""
     xp = array_namespace(of.means)
     stable = (of.squared_complement > 0) & xp.all(xp.isfinite(of.products), axis=(-2, -1))
     real = not xp.isdtype(of.means.dtype, "complex floating")
