@@ -445,7 +445,7 @@ class Exponent(GateLaw):
             self.bias: self.rate * opened.slope,
             self.rate_parameter: exponent * self.rate_slope,
         }
-        of_gain = xp.exp(-2 * exponent) / gain
+        of_gain = xp.exp(-2 * exponent) / xp.where(gain > 0, gain, 1.0)
         return decayed(
             exponent, slopes, gain, {name: of_gain * slope for name, slope in slopes.items()}
         )
