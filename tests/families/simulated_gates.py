@@ -13,6 +13,7 @@ from memcurse_cli import inspect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
 from memcurse_cli.schema.gates import GateSummary
+from memcurse_cli.theory.gates.laws import Motion
 
 
 def gates_of(arrays: Mapping[str, NDArray[Any]], **arguments: Any) -> GateSummary:
@@ -39,7 +40,10 @@ def check_bands(
 
 
 def drive_of(store: Any, family: Family, **assume: str) -> GateDrive:
-    """The drive of the only layer, whose law at the bias is the layer that the family reports."""
+    """The drive of the only layer.
+
+    At the bias the law, its gain and its derivatives are the layer that the family reports.
+    """
     (match,) = family.find(store.tensors)
     recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
     assert family.read(store, match, ReadOptions(assume=assume)).gate is None
@@ -47,18 +51,27 @@ def drive_of(store: Any, family: Family, **assume: str) -> GateDrive:
     assert isinstance(drive, GateDrive)
     assert drive.motions.keys() == {group.name for group in recurrence.parameters}
     values = drive.law(drive.gate.bias)
+    gain, motions = values.gain, dict(values.motions)
+    if drive.write is not None and drive.write_gate is not None:
+        opened = drive.write(drive.write_gate.bias)
+        motions = {name: of._replace(gain=of.gain * opened.value) for name, of in motions.items()}
+        motions[drive.write.parameter] = Motion(0 * gain, gain * opened.slope)
+        gain = gain * opened.value
     assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
     assert_allclose(values.complement, -np.expm1(recurrence.log_eigenvalues.real), rtol=1e-12)
+    assert_allclose(gain, np.exp(recurrence.log_gain.real), rtol=1e-12)
     for group in recurrence.parameters:
-        parameter, factor = drive.motions[group.name]
-        if parameter in values.motions:
-            moved = np.zeros(values.eigenvalue.shape)
-            moved[group.eigenvalue] = (factor * values.motions[parameter].eigenvalue)[
-                group.eigenvalue
-            ]
-            stated = np.zeros(values.eigenvalue.shape)
-            stated[group.eigenvalue] = group.eigenvalue_derivative.real
-            assert_allclose(moved, stated, rtol=1e-10, atol=1e-300)
+        name, factor = drive.motions[group.name]
+        if name not in motions:
+            continue
+        of_eigenvalue, of_gain = (
+            np.broadcast_to(factor * moved, gain.shape)[group.eigenvalue] for moved in motions[name]
+        )
+        stated = group.eigenvalue_derivative.real
+        assert_allclose(of_eigenvalue, stated, rtol=1e-10, atol=1e-300)
+        slope = group.log_gain_derivative
+        expected = 0.0 if slope is None else slope.real * gain[group.eigenvalue]
+        assert_allclose(of_gain, expected, rtol=1e-9, atol=1e-12)
     return drive
 
 

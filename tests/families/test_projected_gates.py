@@ -5,54 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import match_of
+from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.cells.mgu import MGU
-from memcurse_cli.families.family import Family, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, NoDrive, low_rank_gate
+from memcurse_cli.families.family import ReadOptions
+from memcurse_cli.families.gate_inputs import NoDrive, low_rank_gate
 from memcurse_cli.families.selective.mamba import Mamba
 from memcurse_cli.families.selective.min_rnn import MinGRU
-from memcurse_cli.theory.gates.laws import Motion
 
 Arrays = dict[str, NDArray[np.float64]]
-
-
-def drive_of(arrays: Arrays, family: Family) -> GateDrive:
-    (match,) = match_of(arrays, family)
-    store = MemoryStore(arrays)
-    recurrence = family.read(store, match, ReadOptions(gates=True))
-    assert family.read(store, match, ReadOptions()).gate is None
-    drive = recurrence.gate
-    assert drive is not None
-    assert {group.name for group in recurrence.parameters} <= drive.motions.keys()
-    # At the bias the law, its gain and its derivatives are the layer that the family reports.
-    values = drive.law(drive.gate.bias)
-    gain, motions = values.gain, dict(values.motions)
-    if drive.write is not None and drive.write_gate is not None:
-        opened = drive.write(drive.write_gate.bias)
-        motions = {
-            name: motion._replace(gain=motion.gain * opened.value)
-            for name, motion in motions.items()
-        }
-        motions[drive.write.parameter] = Motion(np.zeros_like(gain), gain * opened.slope)
-        gain = gain * opened.value
-    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
-    assert_allclose(gain, np.exp(recurrence.log_gain.real), rtol=1e-12)
-    for group in recurrence.parameters:
-        name, factor = drive.motions[group.name]
-        entries = group.eigenvalue
-        assert_allclose(
-            factor * motions[name].eigenvalue[entries],
-            group.eigenvalue_derivative.real,
-            rtol=1e-9,
-            atol=1e-15,
-        )
-        slope = group.log_gain_derivative
-        expected = np.zeros(entries.size) if slope is None else slope.real * gain[entries]
-        assert_allclose(factor * motions[name].gain[entries], expected, rtol=1e-9, atol=1e-12)
-    return drive
 
 
 def test_a_selection_holds_the_rows_of_the_step_last() -> None:
@@ -65,7 +29,7 @@ def test_a_selection_holds_the_rows_of_the_step_last() -> None:
         "layers.0.selection.weight": rng.normal(size=(8, 6)),
     }
     product = arrays["layers.0.dt_proj.weight"] @ arrays["layers.0.selection.weight"][-2:]
-    drive = drive_of(arrays, Mamba())
+    drive = drive_of(MemoryStore(arrays), Mamba())
     assert_allclose(drive.gate.norms.inputs, np.repeat((product**2).sum(1), 3), rtol=1e-12)
 
 
@@ -78,7 +42,7 @@ def test_mamba_with_a_norm_between_the_projections() -> None:
         "mixer.x_proj.weight": rng.normal(size=(8, 6)),
         "mixer.dt_layernorm.weight": np.array([0.5, 2.0]),
     }
-    drive = drive_of(arrays, Mamba())
+    drive = drive_of(MemoryStore(arrays), Mamba())
     expected = np.repeat(((arrays["mixer.dt_proj.weight"] * [0.5, 2.0]) ** 2).sum(1), 3)
     for scale in (0.0, 1.0, 100.0):
         assert_allclose(drive.gate.variance(scale, 0.0), expected)
@@ -94,7 +58,7 @@ def test_min_gru(fused: bool) -> None:
     }
     if not fused:
         arrays = {"linear_z.weight": gate, "linear_z.bias": bias, "linear_h.weight": gate + 1}
-    drive = drive_of(arrays, MinGRU())
+    drive = drive_of(MemoryStore(arrays), MinGRU())
     assert_allclose(drive.gate.norms.inputs, (gate**2).sum(1))
     assert_allclose(drive.gate.bias, bias)
 
@@ -108,7 +72,7 @@ def test_mgu(linears: bool) -> None:
     if linears:
         arrays = {"U_f.weight": u[0], "W_f.weight": w[0], "W_f.bias": bias[0]}
         arrays |= {"U_h.weight": u[1], "W_h.weight": w[1], "W_h.bias": bias[1]}
-    drive = drive_of(arrays, MGU)
+    drive = drive_of(MemoryStore(arrays), MGU)
     assert_allclose(drive.gate.norms.inputs, (w[0] ** 2).sum(1))
     assert_allclose(drive.gate.norms.hidden, (u[0] ** 2).sum(1))
     assert drive.state is not None
