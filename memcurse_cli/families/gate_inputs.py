@@ -122,6 +122,11 @@ class GateInput:
         """(n,) E z."""
         return self.bias if self.shift is None else self.bias + self.shift
 
+    @property
+    def still(self) -> Preactivation:
+        """z at zero input and zero state."""
+        return Preactivation(self.bias, np.zeros_like(self.bias))
+
     def variance(self, inputs: float, held: float | Floats) -> Floats:
         """σ² = ‖W_i‖² E x² + ‖U_i‖² E h², and what else z has, from both second moments."""
         norms = self.norms

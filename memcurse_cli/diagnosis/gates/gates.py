@@ -77,15 +77,11 @@ def _of_one(drive: GateDrive, recurrence: Recurrence, settings: Settings) -> Gat
     if held is None:
         return GateSummary(settings.input_scale, reason=GROWS)
     gate, write = _moving(drive, settings, held)
-    still, still_write = (
-        None if one is None else Preactivation(one.bias, np.zeros_like(one.bias))
-        for one in (drive.gate, drive.write_gate)
-    )
-    under = settings.autocorrelation
+    still_write = None if drive.write_gate is None else drive.write_gate.still
+    still_factor = None if drive.write is None else drive.write.nominal
+    law, under = drive.nominal or drive.law, settings.autocorrelation
+    nominal = gated_moments(law, drive.gate.still, under, still_factor, still_write)
     moving = gated_moments(drive.law, gate, under, drive.write, write)
-    nominal = gated_moments(
-        drive.nominal or drive.law, still, under, drive.write and drive.write.nominal, still_write
-    )
     # λ moves one way with z, so that its quantiles are those at the quantiles of z.
     ends = [drive.law(gate.mean + place * gate.spread) for place in PLACES]
     moduli, complements = (
@@ -204,9 +200,8 @@ def _moving(
     drive: GateDrive, settings: Settings, held: HeldStates
 ) -> tuple[Preactivation, Preactivation | None]:
     """The gate and the write gate under inputs of the scale that was asked for."""
-    scale, shown = settings.input_scale**2, held.shown or 0.0
-    write = drive.write_gate
-    return drive.gate.preactivation(scale, shown), write and write.preactivation(scale, shown)
+    seen, write = (settings.input_scale**2, held.shown or 0.0), drive.write_gate
+    return drive.gate.preactivation(*seen), None if write is None else write.preactivation(*seen)
 
 
 def _shown(drive: GateDrive, state: HiddenState, settings: Settings, held: HeldStates) -> Floats:

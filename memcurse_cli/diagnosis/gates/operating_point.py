@@ -146,8 +146,8 @@ def summarise_gated_operating_point(
         predicted=predicted,
         simulated=simulated,
         agrees=None if predicted is None or simulated is None else _agree(predicted, simulated),
-        mean_squared_singular_value=field and field.mean_squared_singular_value,
-        singular_value_variance=field and field.singular_value_variance,
+        mean_squared_singular_value=None if field is None else field.mean_squared_singular_value,
+        singular_value_variance=None if field is None else field.singular_value_variance,
         reason="; ".join(reasons) or None,
     )
 

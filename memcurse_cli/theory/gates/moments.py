@@ -326,8 +326,10 @@ def gated_moments(
 
     if not isinstance(gate.mean, np.ndarray) or gate.mean.size == 0:
         return found(law, gate, write_gate)
-    parts = ((units, found(*of)) for units, *of in pieces(law, gate, write_gate))
-    return gathered(gate.mean.size, parts)
+    of_pieces = (
+        (units, found(its, z, z_write)) for units, its, z, z_write in pieces(law, gate, write_gate)
+    )
+    return gathered(gate.mean.size, of_pieces)
 
 
 def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) -> GatedMoments:
