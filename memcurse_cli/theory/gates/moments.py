@@ -216,15 +216,14 @@ def _with_write(law: Expectations, write: Write, gate: Preactivation) -> Expecta
     A delta rule has λ (1 - k c) in place of λ, too, with c and c² of mean 1/d, independent of both
     gates, since E of a unit key's kkᵀ is I/d: as well a c that is 1 at the share 1/d and else 0.
     """
-    xp = array_namespace(gate.mean)
-    blocks, share = law.means.shape[-1] // 2, 1 / write.width
+    xp, share = array_namespace(gate.mean), 1 / write.width
     lost: Array = 0.0
     lost_square: Array = 0.0
+    # What λ, γ and their derivatives by other parameters and by that of the gate are multiplied by.
     if isinstance(write.opening, Exponential) and write.opening.cap is None:
         # E e^{pz} = e^{pb + p²σ²/2} has its weight pσ standard deviations off, beyond any fixed
         # reach. No delta rule has such a gate.
-        power = xp.asarray([0.0, 1.0] * blocks + [0.0, 1.0])
-        there = xp.asarray([1.0] * (2 * blocks) + [0.0, 1.0])
+        power, there = xp.asarray([0.0, 1.0, 0.0, 1.0]), xp.asarray([1.0, 1.0, 0.0, 1.0])
 
         def mean(exponent: Array, present: Array) -> Array:
             column = (...,) + (None,) * exponent.ndim
@@ -238,21 +237,24 @@ def _with_write(law: Expectations, write: Write, gate: Preactivation) -> Expecta
     else:
         opened, weights = _at_nodes(write, gate, write.opening.smooth)
         k, slope = opened.value, opened.slope
-        means, products = averaged([1 + 0 * k, k] * blocks + [0 * k, slope], weights)
+        means, products = averaged([1 + 0 * k, k, 0 * k, slope], weights)
         if share:
-            over = averaged([1 - k, k] * blocks + [-slope, slope], weights)
+            over = averaged([1 - k, k, -slope, slope], weights)
             means, products = (
                 (1 - share) * kept + share * written
                 for kept, written in zip((means, products), over, strict=True)
             )
             lost = share * xp.sum(weights * k, axis=0)
             lost_square = share * xp.sum(weights * k * (2 - k), axis=0)
-    places = np.array([*range(2 * blocks), 0, 1])
+    size = law.means.shape[-1]
+    of_law, of_write = np.array([*range(size), 0, 1]), np.array([0, 1] * (size // 2) + [2, 3])
     return Expectations(
         law.complement + (1 - law.complement) * lost,
         law.squared_complement + (1 - law.squared_complement) * lost_square,
-        _times(law.means[..., places], means),
-        _times(law.products[..., places, :][..., places], products),
+        _times(law.means[..., of_law], means[..., of_write]),
+        _times(
+            law.products[..., of_law, :][..., of_law], products[..., of_write, :][..., of_write]
+        ),
     )
 
 
