@@ -172,7 +172,7 @@ def test_a_large_layer_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_layer_without_a_fixed_point_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fields, "gru_mean_field", lambda *_: None)
+    monkeypatch.setattr(fields, "gated_mean_field", lambda *_: None)
     found = point(torch_layer("gru"))
     assert (found.predicted, found.agrees) == (None, None)
     assert "no fixed point" in (found.reason or "")

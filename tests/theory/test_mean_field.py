@@ -20,8 +20,7 @@ from memcurse_cli.theory.mean_field.fields import (
     GatedMeanField,
     Gaussian,
     elman_operating_point,
-    gru_mean_field,
-    lstm_mean_field,
+    gated_mean_field,
 )
 from memcurse_cli.theory.mean_field.network import (
     GRU_GATES,
@@ -63,8 +62,7 @@ def random_network(case: Case, size: int, seed: int = 0) -> GatedNetwork:
 
 
 def mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField:
-    take = lstm_mean_field if network.is_lstm else gru_mean_field
-    found = take(network, input_variance)
+    found = gated_mean_field(network, input_variance)
     assert found is not None
     return found
 
@@ -220,13 +218,13 @@ def test_what_has_no_weights_keeps_what_its_gate_keeps(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["gru", "reset first", "lstm"])
 def test_weights_without_finite_squares_have_no_mean_field(kind: str) -> None:
     network = random_network((kind, 1e200, 1.0, 0.0, 0.0), 4)
-    assert (lstm_mean_field if kind == "lstm" else gru_mean_field)(network) is None
+    assert gated_mean_field(network) is None
 
 
 def test_gates_that_never_forget() -> None:
     gru = mean_field(random_network(("gru", 1.0, 1.0, 1e4, 0.0), 4))
     assert (gru.growth, gru.second_moment) == (1.0, 0.0)
-    assert lstm_mean_field(random_network(("lstm", 1.0, 1.0, 1e4, 0.0), 4)) is None
+    assert gated_mean_field(random_network(("lstm", 1.0, 1.0, 1e4, 0.0), 4)) is None
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
@@ -296,7 +294,7 @@ def test_any_gru_stays_within_bounds(
     kind: str, hidden: float, inputs: float, keeping: float, spread: float, seed: int
 ) -> None:
     network = random_network((kind, hidden, inputs, keeping, spread), 5, seed)
-    found = gru_mean_field(network)
+    found = gated_mean_field(network)
     if found is None:  # the iteration may circle a point that it does not reach
         assert hidden > 1
         return

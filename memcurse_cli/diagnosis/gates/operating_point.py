@@ -125,8 +125,7 @@ def summarise_gated_operating_point(
     from memcurse_cli.theory.mean_field import fields, network
 
     layer, variance, reasons = recurrence.hidden.network, settings.input_scale**2, []
-    take = fields.lstm_mean_field if layer.is_lstm else fields.gru_mean_field
-    field, predicted, simulated = take(layer, variance), None, None
+    field, predicted, simulated = fields.gated_mean_field(layer, variance), None, None
     if field is None:
         reasons.append("the mean field has no fixed point")
     else:

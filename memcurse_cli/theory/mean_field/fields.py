@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,22 +219,29 @@ def largest_root(excess: Callable[[float], float], lowest: float) -> float:
     return lowest + above
 
 
-def gru_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
-    """The mean field of a GRU, or None where E h² does not settle.
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def gated_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
+    """The mean field of a GRU or an LSTM, or None where E h² does not settle.
+
+    Weights whose squares overflow and gates that keep all give no finite moments, and settle
+    nowhere.
 
     Args:
         network: whose weights enter by their mean and variance alone, whose biases as they are.
         input_variance: R(0) of each input, independent of the others and of the past.
     """
-    # Weights so large that squares overflow have no finite moments, and settle nowhere.
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        point = settle(
-            lambda moments: _GruStep(network, moments, input_variance).moments,
-            np.array([0.0, 0.25, 0.0, 0.25]),
-            GATED_SETTLED,
-            GATED_STEPS,
-        )
-        return None if point is None else _GruStep(network, point, input_variance).result()
+    step: Callable[[Floats], _GruStep | _LstmCells]
+    if network.is_lstm:
+        copies = max(1, SAMPLES // network.size)
+        # The same draws at every moment that is tried: the fixed point is one of a function.
+        draws = np.random.default_rng(SEED).standard_normal((DRAWN + 1, 3, network.size, copies))
+        start = np.array([0.0, 0.1])
+        step = partial(_LstmCells, network, draws, input_variance)
+    else:
+        start = np.array([0.0, 0.25, 0.0, 0.25])
+        step = partial(_GruStep, network, input_variance)
+    point = settle(lambda moments: step(moments).moments, start, GATED_SETTLED, GATED_STEPS)
+    return None if point is None else step(point).result()
 
 
 class _GruStep:
@@ -256,7 +264,7 @@ class _GruStep:
     T = mean(E r² p) + σ_r² E h² r'² mean(p) as ``σ_n² E (1-z)² n'² T``.
     """
 
-    def __init__(self, network: GatedNetwork, moments: Floats, input_variance: float) -> None:
+    def __init__(self, network: GatedNetwork, input_variance: float, moments: Floats) -> None:
         first, second, reset_first, reset_second = map(float, moments)
         gates = {gate: network.statistics(gate) for gate in GRU_GATES}
         self.variances = {gate: of.hidden_variance for gate, of in gates.items()}
@@ -384,28 +392,6 @@ class _GruStep:
         return np.asarray(total)
 
 
-def lstm_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
-    """The mean field of an LSTM, or None where E h² does not settle.
-
-    Args:
-        network: whose weights enter by their mean and variance alone, whose biases as they are.
-        input_variance: R(0) of each input, independent of the others and of the past.
-    """
-    copies = max(1, SAMPLES // network.size)
-    # The same draws at every moment that is tried, so that the fixed point is one of a function.
-    draws = np.random.default_rng(SEED).standard_normal((DRAWN + 1, 3, network.size, copies))
-    # Weights whose squares overflow and gates that keep all give no finite moments, which settle
-    # nowhere.
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        point = settle(
-            lambda moments: _LstmCells(network, moments, input_variance, draws).moments,
-            np.array([0.0, 0.1]),
-            GATED_SETTLED,
-            GATED_STEPS,
-        )
-        return None if point is None else _LstmCells(network, point, input_variance, draws).result()
-
-
 class _LstmCells:
     """The cells of an LSTM at given E h and E h² (Gilboa et al. 2019, A.3.3 and C).
 
@@ -424,7 +410,7 @@ class _LstmCells:
     """
 
     def __init__(
-        self, network: GatedNetwork, moments: Floats, input_variance: float, draws: Floats
+        self, network: GatedNetwork, draws: Floats, input_variance: float, moments: Floats
     ) -> None:
         first, second = map(float, moments)
         self.statistics = {gate: network.statistics(gate) for gate in LSTM_GATES}
