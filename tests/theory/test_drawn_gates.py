@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.stats import norm
-from theory.gates import HEAVY_TAIL, JOINT
+from theory.gates import JOINT
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.draw import (
@@ -292,39 +292,6 @@ def test_gates_that_stand_still_are_a_constant_eigenvalue(name: str, part: Autoc
         squared += 2 * gain * by_gain * (np.conj(by_eigenvalue) * expected.cross_moment).real
         squared += by_gain**2 * expected.second_moment
         assert_allclose(found.moments.sensitivities[parameter], squared, rtol=1e-6)
-
-
-@pytest.mark.parametrize("weight", [-60.0, 0.7, 60.0])
-def test_an_input_comes_in_with_the_gains_of_two_steps(weight: float) -> None:
-    """c_0 = wΔ and c_k = Δλᵏ."""
-    means = np.stack([MEANS[:, 0], np.zeros(len(MEANS))], axis=1)
-    still = gates_of(HEAVY_TAIL, means, weight=weight).still
-    w, lags = 1 / (1 + np.exp(-weight)), np.arange(3000)
-    apart = np.abs(lags[:, None] - lags)[:400, :400]
-    for part in (WHITE, COSINE):
-        found = drawn_gates(HEAVY_TAIL, still, part, SHARES).moments.second_moment
-        for unit in (1, 2, 3):
-            step = np.log1p(np.exp(MEANS[unit, 0]))
-            response = (step * np.exp(-step * lags) * np.where(lags == 0, w, 1.0))[:400]
-            expected = response @ part.at(apart.astype(float)) @ response
-            assert found[unit] == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("part", [WHITE, MIXTURE], ids=["white", "mixture"])
-@pytest.mark.parametrize("name", ["share", "heavy tail", "softplus"])
-def test_the_cross_moment_is_half_the_slope_of_the_second_moment(
-    name: str, part: Autocorrelation
-) -> None:
-    """d E|h|²/db = 2 Re E[h s*], by central differences of the same draws."""
-    here = found_of(name, part).moments
-    for place, parameter in enumerate(LAWS[name][1]):
-        shift = 1e-4 * np.eye(2)[place]
-        above, below = (
-            found_of(name, part, means=MEANS + sign * shift).moments.second_moment
-            for sign in (1, -1)
-        )
-        slope = (above - below) / 2e-4
-        assert_allclose(2 * here.cross_moments[parameter], slope, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", LAWS)
