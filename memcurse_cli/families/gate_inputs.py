@@ -83,13 +83,10 @@ def tanh_covariance(covariance: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RowNorms:
-    """Squared norms of the weights that a gate sees its input and the hidden state through.
+    """(n,) squared norms of the weights W and U that a gate sees its input and its state through.
 
-    Attributes:
-        inputs: (n,) ‖W_i‖².
-        hidden: (n,) ‖U_i‖²; zeros where the gate does not see the state.
-        products: (n,) the sum over products of a projection of the input and one of the state that
-            the gate sees, of the squared weight times both squared norms; None for none.
+    ``products`` are the sums over products of a projection of the input and one of the state that
+    the gate sees, of the squared weight times both squared norms; None for none.
     """
 
     inputs: Floats
@@ -242,7 +239,7 @@ class OwnStateDrive:
 
     Attributes:
         preactivations: what they have beside it, given E x² and E h² of what they see of others.
-        step: a step of these units.
+        step: of these units.
         opening: σ of the gate that keeps the state.
         reason: why there are no moments, as a clause.
         projection: what a projection makes of E h².

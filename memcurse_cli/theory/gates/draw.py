@@ -34,7 +34,6 @@ Integers = NDArray[np.intp]
 
 UNITS = 256
 """At most so many stand for a layer of gates that are run."""
-
 REPLICATES = 8
 """Independent shifts of the points, or chains of states."""
 GENERATOR = (1, 182667, 469891, 498753)
@@ -54,12 +53,7 @@ SEED = 11
 
 @dataclass(frozen=True)
 class JointPreactivations:
-    """Pre-activations of n units, those of each Gaussian together.
-
-    Attributes:
-        mean: (n, gates).
-        covariance: (n, gates, gates).
-    """
+    """Pre-activations of n units, each of one Gaussian: (n, gates) and (n, gates, gates)."""
 
     mean: Floats
     covariance: Floats
@@ -248,10 +242,7 @@ def _expectations(
 class OwnState(NamedTuple):
     """One step of units whose gates see their own state.
 
-    Attributes:
-        kept: z of the gate that keeps the state.
-        state: c after the step.
-        shown: what the other units see of it, or None.
+    z of the gate that keeps the state, c after the step, and what other units see of it, or None.
     """
 
     kept: Floats

@@ -142,12 +142,8 @@ class Exponential:
 class Write:
     """A factor f σ(z₂) of γ whose pre-activation is independent of that of λ.
 
-    Attributes:
-        opening: σ.
-        parameter: the name of the gate.
-        factor: f.
-        width: d of a delta rule, ``λ (I - β k kᵀ)`` with β the factor of γ and a unit key k drawn
-            anew at every step from all directions alike; infinite where nothing is overwritten.
+    ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β the factor of γ and a unit key k drawn
+    anew at every step from all directions alike; infinite where nothing is overwritten.
     """
 
     opening: Opening = LOGISTIC
@@ -176,13 +172,8 @@ class Motion(NamedTuple):
 class GateValues(NamedTuple):
     """A gate at given pre-activations.
 
-    Attributes:
-        eigenvalue: λ.
-        complement: 1 - λ.
-        gain: γ.
-        motions: what each parameter moves, by the parameter's name.
-        squared_complement: 1 - λ², or its mean where λ is itself a mean over what the gate does not
-            decide; None for the square of λ.
+    λ, 1 - λ, γ and what each parameter moves, by its name. ``squared_complement`` is the mean of
+    1 - λ² where λ is itself a mean over what the gate does not decide, and else None.
     """
 
     eigenvalue: Array
@@ -196,7 +187,7 @@ class GateValues(NamedTuple):
 class GateLaw(ABC):
     """λ and γ of n units as functions of one pre-activation each.
 
-    Of fields that hold the name of a parameter, ``parameter`` and ``bias`` name what is added to z.
+    ``parameter``, or ``bias``, names what is added to z.
     """
 
     @property
@@ -228,24 +219,20 @@ class Keep(GateLaw):
     """λ = σ(z) and γ = 1: an LSTM's forget gate, to whose γ a `Write` gate of its own is added."""
 
     opening: Opening = LOGISTIC
-    parameter: str = "forget"
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z)."""
         value, complement, slope = self.opening(z)
         one = value + complement
-        return GateValues(value, complement, one, {self.parameter: Motion(slope, 0 * slope)})
+        return GateValues(value, complement, one, {"forget": Motion(slope, 0 * slope)})
 
 
 @dataclass(frozen=True)
 class Mix(GateLaw):
     """λ = σ(z) and γ = 1 - λ (GRU), or γ = c σ(z) and λ = 1 - γ where an open gate writes.
 
-    Attributes:
-        keeps: an open gate keeps the state; otherwise it writes (minGRU, MGU).
-        opening: σ.
-        parameter: the name of the gate.
-        largest: c in (0, 1] of a gate that writes: LEM, whose step is c σ(z).
+    A gate that does not ``keep`` the state writes when it is open (minGRU, MGU), with c ≤ 1 as
+    ``largest`` (LEM, whose step is c σ(z)).
     """
 
     keeps: bool = True
@@ -291,15 +278,13 @@ class OffsetMix(GateLaw):
     """λ = σ(z) and γ = 1 - σ(z - β) of ``offset`` β: JANET, with λ + γ > 1 for β > 0."""
 
     offset: float
-    parameter: str = "update"
-    offset_parameter: str = "beta"
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z) and dγ/dβ = σ'(z - β) = -dγ/db."""
         kept, shut = LOGISTIC(z), LOGISTIC(z - self.offset)
         motions = {
-            self.parameter: Motion(kept.slope, -shut.slope),
-            self.offset_parameter: Motion(0 * kept.slope, shut.slope),
+            "update": Motion(kept.slope, -shut.slope),
+            "beta": Motion(0 * kept.slope, shut.slope),
         }
         return GateValues(kept.value, kept.complement, shut.complement, motions)
 
@@ -309,13 +294,12 @@ class Bounded(GateLaw):
     """λ = 1 - (1-β) σ(-z) and γ = 1 - λ, of ``complement`` (n,) 1 - β: HGRN."""
 
     complement: Array
-    bound: str = "bound"
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/dβ = σ(-z) = -dγ/dβ."""
         shut = LOGISTIC(z).complement
         lost = self.complement * shut
-        return GateValues(1 - lost, lost, lost, {self.bound: Motion(shut, -shut)})
+        return GateValues(1 - lost, lost, lost, {"bound": Motion(shut, -shut)})
 
 
 @dataclass(frozen=True)
@@ -343,9 +327,7 @@ class Overwrite(GateLaw):
     average, and of its square ``β (2-β)/d``, since ``‖S (I - β k kᵀ)‖² = ‖S‖² - β (2-β) ‖S k‖²``
     and E k kᵀ = I/d. So ``λ = 1 - β/d``, and γ = β as of a layer whose keys stand still.
 
-    Attributes:
-        width: d; infinite for keys that vanish, as they do at zero input.
-        factor: f, 1, or 2 where β reaches 2.
+    The width d is infinite for keys that vanish, as they do at zero input.
     """
 
     width: float
@@ -379,15 +361,12 @@ class StepSize(GateLaw):
     """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net.
 
     Attributes:
-        rate: (n,) a > 0.
-        log_rate: the name of log a.
+        rate: (n,) a > 0, of log a as A_log.
         writes: whether γ is Δ.
-        negated: ``log_rate`` names -a instead, which GGUF stores and rounding may bring to a ≤ 0.
+        negated: A_log is -a instead, which GGUF stores and rounding may bring to a ≤ 0.
     """
 
     rate: Array
-    bias: str = "dt_bias"
-    log_rate: str = "A_log"
     writes: bool = True
     negated: bool = False
 
@@ -396,8 +375,8 @@ class StepSize(GateLaw):
         slope, step = LOGISTIC(z).value, softplus(z)
         exponent = self.rate * step
         by_rate = -step if self.negated else exponent
-        slopes = {self.bias: self.rate * slope, self.log_rate: by_rate}
-        return decayed(exponent, slopes, *((step, {self.bias: slope}) if self.writes else ()))
+        slopes = {"dt_bias": self.rate * slope, "A_log": by_rate}
+        return decayed(exponent, slopes, *((step, {"dt_bias": slope}) if self.writes else ()))
 
 
 @dataclass(frozen=True)
@@ -405,18 +384,17 @@ class Root(GateLaw):
     """λ = σ(z)^p, γ = 1: gated linear attention, with p = 1/16; coupled, γ = 1 - λ: gated slots."""
 
     power: float
-    parameter: str = "gate"
     coupled: bool = False
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = p λ σ(-z), with -log σ(z) exact in both tails."""
         slope = -self.power * LOGISTIC(z).complement
         exponent = self.power * softplus(-z)
-        values = decayed(exponent, {self.parameter: slope})
+        values = decayed(exponent, {"gate": slope})
         if not self.coupled:
             return values
-        by_gain = {self.parameter: slope * values.eigenvalue}
-        return decayed(exponent, {self.parameter: slope}, values.complement, by_gain)
+        by_gain = {"gate": slope * values.eigenvalue}
+        return decayed(exponent, {"gate": slope}, values.complement, by_gain)
 
 
 @dataclass(frozen=True)
@@ -426,14 +404,11 @@ class Exponent(GateLaw):
     Attributes:
         rate: (n,) c·softplus(Λ) > 0.
         rate_slope: (n,) d log(rate)/dΛ.
-        rate_parameter: the name of Λ.
         offset: ε, by which some code keeps γ from vanishing.
     """
 
     rate: Array
     rate_slope: Array
-    bias: str = "recurrence"
-    rate_parameter: str = "rate"
     offset: float = 0.0
 
     def __call__(self, z: Array) -> GateValues:
@@ -442,8 +417,8 @@ class Exponent(GateLaw):
         exponent = self.rate * opened.value
         gain = xp.sqrt(-xp.expm1(-2 * exponent) + self.offset)
         slopes = {
-            self.bias: self.rate * opened.slope,
-            self.rate_parameter: exponent * self.rate_slope,
+            "recurrence": self.rate * opened.slope,
+            "rate": exponent * self.rate_slope,
         }
         of_gain = xp.exp(-2 * exponent) / xp.where(gain > 0, gain, 1.0)
         return decayed(
@@ -459,7 +434,6 @@ class OpenedDecay(GateLaw):
 
     Attributes:
         rate: c > 0, -log λ of a gate that is fully open.
-        bias: the name of the parameter that is added to z.
         log_scale: the name of a, or None.
         opening: f.
     """
@@ -521,8 +495,6 @@ class JointLaw(Protocol):
 class Share:
     """λ = f/(f+i) and γ = i/(f+i) with f = σ(z₁) and i = σ(z₂): minLSTM."""
 
-    forget: str = "forget"
-    opened: str = "input"
     symmetric = True
 
     def __call__(self, z: Array) -> JointValues:
@@ -533,7 +505,7 @@ class Share:
         by_first, by_second = LOGISTIC(first).complement, -LOGISTIC(second).complement
         motions = {
             name: Motion(kept.complement * by, -kept.value * by)
-            for name, by in ((self.forget, by_first), (self.opened, by_second))
+            for name, by in (("forget", by_first), ("input", by_second))
         }
         return JointValues(-softplus(y), -softplus(-y), motions)
 

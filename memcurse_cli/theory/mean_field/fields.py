@@ -174,7 +174,7 @@ class GatedMeanField:
     Attributes:
         second_moment: E h² of a unit.
         growth: χ, what one step makes of the second moment of a perturbation.
-        gates: how far each gate is open.
+        gates: how far each is open.
         mean_squared_singular_value: m₁ of the Jacobian dh'/dh; None for an LSTM, whose state has
             two parts.
         singular_value_variance: m₂ - m₁², the variance of the squared singular values; None also

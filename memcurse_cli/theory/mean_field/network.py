@@ -30,11 +30,7 @@ standard errors."""
 class GateStatistics:
     """What a mean field keeps of one pre-activation ``W h + U x + b``.
 
-    Attributes:
-        hidden_variance: σ² = N var W.
-        hidden_mean: N mean W, which 0 is for weights without a bias of their own.
-        input_variance: ν² = inputs · mean U².
-        bias: (N,) b of every unit, which stays what it is from step to step.
+    σ² = N var W, N mean W, ν² = inputs · mean U² and b, which stays from step to step.
     """
 
     hidden_variance: float
@@ -106,13 +102,13 @@ def sigmoid(u: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class GatedSimulation:
-    """What a layer did over the second half of a run.
+    """What a layer did over the second half of a run, over units, sequences and steps.
 
     Attributes:
-        second_moment: E h² over units, sequences and steps.
+        second_moment: E h².
         growth: exp(2 × the largest Lyapunov exponent).
-        growth_error: the standard error of the growth, over sequences.
-        gates: how far the gates were open, over units, sequences and steps.
+        growth_error: its standard error, over sequences.
+        gates: how far they were open.
         steps: how long each sequence was, from a zero state.
         settled: whether E h² was as large in the last quarter as in the one before.
     """
