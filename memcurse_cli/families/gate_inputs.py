@@ -7,19 +7,20 @@ pre-activations, or their inner products where several of them move λ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.families.reading import read_finite
+from memcurse_cli.families.recurrence import Integers
 from memcurse_cli.theory.gates.draw import JointPreactivations, OwnState, OwnStep
-from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
 from memcurse_cli.theory.gates.laws import LOGISTIC, GateLaw, JointLaw, Opening, Write
-from memcurse_cli.theory.gates.quadrature import Preactivation, normal_nodes
+from memcurse_cli.theory.gates.moments import TANH, Candidate, Preactivation, normal_nodes
 
-Integers = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 HIGHEST_ORDER = 15
@@ -82,16 +83,10 @@ def tanh_covariance(covariance: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RowNorms:
-    """Squared norms of the weights that a gate sees its input and the hidden state through.
+    """(n,) squared norms of the weights W and U that a gate sees its input and its state through.
 
-    A component of variance v that is independent of the others adds v times the square of its
-    weight to the variance of the pre-activation.
-
-    Attributes:
-        inputs: (n,) ‖W_i‖².
-        hidden: (n,) ‖U_i‖²; zeros where the gate does not see the state.
-        products: (n,) the sum over products of a projection of the input and one of the state that
-            the gate sees, of the squared weight times both squared norms; None for none.
+    ``products`` are the sums over products of a projection of the input and one of the state that
+    the gate sees, of the squared weight times both squared norms; None for none.
     """
 
     inputs: Floats
@@ -124,24 +119,26 @@ class GateInput:
         """(n,) E z."""
         return self.bias if self.shift is None else self.bias + self.shift
 
-    def variance(self, input_second_moment: float, hidden_second_moment: float | Floats) -> Floats:
-        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h², and what else z has."""
+    @property
+    def still(self) -> Preactivation:
+        """z at zero input and zero state."""
+        return Preactivation(self.bias, np.zeros_like(self.bias))
+
+    def variance(self, inputs: float, held: float | Floats) -> Floats:
+        """σ² = ‖W_i‖² E x² + ‖U_i‖² E h², and what else z has, from both second moments."""
         norms = self.norms
-        variance: Floats = norms.inputs * input_second_moment + norms.hidden * hidden_second_moment
+        variance: Floats = norms.inputs * inputs + norms.hidden * held
         if self.fixed is not None:
             variance = variance + self.fixed
         if norms.products is not None:
-            variance = variance + norms.products * input_second_moment * hidden_second_moment
+            variance = variance + norms.products * inputs * held
         if self.bottleneck is not None:
-            variance = variance + self.bottleneck.variance(input_second_moment)
+            variance = variance + self.bottleneck.variance(inputs)
         return variance
 
-    def preactivation(
-        self, input_second_moment: float, hidden_second_moment: float | Floats = 0.0
-    ) -> Preactivation:
+    def preactivation(self, inputs: float, held: float | Floats = 0.0) -> Preactivation:
         """z under inputs and states of these second moments."""
-        variance = self.variance(input_second_moment, hidden_second_moment)
-        return Preactivation(self.centre, np.sqrt(variance))
+        return Preactivation(self.centre, np.sqrt(self.variance(inputs, held)))
 
 
 @dataclass(frozen=True)
@@ -242,7 +239,7 @@ class OwnStateDrive:
 
     Attributes:
         preactivations: what they have beside it, given E x² and E h² of what they see of others.
-        step: a step of these units.
+        step: of these units.
         opening: σ of the gate that keeps the state.
         reason: why there are no moments, as a clause.
         projection: what a projection makes of E h².
@@ -272,8 +269,7 @@ def mixing_drive(
 
     def preactivations(inputs: float, _: float) -> JointPreactivations:
         both = shared if gate.fixed is not None else shared * inputs
-        variances = (of.variance(inputs, 0.0) for of in (gate, taken))
-        first, second = variances
+        first, second = (of.variance(inputs, 0.0) for of in (gate, taken))
         covariance = np.stack([first, both, both, second], axis=-1).reshape(-1, 2, 2)
         return JointPreactivations(np.stack([gate.centre, taken.centre], axis=-1), covariance)
 
@@ -322,11 +318,7 @@ def peephole_drive(
 
 @dataclass(frozen=True)
 class NoDrive:
-    """A layer whose gates have no figures.
-
-    Attributes:
-        reason: why, as a clause.
-    """
+    """A layer whose gates have no figures, and why, as a clause."""
 
     reason: str
 
@@ -336,5 +328,101 @@ Drive = GateDrive | JointDrive | OwnStateDrive | NoDrive
 
 def squared_rows(matrix: NDArray[Any]) -> Floats:
     """‖·‖² of every row of a real matrix."""
-    norms: Floats = np.einsum("ij,ij->i", matrix, matrix)
-    return norms
+    return np.asarray(np.einsum("ij,ij->i", matrix, matrix))
+
+
+def projected_gate(
+    store: TensorStore,
+    bias: Floats,
+    tensor: str | None,
+    *,
+    rows: slice | Integers | None = None,
+    factor: float = 1.0,
+) -> GateInput | None:
+    """``z = W x + b`` with W, or some of its rows, in one tensor; None where it is not there.
+
+    Raises:
+        TensorError: NaN or inf in W.
+    """
+    if tensor is None or tensor not in store.tensors or len(store.tensors[tensor].shape) != 2:
+        return None
+    weight = read_finite(store, tensor)
+    if rows is not None:
+        weight = weight[rows]
+    if len(weight) != bias.size:
+        return None
+    return _gate(bias, factor**2 * squared_rows(weight))
+
+
+def low_rank_gate(
+    store: TensorStore,
+    bias: Floats,
+    outer: str,
+    inner: str,
+    *,
+    normalised: Floats | None = None,
+    last: bool = False,
+) -> GateInput | None:
+    """``z = V W x + b`` with the first rows of ``inner`` as W; None where they are not there.
+
+    V is (…, n, rank) and W (…, rank or more, inputs), one pair for each head where there are more
+    axes. The rows of V W are never formed: their squared norms are those of V with W Wᵀ between.
+
+    Args:
+        store: the open checkpoint.
+        bias: (n,) b, of all heads.
+        outer: the tensor of V.
+        inner: that of W.
+        normalised: (rank,) the scale of a norm between the two, whose output has RMS 1 whatever
+            the input is, or None.
+        last: W are the last rows of ``inner``.
+
+    Raises:
+        TensorError: NaN or inf in one of them.
+    """
+    if outer not in store.tensors or inner not in store.tensors:
+        return None
+    shapes = store.tensors[outer].shape, store.tensors[inner].shape
+    if len(shapes[0]) != len(shapes[1]) or len(shapes[0]) < 2 or shapes[0][:-2] != shapes[1][:-2]:
+        return None
+    rank = shapes[0][-1]
+    if shapes[1][-2] < rank or int(np.prod(shapes[0][:-1])) != bias.size:
+        return None
+    above = read_finite(store, outer)
+    if normalised is not None:
+        fixed = np.sum((above * normalised) ** 2, axis=-1).ravel()
+        return _gate(bias, np.zeros(bias.size), fixed)
+    rows = slice(-rank, None) if last else slice(rank)
+    below = read_finite(store, inner)[..., rows, :]
+    gram = below @ below.swapaxes(-1, -2)
+    return _gate(bias, np.maximum(np.sum((above @ gram) * above, axis=-1), 0.0).ravel())
+
+
+def inner_products(*rows: Floats) -> Floats:
+    """(n, gates, gates) of the weights (n, inputs) of each gate."""
+    stacked = np.stack(rows, axis=1)
+    return stacked @ stacked.swapaxes(1, 2)
+
+
+def read_rows(store: TensorStore, tensors: Sequence[str]) -> list[Floats] | None:
+    """The real (rows, inputs) weights of gates that see the same input; None where they are not.
+
+    Raises:
+        TensorError: NaN or inf in one of them.
+    """
+    if any(len(store.tensors[tensor].shape) != 2 for tensor in tensors):
+        return None
+    found = [read_finite(store, tensor) for tensor in tensors]
+    if any(np.iscomplexobj(rows) for rows in found) or len({rows.shape for rows in found}) > 1:
+        return None
+    return found
+
+
+def repeated(gate: GateInput, count: int) -> GateInput:
+    """The gate of every one of ``count`` eigenvalues that one pre-activation moves."""
+    fixed = None if gate.fixed is None else np.repeat(gate.fixed, count)
+    return _gate(np.repeat(gate.bias, count), np.repeat(gate.norms.inputs, count), fixed)
+
+
+def _gate(bias: Floats, inputs: Floats, fixed: Floats | None = None) -> GateInput:
+    return GateInput(bias, RowNorms(inputs, np.zeros_like(inputs)), fixed)

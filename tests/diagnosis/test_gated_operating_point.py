@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.gates import operating_point as gated_operating_point
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.layer import GatedOperatingPoint
 from memcurse_cli.schema.report import LayerReport
+from memcurse_cli.theory.mean_field import fields, network
 
 Floats = NDArray[np.float64]
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_checkpoints" / "gru.safetensors"
@@ -70,44 +70,33 @@ def blocks(values: Floats, kind: str, order: tuple[str, ...]) -> list[Floats]:
     return [parts[gate] for gate in order]
 
 
-def keras(kind: str, state: dict[str, Floats]) -> dict[str, Floats]:
-    orders = {
-        "gru": ("update", "reset", "new"),
-        "lstm": ("input", "forget", "cell", "output"),
-    }
+def keras(state: dict[str, Floats]) -> dict[str, Floats]:
+    """A GRU as Keras keeps it."""
 
     def columns(name: str) -> Floats:
-        return np.concatenate(blocks(state[name], kind, orders[kind])).T
+        return np.concatenate(blocks(state[name], "gru", ("update", "reset", "new"))).T
 
-    bias = np.stack([columns("bias_ih_l0"), columns("bias_hh_l0")])
     return {
         "rnn/kernel": columns("weight_ih_l0"),
         "rnn/recurrent_kernel": columns("weight_hh_l0"),
-        "rnn/bias": bias if kind == "gru" else bias.sum(axis=0),
+        "rnn/bias": np.stack([columns("bias_ih_l0"), columns("bias_hh_l0")]),
     }
 
 
-def flax(kind: str, state: dict[str, Floats]) -> dict[str, Floats]:
-    letters = {"gru": "rzn", "lstm": "ifgo"}[kind]
+def flax(state: dict[str, Floats]) -> dict[str, Floats]:
+    """An LSTM as Flax keeps it."""
     found = {}
     for side, role in (("i", "ih"), ("h", "hh")):
-        weights = blocks(state[f"weight_{role}_l0"], kind, GATES[kind])
-        for letter, weight in zip(letters, weights, strict=True):
-            found[f"cell.{side}{letter}.kernel"] = weight.T
-    both = [blocks(state[f"bias_{role}_l0"], kind, GATES[kind]) for role in ("ih", "hh")]
-    for letter, outer, inner in zip(letters, *both, strict=True):
-        if letter == "n":
-            found |= {"cell.in.bias": outer, "cell.hn.bias": inner}
-        else:
-            found[f"cell.{'h' if kind == 'lstm' else 'i'}{letter}.bias"] = outer + inner
-    return found
+        weights = blocks(state[f"weight_{role}_l0"], "lstm", GATES["lstm"])
+        found |= {f"cell.{side}{one}.kernel": w.T for one, w in zip("ifgo", weights, strict=True)}
+    biases = blocks(state["bias_ih_l0"] + state["bias_hh_l0"], "lstm", GATES["lstm"])
+    return found | {f"cell.h{one}.bias": b for one, b in zip("ifgo", biases, strict=True)}
 
 
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
-@pytest.mark.parametrize("other", [keras, flax])
+@pytest.mark.parametrize(("kind", "other"), [("gru", keras), ("lstm", flax)])
 def test_it_is_the_same_whoever_stored_the_layer(kind: str, other: Any) -> None:
     state = torch_layer(kind, scale=3.0)
-    found, wanted = point(other(kind, state)), point(state)
+    found, wanted = point(other(state)), point(state)
     assert found.predicted is not None
     assert wanted.predicted is not None
     assert found.simulated is not None
@@ -121,7 +110,7 @@ def test_it_is_the_same_whoever_stored_the_layer(kind: str, other: Any) -> None:
 
 
 def test_a_reset_gate_before_the_matrix_is_another_network() -> None:
-    state = keras("gru", torch_layer("gru", scale=3.0))
+    state = keras(torch_layer("gru", scale=3.0))
     after = point(state)
     before = point(state | {"rnn/bias": state["rnn/bias"].sum(axis=0)})
     assert before.singular_value_variance is None
@@ -163,17 +152,10 @@ def test_only_spectra_take_it() -> None:
     assert only(without_inputs).operating_point is None
 
 
-def test_a_large_layer_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gated_operating_point, "LARGEST", SIZE - 1)
+def test_what_is_missing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "LARGEST", SIZE - 1)
+    monkeypatch.setattr(fields, "gated_mean_field", lambda *_: None)
     found = point(torch_layer("gru"))
-    assert (found.simulated, found.agrees) == (None, None)
-    assert "not simulated" in (found.reason or "")
-    assert found.predicted is not None
-
-
-def test_a_layer_without_a_fixed_point_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gated_operating_point, "gru_mean_field", lambda *_: None)
-    found = point(torch_layer("gru"))
-    assert (found.predicted, found.agrees) == (None, None)
+    assert found.predicted is found.simulated is found.agrees is None
     assert "no fixed point" in (found.reason or "")
-    assert found.simulated is not None
+    assert "not simulated" in (found.reason or "")

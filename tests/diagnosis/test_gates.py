@@ -97,15 +97,6 @@ def test_a_gate_without_weights_does_not_move() -> None:
     assert all(finding.code != "MC505" for finding in layer.findings)
 
 
-def test_an_lstm_has_both_gates() -> None:
-    torch.manual_seed(1)
-    gates = gates_of(torch.nn.LSTM(INPUTS, H, dtype=torch.float64), gates=True)
-    assert [one.name for one in gates.parameters] == [
-        "bias_ih[forget]", "bias_hh[forget]", "bias_ih[input]", "bias_hh[input]",
-    ]  # fmt: skip
-    assert gates.input_scale == 1.0
-
-
 def test_a_constant_input_brings_the_state_of_a_gru_to_its_candidate() -> None:
     """At ρ = 1 a GRU's state is u itself, so E h² of the hidden state is E tanh²(n)."""
     torch.manual_seed(1)
@@ -174,6 +165,9 @@ def test_wide_gates_and_saturated_ones_stay_finite() -> None:
     with torch.no_grad():
         module.bias_ih_l0[4:8] = torch.tensor([40.0, -700.0, 700.0, 1e4])
     gates = gates_of(module, input_scale=1e4)
+    assert [one.name for one in gates.parameters] == [
+        "bias_ih[forget]", "bias_hh[forget]", "bias_ih[input]", "bias_hh[input]",
+    ]  # fmt: skip
     assert gates.hidden_second_moment is not None
     assert 0 < gates.hidden_second_moment < 1
     assert gates.second_moment is not None

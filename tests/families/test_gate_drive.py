@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import match_of
-from families.simulated_gates import check_bands, gates_of
+from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
@@ -15,26 +15,13 @@ from memcurse_cli.families.cells.keras import KERAS_GRU, KERAS_LSTM
 from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM
 from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
 from memcurse_cli.families.cells.torch import GRU, LSTM
-from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, HiddenState
 
 H, INPUTS = 5, 3
 RANDOM = np.random.default_rng(3)
 LSTM_ORDER = ("input", "forget", "cell", "output")
 GRU_ORDER = ("reset", "update", "new")
-
-
-def drive_of(arrays: dict[str, np.ndarray], family: Family) -> GateDrive:
-    (match,) = match_of(arrays, family)
-    recurrence = family.read(MemoryStore(arrays), match, ReadOptions(gates=True))
-    without = family.read(MemoryStore(arrays), match, ReadOptions())
-    assert without.gate is None
-    assert isinstance(recurrence.gate, GateDrive)
-    assert recurrence.gate.motions.keys() == {group.name for group in recurrence.parameters}
-    # The law at the bias is the layer that the family reports.
-    values = recurrence.gate.law(recurrence.gate.gate.bias)
-    assert_allclose(values.eigenvalue, np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
-    return recurrence.gate
 
 
 def blocks(gates: tuple[str, ...], width: int) -> dict[str, np.ndarray]:
@@ -68,8 +55,10 @@ def test_lstms_of_every_library_are_the_same() -> None:
     w, u = blocks(LSTM_ORDER, INPUTS), blocks(LSTM_ORDER, H)
     b = {gate: RANDOM.standard_normal(H) for gate in LSTM_ORDER}
     expected = drive_of(
-        {"weight_ih": stack(w, LSTM_ORDER), "weight_hh": stack(u, LSTM_ORDER)}
-        | {"bias_ih": stack(b, LSTM_ORDER), "bias_hh": np.zeros(4 * H)},
+        MemoryStore(
+            {"weight_ih": stack(w, LSTM_ORDER), "weight_hh": stack(u, LSTM_ORDER)}
+            | {"bias_ih": stack(b, LSTM_ORDER), "bias_hh": np.zeros(4 * H)}
+        ),
         LSTM,
     )
     assert expected.write_gate is not None
@@ -90,29 +79,31 @@ def test_lstms_of_every_library_are_the_same() -> None:
         "lstm/recurrent_kernel": stack(u, LSTM_ORDER).T,
         "lstm/bias": stack(b, LSTM_ORDER),
     }
-    assert_same(drive_of(keras, KERAS_LSTM), expected)
+    assert_same(drive_of(MemoryStore(keras), KERAS_LSTM), expected)
     letters = dict(zip(LSTM_ORDER, "ifgo", strict=True))
     flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in LSTM_ORDER}
     flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in LSTM_ORDER}
     flax |= {f"h{letters[gate]}.bias": b[gate] for gate in LSTM_ORDER}
-    assert_same(drive_of(flax, FLAX_LSTM), expected)
+    assert_same(drive_of(MemoryStore(flax), FLAX_LSTM), expected)
     order = ("input", "output", "forget", "cell")
     onnx = {"LSTM_W": stack(w, order), "LSTM_R": stack(u, order)}
     onnx["LSTM_B"] = np.concatenate([stack(b, order), np.zeros(4 * H)])
-    assert_same(drive_of(onnx, ONNX_LSTM), expected)
+    assert_same(drive_of(MemoryStore(onnx), ONNX_LSTM), expected)
     order = ("input", "cell", "forget", "output")
     shifted = b | {"forget": b["forget"] - 1.0}  # forget_bias adds 1
     both = {gate: np.concatenate([w[gate], u[gate]], axis=1) for gate in order}
     tensorflow = {"lstm_cell/kernel": stack(both, order).T, "lstm_cell/bias": stack(shifted, order)}
-    assert_same(drive_of(tensorflow, TENSORFLOW_LSTM), expected)
+    assert_same(drive_of(MemoryStore(tensorflow), TENSORFLOW_LSTM), expected)
 
 
 def test_grus_of_every_library_are_the_same() -> None:
     w, u = blocks(GRU_ORDER, INPUTS), blocks(GRU_ORDER, H)
     b = {gate: RANDOM.standard_normal(H) for gate in GRU_ORDER}
     expected = drive_of(
-        {"weight_ih": stack(w, GRU_ORDER), "weight_hh": stack(u, GRU_ORDER)}
-        | {"bias_ih": stack(b, GRU_ORDER), "bias_hh": np.zeros(3 * H)},
+        MemoryStore(
+            {"weight_ih": stack(w, GRU_ORDER), "weight_hh": stack(u, GRU_ORDER)}
+            | {"bias_ih": stack(b, GRU_ORDER), "bias_hh": np.zeros(3 * H)}
+        ),
         GRU,
     )
     assert expected.state is not None
@@ -122,22 +113,22 @@ def test_grus_of_every_library_are_the_same() -> None:
     order = ("update", "reset", "new")
     keras = {"gru/kernel": stack(w, order).T, "gru/recurrent_kernel": stack(u, order).T}
     keras["gru/bias"] = stack(b, order)
-    assert_same(drive_of(keras, KERAS_GRU), expected)
+    assert_same(drive_of(MemoryStore(keras), KERAS_GRU), expected)
     letters = dict(zip(GRU_ORDER, "rzn", strict=True))
     flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in GRU_ORDER}
     flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in GRU_ORDER}
     flax |= {f"i{letters[gate]}.bias": b[gate] for gate in GRU_ORDER}
-    assert_same(drive_of(flax, FLAX_GRU), expected)
+    assert_same(drive_of(MemoryStore(flax), FLAX_GRU), expected)
     onnx = {"GRU_W": stack(w, order), "GRU_R": stack(u, order)}
     onnx["GRU_B"] = np.concatenate([stack(b, order), np.zeros(3 * H)])
-    assert_same(drive_of(onnx, ONNX_GRU), expected)
+    assert_same(drive_of(MemoryStore(onnx), ONNX_GRU), expected)
 
 
 def test_a_projection_narrows_what_the_gates_see() -> None:
     torch.manual_seed(2)
     lstm = torch.nn.LSTM(INPUTS, H, proj_size=2, dtype=torch.float64)
     arrays = {name: tensor.numpy() for name, tensor in lstm.state_dict().items()}
-    drive = drive_of(arrays, LSTM)
+    drive = drive_of(MemoryStore(arrays), LSTM)
     assert drive.state is not None
     assert_allclose(drive.state.projection, (arrays["weight_hr_l0"] ** 2).sum(1))
     assert_allclose(drive.gate.norms.hidden, (arrays["weight_hh_l0"][H : 2 * H] ** 2).sum(1))
@@ -149,8 +140,7 @@ def test_a_layer_without_input_weights_has_no_drive() -> None:
     assert GRU.read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
 
 
-@pytest.mark.parametrize("peepholes", [(0,), (0, 1, 2)], ids=["forget", "all"])
-@pytest.mark.parametrize("forget", [0.0, 2.0])
+@pytest.mark.parametrize(("peepholes", "forget"), [((0,), 2.0), ((0, 1, 2), 0.0)])
 def test_the_band_of_a_forget_gate_behind_a_peephole(
     forget: float, peepholes: tuple[int, ...]
 ) -> None:

@@ -18,7 +18,7 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.mgu import MGU
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.theory.gates.fixed_point import RELU, TANH
+from memcurse_cli.theory.gates.moments import RELU, TANH
 
 FIRST, SECOND = slice(0, H), slice(H, 2 * H)
 # The rows of the gate and of the candidate, and whether there are two states.

@@ -21,8 +21,7 @@ from memcurse_cli.theory.dense.hessian import dense_hessian
 from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
 from memcurse_cli.theory.dense.stationary import remembered_lags, sensitivity_by_lags
 from memcurse_cli.theory.gates.laws import Keep, Mix
-from memcurse_cli.theory.gates.moments import gated_moments
-from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.theory.gates.moments import Preactivation, gated_moments
 from memcurse_cli.theory.moments.horizon import Readout, finite_moments
 from memcurse_cli.theory.moments.moments import bilinear, moments
 from memcurse_cli.theory.moments.pairs import finite_pairs, stationary_pairs

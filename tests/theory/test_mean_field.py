@@ -1,17 +1,282 @@
-"""The operating point against quadrature of SciPy, closed forms and a simulated network."""
+"""Mean fields against quadrature of SciPy, closed forms, untied networks and random Jacobians."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from memcurse_cli.theory.mean_field.elman import NODES, REACH, Gaussian, elman_operating_point
+from memcurse_cli.theory.mean_field.fields import (
+    NODES,
+    REACH,
+    GatedMeanField,
+    Gaussian,
+    elman_operating_point,
+    gated_mean_field,
+)
+from memcurse_cli.theory.mean_field.network import (
+    GRU_GATES,
+    LSTM_GATES,
+    GatedNetwork,
+    simulate_gated,
+)
 
 Floats = NDArray[np.float64]
+INPUTS = 5
+Case = tuple[str, float, float, float, float]
+# Kind, σ, ν, the bias of the gate that keeps, and the spread of all biases.
+CASES: list[Case] = [
+    ("gru", 1.0, 1.0, 0.0, 0.0),
+    ("gru", 3.0, 0.2, 0.0, 0.5),
+    ("reset first", 1.2, 0.8, 1.0, 0.7),
+    ("lstm", 1.5, 1.0, 1.0, 0.7),
+    ("lstm", 3.0, 0.3, 2.0, 0.5),
+]
+
+
+def random_network(case: Case, size: int, seed: int = 0) -> GatedNetwork:
+    kind, hidden, inputs, keeping, spread = case
+    random = np.random.default_rng(seed)
+    gates = LSTM_GATES if kind == "lstm" else GRU_GATES
+    keeps = "forget" if kind == "lstm" else "update"
+
+    def exact(shape: tuple[int, int], scale: float) -> Floats:
+        """With the mean and variance that it was drawn from."""
+        drawn = random.normal(size=shape)
+        return (drawn - drawn.mean()) / drawn.std() * scale / math.sqrt(shape[1])
+
+    return GatedNetwork(
+        {gate: exact((size, size), hidden) for gate in gates},
+        {gate: exact((size, INPUTS), inputs) for gate in gates},
+        {gate: keeping * (gate == keeps) + spread * random.normal(size=size) for gate in gates},
+        spread * random.normal(size=size) if kind == "gru" else None,
+    )
+
+
+def mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField:
+    found = gated_mean_field(network, input_variance)
+    assert found is not None
+    return found
+
+
+def sigmoid(u: Any) -> Any:
+    return 1 / (1 + np.exp(-u))
+
+
+def untied(network: GatedNetwork, steps: int, units: int = 8192) -> tuple[float, float]:
+    """E h² and χ of many units whose weights are drawn anew at every step.
+
+    What fresh Gaussian weights make of two vectors is Gaussian with the vectors' own covariance,
+    so that no matrix needs to be drawn.
+    """
+    random = np.random.default_rng(1)
+    which = np.arange(units) % network.size
+    h, c, d, e = np.zeros(units), np.zeros(units), random.normal(size=units), np.zeros(units)
+    scale = {gate: network.statistics(gate).hidden_variance for gate in network.hidden}
+    drive = {gate: network.statistics(gate).input_variance for gate in network.hidden}
+
+    def seen(gate: str, of: Floats, moved: Floats) -> tuple[Floats, Floats]:
+        own = math.sqrt(of @ of) or 1.0
+        shared = of @ moved / own
+        rest = math.sqrt(max(moved @ moved - shared**2, 0.0))
+        first, second = random.normal(size=(2, units)) * math.sqrt(scale[gate] / units)
+        return math.sqrt(of @ of) * first, shared * first + rest * second
+
+    def around(gate: str) -> Floats:
+        noise = math.sqrt(drive[gate]) * random.normal(size=units)
+        return np.asarray(network.bias[gate][which] + noise)
+
+    moments, growths = [], []
+    for step in range(steps):
+        if network.is_lstm:
+            u, du = {}, {}
+            for gate in LSTM_GATES:
+                u[gate], du[gate] = seen(gate, h, d)
+                u[gate] = u[gate] + around(gate)
+            i, f, o = (sigmoid(u[gate]) for gate in ("input", "forget", "output"))
+            g = np.tanh(u["cell"])
+            e = f * e + c * f * (1 - f) * du["forget"] + g * i * (1 - i) * du["input"]
+            e = e + i * (1 - g**2) * du["cell"]
+            c = f * c + i * g
+            d = o * (1 - np.tanh(c) ** 2) * e + np.tanh(c) * o * (1 - o) * du["output"]
+            h = o * np.tanh(c)
+        else:
+            z, dz = seen("update", h, d)
+            r, dr = seen("reset", h, d)
+            z, r = sigmoid(z + around("update")), sigmoid(r + around("reset"))
+            dz, dr = z * (1 - z) * dz, r * (1 - r) * dr
+            if network.inner_bias is None:
+                v, dv = seen("new", r * h, r * d + dr * h)
+            else:
+                w, dw = seen("new", h, d)
+                w = w + network.inner_bias[which]
+                v, dv = r * w, r * dw + dr * w
+            n = np.tanh(v + around("new"))
+            d = z * d + (h - n) * dz + (1 - z) * (1 - n**2) * dv
+            h = z * h + (1 - z) * n
+        norm = math.sqrt(d @ d + e @ e)
+        d, e = d / norm, e / norm
+        if step >= steps // 2:
+            moments.append(np.mean(h**2))
+            growths.append(math.log(norm))
+    return float(np.mean(moments)), math.exp(2 * float(np.mean(growths)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_is_that_of_an_untied_network(case: Case) -> None:
+    network = random_network(case, 64)
+    found = mean_field(network)
+    second, growth = untied(network, 240)
+    assert found.second_moment == pytest.approx(second, rel=0.01)
+    assert found.growth == pytest.approx(growth, abs=0.012)
+
+
+def test_the_biases_stay() -> None:
+    """Drawn anew at every step, as their variance in Q_k would have it, E h² is far too small."""
+    network = random_network(("gru", 0.5, 0.3, 1.0, 1.5), 120)
+    found, real = mean_field(network), simulate_gated(network, steps=300)
+    assert real is not None
+    assert found.second_moment == pytest.approx(real.second_moment, rel=0.03)
+    assert network.inner_bias is not None
+    redrawn = replace(
+        network,
+        bias={gate: np.full(120, bias.mean()) for gate, bias in network.bias.items()},
+        inner_bias=np.zeros(120),
+        inputs={
+            gate: np.hstack([inputs, np.full((120, 1), network.bias[gate].std())])
+            for gate, inputs in network.inputs.items()
+        },
+    )
+    assert mean_field(redrawn).second_moment < 0.7 * real.second_moment
+
+
+def test_the_moments_of_squared_singular_values_are_not_the_printed_ones() -> None:
+    """Gilboa et al. 2019, eq. 15, against a random Jacobian whose weights the state never saw."""
+    size, copies, sigma, random = 500, 60, 3.0, np.random.default_rng(3)
+    network = random_network(("gru", sigma, 1.0, 0.0, 0.4), size, seed=2)
+    assert network.inner_bias is not None
+    bias = {gate: np.tile(values, copies) for gate, values in network.bias.items()}
+    inner, h = np.tile(network.inner_bias, copies), np.zeros(size * copies)
+    for _ in range(30):
+        before, feedback = h, sigma * math.sqrt(np.mean(h**2))
+        x = random.normal(size=(6, h.size))
+        z = sigmoid(bias["update"] + feedback * x[0] + x[1])
+        r = sigmoid(bias["reset"] + feedback * x[2] + x[3])
+        w = inner + feedback * x[4]
+        n = np.tanh(bias["new"] + x[5] + r * w)
+        h = z * before + (1 - z) * n
+    through = (1 - z) * (1 - n**2)
+    factors = ((before - n) * z * (1 - z), through * r, through * w * r * (1 - r))
+    total = z**2 + sigma**2 * sum(f**2 for f in factors)
+
+    def moments(a_0: Floats, a: Floats) -> tuple[float, float]:
+        return float(a.mean()), float((a**2).mean() + a.mean() ** 2 - a_0.mean() ** 2)
+
+    first, second = moments(z**2, total)
+    found = mean_field(network)
+    assert found.mean_squared_singular_value == pytest.approx(first, rel=0.01)
+    assert found.singular_value_variance == pytest.approx(second - first**2, rel=0.03)
+    # The Jacobian of five hundred of these units, and what the formulas make of the same units.
+    jacobian = np.diag(z[:size])
+    for factor in factors:
+        fresh = random.normal(size=(size, size)) * sigma / math.sqrt(size)
+        jacobian += factor[:size, None] * fresh
+    square = jacobian @ jacobian.T
+    first, second = moments(z[:size] ** 2, total[:size])
+    assert np.trace(square) / size == pytest.approx(first, rel=0.02)
+    measured = np.sum(square**2) / size
+    assert measured == pytest.approx(second, rel=0.04)
+    printed = 2 * np.mean(total[:size] ** 2) - np.mean(z[:size] ** 4)
+    assert abs(printed / measured - 1) > 0.2
+
+
+def test_units_that_are_alike_grow_by_the_mean_squared_singular_value() -> None:
+    """Lemma 1 of the paper; with biases of their own they do not."""
+    alike = mean_field(random_network(("gru", 1.4, 0.8, 0.5, 0.0), 50))
+    assert alike.growth == pytest.approx(alike.mean_squared_singular_value, rel=1e-9)
+    apart = mean_field(random_network(("gru", 1.4, 0.8, 0.5, 1.0), 50))
+    assert apart.mean_squared_singular_value is not None
+    assert abs(apart.growth - apart.mean_squared_singular_value) > 0.1
+
+
+@pytest.mark.parametrize("kind", ["gru", "reset first", "lstm"])
+def test_what_has_no_weights_keeps_what_its_gate_keeps(kind: str) -> None:
+    network = random_network((kind, 0.0 + 1e-12, 1e-12, 2.0, 0.0), 8)
+    found = mean_field(network)
+    assert found.growth == pytest.approx(float(sigmoid(2.0)) ** 2, rel=1e-9)
+    assert found.second_moment == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["gru", "reset first", "lstm"])
+def test_weights_without_finite_squares_have_no_mean_field(kind: str) -> None:
+    network = random_network((kind, 1e200, 1.0, 0.0, 0.0), 4)
+    assert gated_mean_field(network) is None
+
+
+def test_gates_that_never_forget() -> None:
+    gru = mean_field(random_network(("gru", 1.0, 1.0, 1e4, 0.0), 4))
+    assert (gru.growth, gru.second_moment) == (1.0, 0.0)
+    assert gated_mean_field(random_network(("lstm", 1.0, 1.0, 1e4, 0.0), 4)) is None
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_the_simulation_is_that_of_torch(kind: str) -> None:
+    """Its state, and the growth of a tangent by torch's forward derivatives."""
+    torch = pytest.importorskip("torch")
+    network, size, steps = random_network((kind, 1.2, 0.8, 1.0, 0.5), 12), 12, 24
+    found = simulate_gated(network, steps=steps)
+    assert found is not None
+    cell = (torch.nn.GRUCell if kind == "gru" else torch.nn.LSTMCell)(INPUTS, size).double()
+    gates = tuple(network.hidden)
+    with torch.no_grad():
+        for name, parts in (("weight_ih", network.inputs), ("weight_hh", network.hidden)):
+            values = np.concatenate([parts[gate] for gate in gates])
+            getattr(cell, name).copy_(torch.from_numpy(values))
+        cell.bias_ih.copy_(torch.from_numpy(np.concatenate([network.bias[g] for g in gates])))
+        cell.bias_hh.zero_()
+        if network.inner_bias is not None:
+            cell.bias_hh[2 * size :] = torch.from_numpy(network.inner_bias)
+    random = np.random.default_rng(0)
+    state = torch.zeros(2, 8, size, dtype=torch.float64)
+    tangent = torch.from_numpy(random.standard_normal((2, size, 8)).transpose(0, 2, 1).copy())
+    if kind == "gru":
+        tangent[1] = 0
+    moments, logarithms = [], []
+    for _ in range(steps):
+        x = torch.from_numpy(random.standard_normal((INPUTS, 8)).T.copy())
+
+        def advance(s: Any, x: Any = x) -> Any:
+            if kind == "lstm":
+                return torch.stack(cell(x, (s[0], s[1])))
+            return torch.stack([cell(x, s[0]), s[1]])
+
+        state, tangent = torch.func.jvp(advance, (state,), (tangent,))
+        norm = tangent.square().sum(dim=(0, 2)).sqrt()
+        tangent = tangent / norm[:, None]
+        moments.append(float(state[0].detach().square().mean()))
+        logarithms.append(norm.log().detach().numpy())
+    assert found.second_moment == pytest.approx(np.mean(moments[12:]), rel=1e-10)
+    exponents = 2 * np.mean(logarithms[12:], axis=0)
+    assert found.growth == pytest.approx(math.exp(exponents.mean()), rel=1e-9)
+    assert_allclose(
+        found.growth_error, found.growth * exponents.std(ddof=1) / math.sqrt(8), rtol=1e-9
+    )
+
+
+def test_a_run_that_has_not_settled_says_so() -> None:
+    network = random_network(("gru", 0.1, 1.0, 7.0, 0.0), 16)
+    short = simulate_gated(network, steps=200)
+    assert short is not None
+    assert not short.settled
+    settled = simulate_gated(random_network(("gru", 0.1, 1.0, 0.0, 0.0), 16), steps=200)
+    assert settled is not None
+    assert settled.settled
 
 
 @pytest.mark.parametrize(("mean", "variance"), [(0.0, 1e-6), (0.3, 1.0), (-1.0, 40.0), (0, 1e3)])
@@ -48,29 +313,3 @@ def test_a_relu_halves_the_variance_it_passes_on() -> None:
     assert point.variance == pytest.approx(drive / 0.5, rel=1e-9)
     assert point.slope == pytest.approx(math.sqrt(0.5), rel=1e-3)
     assert elman_operating_point(2 * hidden, readin, np.zeros(60), "relu") is None
-
-
-@pytest.mark.parametrize(
-    ("gain", "drive", "bias_scale", "bias_mean"), [(0.9, 0.5, 0.0, 0.0), (1.8, 1.0, 0.3, 0.4)]
-)
-def test_a_large_random_network_works_there(
-    gain: float, drive: float, bias_scale: float, bias_mean: float
-) -> None:
-    size, generator = 1500, np.random.default_rng(4)
-    hidden = generator.normal(size=(size, size)) * gain / math.sqrt(size)
-    readin = generator.normal(size=(size, 8)) * drive / math.sqrt(8)
-    bias = bias_mean + bias_scale * generator.normal(size=size)
-    h, slopes, states = np.zeros(size), [], []
-    for step in range(60):
-        u = hidden @ h + readin @ generator.normal(size=8) + bias
-        h = np.tanh(u)
-        if step >= 20:
-            slopes.append(np.mean((1 - h**2) ** 2))
-            states.append(np.mean(h**2))
-    point = elman_operating_point(hidden, readin, bias, "tanh")
-    assert point is not None
-    assert point.slope == pytest.approx(math.sqrt(np.mean(slopes)), rel=0.03)
-    assert point.second_moment == pytest.approx(np.mean(states), rel=0.03)
-    # The spectral radius of the Jacobian of a step, by the circular law of its entries.
-    squared = np.sum(((1 - h**2)[:, None] * hidden) ** 2) / size
-    assert math.sqrt(squared) == pytest.approx(gain * point.slope, rel=0.1)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.gates.fixed_point import held_states, preactivation
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
+    HiddenState,
     JointDrive,
     NoDrive,
     OwnStateDrive,
@@ -19,11 +21,21 @@ from memcurse_cli.families.gate_inputs import (
 from memcurse_cli.families.reading import time_constants
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import quantiles
-from memcurse_cli.schema.layer import GateBand, GateFigure, GateParameter, GateSummary
-from memcurse_cli.theory.gates.draw import drawn_gates, relative_error, run_own_states
-from memcurse_cli.theory.gates.laws import GateLaw
-from memcurse_cli.theory.gates.moments import GatedMoments, gated_moments
-from memcurse_cli.theory.gates.quadrature import Preactivation
+from memcurse_cli.schema.gates import GateBand, GateFigure, GateParameter, GateSummary
+from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.gates.draw import (
+    averaged_variance,
+    drawn_gates,
+    relative_error,
+    run_own_states,
+)
+from memcurse_cli.theory.gates.moments import (
+    TANH,
+    GatedMoments,
+    Preactivation,
+    gated_moments,
+    mean_of,
+)
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +45,15 @@ PLACES = (-1.6448536, -1.0, 1.0, 1.6448536)
 
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
 GROWS = "the state that its gates see grows without bound under inputs of this scale"
+
+ITERATIONS = 200
+TOLERANCE = 1e-6
+CLOSE = 1e-3
+"""What may be left after so many rounds."""
+WIDEST_CELL = 30.0
+"""An LSTM's c with a standard deviation beyond this has tanh²(c) = 1 within 3 %."""
+LARGEST = 1e12
+"""A second moment beyond which a state is taken to grow without bound."""
 
 
 def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary | None:
@@ -55,65 +76,53 @@ def _of_one(drive: GateDrive, recurrence: Recurrence, settings: Settings) -> Gat
     held = held_states(drive, settings)
     if held is None:
         return GateSummary(settings.input_scale, reason=GROWS)
-    gate = preactivation(drive.gate, settings, held)
-    write = None if drive.write_gate is None else preactivation(drive.write_gate, settings, held)
-    still = _held_at_bias(drive.gate)
-    still_write = None if drive.write_gate is None else _held_at_bias(drive.write_gate)
-    nominal, moving = (
-        gated_moments(law, at, settings.autocorrelation, factor, written)
-        for law, at, factor, written in (
-            (drive.nominal or drive.law, still, drive.write and drive.write.nominal, still_write),
-            (drive.law, gate, drive.write, write),
-        )
+    gate, write = _moving(drive, settings, held)
+    still_write = None if drive.write_gate is None else drive.write_gate.still
+    still_factor = None if drive.write is None else drive.write.nominal
+    law, under = drive.nominal or drive.law, settings.autocorrelation
+    nominal = gated_moments(law, drive.gate.still, under, still_factor, still_write)
+    moving = gated_moments(drive.law, gate, under, drive.write, write)
+    # λ moves one way with z, so that its quantiles are those at the quantiles of z.
+    ends = [drive.law(gate.mean + place * gate.spread) for place in PLACES]
+    moduli, complements = (
+        np.array([getattr(values, name) for values in ends])
+        for name in ("eigenvalue", "complement")
     )
+    order = np.argsort(-complements, axis=0, kind="stable")
     return GateSummary(
         input_scale=settings.input_scale,
         sees=drive.sees,
         spread=quantiles(gate.spread),
         hidden_second_moment=held.shown,
-        bands=_bands(*_at_places(drive.law, gate)),
+        bands=_bands(*(np.take_along_axis(of, order, axis=0) for of in (moduli, complements))),
         second_moment=_figure(nominal.second_moment, moving.second_moment),
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
     )
 
 
-def _held_at_bias(gate: GateInput) -> Preactivation:
-    return Preactivation(gate.bias, np.zeros_like(gate.bias))
-
-
-def _at_places(law: GateLaw, gate: Preactivation) -> tuple[Floats, Floats]:
-    """λ and 1 - λ at the quantiles of z, with which λ moves one way."""
-    ends = [law(gate.mean + place * gate.spread) for place in PLACES]
-    moduli = np.array([values.eigenvalue for values in ends])
-    complements = np.array([values.complement for values in ends])
-    order = np.argsort(-complements, axis=0, kind="stable")
-    return np.take_along_axis(moduli, order, axis=0), np.take_along_axis(complements, order, axis=0)
-
-
 def _of_several(drive: JointDrive, recurrence: Recurrence, settings: Settings) -> GateSummary:
     """Gates of several pre-activations, drawn; σ_z is that of the two that move |λ|."""
     gates = drive.preactivations(settings.input_scale**2)
-    parameters = list(dict.fromkeys(parameter for parameter, _ in drive.motions.values()))
     nominal, moving = (
         drawn_gates(
             drive.law,
             at,
             settings.autocorrelation,
             SHARES,
-            parameters=parameters,
+            parameters=list(dict.fromkeys(name for name, _ in drive.motions.values())),
             kinds=drive.kinds,
         )
         for at in (gates.still, gates)
     )
-    given = settings.autocorrelation.is_white or not drive.white_alone
+    second_moment = None
+    if settings.autocorrelation.is_white or not drive.white_alone:
+        second_moment = _figure(nominal.moments.second_moment, moving.moments.second_moment)
     return GateSummary(
         input_scale=settings.input_scale,
         sees=drive.sees,
         spread=quantiles(gates.spread[:: len(drive.kinds), :2].ravel()),
         bands=_bands(np.exp(moving.log_moduli), -np.expm1(moving.log_moduli)),
-        second_moment=_figure(nominal.moments.second_moment, moving.moments.second_moment)
-        if given
-        else None,
+        second_moment=second_moment,
         parameters=_parameters(recurrence, drive.motions, nominal.moments, moving.moments),
         reason=drive.reason,
         sampling_error=moving.error,
@@ -139,6 +148,122 @@ def _of_own_states(drive: OwnStateDrive, settings: Settings) -> GateSummary:
         reason=drive.reason,
         sampling_error=float(np.max(relative_error(of_median))),
     )
+
+
+class HeldStates(NamedTuple):
+    """What the pre-activations of a layer see beside its input.
+
+    Attributes:
+        shown: the second moment of what the hidden weights show to the gates, the mean over units;
+            None where no gate sees a state.
+        taken: that of what they show to the candidates, alike or of each of them.
+    """
+
+    shown: float | None = None
+    taken: float | Floats = 0.0
+
+
+def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
+    """How large the states are that gates see: the fixed point that grows from a zero state.
+
+    None where there is none. The state takes in ``u = f(n)`` with
+    ``n ~ N(b, ‖W‖² E x² + E r² ‖U‖² E h²)``. Its mean is a constant drive and the rest one of the
+    input's autocorrelation, so that
+
+        E h² = (E u)² M₁ + (E u² - (E u)²) M
+
+    with M and M₁ the second moments for a drive of variance 1 of either kind. An LSTM shows
+    ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian, and an sLSTM ``σ(o) c/n``
+    with M of `averaged_variance` and M₁ = 1. Where a candidate sees just what its gate sees, both
+    are one function of it, and inputs are taken as independent in time. One value for all units:
+    the mean over them, as the hidden weights see it.
+    """
+    if drive.state is None:
+        return HeldStates()
+    held = HeldStates(0.0)
+    for _ in range(ITERATIONS):
+        after = _seen(drive.state, _shown(drive, drive.state, settings, held))
+        pairs = [
+            (np.asarray(one), np.asarray(other)) for one, other in zip(after, held, strict=True)
+        ]
+        # Steps are bounded where |f| ≤ 1 and λ + γ ≤ 1; other states may grow for ever.
+        if not all(np.max(one) < LARGEST for one, _ in pairs):
+            return None
+        change = max(np.max(np.abs(one - other) / (1 + np.abs(one))) for one, other in pairs)
+        if change <= TOLERANCE:
+            return after
+        held = after
+    return held if change <= CLOSE else None
+
+
+def _moving(
+    drive: GateDrive, settings: Settings, held: HeldStates
+) -> tuple[Preactivation, Preactivation | None]:
+    """The gate and the write gate under inputs of the scale that was asked for."""
+    seen, write = (settings.input_scale**2, held.shown or 0.0), drive.write_gate
+    return drive.gate.preactivation(*seen), None if write is None else write.preactivation(*seen)
+
+
+def _shown(drive: GateDrive, state: HiddenState, settings: Settings, held: HeldStates) -> Floats:
+    """(n,) the second moment of what every unit shows, given what was shown a round before."""
+    scale = settings.input_scale**2
+
+    def opened(gate: GateInput | None) -> Floats | float:
+        """E σ(z)², 1 where there is no gate."""
+        if gate is None:
+            return 1.0
+        z = gate.preactivation(scale, held.shown or 0.0)
+        return np.asarray(mean_of(lambda z: state.opening(z).value ** 2, z, state.opening.smooth))
+
+    mean, square = state.function.moments(
+        state.candidate.preactivation(scale, held.taken * opened(state.reset))
+    )
+    stored = _stored(drive, state, settings, held, (mean, np.maximum(square - mean**2, 0.0)))
+    if state.output is None:
+        return np.minimum(stored, 1.0) if state.convex and state.function.bounded else stored
+    if not state.averaged:
+        spread = np.minimum(np.sqrt(stored), WIDEST_CELL)
+        stored = TANH.moments(Preactivation(np.zeros_like(spread), spread))[1]
+    return stored * opened(state.output)
+
+
+def _stored(
+    drive: GateDrive,
+    state: HiddenState,
+    settings: Settings,
+    held: HeldStates,
+    taken: tuple[Floats, Floats],
+) -> Floats:
+    """(n,) E h², or E c² before an output gate, from the mean and the variance of what comes in."""
+    gate, write = _moving(drive, settings, held)
+    under, one = settings.autocorrelation, Autocorrelation.from_rho(1.0)
+    if state.written is not None:
+        return np.asarray(gated_moments(state.written, gate, one).second_moment)
+    mean, variance = taken
+    if state.averaged and drive.write is not None and write is not None:
+        return mean**2 + variance * averaged_variance(drive.law, gate, drive.write, write, under)
+    of_one = replace(under, weights=tuple(weight / under.variance for weight in under.weights))
+    varied, constant = (
+        gated_moments(drive.law, gate, of, drive.write, write).second_moment for of in (of_one, one)
+    )
+    with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
+        stored = mean**2 * constant + variance * varied
+    return np.where(np.isnan(stored), 0.0, stored)
+
+
+def _seen(state: HiddenState, shown: Floats) -> HeldStates:
+    """The means over the units that are seen."""
+    if state.cascade:
+        first, second = (
+            float(np.mean(some)) for some in (shown[: state.cascade], shown[state.cascade :])
+        )
+        taken = np.full(shown.size, first)
+        taken[: state.cascade] = second
+        return HeldStates(first, taken)
+    mean = float(np.mean(shown))
+    if state.projection is not None:
+        mean *= float(np.mean(state.projection))
+    return HeldStates(mean, mean)
 
 
 def _bands(moduli: Floats, complements: Floats) -> tuple[GateBand, ...]:

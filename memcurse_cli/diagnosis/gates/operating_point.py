@@ -1,8 +1,7 @@
-"""Where a GRU or an LSTM works under random inputs: mean field theory, held against the layer.
+"""Where layers work under random inputs, and the memory that their hidden weights add.
 
-Where a layer with an activation between its steps works, and where no linear figure holds.
-
-What a gated layer's hidden weights add to the memory that its gates have.
+Layers with an activation between their steps are linearised there, or no linear figure holds; GRUs
+and LSTMs have a mean field theory that is held against the layer itself.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,23 +17,11 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.wording import number
 from memcurse_cli.families.reading import eigenvalues_of
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Recurrence
-from memcurse_cli.schema.layer import (
-    AGREEMENT,
-    JACOBIAN,
-    GateAtWork,
-    GatedOperatingPoint,
-    HiddenSpectrum,
-    OperatingPoint,
-    StateAtWork,
-)
-from memcurse_cli.theory.gates.simulate import LARGEST, simulate_gated
-from memcurse_cli.theory.mean_field.elman import elman_operating_point
-from memcurse_cli.theory.mean_field.gated import (
-    GatedMeanField,
-    GateLevel,
-    gru_mean_field,
-    lstm_mean_field,
-)
+from memcurse_cli.schema.dense import JACOBIAN, HiddenSpectrum, OperatingPoint
+from memcurse_cli.schema.gates import AGREEMENT, GateAtWork, GatedOperatingPoint, StateAtWork
+
+if TYPE_CHECKING:
+    from memcurse_cli.theory.mean_field.network import GateLevel
 
 
 def linearised_at_work(
@@ -81,6 +69,8 @@ def _operating_point(
     """The slope of mean field theory and the spectrum that it leaves, or None without one."""
     if dynamics.bias is None or dynamics.scale != 1:
         return None
+    from memcurse_cli.theory.mean_field.fields import elman_operating_point
+
     found = elman_operating_point(
         dynamics.matrix,
         None if recurrence.readin is None else recurrence.readin.real,
@@ -91,10 +81,14 @@ def _operating_point(
     if found is None or found.slope == 0:
         return None
     radius = found.slope * float(np.abs(eigenvalues_of(recurrence.log_eigenvalues)).max())
-    time_constant = None
-    if radius < 1:
-        time_constant = -1 / math.log(radius) if radius > 0 else 0.0
-    return OperatingPoint(found.slope, found.second_moment, radius, time_constant)
+    return OperatingPoint(found.slope, found.second_moment, radius, _time_constant(radius))
+
+
+def _time_constant(radius: float) -> float | None:
+    """-1/log of a spectral radius; None where nothing decays."""
+    if radius >= 1:
+        return None
+    return -1 / math.log(radius) if radius > 0 else 0.0
 
 
 def summarise_hidden(
@@ -113,15 +107,12 @@ def summarise_hidden(
 def _summary(name: str, eigenvalues: Complexes) -> HiddenSpectrum:
     modulus = np.abs(eigenvalues)
     radius = float(modulus.max())
-    time_constant = None
-    if radius < 1:
-        time_constant = -1 / math.log(radius) if radius > 0 else 0.0
     return HiddenSpectrum(
         name=name,
         order=modulus.size,
         spectral_radius=radius,
         unstable=int(np.count_nonzero(modulus >= 1)),
-        time_constant=time_constant,
+        time_constant=_time_constant(radius),
     )
 
 
@@ -131,55 +122,44 @@ def summarise_gated_operating_point(
     """Both points of a layer whose hidden weights were asked for, or None for other layers."""
     if recurrence.hidden is None or recurrence.hidden.network is None or not settings.spectra:
         return None
-    network, reasons = recurrence.hidden.network, []
-    variance = settings.input_scale**2
-    take = lstm_mean_field if network.is_lstm else gru_mean_field
-    field = take(network, variance)
+    from memcurse_cli.theory.mean_field import fields, network
+
+    layer, variance, reasons = recurrence.hidden.network, settings.input_scale**2, []
+    field, predicted, simulated = fields.gated_mean_field(layer, variance), None, None
     if field is None:
         reasons.append("the mean field has no fixed point")
-    simulated = None
-    if network.size > LARGEST:
-        reasons.append(f"layers of more than {LARGEST} units are not simulated")
     else:
-        run = simulate_gated(network, variance)
-        if run is None:
-            reasons.append("its weights are so large that a simulation overflows")
-        else:
-            simulated = _state(run.second_moment, run.gates, run.growth, run.growth_error)
-            if not run.settled:
-                reasons.append(f"the simulated state had not settled after {run.steps} steps")
-            if abs(run.growth - 1) <= 2 * run.growth_error:
-                reasons.append("the simulated χ is within two standard errors of 1")
-    predicted = None
-    if field is not None:
         predicted = _state(field.second_moment, field.gates, field.growth, None)
+    if layer.size > network.LARGEST:
+        reasons.append(f"layers of more than {network.LARGEST} units are not simulated")
+    elif (run := network.simulate_gated(layer, variance)) is None:
+        reasons.append("its weights are so large that a simulation overflows")
+    else:
+        simulated = _state(run.second_moment, run.gates, run.growth, run.growth_error)
+        if not run.settled:
+            reasons.append(f"the simulated state had not settled after {run.steps} steps")
+        if abs(run.growth - 1) <= 2 * run.growth_error:
+            reasons.append("the simulated χ is within two standard errors of 1")
     return GatedOperatingPoint(
         input_scale=settings.input_scale,
         predicted=predicted,
         simulated=simulated,
         agrees=None if predicted is None or simulated is None else _agree(predicted, simulated),
-        mean_squared_singular_value=_of(field, "mean_squared_singular_value"),
-        singular_value_variance=_of(field, "singular_value_variance"),
+        mean_squared_singular_value=None if field is None else field.mean_squared_singular_value,
+        singular_value_variance=None if field is None else field.singular_value_variance,
         reason="; ".join(reasons) or None,
     )
-
-
-def _of(field: GatedMeanField | None, name: str) -> float | None:
-    return None if field is None else getattr(field, name)
 
 
 def _state(
     second_moment: float, gates: Mapping[str, GateLevel], growth: float, error: float | None
 ) -> StateAtWork:
-    time_constant = None
-    if growth < 1:
-        time_constant = -2 / math.log(growth) if growth > 0 else 0.0
     return StateAtWork(
         second_moment=second_moment,
         gates=tuple(GateAtWork(name, one.mean, one.spread) for name, one in gates.items()),
         growth=growth,
         growth_error=error,
-        time_constant=time_constant,
+        time_constant=_time_constant(math.sqrt(growth)),
     )
 
 

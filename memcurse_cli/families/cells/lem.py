@@ -14,7 +14,7 @@ from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState,
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import log_of_eigenvalues, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.theory.gates.laws import PartialMix
+from memcurse_cli.theory.gates.laws import Mix
 
 STEP = Assumption(
     key="dt",
@@ -166,7 +166,7 @@ def _drive(cell: Cell, bias: Floats, step: float, groups: list[str]) -> GateDriv
 
     taken = np.concatenate([cell.biases["y"].total, cell.biases["z"].total])
     return GateDrive(
-        law=PartialMix(step, "steps"),
+        law=Mix(keeps=False, parameter="steps", largest=step),
         gate=GateInput(bias, both("step of y", "step of z")),
         state=HiddenState(GateInput(taken, both("y", "z")), cascade=cell.size),
         motions=dict.fromkeys(groups, ("steps", 1.0)),

@@ -25,8 +25,8 @@ from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import gain_scalar, log_sigmoid, read_vector, sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.theory.gates.fixed_point import RELU
 from memcurse_cli.theory.gates.laws import OffsetMix
+from memcurse_cli.theory.gates.moments import RELU
 
 GATE_KEEPS = Assumption(
     key="gate_keeps",

@@ -22,7 +22,7 @@ from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import one_to_one, read_real, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.theory.gates.fixed_point import RELU
+from memcurse_cli.theory.gates.moments import RELU
 
 BATCH_EPSILON = Assumption(
     key="batch_norm_epsilon",

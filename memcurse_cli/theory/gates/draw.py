@@ -13,19 +13,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.gates.laws import GateLaw, JointLaw, JointValues, Write
-from memcurse_cli.theory.gates.moments import GatedMoments, gathered
-from memcurse_cli.theory.gates.quadrature import Preactivation, evenly_taken
+from memcurse_cli.theory.gates.laws import GateLaw, JointLaw, JointValues, Units, Write
+from memcurse_cli.theory.gates.moments import (
+    Expectations,
+    GatedMoments,
+    Preactivation,
+    averaged,
+    figures_of,
+    gathered,
+)
 
-Array = NDArray[Any]
 Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
 
+UNITS = 256
+"""At most so many stand for a layer of gates that are run."""
 REPLICATES = 8
 """Independent shifts of the points, or chains of states."""
 GENERATOR = (1, 182667, 469891, 498753)
@@ -45,12 +53,7 @@ SEED = 11
 
 @dataclass(frozen=True)
 class JointPreactivations:
-    """Pre-activations of n units, those of each Gaussian together.
-
-    Attributes:
-        mean: (n, gates).
-        covariance: (n, gates, gates).
-    """
+    """Pre-activations of n units, each of one Gaussian: (n, gates) and (n, gates, gates)."""
 
     mean: Floats
     covariance: Floats
@@ -66,7 +69,7 @@ class JointPreactivations:
         """All held at their means."""
         return JointPreactivations(self.mean, np.zeros_like(self.covariance))
 
-    def take(self, units: slice | NDArray[np.intp]) -> JointPreactivations:
+    def take(self, units: Units) -> JointPreactivations:
         """Those of some of the units."""
         return JointPreactivations(self.mean[units], self.covariance[units])
 
@@ -101,7 +104,7 @@ class Drawn(NamedTuple):
 
 
 def normal_points(count: int, gates: int) -> tuple[Floats, Floats]:
-    """(replicates, count, gates) independent normal draws, and their weights (replicates, count).
+    """(count, replicates, gates) independent normal draws, and their weights (count, replicates).
 
     A lattice in the unit cube, shifted at random, takes every multiple of 1/count once in each
     coordinate: its error falls about as 1/count. Its points become draws that are `WIDTH` times too
@@ -109,11 +112,11 @@ def normal_points(count: int, gates: int) -> tuple[Floats, Floats]:
     """
     from scipy.special import ndtri
 
-    shifts = np.random.default_rng(SEED).random((REPLICATES, 1, gates))
+    shifts = np.random.default_rng(SEED).random((REPLICATES, gates))
     lattice = np.outer(np.arange(count), GENERATOR[:gates]) % count / count
-    narrow = np.asarray(ndtri((shifts + lattice) % 1.0))
+    narrow = np.asarray(ndtri((shifts + lattice[:, None]) % 1.0))
     weights = np.exp((1 - WIDTH**2) / 2 * np.sum(narrow**2, axis=-1))
-    return WIDTH * narrow, weights / weights.mean(axis=1, keepdims=True)
+    return WIDTH * narrow, weights / weights.sum(axis=0)
 
 
 def drawn_gates(
@@ -136,32 +139,55 @@ def drawn_gates(
         parameters: of the law, those whose E|s|² is finite.
         kinds: what share of the states each kind has.
     """
-    size, gate_count = len(gates.mean) // len(kinds), gates.mean.shape[1]
-    log_moduli, errors = np.empty((len(shares), size)), np.zeros(size)
-    parts, left = [], np.arange(size)
+    size = len(gates.mean) // len(kinds)
+    log_moduli, parts = np.empty((len(shares), size)), []
+
+    def bands(units: Integers, points: Floats, weights: Floats) -> list[Floats]:
+        values = law(gates.take(units * len(kinds)).at(points[:, :, None]))
+        of_replicates = _quantiles(values.log_eigenvalue.real, weights, shares)
+        log_moduli[:, units] = of_replicates.mean(axis=1)
+        return list(of_replicates)
+
+    def moments(units: Integers, points: Floats, weights: Floats) -> list[Floats]:
+        rows = (units[:, None] * len(kinds) + np.arange(len(kinds))).ravel()
+        values = law(gates.take(rows).at(points[:, :, None]))
+        expected = _expectations(values, weights, parameters, symmetric=law.symmetric)
+        figures = figures_of(expected, len(parameters), autocorrelation)
+        figures = figures.reshape(*figures.shape[:-1], -1, len(kinds)) @ np.array(kinds)
+        parts.append((units, GatedMoments(figures[:, 0], tuple(parameters))))
+        held, *moved = figures[::2, 1:]
+        return [held, *(each / held for each in moved)]
+
+    errors = (
+        _refined(bands, gates, size, CHUNK),
+        _refined(moments, gates, size, CHUNK // len(kinds)),
+    )
+    return Drawn(log_moduli, gathered(size, parts), max(errors))
+
+
+def _refined(
+    estimate: Callable[[Integers, Floats, Floats], list[Floats]],
+    gates: JointPreactivations,
+    size: int,
+    chunk: int,
+) -> float:
+    """The largest error of figures (replicates, units), drawn again for units above the aim."""
+    errors, left = np.zeros(size), np.arange(size)
+    gate_count = gates.mean.shape[1]
     moving = bool(np.any(gates.covariance))
     for count in COUNTS if moving else (1,):
         points, weights = np.zeros((1, 1, gate_count)), np.ones((1, 1))
         if moving:
             points, weights = normal_points(count, gate_count)
-        length = max(CHUNK // (weights.size * len(kinds)), 1)
+        length = max(chunk // weights.size, 1)
         for units in (left[start : start + length] for start in range(0, left.size, length)):
-            rows = (units[:, None] * len(kinds) + np.arange(len(kinds))).ravel()
-            values = law(gates.take(rows).at(points[:, :, None]))
-            bands = _quantiles(values.log_eigenvalue.real[..., :: len(kinds)], weights, shares)
-            log_moduli[:, units] = bands.mean(axis=0)
-            expected = _expectations(values, weights, parameters, symmetric=law.symmetric)
-            held, mixed, moved = _moments(expected, parameters, autocorrelation, kinds)
-            whole = ({name: each[0] for name, each in of.items()} for of in (mixed, moved))
-            parts.append((units, GatedMoments(held[0], *whole)))
             with np.errstate(invalid="ignore"):  # of gates that never forget
-                figures = [*bands.swapaxes(0, 1), held[1:]]
-                figures += [each[1:] / held[1:] for each in moved.values()]
+                figures = estimate(units, points, weights)
                 errors[units] = np.max([relative_error(each) for each in figures], axis=0)
         left = left[errors[left] > AIM]
         if left.size == 0:
             break
-    return Drawn(log_moduli, gathered(size, parts), float(np.max(errors, initial=0.0)))
+    return float(np.max(errors, initial=0.0))
 
 
 def relative_error(replicates: Floats) -> Floats:
@@ -174,138 +200,49 @@ def relative_error(replicates: Floats) -> Floats:
     return np.asarray(np.where(counts, error / np.abs(np.where(counts, mean, 1.0)), 0.0))
 
 
-class _Expectations(NamedTuple):
-    """Of g = (λ, μ, ν) and of its derivatives by each parameter, in that order.
-
-    The first row is over all replicates, the others are over one each.
-
-    Attributes:
-        complement: (rows, n) E[1 - λ].
-        squared_complement: (rows, n) E[1 - |λ|²].
-        means: (rows, n, 3 (1 + parameters)) E g.
-        products: (rows, n, …, …) E g_i g_j*.
-    """
-
-    complement: Array
-    squared_complement: Floats
-    means: Array
-    products: Array
-
-
 def _quantiles(values: Floats, weights: Floats, shares: Sequence[float]) -> Floats:
-    """(replicates, shares, n) of (replicates, count, n) values."""
-    order = np.argsort(values, axis=1)
-    sorted_values = np.take_along_axis(values, order, axis=1)
-    each = np.take_along_axis(weights[..., None], order, axis=1)
-    places = (np.cumsum(each, axis=1) - each / 2) / each.shape[1]
-    found = np.empty((len(values), len(shares), values.shape[2]))
-    for replicate, unit in np.ndindex(len(values), values.shape[2]):
-        at = replicate, slice(None), unit
-        found[at] = np.interp(shares, places[at], sorted_values[at])
+    """(shares, replicates, n) of (count, replicates, n) values."""
+    order = np.argsort(values, axis=0)
+    sorted_values = np.take_along_axis(values, order, axis=0)
+    each = np.take_along_axis(weights[..., None], order, axis=0)
+    places = np.cumsum(each, axis=0) - each / 2
+    found = np.empty((len(shares), *values.shape[1:]))
+    for at in np.ndindex(values.shape[1:]):
+        whole = slice(None), *at
+        found[whole] = np.interp(shares, places[whole], sorted_values[whole])
     return found
 
 
 def _expectations(
     values: JointValues, weights: Floats, parameters: Collection[str], *, symmetric: bool
-) -> _Expectations:
+) -> Expectations:
+    """(1 + replicates, n): over all replicates first, and then over one each."""
     log, share = values.log_eigenvalue, values.share
     eigenvalue, gain = np.exp(log), np.exp(values.log_gain)
-    now = gain if share is None else share * gain
-    after = np.zeros_like(gain) if share is None else (1 - share) * gain * eigenvalue
-    columns = [eigenvalue, after, now]
+    now, after = gain, None
+    if share is not None:
+        now, after = share * gain, (1 - share) * gain * eigenvalue
+    columns = [eigenvalue, *(() if after is None else (after,)), now]
     for name in parameters:
         by_eigenvalue, by_gain = values.motions[name]
-        columns += [eigenvalue * by_eigenvalue, after * (by_eigenvalue + by_gain), now * by_gain]
-    g = np.stack(np.broadcast_arrays(*columns), axis=-1).swapaxes(1, 2)
-    column = weights[:, :, None]
-    weighted = weights[:, None, :, None] * g.conj()
+        columns.append(eigenvalue * by_eigenvalue)
+        if after is not None:
+            columns.append(after * (by_eigenvalue + by_gain))
+        columns.append(now * by_gain)
+    column = weights[..., None]
     found = (
-        -(column * np.expm1(log)).mean(axis=1),
-        -(column * np.expm1(2 * log.real)).mean(axis=1),
-        weighted.mean(axis=2).conj(),
-        g.swapaxes(-1, -2) @ weighted / g.shape[2],
+        -np.sum(column * np.expm1(log), axis=0),
+        -np.sum(column * np.expm1(2 * log.real), axis=0),
+        *averaged(columns, column),
     )
     rows = (np.concatenate([each.mean(axis=0, keepdims=True), each]) for each in found)
-    return _Expectations(*(each.real if symmetric else each for each in rows))
-
-
-@np.errstate(over="ignore", invalid="ignore")  # of units that the last lines put out as inf
-def _moments(
-    of: _Expectations,
-    parameters: Collection[str],
-    autocorrelation: Autocorrelation,
-    kinds: Sequence[float],
-) -> GatedMoments:
-    """(rows, n) second moments of the mean state of a unit; inf where they do not stay finite."""
-    stable = (of.squared_complement > 0) & np.isfinite(of.products).all(axis=(-1, -2))
-    total = np.zeros((1 + 2 * len(parameters), *stable.shape))
-    for part in autocorrelation.parts:
-        # A cosine is the mean of the poles p and p*.
-        for p in (part.pole, np.conj(part.pole)):
-            total += part.weight / 2 * _of_pole(of, complex(p), stable)
-    beyond = np.full(len(total), math.inf)
-    beyond[1::2] = 0.0
-    total[2::2] = np.maximum(total[2::2], 0.0)  # where λ's and γ' u cancel, rounding is left
-    found = np.where(stable, total, beyond[:, None, None])
-    held, *others = found.reshape(*found.shape[:-1], -1, len(kinds)) @ np.array(kinds)
-    mixed, moved = (
-        dict(zip(parameters, some, strict=True)) for some in (others[::2], others[1::2])
-    )
-    return GatedMoments(held, mixed, moved)
-
-
-def _of_pole(of: _Expectations, p: complex, stable: NDArray[np.bool_]) -> Floats:
-    """E|h|², and Re E hs* and E|s|² by each parameter, for a drive ``u = p u⁻ + ε`` of E|u|² = 1.
-
-    ``h = λ h⁻ + β u⁻ + ν ε`` has β = μ + pν, and s = dh/dω is ``λ s⁻ + λ' h⁻ + β' u⁻ + ν' ε``. With
-    E over the gates and 1 - |p|² for E|ε|²,
-
-        a = E hu* = (p* E β + (1-|p|²) E ν) / (1 - p* E λ)
-        y = E su* = (p* (E[λ'] a + E β') + (1-|p|²) E ν') / (1 - p* E λ)
-
-    and the second moments follow from the squares of both sides.
-    """
-    fresh, back, pole = 1 - abs(p) ** 2, p.conjugate(), np.array([1.0, p])
-    below = np.where(stable, of.squared_complement, 1.0)
-    past = np.where(stable, (1 - back) + back * of.complement, 1.0)
-
-    def entered(first: int) -> Array:
-        """p* E β + (1-|p|²) E ν or that of their derivatives, by the place of μ."""
-        now = of.means[..., first + 1]
-        return back * (of.means[..., first] + p * now) + fresh * now
-
-    def paired(left: int, right: int) -> Array:
-        """E ββ* + (1-|p|²) E νν* or its like, by the places of both μ."""
-        square = of.products[..., left : left + 2, right : right + 2]
-        both: Array = np.einsum("i,...ij,j->...", pole, square, pole.conj())
-        return np.asarray(both + fresh * square[..., 1, 1])
-
-    def by_input(left: int, right: int) -> Array:
-        """E λβ* or its like, by the places of λ and μ."""
-        row = of.products[..., left, right : right + 2]
-        return np.asarray(row @ pole.conj())
-
-    a = entered(1) / past
-    second = (2 * (by_input(0, 1) * a).real + paired(1, 1).real) / below
-    found = [second]
-    for at in range(3, of.means.shape[-1], 3):
-        y = (back * of.means[..., at] * a + entered(at + 1)) / past
-        slope = of.products[..., 0, at]
-        cross = slope * second + by_input(0, at + 1) * a + paired(1, at + 1)
-        cross = (cross + (by_input(0, 1) * y + by_input(at, 1) * a).conj()) / below
-        both = slope * cross.conj() + by_input(0, at + 1) * y + by_input(at, at + 1) * a
-        square = of.products[..., at, at].real * second + paired(at + 1, at + 1).real
-        found += [cross.real, (square + 2 * both.real) / below]
-    return np.array(found)
+    return Expectations(*(each.real if symmetric else each for each in rows))
 
 
 class OwnState(NamedTuple):
     """One step of units whose gates see their own state.
 
-    Attributes:
-        kept: z of the gate that keeps the state.
-        state: c after the step.
-        shown: what the other units see of it, or None.
+    z of the gate that keeps the state, c after the step, and what other units see of it, or None.
     """
 
     kept: Floats
@@ -313,8 +250,13 @@ class OwnState(NamedTuple):
     shown: Floats | None = None
 
 
-OwnStep = Callable[[Floats, Floats, NDArray[np.intp]], OwnState]
+OwnStep = Callable[[Floats, Floats, Integers], OwnState]
 """From (chains, units, gates) pre-activations, (chains, units) c and the indices of these units."""
+
+
+def evenly_taken(size: int) -> Integers:
+    """The indices of units that are run, ascending; all where there are no more than `UNITS`."""
+    return np.unique(np.linspace(0, size - 1, UNITS).astype(np.intp))
 
 
 def run_own_states(

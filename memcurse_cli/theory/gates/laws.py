@@ -132,7 +132,8 @@ class Exponential:
     def __call__(self, z: Array) -> Openness:
         """The gate; 1 - e^z, which is negative for most, and the slope."""
         xp = array_namespace(z)
-        capped, slope = (z, 1.0) if self.cap is None else soft_cap(z, self.cap)
+        free = xp.clip(z, None, LARGEST_EXPONENT)
+        capped, slope = (free, 1.0) if self.cap is None else soft_cap(z, self.cap)
         value = xp.exp(capped)
         return Openness(value, -xp.expm1(capped), value * slope)
 
@@ -141,12 +142,8 @@ class Exponential:
 class Write:
     """A factor f σ(z₂) of γ whose pre-activation is independent of that of λ.
 
-    Attributes:
-        opening: σ.
-        parameter: the name of the gate.
-        factor: f.
-        width: d of a delta rule, ``λ (I - β k kᵀ)`` with β the factor of γ and a unit key k drawn
-            anew at every step from all directions alike; infinite where nothing is overwritten.
+    ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β the factor of γ and a unit key k drawn
+    anew at every step from all directions alike; infinite where nothing is overwritten.
     """
 
     opening: Opening = LOGISTIC
@@ -160,18 +157,13 @@ class Write:
         return replace(self, width=math.inf)
 
     def __call__(self, z: Array) -> Openness:
-        """The factor at pre-activations, and its slope; it has no complement of its own."""
+        """The factor and its slope; it has no complement of its own."""
         value, complement, slope = self.opening(z)
         return Openness(self.factor * value, complement, self.factor * slope)
 
 
 class Motion(NamedTuple):
-    """What one unit of a parameter adds, at every pre-activation.
-
-    Attributes:
-        eigenvalue: dλ/dω.
-        gain: dγ/dω.
-    """
+    """What one unit of a parameter adds, at every pre-activation: dλ/dω and dγ/dω."""
 
     eigenvalue: Array
     gain: Array
@@ -180,13 +172,8 @@ class Motion(NamedTuple):
 class GateValues(NamedTuple):
     """A gate at given pre-activations.
 
-    Attributes:
-        eigenvalue: λ.
-        complement: 1 - λ.
-        gain: γ.
-        motions: what each parameter moves, by the parameter's name.
-        squared_complement: 1 - λ², or its mean where λ is itself a mean over what the gate does not
-            decide; None for the square of λ.
+    λ, 1 - λ, γ and what each parameter moves, by its name. ``squared_complement`` is the mean of
+    1 - λ² where λ is itself a mean over what the gate does not decide, and else None.
     """
 
     eigenvalue: Array
@@ -198,12 +185,15 @@ class GateValues(NamedTuple):
 
 @dataclass(frozen=True)
 class GateLaw(ABC):
-    """λ and γ of n units as functions of one pre-activation each."""
+    """λ and γ of n units as functions of one pre-activation each.
+
+    ``parameter``, or ``bias``, names what is added to z.
+    """
 
     @property
     def smooth(self) -> bool:
-        """Whether λ and γ are analytic for |Im z| < π/2."""
-        return True
+        """Whether λ and γ are analytic for |Im z| < π/2, as the gate's function is."""
+        return bool(getattr(self, "opening", LOGISTIC).smooth)
 
     @abstractmethod
     def __call__(self, z: Array) -> GateValues:
@@ -224,88 +214,44 @@ class GateLaw(ABC):
         return replace(self, **taken) if taken else self
 
 
-def decayed(exponent: Array, slopes: Mapping[str, Array], gain: Array | None = None) -> GateValues:
-    """λ = e^-x with dx/dω by parameter, and a γ, 1 by default, that none of them moves."""
-    xp = array_namespace(exponent)
-    value = xp.exp(-exponent)
-    motions = {name: Motion(-slope * value, 0 * slope) for name, slope in slopes.items()}
-    return GateValues(
-        value, -xp.expm1(-exponent), xp.ones_like(value) if gain is None else gain, motions
-    )
-
-
 @dataclass(frozen=True)
 class Keep(GateLaw):
     """λ = σ(z) and γ = 1: an LSTM's forget gate, to whose γ a `Write` gate of its own is added."""
 
     opening: Opening = LOGISTIC
-    parameter: str = "forget"
-
-    @property
-    def smooth(self) -> bool:
-        """As the gate's function."""
-        return self.opening.smooth
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z)."""
         value, complement, slope = self.opening(z)
         one = value + complement
-        return GateValues(value, complement, one, {self.parameter: Motion(slope, 0 * slope)})
+        return GateValues(value, complement, one, {"forget": Motion(slope, 0 * slope)})
 
 
 @dataclass(frozen=True)
 class Mix(GateLaw):
-    """λ = σ(z) and γ = 1 - λ, or the other way round where an open gate takes the new value.
+    """λ = σ(z) and γ = 1 - λ (GRU), or γ = c σ(z) and λ = 1 - γ where an open gate writes.
 
-    Attributes:
-        keeps: an open gate keeps the state (GRU); otherwise it writes (minGRU, MGU).
-        opening: σ.
-        parameter: the name of the gate.
+    A gate that does not ``keep`` the state writes when it is open (minGRU, MGU), with c ≤ 1 as
+    ``largest`` (LEM, whose step is c σ(z)).
     """
 
     keeps: bool = True
     opening: Opening = LOGISTIC
     parameter: str = "update"
-
-    @property
-    def smooth(self) -> bool:
-        """As the gate's function."""
-        return self.opening.smooth
+    largest: float = 1.0
 
     def __call__(self, z: Array) -> GateValues:
-        """dλ/db = ±σ'(z) = -dγ/db."""
+        """dλ/db = σ'(z) = -dγ/db, or -c σ'(z); λ = σ(-z) + (1-c) σ(z) without cancellation."""
         value, complement, slope = self.opening(z)
         if not self.keeps:
-            value, complement, slope = complement, value, -slope
+            kept = complement + (1 - self.largest) * value
+            value, complement, slope = kept, self.largest * value, -self.largest * slope
         return GateValues(value, complement, complement, {self.parameter: Motion(slope, -slope)})
 
 
 @dataclass(frozen=True)
-class PartialMix(GateLaw):
-    """λ = 1 - c σ(z) and γ = c σ(z) with c in (0, 1]: LEM, whose step is c σ(z)."""
-
-    largest: float
-    parameter: str = "step"
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -c σ'(z) = -dγ/db; λ = σ(-z) + (1-c) σ(z) without cancellation."""
-        opened = LOGISTIC(z)
-        step, slope = self.largest * opened.value, self.largest * opened.slope
-        kept = opened.complement + (1 - self.largest) * opened.value
-        return GateValues(kept, step, step, {self.parameter: Motion(-slope, slope)})
-
-
-@dataclass(frozen=True)
 class FlooredMix(GateLaw):
-    """λ = σ(z) and γ = σ(ζ) (1 - λ) + σ(ν): FastGRNN, whose γ never closes.
-
-    Attributes:
-        scale: ζ.
-        floor: ν.
-        bias: the name of the parameter that is added to z.
-        scale_parameter: the name of ζ.
-        floor_parameter: the name of ν.
-    """
+    """λ = σ(z) and γ = σ(ζ) (1 - λ) + σ(ν), of ``scale`` ζ and ``floor`` ν: FastGRNN."""
 
     scale: float
     floor: float
@@ -315,8 +261,7 @@ class FlooredMix(GateLaw):
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z) with dγ/db = -σ(ζ) σ'(z), dγ/dζ = σ'(ζ) (1 - λ) and dγ/dν = σ'(ν)."""
-        xp = array_namespace(z)
-        kept = LOGISTIC(z)
+        xp, kept = array_namespace(z), LOGISTIC(z)
         scale, floor = (LOGISTIC(xp.asarray(value)) for value in (self.scale, self.floor))
         nothing = 0 * kept.slope
         motions = {
@@ -330,54 +275,38 @@ class FlooredMix(GateLaw):
 
 @dataclass(frozen=True)
 class OffsetMix(GateLaw):
-    """λ = σ(z) and γ = 1 - σ(z - β): JANET, whose two shares add up to more than 1 for β > 0.
-
-    Attributes:
-        offset: β.
-        parameter: the name of the gate.
-        offset_parameter: the name of β.
-    """
+    """λ = σ(z) and γ = 1 - σ(z - β) of ``offset`` β: JANET, with λ + γ > 1 for β > 0."""
 
     offset: float
-    parameter: str = "update"
-    offset_parameter: str = "beta"
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = σ'(z) and dγ/dβ = σ'(z - β) = -dγ/db."""
         kept, shut = LOGISTIC(z), LOGISTIC(z - self.offset)
         motions = {
-            self.parameter: Motion(kept.slope, -shut.slope),
-            self.offset_parameter: Motion(0 * kept.slope, shut.slope),
+            "update": Motion(kept.slope, -shut.slope),
+            "beta": Motion(0 * kept.slope, shut.slope),
         }
         return GateValues(kept.value, kept.complement, shut.complement, motions)
 
 
 @dataclass(frozen=True)
 class Bounded(GateLaw):
-    """λ = 1 - (1-β) σ(-z) and γ = 1 - λ: HGRN, whose λ stays above β.
-
-    Attributes:
-        complement: (n,) 1 - β.
-        bound: the name of the parameter β.
-    """
+    """λ = 1 - (1-β) σ(-z) and γ = 1 - λ, of ``complement`` (n,) 1 - β: HGRN."""
 
     complement: Array
-    bound: str = "bound"
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/dβ = σ(-z) = -dγ/dβ."""
         shut = LOGISTIC(z).complement
         lost = self.complement * shut
-        return GateValues(1 - lost, lost, lost, {self.bound: Motion(shut, -shut)})
+        return GateValues(1 - lost, lost, lost, {"bound": Motion(shut, -shut)})
 
 
 @dataclass(frozen=True)
 class Written(GateLaw):
     """λ and, in the place of γ, all that is written: γ(z) tanh(z + d), of one pre-activation.
 
-    Attributes:
-        law: λ and γ.
-        offset: (n,) d, what the candidate's bias has beyond the gate's.
+    ``offset`` is (n,) d, what the candidate's bias has beyond the gate's.
     """
 
     law: GateLaw
@@ -398,9 +327,7 @@ class Overwrite(GateLaw):
     average, and of its square ``β (2-β)/d``, since ``‖S (I - β k kᵀ)‖² = ‖S‖² - β (2-β) ‖S k‖²``
     and E k kᵀ = I/d. So ``λ = 1 - β/d``, and γ = β as of a layer whose keys stand still.
 
-    Attributes:
-        width: d; infinite for keys that vanish, as they do at zero input.
-        factor: f, 1, or 2 where β reaches 2.
+    The width d is infinite for keys that vanish, as they do at zero input.
     """
 
     width: float
@@ -413,21 +340,33 @@ class Overwrite(GateLaw):
         return GateValues(1 - lost, lost, strength, {}, lost * (2 - strength))
 
 
+def decayed(
+    exponent: Array,
+    slopes: Mapping[str, Array],
+    gain: Array | None = None,
+    gain_slopes: Mapping[str, Array] | None = None,
+) -> GateValues:
+    """λ = e^-x with dx/dω by parameter, and a γ, 1 by default, with dγ/dω, 0 by default."""
+    xp = array_namespace(exponent)
+    value, of_gain = xp.exp(-exponent), gain_slopes or {}
+    motions = {
+        name: Motion(-slope * value, of_gain.get(name, 0 * slope)) for name, slope in slopes.items()
+    }
+    gain = xp.ones_like(value) if gain is None else gain
+    return GateValues(value, -xp.expm1(-exponent), gain, motions)
+
+
 @dataclass(frozen=True)
 class StepSize(GateLaw):
     """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net.
 
     Attributes:
-        rate: (n,) a > 0.
-        bias: the name of the parameter that is added to z.
-        log_rate: the name of log a.
+        rate: (n,) a > 0, of log a as A_log.
         writes: whether γ is Δ.
-        negated: ``log_rate`` names -a instead, which GGUF stores and rounding may bring to a ≤ 0.
+        negated: A_log is -a instead, which GGUF stores and rounding may bring to a ≤ 0.
     """
 
     rate: Array
-    bias: str = "dt_bias"
-    log_rate: str = "A_log"
     writes: bool = True
     negated: bool = False
 
@@ -436,37 +375,26 @@ class StepSize(GateLaw):
         slope, step = LOGISTIC(z).value, softplus(z)
         exponent = self.rate * step
         by_rate = -step if self.negated else exponent
-        slopes = {self.bias: self.rate * slope, self.log_rate: by_rate}
-        if not self.writes:
-            return decayed(exponent, slopes, array_namespace(z).ones_like(step))
-        values = decayed(exponent, slopes, step)
-        by_bias = Motion(values.motions[self.bias].eigenvalue, slope)
-        return values._replace(motions={**values.motions, self.bias: by_bias})
+        slopes = {"dt_bias": self.rate * slope, "A_log": by_rate}
+        return decayed(exponent, slopes, *((step, {"dt_bias": slope}) if self.writes else ()))
 
 
 @dataclass(frozen=True)
 class Root(GateLaw):
-    """λ = σ(z)^p and γ = 1, or 1 - λ: gated linear attention, whose p is 1/16, or gated slots.
-
-    Attributes:
-        power: p > 0.
-        parameter: the name of the gate.
-        coupled: γ is 1 - λ.
-    """
+    """λ = σ(z)^p, γ = 1: gated linear attention, with p = 1/16; coupled, γ = 1 - λ: gated slots."""
 
     power: float
-    parameter: str = "gate"
     coupled: bool = False
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = p λ σ(-z), with -log σ(z) exact in both tails."""
         slope = -self.power * LOGISTIC(z).complement
-        values = decayed(self.power * softplus(-z), {self.parameter: slope})
+        exponent = self.power * softplus(-z)
+        values = decayed(exponent, {"gate": slope})
         if not self.coupled:
             return values
-        moved = values.motions[self.parameter].eigenvalue
-        motions = {self.parameter: Motion(moved, -moved)}
-        return values._replace(gain=values.complement, motions=motions)
+        by_gain = {"gate": slope * values.eigenvalue}
+        return decayed(exponent, {"gate": slope}, values.complement, by_gain)
 
 
 @dataclass(frozen=True)
@@ -476,69 +404,52 @@ class Exponent(GateLaw):
     Attributes:
         rate: (n,) c·softplus(Λ) > 0.
         rate_slope: (n,) d log(rate)/dΛ.
-        bias: the name of the parameter that is added to z.
-        rate_parameter: the name of Λ.
         offset: ε, by which some code keeps γ from vanishing.
     """
 
     rate: Array
     rate_slope: Array
-    bias: str = "recurrence"
-    rate_parameter: str = "rate"
     offset: float = 0.0
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/dω = λ d log λ/dω and dγ/dω = -λ² (d log λ/dω) / γ."""
-        xp = array_namespace(z)
-        opened = LOGISTIC(z)
+        xp, opened = array_namespace(z), LOGISTIC(z)
         exponent = self.rate * opened.value
         gain = xp.sqrt(-xp.expm1(-2 * exponent) + self.offset)
         slopes = {
-            self.bias: self.rate * opened.slope,
-            self.rate_parameter: exponent * self.rate_slope,
+            "recurrence": self.rate * opened.slope,
+            "rate": exponent * self.rate_slope,
         }
-        values = decayed(exponent, slopes, gain)
-        motions = {
-            name: Motion(moved, -values.eigenvalue * moved / gain)
-            for name, (moved, _) in values.motions.items()
-        }
-        return values._replace(motions=motions)
+        of_gain = xp.exp(-2 * exponent) / xp.where(gain > 0, gain, 1.0)
+        return decayed(
+            exponent, slopes, gain, {name: of_gain * slope for name, slope in slopes.items()}
+        )
 
 
 @dataclass(frozen=True)
 class OpenedDecay(GateLaw):
-    """λ = e^(-cσ(z)) and γ = 1: RWKV-7, and KDA's safe gate, whose z is e^a times what it sees.
+    """λ = e^(-c f(z)) and γ = 1.
+
+    RWKV-7, and KDA's safe gate, whose z is e^a times what it sees, with f = σ; RWKV-6 with f = e^z.
 
     Attributes:
         rate: c > 0, -log λ of a gate that is fully open.
-        bias: the name of the parameter that is added to z.
-        log_scale: the name of a parameter a with dz/da = z, or None.
+        log_scale: the name of a, or None.
+        opening: f.
     """
 
     rate: float
     bias: str = "bias"
     log_scale: str | None = None
+    opening: Opening = LOGISTIC
 
     def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -cσ'(z) λ, and z times that for the scale."""
-        opened = LOGISTIC(z)
+        """dλ/db = -c f'(z) λ, and z times that for the scale."""
+        opened = self.opening(z)
         slopes = {self.bias: self.rate * opened.slope}
         if self.log_scale is not None:
             slopes[self.log_scale] = z * slopes[self.bias]
         return decayed(self.rate * opened.value, slopes)
-
-
-@dataclass(frozen=True)
-class ExponentialDecay(GateLaw):
-    """λ = e^(-e^z) and γ = 1: RWKV-6, with the name of the parameter that is added to z."""
-
-    bias: str = "bias"
-
-    def __call__(self, z: Array) -> GateValues:
-        """dλ/db = -e^z λ."""
-        xp = array_namespace(z)
-        exponent = xp.exp(xp.clip(z, None, LARGEST_EXPONENT))
-        return decayed(exponent, {self.bias: exponent})
 
 
 class JointValues(NamedTuple):
@@ -570,10 +481,7 @@ class JointValues(NamedTuple):
 
 
 class JointLaw(Protocol):
-    """λ and γ of n units as functions of several pre-activations each.
-
-    The first two move |λ|.
-    """
+    """λ and γ of n units as functions of several pre-activations, of which two move |λ|."""
 
     @property
     def symmetric(self) -> bool:
@@ -585,15 +493,8 @@ class JointLaw(Protocol):
 
 @dataclass(frozen=True)
 class Share:
-    """λ = f/(f+i) and γ = i/(f+i) with f = σ(z₁) and i = σ(z₂): minLSTM.
+    """λ = f/(f+i) and γ = i/(f+i) with f = σ(z₁) and i = σ(z₂): minLSTM."""
 
-    Attributes:
-        forget: the name of the parameter that is added to z₁.
-        opened: that of z₂.
-    """
-
-    forget: str = "forget"
-    opened: str = "input"
     symmetric = True
 
     def __call__(self, z: Array) -> JointValues:
@@ -604,7 +505,7 @@ class Share:
         by_first, by_second = LOGISTIC(first).complement, -LOGISTIC(second).complement
         motions = {
             name: Motion(kept.complement * by, -kept.value * by)
-            for name, by in ((self.forget, by_first), (self.opened, by_second))
+            for name, by in (("forget", by_first), ("input", by_second))
         }
         return JointValues(-softplus(y), -softplus(-y), motions)
 
@@ -621,10 +522,8 @@ class TrapezoidStep:
 
     ``λ = e^(-aΔ - iθΔ)`` with Δ = log(1 + e^z₁), a = max(a(z₂), floor), w = σ(z₃), θ = π tanh(z₄).
 
-    Attributes:
-        softplus_rate: a(z) is log(1 + e^z), otherwise that of `heavy_tail`.
-        floor: the smallest a.
-        bias: the name of the parameter that is added to z₁.
+    a(z) is log(1 + e^z) with ``softplus_rate``, otherwise that of `heavy_tail`, and ``floor`` the
+    smallest.
     """
 
     softplus_rate: bool
@@ -648,19 +547,14 @@ class TrapezoidStep:
 
 @dataclass(frozen=True)
 class Turn:
-    """``λ = σ(|a|) e^(i arg a)`` with a = z₁ + iz₂, and γ = 1: GateLoop.
-
-    Attributes:
-        real: the name of the parameter that is added to z₁.
-        imaginary: that of z₂.
-    """
+    """``λ = σ(|a|) e^(i arg a)`` with a = z₁ + iz₂, and γ = 1: GateLoop."""
 
     real: str = "real"
     imaginary: str = "imaginary"
     symmetric = False
 
     def __call__(self, z: Array) -> JointValues:
-        """``d log λ/dz₁ = σ(-|a|) cos φ - i sin φ/|a|`` with φ = arg a, likewise by z₂."""
+        """d log λ/dz₁ = σ(-|a|) cos φ - i sin φ/|a| with φ = arg a, likewise by z₂."""
         xp = array_namespace(z)
         a = z[..., 0] + 1j * z[..., 1]
         radius = xp.abs(a)

@@ -1,18 +1,14 @@
-"""Expectations of products of a gate's λ and γ and of their derivatives.
-
-A gated recurrence under a cosine, from its mean gate and the fluctuations about it.
-
-Second moments of a recurrence whose gates are drawn anew at every step.
+"""Second moments of a recurrence whose gates are drawn anew at every step.
 
 ``h[t+1] = λ(z) h[t] + γ(z) x[t+1]`` with z ~ N(b, σ²) independent in time, of the state and of x:
-what input-dependent gates do to first order, where the nominal theory holds them at b. s = dh/dω
-is the whole derivative by a parameter of λ and γ.
+what input-dependent gates do to first order, where the nominal theory holds them at b. Means over z
+are sums over the nodes of a trapezoidal rule; s = dh/dω is the derivative by a parameter.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,71 +16,167 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation, Decay
-from memcurse_cli.theory.gates.laws import Exponential, GateLaw, GateValues, Motion, Write
-from memcurse_cli.theory.gates.quadrature import Preactivation, at_nodes, normal_nodes, pieces
+from memcurse_cli.theory.gates.laws import Exponential, GateLaw, Units, Write
 from memcurse_cli.theory.moments.moments import moments
-from memcurse_cli.theory.namespace import array_namespace
+from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-
 Array = Any
+Floats = NDArray[np.float64]
+
+LARGEST_STEP = 0.35
+"""Standard deviations between nodes: e^(-2π²/h²) of a Gaussian is then far below an ulp."""
+STRIP = math.pi / 2
+"""Every smooth law is analytic for |Im z| < π/2, and bounded there."""
+DIGITS = 40.0
+"""-log of the error of the rule that is allowed."""
+KINKED_STEP = 0.01
+"""For laws with corners, whose error falls with h² only."""
+TAIL = 9.0
+"""Standard deviations beyond which a Gaussian is below an ulp."""
+REACH = 20.0
+"""How far beyond |b| a law may still grow exponentially, as softplus does below 0."""
+MOST_NODES = 5000
+"""On either side."""
+CHUNK = 1 << 17
+"""Nodes times units that are held at once; a few such arrays fit into a cache."""
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
-class ParameterExpectations(NamedTuple):
-    """Expectations with d = dλ/dω and e = dγ/dω, of the shapes of `Expectations`.
+@dataclass(frozen=True)
+class Preactivation:
+    """z ~ N(b, σ²) of n units.
 
     Attributes:
-        d: E d.
-        e: E e.
-        eigenvalue_d: E λd.
-        eigenvalue_e: E λe.
-        gain_d: E γd.
-        gain_e: E γe.
-        d_d: E d².
-        d_e: E de.
-        e_e: E e².
+        mean: (n,) b.
+        spread: (n,) σ ≥ 0.
     """
 
-    d: Array
-    e: Array
-    eigenvalue_d: Array
-    eigenvalue_e: Array
-    gain_d: Array
-    gain_e: Array
-    d_d: Array
-    d_e: Array
-    e_e: Array
+    mean: Array
+    spread: Array
+
+    def take(self, units: Units) -> Preactivation:
+        """Those of some of the units."""
+        return Preactivation(self.mean[units], self.spread[units])
+
+    def at(self, nodes: Floats) -> Array:
+        """z = b + σu of every unit at every node, which is a first axis before those of units."""
+        column = array_namespace(self.mean).asarray(nodes.reshape(-1, *(1,) * self.mean.ndim))
+        return self.mean + self.spread * column
+
+
+def normal_nodes(mean: Array, spread: Array, smooth: bool = True) -> tuple[Floats, Floats]:
+    """Nodes u and weights w with ``E f(z) = Σ w f(b + σ u)`` for every unit at once.
+
+    The trapezoidal rule on the real line. For an f that is analytic in a strip of half width a its
+    error is e^(η²/2 - 2πη/h) with any η ≤ a/σ, where η²/2 is what the Gaussian grows by: 800 nodes
+    do for σ = 5, where the error of a Gauss-Hermite rule falls with the root of its order only.
+
+    Args:
+        mean: (n,) b.
+        spread: (n,) σ; the largest decides.
+        smooth: whether f is analytic for |Im z| < π/2; otherwise a fine step is taken.
+    """
+    widest = float(np.max(np.asarray(spread), initial=0.0))
+    if widest == 0:
+        return np.zeros(1), np.ones(1)
+    step = KINKED_STEP
+    if smooth:
+        shift = min(STRIP / widest, math.sqrt(2 * DIGITS))
+        step = min(LARGEST_STEP, 2 * math.pi * shift / (DIGITS + shift**2 / 2))
+    # Products of two laws can fall as e^(-2z): their weight sits up to 2σ off the centre, though
+    # no further than where the laws level out.
+    reach = TAIL + 2 * widest
+    if not may_be_traced(mean):
+        farthest = float(np.max(np.abs(np.asarray(mean)), initial=0.0)) + REACH
+        reach = TAIL + min(2 * widest, farthest / widest)
+    # A gate that is so wide is a switch; what is between its two ends hardly counts.
+    step = max(step, reach / MOST_NODES)
+    count = math.ceil(reach / step)
+    nodes: Floats = step * np.arange(-count, count + 1, dtype=np.float64)
+    weights = np.exp(-(nodes**2) / 2)
+    return nodes, weights / math.fsum(weights)
+
+
+def mean_of(function: Callable[[Array], Array], gate: Preactivation, smooth: bool = True) -> Array:
+    """E f(z) of every unit, for a function f of pre-activations (nodes, n)."""
+    nodes, weights = normal_nodes(gate.mean, gate.spread, smooth)
+    return array_namespace(gate.mean).asarray(weights) @ function(gate.at(nodes))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a cell takes in, u = f(n) of a Gaussian n.
+
+    Attributes:
+        bounded: whether |u| ≤ 1.
+        moments: (n,) E u and E u² of every unit.
+    """
+
+    bounded: bool
+    moments: Callable[[Preactivation], tuple[Floats, Floats]]
+
+
+def _tanh_moments(n: Preactivation) -> tuple[Floats, Floats]:
+    return mean_of(np.tanh, n), mean_of(lambda z: np.tanh(z) ** 2, n)
+
+
+def _relu_moments(n: Preactivation) -> tuple[Floats, Floats]:
+    """``E u = b Φ(b/σ) + σ φ(b/σ)`` and ``E u² = (b² + σ²) Φ(b/σ) + b σ φ(b/σ)``."""
+    from scipy.special import ndtr
+
+    moving = n.spread > 0
+    place = n.mean / np.where(moving, n.spread, 1.0)
+    above = np.where(moving, ndtr(place), n.mean > 0)
+    first = n.mean * above + n.spread * np.exp(-(place**2) / 2) / math.sqrt(2 * math.pi)
+    # Far below 0 the two terms cancel, and neither moment is negative.
+    return np.maximum(first, 0.0), np.maximum(n.spread**2 * above + n.mean * first, 0.0)
+
+
+TANH = Candidate(True, _tanh_moments)
+RELU = Candidate(False, _relu_moments)
 
 
 class Expectations(NamedTuple):
-    """Expectations of products of λ and γ; what stands below a fraction as its complement.
+    """Of g = (λ, γ), or (λ, μ, ν), and after them their derivatives by each parameter.
 
-    Each is (n,), or (rows, shared) where rows of units share their gates, with one column where
-    the units of a row do not differ.
+    A unit does ``h = λ h⁻ + γ u``, or ``h = λ h⁻ + μ u⁻ + ν u`` where a part of the input comes in
+    a step later. What stands below a fraction is given as its complement. Each is (..., n), or
+    (rows, shared) where rows of units share their gates.
 
     Attributes:
         complement: E[1 - λ].
-        squared_complement: E[1 - λ²].
-        gain: E γ.
-        eigenvalue_gain: E λγ.
-        squared_gain: E γ².
-        parameters: those with the derivatives, by parameter.
+        squared_complement: E[1 - |λ|²].
+        means: (..., n, k) E g.
+        products: (..., n, k, k) E g_i g_j*.
     """
 
     complement: Array
     squared_complement: Array
-    gain: Array
-    eigenvalue_gain: Array
-    squared_gain: Array
-    parameters: dict[str, ParameterExpectations]
+    means: Array
+    products: Array
+
+
+def averaged(columns: Sequence[Array], weights: Array) -> tuple[Array, Array]:
+    """E g and E g_i g_j* from the values of every g_i at nodes (nodes, ..., n).
+
+    Args:
+        columns: the values.
+        weights: (nodes, ...) with 1 for every axis that has none of its own.
+    """
+    xp = array_namespace(weights)
+    g = xp.stack(xp.broadcast_arrays(*columns), axis=-1)
+    weighted = weights[..., None] * g
+    products = xp.moveaxis(weighted, 0, -1) @ xp.conj(xp.moveaxis(g, 0, -2))
+    return xp.sum(weighted, axis=0), products
 
 
 def expectations(
     law: GateLaw, gate: Preactivation, write: Write | None, write_gate: Preactivation | None
-) -> Expectations:
-    """E over z of all that the moments take, and over the pre-activation of ``write``.
+) -> tuple[Expectations, tuple[str, ...]]:
+    """E over z and over the pre-activation of ``write``, and the names of the parameters.
 
     Args:
         law: λ and γ as functions of z.
@@ -92,248 +184,111 @@ def expectations(
         write: a further factor of γ, or None.
         write_gate: its pre-activation, of the shape of z.
     """
-    xp = array_namespace(gate.mean)
-    nodes, weights = normal_nodes(gate.mean, gate.spread, law.smooth)
-    found = expectations_of(law(at_nodes(gate, nodes)), xp.asarray(weights))
-    if write is None or write_gate is None:
-        return found
-    return _with_write(found, write.parameter, _of_write(write, write_gate), 1 / write.width)
-
-
-def expectations_of(values: GateValues, weights: Array) -> Expectations:
-    """Those of a law's values (..., nodes), with the weights of the nodes."""
-    eigenvalue, complement, gain = values.eigenvalue, values.complement, values.gain
+    values, weights = _at_nodes(law, gate, law.smooth)
     squared_complement = values.squared_complement
     if squared_complement is None:
-        squared_complement = complement * (1 + eigenvalue)
-
-    def parameter(motion: Motion) -> ParameterExpectations:
-        d, e = motion
-        products = (d, e, eigenvalue * d, eigenvalue * e, gain * d, gain * e, d * d, d * e, e * e)
-        return ParameterExpectations(*(_mean(weights, product) for product in products))
-
-    return Expectations(
-        complement=_mean(weights, complement),
-        squared_complement=_mean(weights, squared_complement),
-        gain=_mean(weights, gain),
-        eigenvalue_gain=_mean(weights, eigenvalue * gain),
-        squared_gain=_mean(weights, gain**2),
-        parameters={name: parameter(motion) for name, motion in values.motions.items()},
+        squared_complement = values.complement * (1 + values.eigenvalue)
+    columns = [values.eigenvalue, values.gain]
+    for motion in values.motions.values():
+        columns += motion
+    xp = array_namespace(weights)
+    found = Expectations(
+        xp.sum(weights * values.complement, axis=0),
+        xp.sum(weights * squared_complement, axis=0),
+        *averaged(columns, weights),
     )
+    parameters = tuple(values.motions)
+    if write is None or write_gate is None:
+        return found, parameters
+    return _with_write(found, write, write_gate), (*parameters, write.parameter)
 
 
-def _mean(weights: Array, values: Array) -> Array:
-    """The sum over nodes, the first axis."""
-    return array_namespace(values).tensordot(weights, values, axes=1)
+def _at_nodes(function: Callable[[Array], Any], gate: Preactivation, smooth: bool) -> Any:
+    """What a function of z has at nodes, and their weights (nodes, 1, ...)."""
+    nodes, weights = normal_nodes(gate.mean, gate.spread, smooth)
+    column = weights.reshape(-1, *(1,) * gate.mean.ndim)
+    return function(gate.at(nodes)), array_namespace(gate.mean).asarray(column)
 
 
-class _WriteExpectations(NamedTuple):
-    """Those of a factor k of γ and of its slope k'.
-
-    Attributes:
-        value: E k.
-        squared: E k².
-        slope: E k'.
-        value_slope: E kk'.
-        squared_slope: E k'².
-        overwritten: E k (2-k).
-    """
-
-    value: Array
-    squared: Array
-    slope: Array
-    value_slope: Array
-    squared_slope: Array
-    overwritten: Array
-
-
-def _of_write(write: Write, gate: Preactivation) -> _WriteExpectations:
-    """By the rule of the law, or in closed form where k grows without end.
-
-    E e^{pz} = e^{pb + p²σ²/2} has its weight pσ standard deviations off, beyond any fixed reach.
-    """
-    xp = array_namespace(gate.mean)
-    if isinstance(write.opening, Exponential) and write.opening.cap is None:
-        with np.errstate(over="ignore"):
-            first, second = (
-                write.factor**power * xp.exp(power * gate.mean + (power * gate.spread) ** 2 / 2)
-                for power in (1, 2)
-            )
-        # No delta rule has such a gate.
-        return _WriteExpectations(first, second, first, second, second, 0 * gate.mean)
-    nodes, rule = normal_nodes(gate.mean, gate.spread, write.opening.smooth)
-    opened, weights = write(at_nodes(gate, nodes)), xp.asarray(rule)
-    value, slope = opened.value, opened.slope
-    products = (value, value**2, slope, value * slope, slope**2, value * (2 - value))
-    return _WriteExpectations(*(_mean(weights, product) for product in products))
-
-
-def _with_write(
-    law: Expectations, name: str, write: _WriteExpectations, share: float
-) -> Expectations:
+def _with_write(law: Expectations, write: Write, gate: Preactivation) -> Expectations:
     """γ k in place of γ, with an independent k: E of products of both are products of E.
 
-    A delta rule has λ (1 - k c) in place of λ, too, with c and c² of mean 1/d, its ``share``,
-    independent of both gates: E of a unit key's kkᵀ is I/d.
+    A delta rule has λ (1 - k c) in place of λ, too, with c and c² of mean 1/d, independent of both
+    gates, since E of a unit key's kkᵀ is I/d: as well a c that is 1 at the share 1/d and else 0.
     """
+    xp, share = array_namespace(gate.mean), 1 / write.width
+    lost: Array = 0.0
+    lost_square: Array = 0.0
+    # What λ, γ and their derivatives by other parameters and by that of the gate are multiplied by.
+    if isinstance(write.opening, Exponential) and write.opening.cap is None:
+        # E e^{pz} = e^{pb + p²σ²/2} has its weight pσ standard deviations off, beyond any fixed
+        # reach. No delta rule has such a gate.
+        power, there = xp.asarray([0.0, 1.0, 0.0, 1.0]), xp.asarray([1.0, 1.0, 0.0, 1.0])
 
-    def shared(values: Array) -> Array:
-        return share * values if share else 0.0  # also of what is beyond all floats
+        def mean(exponent: Array, present: Array) -> Array:
+            column = (...,) + (None,) * exponent.ndim
+            spread = (exponent * gate.spread[column]) ** 2 / 2
+            grown = write.factor**exponent * xp.exp(exponent * gate.mean[column] + spread)
+            return xp.where(present > 0, grown, 0.0)
 
-    kept = 1 - shared(write.value)
-    kept_squared = 1 - shared(write.overwritten)
-    kept_written = write.value - shared(write.squared)
-    parameters = {
-        parameter: ParameterExpectations(
-            d=of.d * kept,
-            e=_times(of.e, write.value),
-            eigenvalue_d=of.eigenvalue_d * kept_squared,
-            eigenvalue_e=_times(of.eigenvalue_e, kept_written),
-            gain_d=_times(of.gain_d, kept_written),
-            gain_e=_times(of.gain_e, write.squared),
-            d_d=of.d_d * kept_squared,
-            d_e=_times(of.d_e, kept_written),
-            e_e=_times(of.e_e, write.squared),
-        )
-        for parameter, of in law.parameters.items()
-    }
-    mean, square = 1 - law.complement, 1 - law.squared_complement
-    both, zero = law.eigenvalue_gain, 0 * law.gain
-    parameters[name] = ParameterExpectations(
-        d=zero - mean * shared(write.slope),
-        e=_times(law.gain, write.slope),
-        eigenvalue_d=zero - square * shared(write.slope - write.value_slope),
-        eigenvalue_e=_times(both, write.slope - shared(write.value_slope)),
-        gain_d=zero - both * shared(write.value_slope),
-        gain_e=_times(law.squared_gain, write.value_slope),
-        d_d=zero + square * shared(write.squared_slope),
-        d_e=zero - both * shared(write.squared_slope),
-        e_e=_times(law.squared_gain, write.squared_slope),
-    )
+        with np.errstate(over="ignore"):
+            means = mean(power, there)
+            products = mean(power[:, None] + power, there[:, None] * there)
+    else:
+        opened, weights = _at_nodes(write, gate, write.opening.smooth)
+        k, slope = opened.value, opened.slope
+        means, products = averaged([1 + 0 * k, k, 0 * k, slope], weights)
+        if share:
+            over = averaged([1 - k, k, -slope, slope], weights)
+            means, products = (
+                (1 - share) * kept + share * written
+                for kept, written in zip((means, products), over, strict=True)
+            )
+            lost = share * xp.sum(weights * k, axis=0)
+            lost_square = share * xp.sum(weights * k * (2 - k), axis=0)
+    size = law.means.shape[-1]
+    of_law, of_write = np.array([*range(size), 0, 1]), np.array([0, 1] * (size // 2) + [2, 3])
     return Expectations(
-        law.complement + mean * shared(write.value),
-        law.squared_complement + square * shared(write.overwritten),
-        _times(law.gain, write.value),
-        _times(both, kept_written),
-        _times(law.squared_gain, write.squared),
-        parameters,
+        law.complement + (1 - law.complement) * lost,
+        law.squared_complement + (1 - law.squared_complement) * lost_square,
+        _times(law.means[..., of_law], means[..., of_write]),
+        _times(
+            law.products[..., of_law, :][..., of_law], products[..., of_write, :][..., of_write]
+        ),
     )
 
 
 def _times(of_law: Array, of_write: Array) -> Array:
     """Their product, 0 where the law's is 0 and the other one beyond all floats."""
-    nothing = of_law == 0
-    return of_law * array_namespace(of_law).where(nothing, 0.0, of_write)
-
-
-ROUNDING = 16 * float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True)
-class MeanResponse:
-    """E[h|x] and E[s|x], a recurrence with the means m₁, E γ, E d and E e for λ, γ, λ' and γ'.
-
-    A tone off resonance moves a slow state little, and the sums of `gated_moments` would cancel.
-    What is left of a second moment is that of the fluctuations about this mean, which obey the same
-    equations with covariances in the place of products.
-
-    Attributes:
-        of: the expectations.
-        f: E h² of the mean at γ = 1.
-        c: E hs by λ there.
-        s: E s² by λ there.
-    """
-
-    of: Expectations
-    f: Array
-    c: Array
-    s: Array
-
-    @property
-    def held(self) -> Array:
-        """(E γ)² f."""
-        return self.of.gain**2 * self.f
-
-    @property
-    def _variance(self) -> Array:
-        """Var λ, from 1 - λ."""
-        complement = self.of.complement
-        return covariance(2 * complement - self.of.squared_complement, complement**2, complement)
-
-    @property
-    def _gain_covariance(self) -> Array:
-        return covariance(self.of.eigenvalue_gain, (1 - self.of.complement) * self.of.gain)
-
-    def fluctuation(self, a: Array) -> Array:
-        """(1-m₂) times what the fluctuations add to E h²."""
-        squared = covariance(self.of.squared_gain, self.of.gain**2)
-        return self._variance * self.held + 2 * self._gain_covariance * a + squared
-
-    def parameter(
-        self, p: ParameterExpectations, a: Array, y: Array, fluctuation: Array, below: Array
-    ) -> tuple[Array, Array]:
-        """E hs and E s² of a parameter."""
-        gain, m1 = self.of.gain, 1 - self.of.complement
-        cross = gain * (p.d * gain * self.c + p.e * self.f)
-        squared = (p.d * gain) ** 2 * self.s + 2 * p.d * gain * p.e * self.c + p.e**2 * self.f
-        by_d = covariance(p.eigenvalue_d, m1 * p.d)
-        by_e = covariance(p.eigenvalue_e, m1 * p.e)
-        off = (
-            self._variance * cross
-            + p.eigenvalue_d * fluctuation
-            + by_d * self.held
-            + (by_e + covariance(p.gain_d, gain * p.d)) * a
-            + self._gain_covariance * y
-            + covariance(p.gain_e, gain * p.e)
-        ) / below
-        off_squared = (
-            self._variance * squared
-            + 2 * (p.eigenvalue_d * off + by_d * cross)
-            + p.d_d * fluctuation
-            + covariance(p.d_d, p.d**2) * self.held
-            + 2 * (by_e * y + covariance(p.d_e, p.d * p.e) * a)
-            + covariance(p.e_e, p.e**2)
-        ) / below
-        return cross + off, squared + off_squared
-
-
-def covariance(product: Array, means: Array, scale: Array | None = None) -> Array:
-    """E[ab] - E[a] E[b], and 0 where only rounding is left.
-
-    Args:
-        product: E[ab].
-        means: E[a] E[b].
-        scale: what was rounded, where the product is itself a difference; by default the product.
-    """
-    xp = array_namespace(product)
-    found = product - means
-    rounding = ROUNDING * xp.abs(product if scale is None else scale)
-    return xp.where(xp.abs(found) <= rounding, 0.0, found)
-
-
-def mean_response(of: Expectations, part: Decay, stable: Array) -> MeanResponse:
-    """The response to one damped cosine, where E λ² < 1."""
-    xp = array_namespace(of.gain)
-    # That of a gate which is shut at all nodes may round to more than 1.
-    complement = xp.clip(of.complement, None, math.nextafter(1.0, 0.0))
-    log = xp.log1p(-xp.where(stable, complement, 0.5))
-    alone = Autocorrelation((1.0,), (part.rho,), (part.frequency,))
-    found = moments(log, alone)
-    return MeanResponse(of, found.second_moment, xp.real(found.cross_moment), found.sensitivity)
+    return of_law * array_namespace(of_law).where(of_law == 0, 0.0, of_write)
 
 
 class GatedMoments(NamedTuple):
-    """Stationary moments, one per unit, for a drive of the given autocorrelation.
+    """Stationary moments of n units, for a drive of the given autocorrelation.
 
     Attributes:
-        second_moment: E h²; inf where it diverges.
-        cross_moments: E[h s] by parameter.
-        sensitivities: E s² by parameter.
+        figures: (1 + 2 parameters, n) E|h|², and Re E[h s*] and E|s|² by each parameter; inf where
+            they diverge, with 0 for E[h s*].
+        parameters: their names.
     """
 
-    second_moment: Float[Array, " n"]
-    cross_moments: Mapping[str, Float[Array, " n"]]
-    sensitivities: Mapping[str, Float[Array, " n"]]
+    figures: Float[Array, " figures n"]
+    parameters: tuple[str, ...]
+
+    @property
+    def second_moment(self) -> Float[Array, " n"]:
+        """E|h|²."""
+        return self.figures[0]
+
+    @property
+    def cross_moments(self) -> Mapping[str, Float[Array, " n"]]:
+        """Re E[h s*] by parameter."""
+        return {name: self.figures[1 + 2 * i] for i, name in enumerate(self.parameters)}
+
+    @property
+    def sensitivities(self) -> Mapping[str, Float[Array, " n"]]:
+        """E|s|² by parameter."""
+        return {name: self.figures[2 + 2 * i] for i, name in enumerate(self.parameters)}
 
 
 def gated_moments(
@@ -353,10 +308,8 @@ def gated_moments(
         E hs = (E[λd] E h² + E[λe] a + E[γλ] y + E[γd] a + E[γe]) / (1 - m₂)
         E s² = (E d² E h² + E e² + 2 E[λd] E hs + 2 E[λe] y + 2 E[de] a) / (1 - m₂)
 
-    and a mixture sums them with its weights. A damped cosine has ``ρ e^(iω)`` for ρ and the real
-    parts of a and y, as all else is linear in them, and is summed from the response of the mean
-    gate and the fluctuations about it. At σ = 0 it is the theory of a constant λ,
-    which is that of Zucchet & Orvieto 2024, appendix D.2.
+    and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ, which is
+    that of Zucchet & Orvieto 2024, appendix D.2.
 
     Args:
         law: λ and γ as functions of z.
@@ -368,91 +321,185 @@ def gated_moments(
     Returns:
         The moments, with those of the parameter of ``write`` among them.
     """
+
+    def found(law: GateLaw, gate: Preactivation, write_gate: Preactivation | None) -> GatedMoments:
+        of, parameters = expectations(law, gate, write, write_gate)
+        return GatedMoments(figures_of(of, len(parameters), autocorrelation), parameters)
+
     if not isinstance(gate.mean, np.ndarray) or gate.mean.size == 0:
-        return moments_of(expectations(law, gate, write, write_gate), autocorrelation)
-    return gathered(
-        gate.mean.size,
-        (
-            (
-                piece.units,
-                moments_of(
-                    expectations(piece.law, piece.gate, write, piece.write_gate), autocorrelation
-                ),
-            )
-            for piece in pieces(law, gate, write_gate)
-        ),
+        return found(law, gate, write_gate)
+    of_pieces = (
+        (units, found(its, z, z_write)) for units, its, z, z_write in pieces(law, gate, write_gate)
     )
+    return gathered(gate.mean.size, of_pieces)
 
 
 def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) -> GatedMoments:
-    """The moments of all units from those of some at a time.
+    """The moments of all units from those of some at a time: their indices, and theirs."""
+    found = list(parts)
+    figures = np.zeros((len(found[0][1].figures), size))
+    for units, of in found:
+        figures[:, units] = of.figures
+    return GatedMoments(figures, found[0][1].parameters)
+
+
+def pieces(
+    law: GateLaw, gate: Preactivation, write_gate: Preactivation | None
+) -> Iterator[tuple[NDArray[np.intp], GateLaw, Preactivation, Preactivation | None]]:
+    """Every unit once, as rows of those that share a pre-activation; the widest gates first.
+
+    Units of about the same spread go together, since the widest decides how many nodes all have.
 
     Args:
-        size: n.
-        parts: the indices of units, and arrays of their shape.
+        law: λ and γ as functions of z.
+        gate: z of every unit, in NumPy arrays.
+        write_gate: that of a further factor of γ, or None.
+
+    Yields:
+        The indices (rows, shared) of some units, their law, their z and write gate (rows, 1).
     """
-    second_moment = np.zeros(size)
-    cross_moments: dict[str, Array] = {}
-    sensitivities: dict[str, Array] = {}
-    for units, found in parts:
-        second_moment[units] = found.second_moment
-        for whole, part in (
-            (cross_moments, found.cross_moments),
-            (sensitivities, found.sensitivities),
-        ):
-            for name, values in part.items():
-                whole.setdefault(name, np.zeros(size))[units] = values
-    return GatedMoments(second_moment, cross_moments, sensitivities)
+    alike = [gate.mean, gate.spread]
+    if write_gate is not None:
+        alike += [write_gate.mean, write_gate.spread]
+    rows = np.arange(gate.mean.size).reshape(-1, shared_by(*alike))
+    rows = rows[np.argsort(-gate.spread[rows[:, 0]], kind="stable")]
+    farthest = np.max(np.abs(gate.mean), keepdims=True, initial=0.0)
+    start = 0
+    while start < len(rows):
+        # No unit of the piece takes more nodes than its first, were that the farthest off.
+        count = normal_nodes(farthest, gate.spread[rows[start, :1]], law.smooth)[0].size
+        width = min(rows.shape[1], max(CHUNK // count, 1))
+        stop = start + max(CHUNK // (count * width), 1)
+        for left in range(0, rows.shape[1], width):
+            units = rows[start:stop, left : left + width]
+            first = units[:, :1]
+            second = None if write_gate is None else write_gate.take(first)
+            yield units, law.take(units), gate.take(first), second
+        start = stop
+
+
+def shared_by(*arrays: Floats) -> int:
+    """The largest k for which entries 1 to k are alike in every array, the next k, and so on."""
+    differs = np.zeros(max(arrays[0].size - 1, 0), dtype=bool)
+    for array in arrays:
+        differs |= array[1:] != array[:-1]
+    return max(int(np.gcd.reduce(np.flatnonzero(differs) + 1, initial=arrays[0].size)), 1)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of units that the last lines put out as inf
-def moments_of(of: Expectations, autocorrelation: Autocorrelation) -> GatedMoments:
-    """The moments that follow from a law's expectations; inf where they do not stay finite."""
-    xp = array_namespace(of.gain)
-    stable = (of.squared_complement > 0) & xp.isfinite(of.squared_gain)
-    below = xp.where(stable, of.squared_complement, 1.0)
-    held: Array = 0.0
-    mixed: dict[str, Array] = dict.fromkeys(of.parameters, 0.0)
-    moved: dict[str, Array] = dict.fromkeys(of.parameters, 0.0)
+def figures_of(of: Expectations, parameters: int, autocorrelation: Autocorrelation) -> Array:
+    """(1 + 2 parameters, ..., n) those of `GatedMoments`."""
+    xp = array_namespace(of.means)
+    stable = (of.squared_complement > 0) & xp.all(xp.isfinite(of.products), axis=(-2, -1))
+    real = not xp.isdtype(of.means.dtype, "complex floating")
+    total: list[Array] = [0.0] * (1 + 2 * parameters)
     for part in autocorrelation.parts:
-        weight, rho = part.weight, part.pole
-        if weight == 0:
-            continue
-        past = xp.where(stable, (1 - rho) + rho * of.complement, 1.0)  # 1 - ρ m₁
-        correlation = rho * of.gain / past
-        a = xp.real(correlation)
-        mean = None if part.frequency == 0 or part.rho == 0 else mean_response(of, part, stable)
-        second = (of.squared_gain + 2 * of.eigenvalue_gain * a) / below
-        if mean is not None:
-            fluctuation = mean.fluctuation(a) / below
-            second = mean.held + fluctuation
-        held = held + weight * second
-        for name, p in of.parameters.items():
-            y = xp.real(rho * (p.d * correlation + p.e) / past)
-            if mean is not None:
-                cross, squared = mean.parameter(p, a, y, fluctuation, below)
-                mixed[name] = mixed[name] + weight * cross
-                moved[name] = moved[name] + weight * squared
-                continue
-            cross = (
-                p.eigenvalue_d * second
-                + (p.eigenvalue_e + p.gain_d) * a
-                + of.eigenvalue_gain * y
-                + p.gain_e
-            ) / below
-            squared = (
-                p.d_d * second
-                + p.e_e
-                + 2 * (p.eigenvalue_d * cross + p.eigenvalue_e * y + p.d_e * a)
-            ) / below
-            mixed[name] = mixed[name] + weight * cross
-            moved[name] = moved[name] + weight * squared
-    return GatedMoments(
-        xp.where(stable, held, math.inf),
-        {name: xp.where(stable, value, 0.0) for name, value in mixed.items()},
-        {
-            # Where λ' s and γ' x cancel, only rounding is left.
-            name: xp.where(stable, xp.where(value > 0, value, 0.0), math.inf)
-            for name, value in moved.items()
-        },
+        # A cosine is the mean of the poles p and p*, which move a real state alike.
+        poles = {part.pole} if real else {complex(part.pole), complex(part.pole).conjugate()}
+        mean = None
+        if real and part.frequency and part.rho and of.means.shape[-1] == 2 + 2 * parameters:
+            mean = _mean_response(of, part, stable)
+        for pole in poles if part.weight else ():
+            found = _of_pole(of, parameters, pole, stable, mean)
+            weight = part.weight / len(poles)
+            total = [so_far + weight * each for so_far, each in zip(total, found, strict=True)]
+    # Where λ's and γ' u cancel, only rounding is left.
+    squares = [xp.where(value > 0, value, 0.0) for value in total[2::2]]
+    held, crossed = xp.where(stable, total[0], math.inf), total[1::2]
+    figures = [held]
+    for cross, square in zip(crossed, squares, strict=True):
+        figures += [xp.where(stable, cross, 0.0), xp.where(stable, square, math.inf)]
+    return xp.stack(xp.broadcast_arrays(*figures))
+
+
+class _MeanResponse(NamedTuple):
+    """E[h|x] and E[s|x], which obey the same recurrences with means for λ, γ, λ' and γ'.
+
+    A tone off resonance moves a slow state little, and the sums of `_of_pole` would cancel. What is
+    left of a second moment is that of the fluctuations about this mean, which obey the same
+    equations with covariances in the place of products.
+
+    Attributes:
+        figures: as those of `figures_of`.
+        covariances: (..., n, k, k) of g.
+    """
+
+    figures: list[Array]
+    covariances: Array
+
+
+def _mean_response(of: Expectations, part: Decay, stable: Array) -> _MeanResponse:
+    xp, means = array_namespace(of.means), of.means
+    # That of a gate which is shut at all nodes may round to more than 1.
+    complement = xp.clip(of.complement, None, math.nextafter(1.0, 0.0))
+    log = xp.log1p(-xp.where(stable, complement, 0.5))
+    f, mixed, s = moments(log, Autocorrelation((1.0,), (part.rho,), (part.frequency,)))
+    c, gain = xp.real(mixed), means[..., 1]
+    figures = [gain**2 * f]
+    for place in range(2, means.shape[-1], 2):
+        by_gain, e = means[..., place] * gain, means[..., place + 1]
+        figures += [gain * (by_gain * c + e * f), by_gain**2 * s + 2 * by_gain * e * c + e**2 * f]
+    covariances = _beyond_rounding(
+        of.products - means[..., :, None] * means[..., None, :], of.products
     )
+    variance = _beyond_rounding(  # of λ, from 1 - λ
+        2 * of.complement - of.squared_complement - of.complement**2, of.complement
+    )
+    first = np.zeros(of.products.shape[-2:], dtype=bool)
+    first[0, 0] = True
+    return _MeanResponse(figures, xp.where(first, variance[..., None, None], covariances))
+
+
+def _beyond_rounding(difference: Array, scale: Array) -> Array:
+    xp = array_namespace(difference)
+    return xp.where(xp.abs(difference) <= ROUNDING * xp.abs(scale), 0.0, difference)
+
+
+def _of_pole(
+    of: Expectations, parameters: int, pole: complex, stable: Array, mean: _MeanResponse | None
+) -> list[Array]:
+    """The figures for a drive ``u = p u⁻ + ε`` of E|u|² = 1.
+
+    ``h = λ h⁻ + β u⁻ + ν ε`` has β = μ + pν, or pγ where ν = γ, and s = dh/dω is
+    ``λ s⁻ + λ' h⁻ + β' u⁻ + ν' ε``. With E over the gates and 1 - |p|² for E|ε|²,
+
+        a = E hu* = (p* E β + (1-|p|²) E ν) / (1 - p* E λ)
+        y = E su* = (p* (E[λ'] a + E β') + (1-|p|²) E ν') / (1 - p* E λ)
+
+    and the second moments follow from the squares of both sides, or those of fluctuations.
+    """
+    xp, back = array_namespace(of.means), np.conj(pole)
+    root = math.sqrt(1 - abs(pole) ** 2)
+    written = [[0.0, 1.0, 0.0], [0.0, pole, root]]
+    block = [[1.0, 0.0, 0.0], *written[-(of.means.shape[-1] // (1 + parameters)) + 1 :]]
+    turn = np.kron(np.eye(1 + parameters), np.array(block))
+    left, right = xp.asarray(turn.T), xp.asarray(np.conj(turn))
+    means = of.means @ xp.asarray(turn)  # E λ, E β and E ν √(1-|p|²), and of their derivatives
+    products = left @ of.products @ right
+    source, expected = products, [0.0] * (1 + 2 * parameters)
+    if mean is not None:
+        source, expected = left @ mean.covariances @ right, mean.figures
+    below = xp.where(stable, of.squared_complement, 1.0)
+    past = xp.where(stable, (1 - back) + back * of.complement, 1.0)
+
+    def entered(first: int) -> Array:
+        return back * means[..., first + 1] + root * means[..., first + 2]
+
+    def both(one: int, other: int) -> Array:
+        return source[..., one, other]
+
+    a, held = entered(0) / past, expected[0]
+    second = both(0, 0) * held + 2 * both(0, 1) * a + both(1, 1) + both(2, 2)
+    fluctuation = xp.real(second) / below
+    found = [held + fluctuation]
+    for place in range(parameters):
+        d, (c, s) = 3 + 3 * place, expected[1 + 2 * place : 3 + 2 * place]
+        y, slope = (back * means[..., d] * a + entered(d)) / past, products[..., 0, d]
+        cross = both(0, 0) * c + both(0, d) * held + slope * fluctuation + both(0, d + 1) * a
+        cross = cross + xp.conj(both(0, 1) * y + both(d, 1) * a)
+        cross = (cross + both(1, d + 1) + both(2, d + 2)) / below
+        twice = both(0, d) * c + slope * xp.conj(cross) + both(0, d + 1) * y + both(d, d + 1) * a
+        square = both(0, 0) * s + both(d, d) * held + products[..., d, d] * fluctuation
+        square = square + both(d + 1, d + 1) + both(d + 2, d + 2) + 2 * twice
+        found += [xp.real(c + cross), s + xp.real(square) / below]
+    return found

@@ -1,9 +1,4 @@
-"""A GRU or an LSTM at work: the layer itself, run beside a perturbation of its state.
-
-Every sequence carries a tangent vector of the state along, set back to norm 1 at every step. The
-mean logarithm of its growth is the largest Lyapunov exponent; twice that is the logarithm of the
-growth of its square, which a mean field calls χ.
-"""
+"""A GRU or an LSTM as the arrays that its equations need, and how it works when it is run."""
 
 from __future__ import annotations
 
@@ -12,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from memcurse_cli.theory.gates.network import GRU_GATES, LSTM_GATES, Floats, GatedNetwork
-from memcurse_cli.theory.mean_field.gated import GateLevel, sigmoid
+Floats = NDArray[np.float64]
+
+GRU_GATES = ("reset", "update", "new")
+LSTM_GATES = ("input", "forget", "cell", "output")
 
 SEQUENCES = 8
 SEED = 0
@@ -29,14 +27,88 @@ standard errors."""
 
 
 @dataclass(frozen=True)
-class GatedSimulation:
-    """What a layer did over the second half of a run.
+class GateStatistics:
+    """What a mean field keeps of one pre-activation ``W h + U x + b``.
+
+    σ² = N var W, N mean W, ν² = inputs · mean U² and b, which stays from step to step.
+    """
+
+    hidden_variance: float
+    hidden_mean: float
+    input_variance: float
+    bias: Floats
+
+    @classmethod
+    def of(cls, hidden: Floats, inputs: Floats, bias: Floats) -> GateStatistics:
+        """From W (H, H), U (H, inputs) and b."""
+        size, width = len(hidden), inputs.shape[1]
+        driven = width * float(np.mean(inputs**2)) if inputs.size else 0.0
+        return cls(size * float(np.var(hidden)), size * float(np.mean(hidden)), driven, bias)
+
+
+@dataclass(frozen=True)
+class GatedNetwork:
+    """One layer.
+
+    A GRU is ``h' = z h + (1-z) tanh(n)`` with z and r the sigmoids of ``update`` and ``reset``, and
+    ``n = U x + b + r (W h + b_inner)``, or ``n = U x + b + W (r h)`` without an inner bias; an LSTM
+    is ``c' = f c + i tanh(g)``, ``h' = o tanh(c')``.
 
     Attributes:
-        second_moment: E h² over units, sequences and steps.
+        hidden: (H, H) W of each of `GRU_GATES` or `LSTM_GATES`, row = target.
+        inputs: (H, inputs) U of each.
+        bias: (H,) b of each, summed over the tensors that hold it; for ``new`` without b_inner.
+        inner_bias: (H,) b_inner of a GRU, zeros where there is none; None where the reset gate
+            acts before the matrix, and for an LSTM.
+    """
+
+    hidden: Mapping[str, Floats]
+    inputs: Mapping[str, Floats]
+    bias: Mapping[str, Floats]
+    inner_bias: Floats | None = None
+
+    @property
+    def is_lstm(self) -> bool:
+        """Whether it has a cell beside its state."""
+        return "cell" in self.hidden
+
+    @property
+    def size(self) -> int:
+        """The number H of units."""
+        return len(next(iter(self.hidden.values())))
+
+    def statistics(self, gate: str) -> GateStatistics:
+        """Those of one gate."""
+        return GateStatistics.of(self.hidden[gate], self.inputs[gate], self.bias[gate])
+
+
+@dataclass(frozen=True)
+class GateLevel:
+    """How far a gate is open, over the units and in time: E σ(u), and its standard deviation."""
+
+    mean: float
+    spread: float
+
+    @classmethod
+    def of(cls, mean: float, square: float) -> GateLevel:
+        """From the first two moments."""
+        return cls(float(mean), math.sqrt(max(float(square - mean**2), 0.0)))
+
+
+def sigmoid(u: Floats) -> Floats:
+    """1 / (1 + e⁻ᵘ)."""
+    return np.asarray(np.exp(-np.logaddexp(0.0, -u)))
+
+
+@dataclass(frozen=True)
+class GatedSimulation:
+    """What a layer did over the second half of a run, over units, sequences and steps.
+
+    Attributes:
+        second_moment: E h².
         growth: exp(2 × the largest Lyapunov exponent).
-        growth_error: the standard error of the growth, over sequences.
-        gates: how far the gates were open, over units, sequences and steps.
+        growth_error: its standard error, over sequences.
+        gates: how far they were open.
         steps: how long each sequence was, from a zero state.
         settled: whether E h² was as large in the last quarter as in the one before.
     """
@@ -49,10 +121,15 @@ class GatedSimulation:
     settled: bool
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def simulate_gated(
     network: GatedNetwork, input_variance: float = 1.0, steps: int | None = None
 ) -> GatedSimulation | None:
     """Run a layer on inputs N(0, R(0)), drawn anew for every step, sequence and component.
+
+    Every sequence carries a tangent vector of the state along, set back to norm 1 at every step.
+    The mean logarithm of its growth is the largest Lyapunov exponent; twice that is the logarithm
+    of the growth of its square, which a mean field calls χ.
 
     Args:
         network: the layer.
@@ -62,13 +139,6 @@ def simulate_gated(
     Returns:
         What it did, or None where its weights are so large that products overflow.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _simulate(network, input_variance, steps)
-
-
-def _simulate(
-    network: GatedNetwork, input_variance: float, steps: int | None
-) -> GatedSimulation | None:
     size, width = network.size, next(iter(network.inputs.values())).shape[1]
     if steps is None:
         steps = int(min(LONGEST, max(SHORTEST, WORK / size**2)))
@@ -86,8 +156,7 @@ def _simulate(
         opened = step(network, state, tangent, inputs)
         norms = np.sqrt(np.einsum("kij,kij->j", tangent, tangent))
         moments[index] = np.mean(state[0] ** 2, axis=0)
-        with np.errstate(divide="ignore"):
-            logarithms[index] = np.log(norms)
+        logarithms[index] = np.log(norms)
         tangent /= np.where(norms > 0, norms, 1.0)
         if index >= steps // 2:
             for gate in read:
@@ -106,14 +175,10 @@ def _simulate(
         second_moment=second,
         growth=growth,
         growth_error=error,
-        gates={gate: _level(*(total / later)) for gate, total in sums.items()},
+        gates={gate: GateLevel.of(*(total / later)) for gate, total in sums.items()},
         steps=steps,
         settled=abs(float(drift.mean())) <= DRIFT * second + 2 * noise,
     )
-
-
-def _level(mean: float, square: float) -> GateLevel:
-    return GateLevel(float(mean), math.sqrt(max(float(square - mean**2), 0.0)))
 
 
 def _gru_step(

@@ -1,6 +1,15 @@
-"""The mean field of GRUs and LSTMs (Gilboa et al. 2019), with biases that stay.
+"""Mean fields of wide layers with random weights, in the places where they work.
 
-With many units whose weights are independent and drawn anew at every step ("untied"), the
+An Elman network (Gilboa et al. 2019, section 2), ``h[t+1] = φ(W h[t] + U x[t+1] + b)``, has with
+many units pre-activations that are Gaussian, u ~ N(μ, V) with
+
+    V = σ_w² E φ(u)² + ν² R(0) + var b,    μ = mean b + N mean W E φ(u)
+    σ_w² = N var W,    ν² = inputs · mean U²
+
+The slope that the Jacobian ``diag(φ'(u)) W`` sees is √E φ'(u)²: it scales the spectrum of W, whose
+radius is σ_w for independent entries, to ``√χ`` with ``χ = σ_w² E φ'(u)²``.
+
+In GRUs and LSTMs whose weights are independent and drawn anew at every step ("untied"), the
 pre-activation of gate k in unit i is Gaussian around the unit's own bias,
 
     u ~ N( b_ki + N mean W_k E h,  σ_k² E h² + ν_k² R(0) )
@@ -21,21 +30,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.gates.network import (
+from memcurse_cli.theory.mean_field.network import (
     GRU_GATES,
     LSTM_GATES,
     GatedNetwork,
+    GateLevel,
     GateStatistics,
+    sigmoid,
 )
-from memcurse_cli.theory.mean_field.elman import Gaussian, settle, standard_nodes
 
 Floats = NDArray[np.float64]
 
-SETTLED, STEPS = 1e-7, 1000
+NODES, REACH = 4001, 9.0  # a ReLU has a corner; beyond the reach is less than 1e-18
+SETTLED, STEPS = 1e-12, 10_000
+LARGEST = 1e12  # a moment that the activation does not bound
+
+GATED_SETTLED, GATED_STEPS = 1e-7, 1000
 HALVINGS = 60
 RESET_NODES, CANDIDATE_NODES = 21, 61
 SAMPLES = 8192  # of all units of an LSTM together
@@ -44,16 +59,112 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class GateLevel:
-    """How far a gate is open, over the units and in time.
-
-    Attributes:
-        mean: E σ(u).
-        spread: its standard deviation.
-    """
+class OperatingPoint:
+    """Where the units of an Elman network work: E u, var u, E φ(u)² and √E φ'(u)²."""
 
     mean: float
-    spread: float
+    variance: float
+    second_moment: float
+    slope: float
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A pre-activation: a mean of every unit (H,), one standard deviation for all."""
+
+    mean: Floats
+    deviation: float
+
+    @classmethod
+    def of(
+        cls, gate: GateStatistics, first: float, second: float, input_variance: float
+    ) -> Gaussian:
+        """That of a gate, from E h and E h² of what its hidden weights see."""
+        variance = gate.hidden_variance * second + gate.input_variance * input_variance
+        return cls(gate.bias + gate.hidden_mean * first, math.sqrt(variance))
+
+    def average(
+        self, function: Callable[[Floats], Floats], nodes: int = 61, reach: float = 6.5
+    ) -> Floats:
+        """(H,) E f(u) of every unit, with the nodes of `standard_nodes`."""
+        z, weight = standard_nodes(nodes, reach)
+        return np.asarray(function(self.mean[:, None] + self.deviation * z) @ weight)
+
+
+def standard_nodes(nodes: int, reach: float = 6.5) -> tuple[Floats, Floats]:
+    """Points of a standard normal variable and their weights, which add up to 1.
+
+    Of the trapezoid rule, which converges geometrically for what is analytic, up to so many
+    standard deviations: the rest beyond 6.5 is below 1e-10.
+    """
+    z = np.linspace(-reach, reach, nodes)
+    weight = np.exp(-0.5 * z**2)
+    return z, weight / weight.sum()
+
+
+def settle(
+    step: Callable[[Floats], Floats], start: Floats, tolerance: float, steps: int
+) -> Floats | None:
+    """The fixed point that the iteration of a map reaches, or None where it does not settle."""
+    point = start
+    for _ in range(steps):
+        after = step(point)
+        scale = np.abs(after).max()
+        if not scale < LARGEST:
+            return None
+        if np.abs(after - point).max() <= tolerance * scale:
+            return after
+        point = after
+    return None
+
+
+def elman_operating_point(
+    hidden: Floats,
+    readin: Floats | None,
+    bias: Floats,
+    activation: str,
+    input_variance: float = 1.0,
+) -> OperatingPoint | None:
+    """The fixed point of the mean and the variance of the pre-activations.
+
+    Args:
+        hidden: (n, n) W.
+        readin: (n, inputs) U, or None for no input.
+        bias: (n,) b, summed over the tensors that hold it.
+        activation: ``tanh`` or ``relu``.
+        input_variance: R(0) of each input.
+
+    Returns:
+        The point, or None where the variance grows without bound, as a ReLU's can.
+    """
+    of = GateStatistics.of(hidden, np.zeros((len(hidden), 0)) if readin is None else readin, bias)
+    start = np.array([np.mean(bias), of.input_variance * input_variance + np.var(bias)])
+    output, slope = _ACTIVATIONS[activation]
+
+    def average(point: Floats, function: Callable[[Floats], Floats]) -> float:
+        gaussian = Gaussian(point[:1], math.sqrt(point[1]))
+        return float(gaussian.average(function, NODES, REACH)[0])
+
+    def second_moment(point: Floats) -> float:
+        return average(point, lambda u: output(u) ** 2)
+
+    def step(point: Floats) -> Floats:
+        moved = of.hidden_mean * average(point, output), of.hidden_variance * second_moment(point)
+        return np.asarray(start + moved)
+
+    point = settle(step, start, SETTLED, STEPS)
+    if point is None:
+        return None
+    squared = average(point, lambda u: slope(u) ** 2)
+    mean, variance = point.tolist()
+    return OperatingPoint(mean, variance, second_moment(point), math.sqrt(squared))
+
+
+_ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    "tanh": (np.tanh, lambda u: 1 - np.tanh(u) ** 2),
+    "relu": (lambda u: np.maximum(u, 0.0), lambda u: np.heaviside(u, 0.5)),
+}
+"""φ and φ'."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +174,7 @@ class GatedMeanField:
     Attributes:
         second_moment: E h² of a unit.
         growth: χ, what one step makes of the second moment of a perturbation.
-        gates: how far each gate is open.
+        gates: how far each is open.
         mean_squared_singular_value: m₁ of the Jacobian dh'/dh; None for an LSTM, whose state has
             two parts.
         singular_value_variance: m₂ - m₁², the variance of the squared singular values; None also
@@ -77,11 +188,6 @@ class GatedMeanField:
     singular_value_variance: float | None = None
 
 
-def sigmoid(u: Floats) -> Floats:
-    """1 / (1 + e⁻ᵘ)."""
-    return np.asarray(np.exp(-np.logaddexp(0.0, -u)))
-
-
 def squared_slope(u: Floats) -> Floats:
     """σ'(u)²."""
     return np.asarray((sigmoid(u) * sigmoid(-u)) ** 2)
@@ -89,17 +195,14 @@ def squared_slope(u: Floats) -> Floats:
 
 def level(gate: Gaussian) -> GateLevel:
     """How far a gate is open."""
-    mean = float(gate.average(sigmoid).mean())
-    square = float(gate.average(lambda u: sigmoid(u) ** 2).mean())
-    return GateLevel(mean, math.sqrt(max(square - mean**2, 0.0)))
+    mean, square = gate.average(sigmoid), gate.average(lambda u: sigmoid(u) ** 2)
+    return GateLevel.of(mean.mean(), square.mean())
 
 
 def largest_root(excess: Callable[[float], float], lowest: float) -> float:
-    """Where a decreasing function passes through 0 above ``lowest``; that, where it starts below.
+    """Where a decreasing function, below 0 in the end, passes through 0 above ``lowest``.
 
-    Args:
-        excess: of χ; below 0 for large χ.
-        lowest: what χ cannot fall below, where the function may be infinite.
+    There it may be infinite; ``lowest`` itself where the function starts below 0.
     """
     if excess(max(lowest * (1 + 1e-12), 1e-200)) <= 0:
         return lowest
@@ -116,22 +219,29 @@ def largest_root(excess: Callable[[float], float], lowest: float) -> float:
     return lowest + above
 
 
-def gru_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
-    """The mean field of a GRU, or None where E h² does not settle.
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def gated_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
+    """The mean field of a GRU or an LSTM, or None where E h² does not settle.
+
+    Weights whose squares overflow and gates that keep all give no finite moments, and settle
+    nowhere.
 
     Args:
         network: whose weights enter by their mean and variance alone, whose biases as they are.
         input_variance: R(0) of each input, independent of the others and of the past.
     """
-    # Weights so large that squares overflow have no finite moments, and settle nowhere.
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        point = settle(
-            lambda moments: _GruStep(network, moments, input_variance).moments,
-            np.array([0.0, 0.25, 0.0, 0.25]),
-            SETTLED,
-            STEPS,
-        )
-        return None if point is None else _GruStep(network, point, input_variance).result()
+    step: Callable[[Floats], _GruStep | _LstmCells]
+    if network.is_lstm:
+        copies = max(1, SAMPLES // network.size)
+        # The same draws at every moment that is tried: the fixed point is one of a function.
+        draws = np.random.default_rng(SEED).standard_normal((DRAWN + 1, 3, network.size, copies))
+        start = np.array([0.0, 0.1])
+        step = partial(_LstmCells, network, draws, input_variance)
+    else:
+        start = np.array([0.0, 0.25, 0.0, 0.25])
+        step = partial(_GruStep, network, input_variance)
+    point = settle(lambda moments: step(moments).moments, start, GATED_SETTLED, GATED_STEPS)
+    return None if point is None else step(point).result()
 
 
 class _GruStep:
@@ -154,12 +264,10 @@ class _GruStep:
     T = mean(E r² p) + σ_r² E h² r'² mean(p) as ``σ_n² E (1-z)² n'² T``.
     """
 
-    def __init__(self, network: GatedNetwork, moments: Floats, input_variance: float) -> None:
+    def __init__(self, network: GatedNetwork, input_variance: float, moments: Floats) -> None:
         first, second, reset_first, reset_second = map(float, moments)
         gates = {gate: network.statistics(gate) for gate in GRU_GATES}
-        self.reset_variance = gates["reset"].hidden_variance
-        self.update_variance = gates["update"].hidden_variance
-        self.candidate_variance = gates["new"].hidden_variance
+        self.variances = {gate: of.hidden_variance for gate, of in gates.items()}
         self.inner = network.inner_bias
         self.update = Gaussian.of(gates["update"], first, second, input_variance)
         self.reset = Gaussian.of(gates["reset"], first, second, input_variance)
@@ -170,35 +278,31 @@ class _GruStep:
             z, self.weight = standard_nodes(CANDIDATE_NODES)
             self.n = np.tanh(drawn.mean[:, None] + drawn.deviation * z)
         else:
-            self._behind_reset(gates["new"], self.inner, first, second, input_variance)
+            new = gates["new"]
+            seen = self.inner + new.hidden_mean * first, new.hidden_variance * second
+            self._behind_reset(new, *seen, input_variance)
         self.powers = [self.n**k @ self.weight for k in range(5)]
         self.h = self._moments_of_state(2)
 
     def _behind_reset(
-        self,
-        new: GateStatistics,
-        inner: Floats,
-        first: float,
-        second: float,
-        input_variance: float,
+        self, new: GateStatistics, mean: Floats, w_variance: float, input_variance: float
     ) -> None:
         """The candidate tanh(v), v = a + r w, and g = (a₂ + a₃) / (1-z)², on nodes of r and v."""
         z_r, weight_r = standard_nodes(RESET_NODES)
         z_v, weight_v = standard_nodes(CANDIDATE_NODES)
         self.weight = np.outer(weight_r, weight_v).ravel()
         r = sigmoid(self.reset.mean[:, None] + self.reset.deviation * z_r)[:, :, None]
-        w_mean = (inner + new.hidden_mean * first)[:, None, None]
-        w_variance = new.hidden_variance * second
+        w_mean = mean[:, None, None]
         v_variance = new.input_variance * input_variance + r**2 * w_variance
         apart = np.sqrt(v_variance) * z_v
-        shape = (len(inner), -1)
+        shape = (len(mean), -1)
         self.n = np.tanh(new.bias[:, None, None] + r * w_mean + apart).reshape(shape)
         share = np.divide(
             w_variance, v_variance, out=np.zeros_like(v_variance), where=v_variance > 0
         )
         # w given v and r is Gaussian; its square has a mean and a variance.
         given, left = w_mean + r * share * apart, w_variance * (1 - r**2 * share)
-        turned = self.reset_variance * (r * (1 - r)) ** 2
+        turned = self.variances["reset"] * (r * (1 - r)) ** 2
         through = new.hidden_variance * r**2 + turned * (given**2 + left)
         variance = turned**2 * left * (4 * given**2 + 2 * left)
         slope = (1 - self.n**2) ** 2
@@ -232,15 +336,15 @@ class _GruStep:
     def result(self) -> GatedMeanField:
         """The figures at the fixed point."""
         kept, taken = self.mixed[2][2], self.mixed[2][0]
-        turned = self.update_variance * self.update.average(squared_slope)
-        apart = self.h[2] - 2 * self.h[1] * self.powers[1] + self.powers[2]
+        turned = self.variances["update"] * self.update.average(squared_slope)
+        apart = self._apart(self.h)
         gates = {"update": level(self.update), "reset": level(self.reset)}
         second = float(self.h[2].mean())
         if self.inner is None:
             slope = (1 - self.n**2) ** 2 @ self.weight
-            back = self.candidate_variance * taken * slope
+            back = self.variances["new"] * taken * slope
             turned_reset = self.reset.average(squared_slope)
-            shown = self.reset_variance * float(np.mean(self.h[2] * turned_reset))
+            shown = self.variances["reset"] * float(np.mean(self.h[2] * turned_reset))
             field = turned * apart
             growth = self._reset_first(kept, field, back, shown)
             mean = kept + field + back * (float(self.reset_square.mean()) + shown)
@@ -270,58 +374,22 @@ class _GruStep:
 
         return largest_root(excess, float(kept.max()))
 
+    def _apart(self, h: list[Floats]) -> Floats:
+        """E (h-n)ᵏ from E hʲ, j = 0 … k."""
+        k = len(h) - 1
+        terms = [math.comb(k, j) * (-1) ** j * h[k - j] * self.powers[j] for j in range(k + 1)]
+        return np.asarray(np.sum(terms, axis=0))
+
     def _square_of_sum(self) -> Floats:
         """E (a₀ + a₁ + a₂ + a₃)² of every unit."""
-        h = self._moments_of_state(4)
-        n, g = self.n, self.through
-        apart = np.sum(
-            [math.comb(4, j) * (-1) ** j * h[4 - j] * self.powers[j] for j in range(5)], axis=0
-        )
-        beside = h[2] * (g @ self.weight) - 2 * h[1] * ((n * g) @ self.weight)
-        beside += (n**2 * g) @ self.weight
-        squared = h[2] - 2 * h[1] * self.powers[1] + self.powers[2]
-        s = self.update_variance
-        z4, z3_taken = self.mixed[4][4], self._kept(4, 2)
-        total = (
-            z4
-            + s**2 * apart * self._kept(4, 4)
-            + (self.through_square @ self.weight) * self.mixed[4][0]
-        )
-        total += 2 * s * squared * z3_taken
-        total += 2 * (g @ self.weight) * self.mixed[4][2]
-        total += 2 * s * beside * self._kept(2, 4)
+        h, s = self._moments_of_state(4), self.variances["update"]
+        g, g_n, g_nn = ((self.n**k * self.through) @ self.weight for k in range(3))
+        total = self.mixed[4][4] + s**2 * self._apart(h) * self._kept(4, 4)
+        total += (self.through_square @ self.weight) * self.mixed[4][0]
+        total += 2 * s * self._apart(h[:3]) * self._kept(4, 2)
+        total += 2 * g * self.mixed[4][2]
+        total += 2 * s * (h[2] * g - 2 * h[1] * g_n + g_nn) * self._kept(2, 4)
         return np.asarray(total)
-
-
-def lstm_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
-    """The mean field of an LSTM, or None where E h² does not settle.
-
-    Args:
-        network: whose weights enter by their mean and variance alone, whose biases as they are.
-        input_variance: R(0) of each input, independent of the others and of the past.
-    """
-    copies = max(1, SAMPLES // network.size)
-    # The same draws at every moment that is tried, so that the fixed point is one of a function.
-    draws = np.random.default_rng(SEED).standard_normal((DRAWN + 1, 3, network.size, copies))
-    # Weights whose squares overflow and gates that keep all give no finite moments, which settle
-    # nowhere.
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        point = settle(
-            lambda moments: _LstmCells(network, moments, input_variance, draws).moments,
-            np.array([0.0, 0.1]),
-            SETTLED,
-            STEPS,
-        )
-        return None if point is None else _LstmCells(network, point, input_variance, draws).result()
-
-
-@dataclass(frozen=True)
-class _Path:
-    """What a perturbation meets at one step, (H, copies) each: f², its source, o² tanh'²."""
-
-    kept: Floats
-    source: Floats
-    shown: Floats
 
 
 class _LstmCells:
@@ -342,7 +410,7 @@ class _LstmCells:
     """
 
     def __init__(
-        self, network: GatedNetwork, moments: Floats, input_variance: float, draws: Floats
+        self, network: GatedNetwork, draws: Floats, input_variance: float, moments: Floats
     ) -> None:
         first, second = map(float, moments)
         self.statistics = {gate: network.statistics(gate) for gate in LSTM_GATES}
@@ -374,7 +442,8 @@ class _LstmCells:
         c = self.cell_mean[:, None] + deviation[:, None] * self.draws[0, 0]
         output = self.gates["output"]
         self.output_square = output.average(lambda u: sigmoid(u) ** 2)
-        self.path: list[_Path] = []
+        # What a perturbation meets at a step, (H, copies) each: f², its source, o² tanh'².
+        self.path: list[tuple[Floats, Floats, Floats]] = []
         first, second = np.zeros(len(c)), np.zeros(len(c))
         for step, normals in enumerate(self.draws[1:]):
             f, i, g = (
@@ -388,7 +457,7 @@ class _LstmCells:
             c = f * c + i * g
             bent = np.tanh(c)
             shown = self.output_square[:, None] * (1 - bent**2) ** 2
-            self.path.append(_Path(f**2, source, shown))
+            self.path.append((f**2, source, shown))
             if step >= DRAWN - AVERAGED:
                 first += bent.mean(axis=1) / AVERAGED
                 second += (bent**2).mean(axis=1) / AVERAGED
@@ -402,25 +471,20 @@ class _LstmCells:
 
     def result(self) -> GatedMeanField:
         """The figures at the fixed point."""
-        source = (
-            self._variance("forget")
-            * self.cell_square
-            * self.gates["forget"].average(squared_slope)
-        )
-        source = source + self._variance("input") * self.candidate_square * self.gates[
-            "input"
-        ].average(squared_slope)
         flat = self.gates["cell"].average(lambda u: np.cosh(np.clip(u, -300, 300)) ** -4.0)
-        source = source + self._variance("cell") * self.written_square * flat
+        turned = {gate: of.average(squared_slope) for gate, of in self.gates.items()}
+        mean_source = self._variance("forget") * self.cell_square * turned["forget"]
+        mean_source += self._variance("input") * self.candidate_square * turned["input"]
+        mean_source += self._variance("cell") * self.written_square * flat
 
         def excess(chi: float) -> float:
             """E δh'² / χ S - 1, with p scaled by S: it starts where it stays on average."""
-            p = (source / (chi - self.kept))[:, None]
+            p = (mean_source / (chi - self.kept))[:, None]
             came_back = 0.0
-            for step, met in enumerate(self.path):
-                p = (met.kept * p + met.source) / chi
+            for step, (kept, source, shown) in enumerate(self.path):
+                p = (kept * p + source) / chi
                 if step >= DRAWN - AVERAGED:
-                    came_back += float(np.mean(met.shown * p)) / AVERAGED
+                    came_back += float(np.mean(shown * p)) / AVERAGED
             return came_back + self.turned / chi - 1
 
         growth = largest_root(excess, float(self.kept.max()))
