@@ -97,9 +97,9 @@ def check(
 
     Example: memcurse inspect model.safetensors --json | memcurse check -
     """
-    from memcurse_cli.diagnosis.check.check import TOLERANCE
+    from memcurse_cli.diagnosis.check import TOLERANCE
     from memcurse_cli.diagnosis.check import check as hold
-    from memcurse_cli.diagnosis.check.policy import TOLERANCE as TOLERANCE_KEY
+    from memcurse_cli.diagnosis.policy import TOLERANCE as TOLERANCE_KEY
     from memcurse_cli.diagnosis.policy import from_options, positive
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
@@ -170,10 +170,10 @@ def _text(outcome: Check, chosen: str, output: Path | None) -> str:
 
         return json_text(outcome)
     if chosen == "sarif":
-        from memcurse_cli.diagnosis.findings.rules import all_rules
+        from memcurse_cli.diagnosis.rules import RULES
         from memcurse_cli.reports.check import to_sarif
 
-        return to_sarif(outcome, all_rules())
+        return to_sarif(outcome, RULES.values())
     if chosen == "junit":
         from memcurse_cli.reports.check import to_junit
 

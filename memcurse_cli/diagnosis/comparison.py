@@ -16,9 +16,9 @@ from memcurse_cli.schema.derived import (
     HessianComparison,
     LayerComparison,
     MatchedBy,
+    Method,
     SpectrumMove,
 )
-from memcurse_cli.schema.comparison import Method
 from memcurse_cli.schema.figures import EigenvalueSummary, ParameterSummary, Quantiles
 from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.version import VERSION

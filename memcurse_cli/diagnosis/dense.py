@@ -13,7 +13,6 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
 from memcurse_cli.families.reading import time_constants
 from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.schema.layer import DenseStructure, DenseSummary, OperatingPoint
 from memcurse_cli.schema.figures import (
     Direction,
     ParameterSummary,
@@ -21,6 +20,7 @@ from memcurse_cli.schema.figures import (
     StateSummary,
     quantiles,
 )
+from memcurse_cli.schema.layer import DenseStructure, DenseSummary, OperatingPoint
 from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.dense.bases import schur_form
 from memcurse_cli.theory.dense.hessian import HorizonHessian, StationaryHessian

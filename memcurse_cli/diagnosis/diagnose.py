@@ -16,7 +16,6 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import rate_verdict, settled, usable_rate, worst
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.schema.layer import HiddenSpectrum
 from memcurse_cli.schema.figures import (
     TIME_CONSTANT_EDGES,
     EigenvalueSummary,
@@ -26,6 +25,7 @@ from memcurse_cli.schema.figures import (
     Verdict,
     quantiles,
 )
+from memcurse_cli.schema.layer import HiddenSpectrum
 from memcurse_cli.schema.report import LayerReport, SensitivityCurve, UsableRate, WhatIf, finite
 from memcurse_cli.theory.sensitivity import state_second_moment
 

@@ -16,8 +16,8 @@ from memcurse_cli.theory.hessian.hessian import LayerHessian
 from memcurse_cli.theory.moments.pairs import MOST_LAGS, lags_within
 
 if TYPE_CHECKING:
-    from memcurse_cli.schema.layer import OperatingPoint
     from memcurse_cli.schema.hessian import HessianScores
+    from memcurse_cli.schema.layer import OperatingPoint
     from memcurse_cli.theory.dense.hessian import DenseHessian
 
 Scores = TypeVar("Scores", "HessianSummary", "HessianScores")

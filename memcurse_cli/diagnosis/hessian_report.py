@@ -35,12 +35,12 @@ from memcurse_cli.schema.hessian import (
     BlockPair,
     Conditioning,
     Coordinate,
+    EigenvalueWeight,
     HessianGroup,
     HessianPicture,
     HessianScores,
     HessianSpectrum,
     LayerHessianReport,
-    Seat,
     TopEigenvector,
 )
 from memcurse_cli.schema.report import finite
@@ -308,7 +308,9 @@ def _heaviest(weights: Floats) -> list[int]:
     return [place for place in places if weights[place] >= LEAST_WEIGHT]
 
 
-def _named(log_eigenvalues: Complexes, indices: Integers, weights: Floats) -> tuple[Seat, ...]:
+def _named(
+    log_eigenvalues: Complexes, indices: Integers, weights: Floats
+) -> tuple[EigenvalueWeight, ...]:
     """The heaviest of some eigenvalues, and how much of an eigenvector each carries."""
     chosen = _heaviest(weights)
     logs = log_eigenvalues[indices[chosen]]
@@ -320,7 +322,7 @@ def _named(log_eigenvalues: Complexes, indices: Integers, weights: Floats) -> tu
         strict=True,
     )
     return tuple(
-        Seat(
+        EigenvalueWeight(
             int(indices[place]),
             modulus=float(modulus),
             time_constant=finite(time_constant),
@@ -385,7 +387,7 @@ def _of_dense(
     summary, logs, size = _scores(scores), recurrence.log_eigenvalues, recurrence.size
     basis = recurrence.eigenbasis
 
-    def carried(pair: Eigenpair) -> tuple[Seat, ...]:
+    def carried(pair: Eigenpair) -> tuple[EigenvalueWeight, ...]:
         # Of an eigenspace no vector stands out, nor what it would move.
         if pair.dimension > 1 or not basis.is_usable:
             return ()

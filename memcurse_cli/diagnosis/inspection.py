@@ -17,17 +17,16 @@ from memcurse_cli.diagnosis.diagnose import diagnose, sensitivity_curves
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import sentence, worst
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.layers import read_layer, require_layers
 from memcurse_cli.families.detect import (
+    attention_layers,
     detect,
     layers_of_every_family,
     select_layers,
     validate_assumptions,
 )
 from memcurse_cli.families.family import Family, Match, ReadOptions
-from memcurse_cli.families.detect import attention_layers
+from memcurse_cli.families.layers import read_layer, require_layers, tied_notes
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.layers import tied_notes
 from memcurse_cli.schema.report import (
     CheckpointSummary,
     LayerReport,

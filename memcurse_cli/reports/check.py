@@ -15,9 +15,7 @@ from xml.etree import ElementTree
 
 from rich.text import Text
 
-from memcurse_cli.diagnosis.policy import BY_NAME
-from memcurse_cli.diagnosis.policy import READABLE
-from memcurse_cli.diagnosis.findings.facts import Rule
+from memcurse_cli.diagnosis.policy import BY_NAME, READABLE
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
@@ -33,6 +31,7 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.numbers import count, percent
 from memcurse_cli.schema.derived import Check, CheckedReport, Judgement
+from memcurse_cli.schema.report import RuleDocument
 
 
 def subject(judgement: Judgement) -> str:
@@ -208,7 +207,7 @@ LEVELS = {"info": "note", "warning": "warning", "error": "error"}
 FINGERPRINT = "memcurseJudgement/v1"
 
 
-def to_sarif(check: Check, rules: Iterable[Rule]) -> str:
+def to_sarif(check: Check, rules: Iterable[RuleDocument]) -> str:
     """The log as JSON in ASCII: one run, whose results are all that fails, is known or missing."""
     results = [
         (report, judgement)
@@ -243,7 +242,7 @@ def to_sarif(check: Check, rules: Iterable[Rule]) -> str:
     return json.dumps(log, indent=2, allow_nan=False)
 
 
-def _rule(name: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
+def _rule(name: str, rules: Mapping[str, RuleDocument]) -> dict[str, Any]:
     rule = rules.get(name)
     if rule is not None:
         return {

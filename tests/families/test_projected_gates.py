@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.cells.mgu import MGU
 from memcurse_cli.families.family import Family, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
-from memcurse_cli.families.gate_weights import low_rank_gate
+from memcurse_cli.families.gate_inputs import GateDrive, NoDrive, low_rank_gate
 from memcurse_cli.families.selective.mamba import Mamba
 from memcurse_cli.families.selective.mixing import MinGRU
 from memcurse_cli.theory.gates.laws import Motion

@@ -15,7 +15,7 @@ from reports.streams import Stream
 
 from memcurse_cli.diagnosis.check import check
 from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
-from memcurse_cli.diagnosis.findings.rules import all_rules
+from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.reports.check import to_github, to_junit, to_sarif
 from memcurse_cli.schema.derived import Check
 from memcurse_cli.schema.report import Finding, Report, SkippedLayer
@@ -61,7 +61,7 @@ def failures(outcome: Check) -> int:
 
 
 def log(outcome: Check) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(to_sarif(outcome, all_rules()))
+    loaded: dict[str, Any] = json.loads(to_sarif(outcome, RULES.values()))
     return loaded
 
 
@@ -70,7 +70,7 @@ def test_sarif_is_what_its_schema_says(outcome: Check) -> None:
     validator = jsonschema.validators.validator_for(schema)
     validator.check_schema(schema)
     validator(schema, format_checker=jsonschema.FormatChecker()).validate(log(outcome))
-    assert to_sarif(outcome, all_rules()).isascii()
+    assert to_sarif(outcome, RULES.values()).isascii()
 
 
 def test_sarif_results_point_at_their_rules_and_artifacts(outcome: Check) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.diagnosis.hessian_report import picture
+from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.figures import MOST_LAYERS, check_figure, hessian_figure
 from memcurse_cli.reports.terminal.hessian import to_text

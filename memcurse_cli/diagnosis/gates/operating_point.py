@@ -17,8 +17,15 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.wording import number
 from memcurse_cli.families.reading import eigenvalues_of
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Recurrence
-from memcurse_cli.schema.dense import JACOBIAN, HiddenSpectrum, OperatingPoint
-from memcurse_cli.schema.gates import AGREEMENT, GateAtWork, GatedOperatingPoint, StateAtWork
+from memcurse_cli.schema.layer import (
+    AGREEMENT,
+    JACOBIAN,
+    GateAtWork,
+    GatedOperatingPoint,
+    HiddenSpectrum,
+    OperatingPoint,
+    StateAtWork,
+)
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.mean_field.network import GateLevel

@@ -40,8 +40,8 @@ from memcurse_cli.families.layers import member_of
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
-from memcurse_cli.theory.gates.network import GatedNetwork
+from memcurse_cli.theory.gates.moments import TANH, Candidate
+from memcurse_cli.theory.mean_field.network import GatedNetwork
 
 # The usual orders of the gates.
 IFGO = ("input", "forget", "cell", "output")

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import setting
-from memcurse_cli.families.family import Assumption, Match
-from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
-from memcurse_cli.families.gate_weights import repeated
+from memcurse_cli.families.family import Assumption, Match, setting
+from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, repeated
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import LARGEST_DECAY, element_count, exponential_decay
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence

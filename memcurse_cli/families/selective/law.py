@@ -11,10 +11,15 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.family import Assumed
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import Drive, GateDrive, GateInput, HiddenState
-from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.gate_inputs import (
+    Drive,
+    GateDrive,
+    GateInput,
+    HiddenState,
+    low_rank_gate,
+    projected_gate,
+)
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (

@@ -9,8 +9,7 @@ import numpy as np
 
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption
-from memcurse_cli.families.gate_inputs import JointDrive
-from memcurse_cli.families.gate_weights import inner_products, read_rows
+from memcurse_cli.families.gate_inputs import JointDrive, inner_products, read_rows
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
 from memcurse_cli.families.selective.law import (

@@ -14,10 +14,8 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.families.family import setting
-from memcurse_cli.families.family import Assumption, Match
-from memcurse_cli.families.gate_inputs import GateInput
-from memcurse_cli.families.gate_weights import low_rank_gate, projected_gate, repeated
+from memcurse_cli.families.family import Assumption, Match, setting
+from memcurse_cli.families.gate_inputs import GateInput, low_rank_gate, projected_gate, repeated
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import read_vector, require_shape, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence

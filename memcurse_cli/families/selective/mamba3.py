@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from memcurse_cli.families.family import setting
-from memcurse_cli.families.family import Assumption
-from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, squared_rows
-from memcurse_cli.families.gate_weights import inner_products
+from memcurse_cli.families.family import Assumption, setting
+from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, inner_products, squared_rows
 from memcurse_cli.families.reading import read_finite, require_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot

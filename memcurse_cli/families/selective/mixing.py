@@ -22,10 +22,11 @@ from memcurse_cli.families.gate_inputs import (
     JointDrive,
     NoDrive,
     RowNorms,
+    inner_products,
     mixing_drive,
+    read_rows,
     squared_rows,
 )
-from memcurse_cli.families.gate_weights import inner_products, read_rows
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.reading import first_name, read_finite
 from memcurse_cli.families.recurrence import Floats, Recurrence

@@ -9,8 +9,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import setting
-from memcurse_cli.families.family import Match
+from memcurse_cli.families.family import Match, setting
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import Floats, Recurrence

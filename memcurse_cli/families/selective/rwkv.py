@@ -20,7 +20,7 @@ from memcurse_cli.families.reading import (
 )
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
-from memcurse_cli.theory.gates.laws import ExponentialDecay, OpenedDecay
+from memcurse_cli.theory.gates.laws import Exponential, OpenedDecay
 
 _MIXED = 5
 """How many parts of an RWKV-6 layer have a mixing μ of their own: r, w, k, v, g in
@@ -220,7 +220,7 @@ class RWKV(LawFamily):
         stored = layer.vector(role)
         selective = not layer.names.keys().isdisjoint(_SELECTIVE)
         recurrence = layer.recurrence(
-            ExponentialDecay("base"),
+            OpenedDecay(1.0, "base", opening=Exponential()),
             stored,
             [Slot(role, stored, "base")],
             gates=lambda: _decay_gate(layer, role, stored) if selective else None,

@@ -8,8 +8,7 @@ import numpy as np
 
 from memcurse_cli.families.cells.gated_layer import LARGEST_JACOBIAN
 from memcurse_cli.families.family import Assumption
-from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms
-from memcurse_cli.families.gate_weights import projected_gate
+from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms, projected_gate
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import element_count, read_real, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence

@@ -11,7 +11,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memcurse_cli.diagnosis.findings.facts import Rule
 from memcurse_cli.reports.console import (
     CODE,
     LABEL,
@@ -25,6 +24,7 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.schema.listings import FamilyDocument
+from memcurse_cli.schema.report import RuleDocument
 
 
 def listing(headings: Sequence[str], rows: Sequence[Sequence[str]], file: Path | None) -> str:
@@ -69,12 +69,12 @@ def _to_text(lines: Lines, file: Path | None) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def rule_text(rule: Rule, *, file: Path | None = None) -> str:
+def rule_text(rule: RuleDocument, *, file: Path | None = None) -> str:
     """What standard output would show, or the text for a file."""
     return text_of(partial(_rule_lines, rule), file)
 
 
-def _rule_lines(rule: Rule, screen: Screen) -> Iterator[Text]:
+def _rule_lines(rule: RuleDocument, screen: Screen) -> Iterator[Text]:
     yield from paragraph(
         screen, screen.sentence(rule.title, TITLE), gutter=[(screen.clean(rule.code), CODE)]
     )
