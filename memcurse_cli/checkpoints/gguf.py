@@ -20,14 +20,17 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor, elements_at
-from memcurse_cli.checkpoints.select import select_flat
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.tree import MAX_TENSORS
+from memcurse_cli.checkpoints.select import MAX_TENSORS, select_flat
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_bytes,
+    element_count,
+    elements_at,
+)
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Cursor
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File
 
 Blocks = NDArray[np.uint8]
 Values = NDArray[np.float64]
@@ -195,7 +198,7 @@ _BOOLEAN, _TEXT, _ARRAY = 7, 8, 9
 _SIZES = _INTEGERS | {6: 4, 7: 1, 12: 8}
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File) -> TensorStore:
     """Read the metadata and the descriptions of the tensors."""
     header = _Header(file)
     selected, notes = select_flat(header.tensors())
@@ -205,7 +208,7 @@ def open_file(file: File) -> LazyStore:
     if header.quantised:
         listed = _listed(header.quantised)
         notes.insert(0, f"quantised: {listed}; values are those after dequantising")
-    return LazyStore(
+    return TensorStore(
         path=file.path,
         bytes=file.size,
         tensors=selected,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from memcurse_cli.checkpoints.lazy import Transfer
+from memcurse_cli.checkpoints.store import Transfer
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place, shown_text
 from memcurse_cli.checkpoints.untrusted.source import (
     MAX_DIRECTORY_ENTRIES,
@@ -74,22 +74,14 @@ class Source(Protocol):
     head: bytes
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """The bytes from ``start`` up to ``stop``.
-
-        Raises:
-            CheckpointError: the server does not give them.
-        """
+        """The bytes from ``start`` up to ``stop``."""
 
 
 class Place(Protocol):
     """A scheme's way to open what is at a URL."""
 
     def open(self, url: str) -> Source:
-        """The file at a URL.
-
-        Raises:
-            CheckpointError: it cannot be opened; caused by a FileNotFoundError where it is missing.
-        """
+        """The file at a URL."""
 
     def beside(self, url: str, name: str) -> str:
         """The URL of ``name``, a relative path with ``/``, in the folder of ``url``."""
@@ -195,11 +187,7 @@ class RemoteDirectory:
         self._url, self._place, self.transfer = url, place, transfer
 
     def open(self, name: str) -> File:
-        """The file ``name``, a relative path with ``/``.
-
-        Raises:
-            CheckpointError: the name leads outside, or it cannot be opened.
-        """
+        """The file ``name``, a relative path with ``/``."""
         if not is_inside(name):
             raise CheckpointError(
                 "this name leads outside the checkpoint's folder, and is not opened",
@@ -214,11 +202,7 @@ class RemoteDirectory:
 
 
 class HttpPlace:
-    """Opens files on web servers, within one session.
-
-    Raises:
-        CheckpointError: fsspec or aiohttp is not installed.
-    """
+    """Opens files on web servers, within one session."""
 
     def __init__(self, transfer: Transfer) -> None:
         try:
@@ -422,11 +406,7 @@ class HttpFile:
 
 
 class ObjectPlace:
-    """Opens files of one object store, with the credentials that its package finds by itself.
-
-    Raises:
-        CheckpointError: fsspec or the store's package is not installed.
-    """
+    """Opens files of one object store, with the credentials that its package finds by itself."""
 
     def __init__(self, url: str, transfer: Transfer) -> None:
         scheme = url.partition(":")[0].lower()

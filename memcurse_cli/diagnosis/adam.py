@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.optimizer.adam import AdamSlot, AdamState
+from memcurse_cli.checkpoints.optimizer.state import AdamSlot, AdamState
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.gates.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.hessian.scores import LARGEST_BLOCK, dense_layer_hessian, layer_hessian
 from memcurse_cli.diagnosis.settings import Settings
@@ -59,8 +59,8 @@ def summarise_optimizer(state: AdamState, path: str) -> OptimizerSummary:
 def summarise_adam(
     recurrence: Recurrence,
     state: AdamState,
-    store: LazyStore,
-    source: LazyStore,
+    store: TensorStore,
+    source: TensorStore,
     settings: Settings,
     *,
     curvature: bool,
@@ -88,7 +88,7 @@ def summarise_adam(
     return (*recurrent, *others)
 
 
-def _held(name: str, store: LazyStore) -> str:
+def _held(name: str, store: TensorStore) -> str:
     """The name under which an optimiser has a weight that modules share."""
     return store.aliases.get(name, name)
 
@@ -160,7 +160,7 @@ def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] 
 
 
 def _recurrent(
-    found: _Group, state: AdamState, store: LazyStore, source: LazyStore, settings: Settings
+    found: _Group, state: AdamState, store: TensorStore, source: TensorStore, settings: Settings
 ) -> AdamGroup:
     group = found.group
     held = _held(group.tensor, store)
@@ -192,7 +192,7 @@ def _recurrent(
 
 
 def _other(
-    name: str, layer: str, slot: AdamSlot, source: LazyStore, settings: Settings
+    name: str, layer: str, slot: AdamSlot, source: TensorStore, settings: Settings
 ) -> AdamGroup:
     size = int(np.prod(slot.second_moment.spec.shape))
     inside = name.removeprefix(layer).strip("./")

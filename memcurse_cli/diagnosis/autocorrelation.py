@@ -230,8 +230,7 @@ def read_autocorrelation(
 
 
 def _from_file(path: str) -> Autocorrelation:
-    from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
-    from memcurse_cli.checkpoints.untrusted.names import printable
+    from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, printable
     from memcurse_cli.checkpoints.untrusted.source import read_bounded
 
     def wrong(what: str) -> UsageError:

@@ -7,12 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.adam import AdamState
-from memcurse_cli.checkpoints.optimizer.state import adam_state, open_optimizer, require_state
-from memcurse_cli.checkpoints.shards import sibling_shards
+from memcurse_cli.checkpoints.optimizer.state import (
+    AdamState,
+    adam_state,
+    open_optimizer,
+    require_state,
+)
+from memcurse_cli.checkpoints.safetensors import sibling_shards
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.adam import summarise_adam, summarise_optimizer
 from memcurse_cli.diagnosis.autocorrelation import read_autocorrelation
@@ -138,7 +142,7 @@ def inspect(
         device=device, assume=dict(assume or {}), spectra=spectra, gates=settings.gates
     )
     validate_assumptions(options.assume)
-    store: LazyStore = (
+    store: TensorStore = (
         MemoryStore(checkpoint) if isinstance(checkpoint, Mapping) else open_checkpoint(checkpoint)
     )
     held = store if optimizer is None else open_optimizer(optimizer)
@@ -154,14 +158,14 @@ def inspect(
 
 
 def _inspect(
-    store: LazyStore,
+    store: TensorStore,
     settings: Settings,
     options: ReadOptions,
     family: str | None,
     layers: Sequence[str],
     progress: Progress | None,
     state: AdamState | None,
-    source: LazyStore,
+    source: TensorStore,
     *,
     pictures: bool,
 ) -> Report:
@@ -241,7 +245,7 @@ def choose_autocorrelation(
     return read_autocorrelation(autocorrelation)
 
 
-def summarise_checkpoint(store: LazyStore, layers: Sequence[Match]) -> CheckpointSummary:
+def summarise_checkpoint(store: TensorStore, layers: Sequence[Match]) -> CheckpointSummary:
     """The file of a report on these layers, once its tensors are read."""
     others = sibling_shards(store.path)
     notes = (*store.notes, *tied_notes(layers))

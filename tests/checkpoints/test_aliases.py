@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer.state import adam_state
-from memcurse_cli.checkpoints.rewrites.aliases import restore_names
-from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.rewrites import restore_names
+from memcurse_cli.checkpoints.store import LazyTensor, TensorSpec, TensorStore
 
 PARAMETERS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 
@@ -180,7 +179,7 @@ def test_metadata_add_names_of_stored_tensors_and_nothing_else(
     stored: list[str], metadata: dict[str, str]
 ) -> None:
     entries = {name: lazy(float(index)) for index, name in enumerate(stored)}
-    store = LazyStore(path="x", bytes=4, tensors=entries, listed_names=metadata)
+    store = TensorStore(path="x", bytes=4, tensors=entries, listed_names=metadata)
     made = restore_names(store).entries
     expected = {
         name: holder for name, holder in metadata.items() if name not in stored and holder in stored
@@ -213,7 +212,7 @@ def test_only_what_is_shared_has_a_note(tmp_path: Path) -> None:
 def test_a_store_counts_what_it_reads_by_what_is_stored() -> None:
     one = LazyTensor(TensorSpec((1,), "float32", 4), lambda: np.ones(1), identity="one")
     tensors = {"a": one, "b": one, "c": lazy(2.0), "d": lazy(3.0)}
-    store = LazyStore(path="x", format="x", bytes=12, tensors=tensors)
+    store = TensorStore(path="x", format="x", bytes=12, tensors=tensors)
     for name in ("b", "a", "b", "c", "d", "c"):
         store.read(name)
     assert store.bytes_read == 12

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import memcurse_cli
-from memcurse_cli.checkpoints.jax.equinox import leaf_names
+from memcurse_cli.checkpoints.npy import leaf_names
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
 
 NUMBERS = st.one_of(
     numpy_strategies.boolean_dtypes(),
@@ -24,7 +24,7 @@ NUMBERS = st.one_of(
 )
 
 
-def saved(path: Path, arrays: dict[str, Any], compressed: bool = False) -> LazyStore:
+def saved(path: Path, arrays: dict[str, Any], compressed: bool = False) -> TensorStore:
     (np.savez_compressed if compressed else np.savez)(path, **arrays)
     return open_checkpoint(path)
 

@@ -14,11 +14,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.adam import AdamState
-from memcurse_cli.checkpoints.optimizer.state import adam_state, open_optimizer, require_state
+from memcurse_cli.checkpoints.optimizer.state import (
+    AdamState,
+    adam_state,
+    open_optimizer,
+    require_state,
+)
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import CheckpointError
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -65,7 +69,7 @@ def expected(network: Network, optimizer: torch.optim.Optimizer) -> dict[str, np
 
 
 def found(path: Path | dict[str, Any], optimizer: Path | None = None) -> AdamState:
-    store: LazyStore = MemoryStore(path) if isinstance(path, dict) else open_checkpoint(path)
+    store: TensorStore = MemoryStore(path) if isinstance(path, dict) else open_checkpoint(path)
     state = adam_state(store, None if optimizer is None else open_optimizer(optimizer))
     assert state is not None
     return state

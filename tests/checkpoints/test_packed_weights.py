@@ -11,11 +11,11 @@ import torch
 from numpy.testing import assert_array_equal
 from torch.ao.quantization import quantize_dynamic
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore, lazy
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.torch.pickle_machine import Global
-from memcurse_cli.checkpoints.torch.quantised import dequantised
+from memcurse_cli.checkpoints.torch.pickled_tensors import dequantised
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
@@ -66,7 +66,7 @@ def save(module: torch.nn.Module, how: str, path: Path) -> Path:
     return path
 
 
-def layers(store: LazyStore) -> dict[str, np.ndarray]:
+def layers(store: TensorStore) -> dict[str, np.ndarray]:
     return {
         match.layer: np.exp(family.read(store, match, ReadOptions()).log_eigenvalues.real)
         for family, match in detect(store.tensors)
@@ -146,7 +146,8 @@ def test_one_scale_for_each_row(tmp_path: Path) -> None:
     ],
 )
 def test_another_scheme_is_not_guessed(quantiser: object) -> None:
-    assert dequantised(lazy(np.ones((2, 3), np.int8)), quantiser) is None
+    with pytest.raises(CheckpointError, match="quantised in another way"):
+        dequantised(lazy(np.ones((2, 3), np.int8)), quantiser).load()
 
 
 def test_a_tensor_quantised_in_another_way_is_refused_when_it_is_read(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 import torch
 from checkpoints import readers
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import LocalFile
 from memcurse_cli.errors import CheckpointError
 
@@ -42,7 +42,7 @@ TYPES = (
 )
 
 
-def saved(content: Any, directory: Path, zipped: bool = True) -> LazyStore:
+def saved(content: Any, directory: Path, zipped: bool = True) -> TensorStore:
     path = directory / "checkpoint"
     torch.save(content, path, _use_new_zipfile_serialization=zipped)
     return open_checkpoint(path)

@@ -15,7 +15,6 @@ from checkpoints import readers
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
 
@@ -26,7 +25,7 @@ LEFT_OUT = ("optimizer", "optimizer_states", "optimizer_state_dict", "ema")
 CONTAINERS = ("model", "state_dict", "model_state_dict")
 
 
-def same(store: LazyStore, expected: dict[str, Any]) -> None:
+def same(store: TensorStore, expected: dict[str, Any]) -> None:
     assert isinstance(store, TensorStore)
     assert set(store.tensors) == set(expected)
     read = 0

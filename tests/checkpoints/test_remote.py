@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints import remote
-from memcurse_cli.checkpoints.lazy import Transfer
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.remote import PAGE, RemoteFile
+from memcurse_cli.checkpoints.store import Transfer
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.inspection import inspect

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from memcurse_cli.app import app
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.tensorflow.table import masked_crc
+from memcurse_cli.checkpoints.tensorflow import masked_crc
 from memcurse_cli.errors import CheckpointError
 
 FILES = Path(__file__).parent / "tensorflow"

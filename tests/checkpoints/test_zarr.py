@@ -11,10 +11,9 @@ import pytest
 import tensorstore
 from checkpoints import readers
 
-from memcurse_cli.checkpoints.jax.ocdbt import Ocdbt
+from memcurse_cli.checkpoints.jax.orbax import Ocdbt
 from memcurse_cli.checkpoints.jax.zarr import ZarrArray
-from memcurse_cli.checkpoints.untrusted.ranges import Bytes, InlineBytes
-from memcurse_cli.checkpoints.untrusted.source import LocalDirectory
+from memcurse_cli.checkpoints.untrusted.source import Bytes, InlineBytes, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
 ARRAY = np.random.default_rng(0).standard_normal((7, 5)) * 9

@@ -13,26 +13,23 @@ from typing import Any, NoReturn
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.hdf5.dataset import Dataset
-from memcurse_cli.checkpoints.hdf5.dense import (
-    LINK_NAMES,
-    UNDEFINED,
-    FractalHeap,
-    tree_records,
-    unpack,
-)
 from memcurse_cli.checkpoints.hdf5.header import (
     LAYOUT,
     LINK,
     LINK_INFO,
+    LINK_NAMES,
     SYMBOL_TABLE,
+    UNDEFINED,
+    FractalHeap,
     Messages,
     first_message,
     read_messages,
     text_attribute,
+    tree_records,
+    unpack,
 )
-from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.select import Path
-from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_TENSORS
+from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Path
+from memcurse_cli.checkpoints.store import LazyTensor
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.untrusted.source import Directory, File
 from memcurse_cli.errors import CheckpointError
@@ -86,9 +83,6 @@ class Hdf5File:
         datasets: every dataset of numbers by the names that lead to it, in the order of the file.
         groups: every group by its path, and its ``name`` attribute or "".
         notes: what was left out.
-
-    Raises:
-        CheckpointError: the file is damaged, of a newer layout, or leads outside itself.
     """
 
     def __init__(self, file: File) -> None:
@@ -115,11 +109,7 @@ class Hdf5File:
         ]
 
     def attribute(self, name: str, path: Path = ()) -> str:
-        """A text attribute of the root or of another group; "" where there is none.
-
-        Raises:
-            CheckpointError: the attribute is damaged.
-        """
+        """A text attribute of the root or of another group; "" where there is none."""
         try:
             return text_attribute(self._file, self._headers.get(path, []), name)
         except ValueError as error:

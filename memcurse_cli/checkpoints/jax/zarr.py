@@ -16,11 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import ELEMENT_TYPES, decode, element_bytes, element_count
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.untrusted.compression import check_ratio, decompress_zstd, inflate
+from memcurse_cli.checkpoints.store import (
+    ELEMENT_TYPES,
+    TensorSpec,
+    decode,
+    element_bytes,
+    element_count,
+)
+from memcurse_cli.checkpoints.untrusted.archive import check_ratio, decompress_zstd, inflate
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, naturals
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, naturals
 from memcurse_cli.errors import CheckpointError
 
 MAX_DIMENSIONS = 32
@@ -83,10 +88,6 @@ class ZarrArray:
     Args:
         description: the parsed ``.zarray`` or ``zarr.json``.
         find: the stored value of a key, or None where there is none.
-
-    Raises:
-        ValueError: with the fault as a clause; the description is damaged or of a kind that is
-            not read.
     """
 
     def __init__(self, description: dict[str, Any], find: Find) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.untrusted.ranges import Bytes
+from memcurse_cli.checkpoints.untrusted.source import Bytes
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 MAX_FIELDS = 2_000_000
@@ -56,11 +56,7 @@ class Messages:
         self._start = self._count = 0
 
     def fields(self, start: int, size: int) -> Iterator[Field]:
-        """The fields of the message in a range of the file.
-
-        Raises:
-            ValueError: the message is damaged, or the file has more than `MAX_FIELDS` fields.
-        """
+        """The fields of the message in a range of the file."""
         position, end = start, start + size
         while position < end:
             self._count += 1
@@ -91,11 +87,7 @@ class Messages:
         return bytes(self._file.read(start, size))
 
     def text(self, field: Field) -> str:
-        """The text of a field.
-
-        Raises:
-            ValueError: it is longer than any name.
-        """
+        """The text of a field."""
         if field.size > MAX_TEXT_BYTES:
             raise ValueError(f"a name has {field.size} bytes")
         return self.read(field.start, field.size).decode("utf-8", "replace")
@@ -125,11 +117,7 @@ class Messages:
 
 
 def decode_varints(content: bytes) -> NDArray[np.uint64]:
-    """Every varint in a packed field.
-
-    Raises:
-        ValueError: the content ends within a number, or one is too long.
-    """
+    """Every varint in a packed field."""
     raw: NDArray[Any] = np.frombuffer(content, np.uint8)
     last = np.flatnonzero(raw < 128)
     if raw.size and (not last.size or last[-1] != raw.size - 1):

@@ -13,23 +13,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.registry import open_known
-from memcurse_cli.checkpoints.select import Path
-from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, name_torch
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_bytes,
+    element_count,
+)
 from memcurse_cli.checkpoints.torch.pickle_machine import Global, Record
 from memcurse_cli.checkpoints.torch.pickled_tensors import torch_type
 from memcurse_cli.checkpoints.torch.pickled_tree import machine, no_persistent
-from memcurse_cli.checkpoints.tree import MAX_TENSORS, name_torch
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, naturals
 from memcurse_cli.checkpoints.untrusted.source import (
+    ByteRange,
     DataFile,
     File,
     LocalDirectory,
     Part,
     directory_here,
+    naturals,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -40,7 +44,7 @@ MAX_METADATA_BYTES = 1 << 28
 Shape = tuple[int, ...]
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File) -> TensorStore:
     """Read the metadata."""
     directory = directory_here(file)
     if file.size > MAX_METADATA_BYTES:
@@ -51,7 +55,7 @@ def open_file(file: File) -> LazyStore:
     contents = {_path(name, paths): LazyTensor(t.spec, t) for name, t in found.items()}
     tensors, notes = name_torch(contents)
     file.close()
-    return LazyStore(
+    return TensorStore(
         path=file.path,
         bytes=file.size + sum(data.size for data in files.values()),
         tensors=tensors,

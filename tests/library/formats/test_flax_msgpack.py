@@ -21,8 +21,8 @@ from flax.training.train_state import TrainState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import LocalFile
 from memcurse_cli.errors import CheckpointError
 
@@ -33,7 +33,7 @@ TYPES = (
 )
 
 
-def saved(tree: Any, directory: Path) -> LazyStore:
+def saved(tree: Any, directory: Path) -> TensorStore:
     path = directory / "checkpoint_7"
     path.write_bytes(serialization.to_bytes(tree))
     return open_checkpoint(path)
@@ -46,7 +46,7 @@ def flat(tree: Any, path: tuple[str, ...] = ()) -> dict[str, np.ndarray[Any, Any
     return {"/".join(path): tree} if isinstance(tree, np.ndarray | np.generic) else {}
 
 
-def same(store: LazyStore, expected: dict[str, np.ndarray[Any, Any]]) -> None:
+def same(store: TensorStore, expected: dict[str, np.ndarray[Any, Any]]) -> None:
     assert list(store.tensors) == list(expected)
     for name, reference in expected.items():
         spec = store.tensors[name]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memcurse_cli.checkpoints.hdf5 import dataset as hdf5_dataset
-from memcurse_cli.checkpoints.hdf5.chunks import chunks_of
+from memcurse_cli.checkpoints.hdf5.dataset import chunks_of
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 

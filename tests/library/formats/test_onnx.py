@@ -208,10 +208,9 @@ def test_folds_give_what_onnx_computes(tmp_path: Path, opset: int) -> None:
 def test_slices_clamp_as_onnx_clamps(
     tmp_path_factory: pytest.TempPathFactory, shape: list[int], ranges: list[tuple[int, int, int]]
 ) -> None:
-    from memcurse_cli.checkpoints.onnx.folding import Folder
-    from memcurse_cli.checkpoints.onnx.graph import GraphReader
+    from memcurse_cli.checkpoints.onnx.graph import ExternalFiles, GraphReader
+    from memcurse_cli.checkpoints.onnx.model import Folder
     from memcurse_cli.checkpoints.onnx.protobuf import Messages
-    from memcurse_cli.checkpoints.onnx.tensors import ExternalFiles
     from memcurse_cli.checkpoints.untrusted.source import LocalFile
 
     array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)

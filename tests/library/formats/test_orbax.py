@@ -21,8 +21,8 @@ from checkpoints.fuzzing import FUZZ, changed, survives_at
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import CheckpointError
 
 LAYOUTS = {
@@ -56,7 +56,7 @@ def saved(directory: Path, content: Any, layout: str = "ocdbt") -> Path:
     return directory / "saved"
 
 
-def same(store: LazyStore, other: LazyStore) -> None:
+def same(store: TensorStore, other: TensorStore) -> None:
     assert set(store.tensors) - {"step"} == set(other.tensors)
     for name, spec in other.tensors.items():
         assert store.tensors[name] == spec
