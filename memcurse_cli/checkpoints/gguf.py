@@ -14,8 +14,8 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from memcurse_cli.checkpoints.store import (
     element_bytes,
     element_count,
     elements_at,
+    file_store,
 )
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File
@@ -36,16 +37,8 @@ Blocks = NDArray[np.uint8]
 Values = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class BlockType:
-    """One quantised type.
-
-    Attributes:
-        name: ggml's name.
-        length: the values of one block.
-        bytes: the size of one block.
-        decode: blocks (count, bytes) to values (count, length).
-    """
+class BlockType(NamedTuple):
+    """A quantised type: ggml's name, the values and bytes of a block, (count, bytes) to values."""
 
     name: str
     length: int
@@ -208,13 +201,11 @@ def open_file(file: File) -> TensorStore:
     if header.quantised:
         listed = _listed(header.quantised)
         notes.insert(0, f"quantised: {listed}; values are those after dequantising")
-    return TensorStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=selected,
+    return file_store(
+        file,
+        selected,
+        notes,
         metadata=header.metadata,
-        notes=notes,
-        resources=[file],
     )
 
 

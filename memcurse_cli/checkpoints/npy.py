@@ -25,6 +25,7 @@ from memcurse_cli.checkpoints.store import (
     TensorStore,
     element_count,
     elements_at,
+    file_store,
 )
 from memcurse_cli.checkpoints.untrusted.archive import Archive
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -50,8 +51,10 @@ def open_file(file: File) -> TensorStore:
     """Read the header; the array is named after the file."""
     name = file.path.rpartition("/")[2].removesuffix(SUFFIX) or "array"
     tensors, notes = arrays_of({name: file}, file.path)
-    return TensorStore(
-        path=file.path, bytes=file.size, tensors=tensors, notes=notes, resources=[file]
+    return file_store(
+        file,
+        tensors,
+        notes,
     )
 
 
@@ -163,8 +166,10 @@ def open_archive(file: File, archive: Archive) -> TensorStore:
         if name.endswith(SUFFIX)
     }
     tensors, notes = arrays_of(members, file.path)
-    return TensorStore(
-        path=file.path, bytes=file.size, tensors=tensors, notes=notes, resources=[file]
+    return file_store(
+        file,
+        tensors,
+        notes,
     )
 
 
@@ -211,11 +216,7 @@ def open_leaves(file: File) -> TensorStore:
     tensors, notes = arrays_of(content, file.path)
     unnamed = "the file has no names: leaves are numbered, and cells are known by their shapes"
     return TensorStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=tensors,
-        notes=[unnamed, *notes],
-        resources=[file],
+        path=file.path, bytes=file.size, tensors=tensors, notes=[unnamed, *notes], resources=[file]
     )
 
 

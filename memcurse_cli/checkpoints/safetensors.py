@@ -22,6 +22,7 @@ from memcurse_cli.checkpoints.store import (
     element_bytes,
     element_count,
     elements_at,
+    file_store,
 )
 from memcurse_cli.checkpoints.untrusted.names import (
     MAX_JSON_BYTES,
@@ -81,14 +82,8 @@ def open_file(file: File) -> TensorStore:
         shown = printable(unread[0], 80)
         count = "1 tensor" if len(unread) == 1 else f"{len(unread)} tensors"
         notes.append(f"{count} of 6-bit numbers (such as {shown}): left out")
-    return TensorStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=selected,
-        metadata=metadata,
-        notes=[*of_scales, *notes],
-        resources=[file],
-        listed_names=metadata,
+    return file_store(
+        file, selected, [*of_scales, *notes], metadata=metadata, listed_names=metadata
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import Bytes
+from memcurse_cli.checkpoints.untrusted.source import Bytes, File
 from memcurse_cli.errors import CheckpointError
 
 # What `ml_dtypes` adds to NumPy's types, and the bytes of one element.
@@ -300,3 +300,12 @@ class TensorStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def file_store(
+    file: File, tensors: Mapping[str, LazyTensor], notes: Iterable[str] = (), **more: Any
+) -> TensorStore:
+    """The store of a single file, which it owns."""
+    return TensorStore(
+        path=file.path, bytes=file.size, tensors=tensors, notes=notes, resources=[file], **more
+    )

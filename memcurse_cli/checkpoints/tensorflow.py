@@ -9,34 +9,31 @@ tensorflow/core/util/tensor_bundle). TensorFlow is not needed, and nothing is bu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Field, Messages
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Messages
 from memcurse_cli.checkpoints.select import (
     OPTIMIZER_SLOTS,
     TENSORFLOW_SLOT,
+    counted,
     select_flat,
 )
-from memcurse_cli.checkpoints.store import (
-    LazyTensor,
-    TensorSpec,
-    TensorStore,
-    element_bytes,
-    element_count,
-    elements_at,
-)
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, spec_of
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (
     Bytes,
+    Cursor,
     DataFile,
     File,
     InlineBytes,
     LocalDirectory,
+    naturals,
 )
 from memcurse_cli.errors import CheckpointError
 
+# The table.
 MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 FOOTER_BYTES = 48
 MAX_TABLE_BYTES = 1 << 24
@@ -47,25 +44,68 @@ _TRAILER_BYTES = 5
 _MASK = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78
 
+# The names.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+SLOT = "/.OPTIMIZER_SLOT/"
+# What Keras's export keeps a second copy of every variable in.
+COPIES = "_all_variables/"
+# An optimiser is known by what it has beside its moments; the weights that it trains are in a list.
+OPTIMIZER_MARKS = ("_learning_rate", "learning_rate", "_iterations", "iter", "beta_1")
+TRAINED = "_trainable_variables"
+
+# The bundle.
+INDEX_SUFFIX = ".index"
+MAX_SHARDS = 10_000
+MAX_KEY_LENGTH = 4096
+MAX_GRAPH_BYTES = 1 << 26
+# DataType of tensorflow/core/framework/types.proto; the others are not numbers.
+TYPES = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    14: "bfloat16",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+    24: "float8_e5m2",
+    25: "float8_e4m3fn",
+}
+
+Leaf = TypeVar("Leaf")
+
 
 def table_entries(file: File) -> list[tuple[bytes, bytes]]:
-    """Every key of the table with its value, in order."""
+    """Every key of a sorted table of LevelDB's with its value, in order.
+
+    A table ends in a footer of 48 bytes: the handles (offset, size) of an index of meta blocks and
+    of an index of data blocks, padded, and a magic number. A block is entries, whose keys leave out
+    what they share with the key before, the places of restarts and their count; after it stand a
+    byte for its compression and a masked CRC-32C
+    (https://github.com/google/leveldb/blob/main/doc/table_format.md).
+    """
     if file.size > MAX_TABLE_BYTES:
         raise ValueError(f"its index has {file.size} bytes, more than {MAX_TABLE_BYTES}")
     content = bytes(file.read(0, file.size))
     footer = len(content) - FOOTER_BYTES
     if footer < 0 or content[-8:] != MAGIC:
         raise ValueError("it does not end as a table does")
-    position = footer
-    handle = [0, 0, 0, 0]
-    for i in range(4):
-        handle[i], position = varint(content, position, len(content) - 8)
+    handles = Cursor(InlineBytes(content[footer:-8]))
+    _, _, offset, size = (handles.varint() for _ in range(4))
     found: list[tuple[bytes, bytes]] = []
     # Blocks that follow one another cannot be read twice, so that no table is larger than its file.
     free = key_bytes = 0
-    for _, value in _entries(_block(content[:footer], handle[2], handle[3])):
-        offset, position = varint(value, 0, len(value))
-        size, _ = varint(value, position, len(value))
+    for _, value in _entries(_block(content[:footer], offset, size)):
+        handle = Cursor(InlineBytes(value))
+        offset, size = handle.varint(), handle.varint()
         if offset < free:
             raise ValueError("two of its blocks overlap")
         free = offset + size
@@ -75,22 +115,8 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
                 raise ValueError("its keys are not in order")
             found.append(entry)
             if len(found) > MAX_ENTRIES or key_bytes > MAX_KEY_BYTES:
-                raise ValueError(f"it has more than {MAX_ENTRIES} table_entries or too long keys")
+                raise ValueError(f"it has more than {MAX_ENTRIES} entries or too long keys")
     return found
-
-
-def varint(content: bytes, position: int, end: int) -> tuple[int, int]:
-    """A number in base 128, and where the next field begins."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= end:
-            break
-        byte = content[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-    raise ValueError(f"there is no number before byte {position}")
 
 
 def masked_crc(content: bytes) -> int:
@@ -133,41 +159,24 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 - 4 * restarts
     if restarts < 0 or end < 0:
         raise ValueError("a block is too short for what it holds")
-    position, key = 0, b""
-    while position < end:
-        shared, position = varint(block, position, end)
-        own, position = varint(block, position, end)
-        size, position = varint(block, position, end)
-        if shared > len(key) or own + size > end - position:
+    cursor, key = Cursor(InlineBytes(block[:end])), b""
+    while cursor.left:
+        shared, own, size = (cursor.varint() for _ in range(3))
+        if shared > len(key) or own + size > cursor.left:
             raise ValueError("an entry reaches beyond its block")
-        key = key[:shared] + block[position : position + own]
-        position += own
-        yield key, block[position : position + size]
-        position += size
+        key = key[:shared] + cursor.take(own)
+        yield key, cursor.take(size)
 
 
-Leaf = TypeVar("Leaf")
-
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-SLOT = "/.OPTIMIZER_SLOT/"
-# What Keras's export keeps a second copy of every variable in.
-COPIES = "_all_variables/"
-# An optimiser is known by what it has beside its moments; the weights that it trains are in a list.
-OPTIMIZER_MARKS = ("_learning_rate", "learning_rate", "_iterations", "iter", "beta_1")
-TRAINED = "_trainable_variables"
-
-
-def name_tensorflow(
-    tensors: Mapping[str, Leaf], graph: Messages, size: int
-) -> tuple[dict[str, Leaf], list[str]]:
+def name_tensorflow(tensors: Mapping[str, Leaf], graph: bytes) -> tuple[dict[str, Leaf], list[str]]:
     """The weights by readable names, and notes on what is left out.
 
-    Args:
-        tensors: every tensor by its key.
-        graph: the graph of objects, of ``size`` bytes; none where that is 0.
+    TensorFlow 1 saves variables by their names. TensorFlow 2 saves objects: a key is the path of
+    attributes that leads to a variable, ``opt/_trainable_variables/0/.ATTRIBUTES/VARIABLE_VALUE``,
+    and a TrackableObjectGraph beside the tensors has each variable's own name
+    (tensorflow/core/protobuf/trackable_object_graph.proto).
     """
-    given = _given_names(graph, size)
+    given = _given_names(graph)
     optimizers = {
         prefix
         for key in tensors
@@ -183,22 +192,19 @@ def name_tensorflow(
         for key, tensor in rest.items()
         if not (key.startswith(COPIES) and given.get(key) in owned)
     }
-    counted = Counter(given.get(key, "") for key in rest)
+    uses = Counter(given.get(key, "") for key in rest)
     plain = {key.removesuffix(VALUE) for key in rest}
     named = {}
     for key, tensor in rest.items():
         own, path = given.get(key, ""), key.removesuffix(VALUE)
-        unique = own and counted[own] == 1 and (own == path or own not in plain)
+        unique = own and uses[own] == 1 and (own == path or own not in plain)
         named[own if unique else path] = tensor
-    notes = []
-    if state:
-        shown = printable(min(state).removesuffix(VALUE), 80)
-        notes = [f"{len(state)} tensors of optimiser state (such as {shown}): left out"]
     weights, others = select_flat(named)
-    return weights, [*notes, *others]
+    states = [key.removesuffix(VALUE) for key in sorted(state)]
+    return weights, [*counted(states, "of optimiser state", "left out"), *others]
 
 
-def _is_state(key: str, optimizers: set[str], known: Iterable[str]) -> bool:
+def _is_state(key: str, optimizers: set[str], known: Container[str]) -> bool:
     if SLOT in key:
         return True
     if key.endswith(VALUE):
@@ -218,10 +224,10 @@ def _is_state(key: str, optimizers: set[str], known: Iterable[str]) -> bool:
     return False
 
 
-def _given_names(graph: Messages, size: int) -> dict[str, str]:
+def _given_names(content: bytes) -> dict[str, str]:
     """The full name of each variable by its key; nodes=1, attributes=2, full_name=2, key=3."""
-    names: dict[str, str] = {}
-    for node in graph.fields(0, size):
+    graph, names = Messages(InlineBytes(content)), dict[str, str]()
+    for node in graph.fields(0, len(content)):
         if node.number != 1 or node.wire != LENGTH:
             continue
         for attribute in graph.fields(node.start, node.size):
@@ -235,33 +241,6 @@ def _given_names(graph: Messages, size: int) -> dict[str, str]:
             if texts.get(2) and texts.get(3):
                 names[texts[3]] = texts[2]
     return names
-
-
-INDEX_SUFFIX = ".index"
-MAX_SHARDS = 10_000
-MAX_KEY_LENGTH = 4096
-MAX_DIMENSIONS = 64
-MAX_GRAPH_BYTES = 1 << 26
-# DataType of tensorflow/core/framework/types.proto; the others are not numbers.
-TYPES = {
-    1: "float32",
-    2: "float64",
-    3: "int32",
-    4: "uint8",
-    5: "int16",
-    6: "int8",
-    8: "complex64",
-    9: "int64",
-    10: "bool",
-    14: "bfloat16",
-    17: "uint16",
-    18: "complex128",
-    19: "float16",
-    22: "uint32",
-    23: "uint64",
-    24: "float8_e5m2",
-    25: "float8_e4m3fn",
-}
 
 
 @dataclass
@@ -281,37 +260,41 @@ def open_file(file: File) -> TensorStore:
     table = table_entries(file)
     if not table or table[0][0]:
         raise ValueError("its index has no header")
-    count = _header(table[0][1], file)
-    stored = {key.decode("utf-8", "replace"): _entry(value) for key, value in table[1:]}
-    shards = _Shards(file, count)
+    shards = _Shards(file, _shard_count(table[0][1], file))
     tensors: dict[str, LazyTensor] = {}
     other: list[str] = []
     parts: list[str] = []
     graph = b""
-    for name, entry in stored.items():
+    for key, value in table[1:]:
+        name, entry = key.decode("utf-8", "replace"), _entry(value)
         if len(name) > MAX_KEY_LENGTH:
             raise ValueError(f"a key of its index has {len(name)} characters")
         if name.startswith("\0"):  # a slice of a tensor, under a key of its own
             continue
         if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
-            graph = _text(shards.range(entry.shard), entry)
+            graph = _text(shards.file(entry.shard), entry)
         elif entry.sliced:
             parts.append(name)
         elif entry.dtype not in TYPES:
             other += [] if name == OBJECT_GRAPH else [name]
         else:
-            tensors[name] = _tensor(name, entry, shards)
+            spec = spec_of(entry.shape, TYPES[entry.dtype])
+            if spec.bytes != entry.size:
+                raise ValueError(
+                    f"the tensor {printable(name, 60)} has a shape that its bytes do not fit"
+                )
+            tensors[name] = elements_at(shards.claim(name, entry), entry.offset, spec)
     shards.check()
-    named, notes = name_tensorflow(tensors, Messages(InlineBytes(graph)), len(graph))
+    named, notes = name_tensorflow(tensors, graph)
     file.close()
     return TensorStore(
         path=file.path,
-        bytes=file.size + shards.bytes,
+        bytes=file.size + sum(shard.size for shard in shards.files.values()),
         tensors=named,
         notes=[
             *notes,
-            *_left_out(other, "that are not numbers"),
-            *_left_out(parts, "that are stored in slices"),
+            *counted(other, "that are not numbers", "left out"),
+            *counted(parts, "that are stored in slices", "left out"),
         ],
     )
 
@@ -323,25 +306,24 @@ class _Shards:
         self._directory = index.directory()
         self._prefix = index.path.rpartition("/")[2].removesuffix(INDEX_SUFFIX)
         self._count = count
-        self._files: dict[int, Bytes] = {}
+        self.files: dict[int, Bytes] = {}
         self._claimed: dict[int, list[tuple[int, int]]] = {}
 
-    def range(self, shard: int) -> Bytes:
-        """The file of a shard."""
+    def file(self, shard: int) -> Bytes:
         if not 0 <= shard < self._count:
             raise ValueError(f"a tensor lies in file {shard} of {self._count}")
-        if shard not in self._files:
+        if shard not in self.files:
             name = f"{self._prefix}.data-{shard:05d}-of-{self._count:05d}"
-            self._files[shard] = (
+            self.files[shard] = (
                 DataFile(self._directory, name)
                 if isinstance(self._directory, LocalDirectory)
                 else self._directory.open(name)
             )
-        return self._files[shard]
+        return self.files[shard]
 
     def claim(self, name: str, entry: _Entry) -> Bytes:
         """The file that holds an entry's elements."""
-        file = self.range(entry.shard)
+        file = self.file(entry.shard)
         if entry.offset + entry.size > file.size:
             raise ValueError(
                 f"the tensor {printable(name, 60)} reaches byte {entry.offset + entry.size} of a "
@@ -359,14 +341,9 @@ class _Shards:
                     raise ValueError("two of its tensors overlap")
                 end = max(end, offset + size)
 
-    @property
-    def bytes(self) -> int:
-        """What the files that were found have together."""
-        return sum(file.size for file in self._files.values())
 
-
-def _header(value: bytes, file: File) -> int:
-    """How many files of elements there are."""
+def _shard_count(value: bytes, file: File) -> int:
+    """How many files of elements the header says there are."""
     count = 1
     for field in Messages(InlineBytes(value)).fields(0, len(value)):
         if field.number == 1 and field.wire == LENGTH:
@@ -394,7 +371,16 @@ def _entry(value: bytes) -> _Entry:
         if field.number == 1:
             entry.dtype = field.value
         elif field.number == 2 and field.wire == LENGTH:
-            entry.shape = tuple(_shape(messages, field))
+            shape = naturals(
+                [
+                    next((n.signed for n in messages.fields(d.start, d.size) if n.number == 1), 0)
+                    for d in messages.fields(field.start, field.size)
+                    if d.number == 2 and d.wire == LENGTH
+                ]
+            )
+            if shape is None:
+                raise ValueError("a tensor has a negative size or more than 64 dimensions")
+            entry.shape = shape
         elif field.number == 3:
             entry.shard = field.signed
         elif field.number == 4:
@@ -403,45 +389,17 @@ def _entry(value: bytes) -> _Entry:
             entry.size = field.signed
         elif field.number == 7:
             entry.sliced = True
-    if min(entry.offset, entry.size, entry.shard, *entry.shape) < 0:
+    if min(entry.offset, entry.size, entry.shard) < 0:
         raise ValueError("a tensor has a negative size or offset")
     return entry
-
-
-def _shape(messages: Messages, shape: Field) -> Iterable[int]:
-    sizes = [
-        next((size.signed for size in messages.fields(d.start, d.size) if size.number == 1), 0)
-        for d in messages.fields(shape.start, shape.size)
-        if d.number == 2 and d.wire == LENGTH
-    ]
-    if len(sizes) > MAX_DIMENSIONS:
-        raise ValueError(f"a tensor has {len(sizes)} dimensions")
-    return sizes
-
-
-def _tensor(name: str, entry: _Entry, shards: _Shards) -> LazyTensor:
-    dtype = TYPES[entry.dtype]
-    if element_count(entry.shape) * element_bytes(dtype) != entry.size:
-        raise ValueError(f"the tensor {printable(name, 60)} has a shape that its bytes do not fit")
-    spec = TensorSpec(entry.shape, dtype, entry.size)
-    return elements_at(shards.claim(name, entry), entry.offset, spec)
 
 
 def _text(file: Bytes, entry: _Entry) -> bytes:
     """The only text of a scalar: its length, the sum of the lengths, and its bytes."""
     if entry.size > file.size - entry.offset:
         raise ValueError("its graph of objects reaches beyond its file")
-    content = bytes(file.read(entry.offset, entry.size))
-    length = shift = position = 0
-    while position < min(10, len(content)):
-        byte = content[position]
-        length, shift, position = length | (byte & 127) << shift, shift + 7, position + 1
-        if byte < 128:
-            break
-    return content[position + 4 : position + 4 + length]
-
-
-def _left_out(names: list[str], what: str) -> list[str]:
-    if not names:
-        return []
-    return [f"{len(names)} tensors {what} (such as {printable(min(names), 80)}): left out"]
+    content = Cursor(file, entry.offset)
+    length = content.varint()
+    content.take(4)
+    end = entry.offset + entry.size
+    return content.take(max(0, min(length, end - content.position)))

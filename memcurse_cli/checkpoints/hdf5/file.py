@@ -31,7 +31,7 @@ from memcurse_cli.checkpoints.hdf5.header import (
 from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Path
 from memcurse_cli.checkpoints.store import LazyTensor
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import Directory, File
+from memcurse_cli.checkpoints.untrusted.source import File, Part
 from memcurse_cli.errors import CheckpointError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -43,7 +43,7 @@ _HARD, _SOFT, _EXTERNAL = 0, 1, 64
 _SYMBOL_BYTES = 40
 
 
-class Metered:
+class Metered(Part):
     """A file of which only so much may be read: lists that many groups share are read for each.
 
     Attributes:
@@ -51,29 +51,16 @@ class Metered:
     """
 
     def __init__(self, file: File) -> None:
-        self._file = file
-        self.path, self.size = file.path, file.size
+        super().__init__(file, file)
         self.left: int | None = MAX_READINGS * file.size + LARGEST_HEAP
 
     def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``.
-
-        Raises:
-            ValueError: too much has been read.
-        """
+        """Exactly ``length`` bytes from ``offset``; ValueError where too much has been read."""
         if self.left is not None:
             self.left -= length + READ_COST
             if self.left < 0:
                 raise ValueError("its headers refer to one another without end")
-        return self._file.read(offset, length)
-
-    def directory(self) -> Directory:
-        """The directory that it lies in."""
-        return self._file.directory()
-
-    def close(self) -> None:
-        """Release the file."""
-        self._file.close()
+        return super().read(offset, length)
 
 
 class Hdf5File:

@@ -23,6 +23,7 @@ from memcurse_cli.checkpoints.store import (
     decode,
     element_bytes,
     element_count,
+    file_store,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (
@@ -57,14 +58,7 @@ def open_file(file: File) -> TensorStore:
         raise ValueError(f"{reader.left} bytes follow its end")
     found = collect(root, lambda node: node if isinstance(node, LazyTensor) else None)
     tensors, notes = name_jax(found)
-    return TensorStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=tensors,
-        notes=notes,
-        resources=[file],
-        contents=found,
-    )
+    return file_store(file, tensors, notes, contents=found)
 
 
 class _Reader:

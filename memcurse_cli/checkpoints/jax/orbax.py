@@ -51,7 +51,7 @@ NODE_MAGIC = b"\x0c\xdb\x20\xde"
 MAX_MANIFEST_BYTES = 1 << 24
 # What all nodes that are visited may have together.
 MAX_TREE_BYTES = 1 << 28
-MAX_NODES = 100_000
+MAX_TREE_NODES = 100_000
 MAX_KEYS = 1_000_000
 MAX_KEY_LENGTH = 4096
 MAX_KEY_BYTES = 1 << 26
@@ -75,20 +75,19 @@ class Ocdbt:
 
     Attributes:
         values: by key; a value is read when it is asked for.
-        files: the data files that were named.
     """
 
     def __init__(self, directory: LocalDirectory) -> None:
         self._directory = directory
-        self.files: dict[str, DataFile] = {}
+        self._files: dict[str, DataFile] = {}
         self.values: dict[str, Bytes] = {}
         self._tree_bytes = 0
         pending = [self._root()]
         visited = 0
         while pending:
             visited += 1
-            if visited > MAX_NODES:
-                raise ValueError(f"its tree has more than {MAX_NODES} nodes")
+            if visited > MAX_TREE_NODES:
+                raise ValueError(f"its tree has more than {MAX_TREE_NODES} nodes")
             pending.extend(self._children(pending.pop()))
 
     def _root(self) -> _Node:
@@ -97,22 +96,21 @@ class Ocdbt:
             raise ValueError(f"{MANIFEST} has {manifest.size} bytes")
         body = _body(manifest.read(0, manifest.size), MANIFEST_MAGIC, MAX_MANIFEST_BYTES)
         body.take(16)  # the store's identity
-        if _varint(body):
+        if body.varint():
             raise ValueError("its versions are spread over numbered manifests, which is not read")
-        _varint(body)
-        _varint(body)
+        body.varint()
+        body.varint()
         body.take(1)
-        if _varint(body):
+        if body.varint():
             body.take(4)  # the level of compression
         files = _data_files(body)
         count = _count(body)
         _varints(body, count)  # generations, the latest last
         heights = list(body.take(count))
-        indices, offsets, lengths = (_varints(body, count) for _ in range(3))
+        places = _places(body, count, files)
         if not count:
             raise ValueError("it has no version")
-        path, base = _chosen(files, indices[-1])
-        return _Node(path, base, offsets[-1], lengths[-1], heights[-1], b"")
+        return _Node(*places[-1], heights[-1], b"")
 
     def _children(self, node: _Node) -> Iterator[_Node]:
         content = self._file(node.path).read(node.offset, self._charged(node.length))
@@ -127,11 +125,8 @@ class Ocdbt:
         if node.height:
             common = _varints(body, count)
             keys = _keys(body, prefixes, suffixes)
-            indices, offsets, lengths = (_varints(body, count) for _ in range(3))
-            for i, key in enumerate(keys):
-                path, base = _chosen(files, indices[i])
-                prefix = node.prefix + key[: common[i]]
-                yield _Node(path, base, offsets[i], lengths[i], node.height - 1, prefix)
+            for key, length, place in zip(keys, common, _places(body, count, files), strict=True):
+                yield _Node(*place, node.height - 1, node.prefix + key[:length])
             return
         keys = _keys(body, prefixes, suffixes)
         lengths, kinds = _varints(body, count), _varints(body, count)
@@ -164,7 +159,7 @@ class Ocdbt:
         return size
 
     def _file(self, path: str) -> DataFile:
-        return self.files.setdefault(path, DataFile(self._directory, path))
+        return self._files.setdefault(path, DataFile(self._directory, path))
 
 
 def _body(content: bytes | bytearray, magic: bytes, limit: int) -> Cursor:
@@ -172,7 +167,7 @@ def _body(content: bytes | bytearray, magic: bytes, limit: int) -> Cursor:
     header = Cursor(InlineBytes(content))
     if header.take(4) != magic:
         raise ValueError("a node or the manifest does not begin with its mark")
-    length, version, compression = header.number(8), _varint(header), _varint(header)
+    length, version, compression = header.number(8), header.varint(), header.varint()
     if length != len(content):
         raise ValueError(f"a node or the manifest claims {length} bytes and has {len(content)}")
     if version or compression > 1:
@@ -181,26 +176,25 @@ def _body(content: bytes | bytearray, magic: bytes, limit: int) -> Cursor:
     return Cursor(InlineBytes(decompress_zstd(body, limit) if compression else body))
 
 
-def _varint(cursor: Cursor) -> int:
-    value = 0
-    for shift in range(0, 64, 7):
-        byte = cursor.number(1)
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value
-    raise ValueError("it has an integer of more than 64 bits")
-
-
 def _varints(cursor: Cursor, count: int) -> list[int]:
-    return [_varint(cursor) for _ in range(count)]
+    return [cursor.varint() for _ in range(count)]
 
 
 def _count(cursor: Cursor) -> int:
     """The number of rows of a table, each of which has a byte at least."""
-    count = _varint(cursor)
+    count = cursor.varint()
     if count > cursor.left:
         raise ValueError(f"a table claims {count} rows in {cursor.left} bytes")
     return count
+
+
+def _places(
+    cursor: Cursor, count: int, files: list[tuple[str, str]]
+) -> list[tuple[str, str, int, int]]:
+    """Path, base, offset and length of each row's node."""
+    indices, offsets, lengths = (_varints(cursor, count) for _ in range(3))
+    rows = zip(indices, offsets, lengths, strict=True)
+    return [(*_chosen(files, index), offset, length) for index, offset, length in rows]
 
 
 def _keys(cursor: Cursor, prefixes: list[int], suffixes: list[int]) -> list[bytes]:
@@ -273,9 +267,7 @@ def _located(file: File) -> tuple[LocalDirectory, dict[str, Any]]:
     if TREE in directory.names:
         return directory, _tree(directory, TREE)
     item = _item(file, directory)
-    inside = directory.open(f"{item}/{TREE}")
-    inside.close()
-    return inside.directory(), _tree(directory, f"{item}/{TREE}")
+    return directory.inside(item), _tree(directory, f"{item}/{TREE}")
 
 
 def _item(file: File, directory: LocalDirectory) -> str:

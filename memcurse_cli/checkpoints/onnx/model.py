@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -21,21 +22,20 @@ from memcurse_cli.checkpoints.onnx.graph import (
     ELEMENTS,
     Attribute,
     ExternalFiles,
-    Functions,
     Graph,
     GraphReader,
     Node,
     Tensor,
 )
 from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Field, Messages
-from memcurse_cli.checkpoints.select import select_flat
+from memcurse_cli.checkpoints.select import counted, select_flat
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
-    TensorSpec,
     TensorStore,
     element_bytes,
     element_count,
     element_type,
+    spec_of,
     to_double,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -135,11 +135,9 @@ class Folder:
             order = tuple(found or reversed(range(len(data.shape))))
             if sorted(order) != list(range(len(data.shape))):
                 raise ValueError("a Transpose does not fit its tensor")
+            shape = tuple(data.shape[axis] for axis in order)
             return self._made(
-                ("Transpose", order),
-                tuple(data.shape[axis] for axis in order),
-                (data,),
-                lambda array: array.transpose(order),
+                ("Transpose", order), shape, (data,), lambda array: array.transpose(order)
             )
         if node.operator == "Slice":
             return self._slice(graph, node, data, depth)
@@ -175,14 +173,13 @@ class Folder:
         )
 
     def _slice(self, graph: Graph, node: Node, data: Value, depth: int) -> Value | None:
-        given = [
+        starts, ends, axes, steps = (
             self._indices(graph, node, index, name, depth)
             for index, name in enumerate(("starts", "ends", "axes", "steps"), 1)
-        ]
-        starts, ends, axes, steps = given
+        )
         if starts is None or ends is None or len(starts) != len(ends):
             return None
-        if any(given[i] is None and node.input(i + 1) for i in (2, 3)):
+        if (axes is None and node.input(3)) or (steps is None and node.input(4)):
             return None
         axes = list(range(len(starts))) if axes is None else axes
         steps = [1] * len(starts) if steps is None else steps
@@ -195,9 +192,9 @@ class Folder:
             slices[axis] = slice(start, end, step)
         cut = tuple(slices)
         # ONNX clamps as Python does.
-        shape = tuple(len(range(*s.indices(n))) for s, n in zip(cut, data.shape, strict=True))
-        key = ("Slice", tuple(s.indices(n) for s, n in zip(cut, data.shape, strict=True)))
-        return self._made(key, shape, (data,), lambda array: array[cut])
+        ranges = [s.indices(n) for s, n in zip(cut, data.shape, strict=True)]
+        shape = tuple(len(range(*indices)) for indices in ranges)
+        return self._made(("Slice", *ranges), shape, (data,), lambda array: array[cut])
 
     def _reshape(self, graph: Graph, node: Node, data: Value, depth: int) -> Value | None:
         name = "shape" if node.operator == "Reshape" else "axes"
@@ -364,11 +361,7 @@ class _Model:
                 f"as {printable(next(iter(unrolled)), 80)}), as in an RNN that is unrolled: left "
                 "out, unless the name is that of a known cell's weight"
             )
-        if unread:
-            self.notes.append(
-                f"{len(unread)} tensors of 4-bit numbers or text "
-                f"(such as {printable(unread[0], 80)}): left out"
-            )
+        self.notes += counted(unread, "of 4-bit numbers or text", "left out")
 
     def _graph(self, external: ExternalFiles) -> Graph:
         messages = Messages(self._file)
@@ -383,9 +376,7 @@ class _Model:
                 self.metadata["producer"] = messages.text(field)
         if place is None:
             raise ValueError("it has no graph")
-        reader = GraphReader(messages, external)
-        reader.functions = Functions(messages, functions, reader)
-        return reader.read(place)
+        return GraphReader(messages, external, functions).read(place)
 
     def _add(self, name: str, lazy: LazyTensor) -> None:
         # Two graphs within one may use the same name.
@@ -441,10 +432,11 @@ class _Model:
             for role, value in weights.items():
                 if len(value.shape) < 2 or value.shape[0] != len(directions):
                     raise ValueError(f"{role} of {printable(name, 80)} has no valid shape")
-                part = value.shape[1:]
-                size = element_count(part) * element_bytes(value.dtype)
-                spec = TensorSpec(part, value.dtype, size)
-                yield f"{layer}/{node.operator}_{role}", LazyTensor(spec, _part(value, index))
+                spec = spec_of(value.shape[1:], value.dtype)
+                yield (
+                    f"{layer}/{node.operator}_{role}",
+                    LazyTensor(spec, partial(_part, value, index)),
+                )
 
     def _note(self, names: list[str], what: str, verdict: str) -> None:
         if names:
@@ -454,12 +446,8 @@ class _Model:
             )
 
 
-def _part(value: Value, index: int) -> Callable[[], NDArray[Any]]:
-    def load() -> NDArray[Any]:
-        part: NDArray[Any] = value.load()[index]
-        return part
-
-    return load
+def _part(value: Value, index: int) -> Array:
+    return np.asarray(value.load()[index])
 
 
 def _named(graph: Graph, node: Node) -> str:

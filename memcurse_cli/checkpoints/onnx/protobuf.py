@@ -25,14 +25,10 @@ _LONGEST_VARINT = 10
 
 @dataclass(frozen=True)
 class Field:
-    """One field.
+    """One field: its number in the message, its wire type and what it holds.
 
-    Attributes:
-        number: which field of the message it is.
-        wire: its wire type.
-        value: the number, of a varint, 4 or 8 bytes, unsigned; 0 for a length.
-        start: where the bytes of a length begin.
-        size: how many they are.
+    That is an unsigned ``value`` of a varint, 4 or 8 bytes, or for a length ``size`` bytes from
+    ``start`` on.
     """
 
     number: int
@@ -51,7 +47,7 @@ class Messages:
     """The messages in a file, or in any other bytes."""
 
     def __init__(self, file: Bytes) -> None:
-        self._file = file
+        self.file = file
         self._page: bytes | bytearray = b""
         self._start = self._count = 0
 
@@ -84,7 +80,7 @@ class Messages:
 
     def read(self, start: int, size: int) -> bytes:
         """The bytes of a range."""
-        return bytes(self._file.read(start, size))
+        return bytes(self.file.read(start, size))
 
     def text(self, field: Field) -> str:
         """The text of a field."""
@@ -102,11 +98,11 @@ class Messages:
 
     def _varint(self, position: int, end: int) -> tuple[int, int]:
         value = shift = 0
-        while position < min(end, self._file.size) and shift < 7 * _LONGEST_VARINT:
+        while position < min(end, self.file.size) and shift < 7 * _LONGEST_VARINT:
             index = position - self._start
             if not 0 <= index < len(self._page):
                 self._start, index = position, 0
-                self._page = self._file.read(position, min(_PAGE, self._file.size - position))
+                self._page = self.file.read(position, min(_PAGE, self.file.size - position))
             byte = self._page[index]
             value |= (byte & 127) << shift
             position += 1

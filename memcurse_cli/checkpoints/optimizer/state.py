@@ -55,11 +55,9 @@ class AdamState:
 
 @dataclass(frozen=True)
 class Numbered:
-    """A state that has a number and no name.
+    """A state that has a number and no name, in a group whose order is that of the weights.
 
-    Attributes:
-        group: the run of numbers within which the order is that of the weights.
-        slot: the state, or None of a parameter that has had no gradient.
+    Its slot is None where the parameter has had no gradient.
     """
 
     group: int
@@ -91,13 +89,8 @@ def match_numbers(
     """Numbered states under the names of their weights, and why others are refused.
 
     States and weights of one shape belong together where there are as many of one as of the
-    other, and either a single one or an order that both are in.
-
-    Args:
-        entries: the states in the order of their numbers.
-        shapes: the weights that an optimiser may have, by name.
-        order: the weights of one shape in the order in which a model registers them, or None
-            where the file does not keep it.
+    other, and either a single one or an order that both are in. ``order`` puts weights of one
+    shape into that in which a model registers them; None where the file does not keep it.
     """
     if len(entries) > len(shapes):
         why = f"the optimiser has {len(entries)} parameters and the file {len(shapes)} weights"
@@ -130,8 +123,7 @@ def match_numbers(
     return found, refused
 
 
-TRAINER_STATE = "optimizer.pt"
-"""What HF Trainer writes beside the weights."""
+TRAINER_STATE = "optimizer.pt"  # what HF Trainer writes beside the weights
 
 
 def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamState | None:

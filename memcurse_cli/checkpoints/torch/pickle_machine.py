@@ -305,7 +305,9 @@ class Machine(Cursor):
         function, *arguments = self._pop_mark()
         self._stack.append(self.construct(function, tuple(arguments)))
 
-    def _reduce(self) -> None:
+    def _reduce(self, keywords: bool = False) -> None:
+        if keywords:
+            self._stack.pop()
         arguments = self._stack.pop()
         self._stack[-1] = self.construct(self._stack[-1], arguments)
 
@@ -402,7 +404,7 @@ _STEPS: dict[bytes, Step] = {
     pickle.STACK_GLOBAL: lambda m: m._stack_global(),
     pickle.REDUCE: lambda m: m._reduce(),
     pickle.NEWOBJ: lambda m: m._reduce(),
-    pickle.NEWOBJ_EX: lambda m: (m._stack.pop(), m._reduce()),
+    pickle.NEWOBJ_EX: lambda m: m._reduce(keywords=True),
     pickle.INST: lambda m: m._instance(),
     pickle.OBJ: lambda m: m._object(),
     pickle.BUILD: lambda m: m._build(),

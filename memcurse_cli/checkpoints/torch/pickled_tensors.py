@@ -311,14 +311,16 @@ def _naturals(values: object) -> tuple[int, ...]:
 
 
 def _rebuilt(*arguments: object) -> LazyTensor:
-    # storage, offset, shape, stride, requires_grad, hooks, and then metadata
-    return view(*arguments[:4], flags=arguments[6] if len(arguments) > 6 else None)
+    # The gradient's flag and hooks come before the metadata.
+    storage, offset, shape, stride = arguments[:4]
+    return view(storage, offset, shape, stride, flags=arguments[6] if len(arguments) > 6 else None)
 
 
 def _rebuilt_3(*arguments: object) -> LazyTensor:
-    # the same with the type before the metadata
+    # The same with the type before the metadata.
+    storage, offset, shape, stride, _, _, dtype = arguments[:7]
     flags = arguments[7] if len(arguments) > 7 else None
-    return view(*arguments[:4], dtype=torch_type(arguments[6]), flags=flags)
+    return view(storage, offset, shape, stride, torch_type(dtype), flags)
 
 
 def torch_type(dtype: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from memcurse_cli.checkpoints.directory import MERGE
 from memcurse_cli.checkpoints.select import Path, collect, name_jax, name_torch, texts
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
 from memcurse_cli.checkpoints.torch.pickle_machine import (
     Constructor,
     Global,
@@ -53,15 +53,7 @@ def store_of(root: object, file: File) -> TensorStore:
     """The store of a file that holds one pickled object."""
     weights, parts = _deepspeed_weights(root, file.path)
     tensors, notes = tensors_of(weights)
-    return TensorStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=tensors,
-        metadata=texts(root),
-        notes=[*parts, *notes],
-        resources=[file],
-        contents=root,
-    )
+    return file_store(file, tensors, [*parts, *notes], metadata=texts(root), contents=root)
 
 
 def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:

@@ -6,6 +6,7 @@ import io
 import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -88,7 +89,11 @@ _BROKEN = (
 
 
 class Archive:
-    """The members of a zip archive."""
+    """The members of a zip archive, by name in its order.
+
+    Refused are archives that are truncated, encrypted or compressed in a way that no checkpoint is,
+    and members that overlap, repeat a name or claim impossible sizes.
+    """
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -174,12 +179,10 @@ class Archive:
     def _check(self, members: list[zipfile.ZipInfo]) -> None:
         if len(members) > MAX_MEMBERS:
             self._refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
-        if len(self._members) < len(members):
-            seen: set[str] = set()
-            for member in members:
-                if member.filename in seen:
-                    self._refuse(member.filename, "stands twice in the archive")
-                seen.add(member.filename)
+        names = Counter(member.filename for member in members)
+        repeated = next((name for name, count in names.items() if count > 1), None)
+        if repeated is not None:
+            self._refuse(repeated, "stands twice in the archive")
         position = 0
         for member in sorted(members, key=lambda member: member.header_offset):
             name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED

@@ -143,8 +143,8 @@ class Cursor:
         return range_
 
 
+# What tells one version of a file from another: sizes, times, inodes, a server's tags.
 Version = tuple[object, ...]
-"""What tells one version of a file from another: sizes, times, inodes, a server's tags."""
 
 MAX_DIRECTORY_ENTRIES = 100_000
 
@@ -187,11 +187,7 @@ def _require_unchanged() -> None:
 def opened_as(where: str, shown: str, version: Version, now: Callable[[], Version | None]) -> None:
     """Let the block around this, if there is one, know which version of a file was opened.
 
-    Args:
-        where: its path or URL.
-        shown: what to call it in messages.
-        version: what it was when it was opened.
-        now: what it is when this is called; None where it is gone.
+    ``now`` gives what it is when it is called, None where it is gone.
     """
     opened = _OPENED.get()
     if opened is not None and opened.setdefault(where, (shown, version, now))[1] != version:
@@ -207,23 +203,12 @@ def changed(where: str) -> CheckpointError:
     )
 
 
-class File(Protocol):
-    """A file that is read by ranges."""
+class File(Bytes, Protocol):
+    """A file that is read by ranges; `CheckpointError` where it ends before one."""
 
     @property
     def path(self) -> str:
-        """The path as the user gave it, printable."""
-
-    @property
-    def size(self) -> int:
-        """Its length in bytes."""
-
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``.
-
-        Raises:
-            CheckpointError: the file ends before that.
-        """
+        """What to call it in messages."""
 
     def directory(self) -> Directory:
         """The directory that it lies in."""
@@ -244,7 +229,7 @@ class Directory(Protocol):
     names: list[str]
 
     def open(self, name: str) -> File:
-        """The file ``name``, a relative path with ``/``."""
+        """The file ``name``, a relative path with ``/`` that must not lead outside."""
 
     def files(self) -> Iterable[str]:
         """The names of its regular files, hidden ones left out."""
@@ -397,7 +382,6 @@ class DataFile:
     """A file of a directory that has hundreds of them: opened for each read and closed again.
 
     Attributes:
-        path: its path, printable.
         claimed: the bytes of all values that are said to lie in it.
     """
 
@@ -433,13 +417,7 @@ class DataFile:
 
 
 class Part:
-    """Bytes within a file, such as a member of an archive, as a file of their own.
-
-    Args:
-        content: the bytes.
-        file: the file, which is closed with its part.
-        path: what to call it in messages, where that is not the file's own path.
-    """
+    """Bytes within a file, such as a member of an archive, as a file that is closed with it."""
 
     def __init__(self, content: Bytes, file: File, path: str = "") -> None:
         self._content, self._file = content, file
@@ -511,21 +489,18 @@ def is_inside(name: str) -> bool:
 def unreadable(where: str, error: Exception) -> CheckpointError:
     """The one line for a path that the operating system does not let us read."""
     number = getattr(error, "errno", None)
-    if number == errno.ENOENT or number == errno.ENOTDIR:
-        return CheckpointError("no such file or directory", where=where, remedy="check the path")
-    if number in (errno.EACCES, errno.EPERM):
-        return CheckpointError(
-            "permission denied", where=where, remedy="ask its owner for read access"
-        )
-    if number == errno.ENAMETOOLONG:
-        return CheckpointError("the path is too long", where=where, remedy="check the path")
-    if number == errno.ELOOP or isinstance(error, RuntimeError):
-        return CheckpointError(
-            "the symbolic link leads back to itself", where=where, remedy="name the file itself"
-        )
-    if isinstance(error, ValueError):
-        return CheckpointError(
-            "the path holds a null byte or cannot be encoded", where=where, remedy="check the path"
-        )
+    what, remedy = "", "check the path"
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        what = "no such file or directory"
+    elif number in (errno.EACCES, errno.EPERM):
+        what, remedy = "permission denied", "ask its owner for read access"
+    elif number == errno.ENAMETOOLONG:
+        what = "the path is too long"
+    elif number == errno.ELOOP or isinstance(error, RuntimeError):
+        what, remedy = "the symbolic link leads back to itself", "name the file itself"
+    elif isinstance(error, ValueError):
+        what = "the path holds a null byte or cannot be encoded"
+    if what:
+        return CheckpointError(what, where=where, remedy=remedy)
     reason = getattr(error, "strerror", None) or "the file cannot be read"
     return CheckpointError(printable(str(reason).lower()), where=where, remedy="check the file")

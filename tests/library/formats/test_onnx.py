@@ -224,7 +224,7 @@ def test_slices_clamp_as_onnx_clamps(
     file = LocalFile(saved(tmp_path_factory.mktemp("onnx") / "a.onnx", proto))
     messages = Messages(file)
     place = next(field for field in messages.fields(0, file.size) if field.number == 7)
-    graph = GraphReader(messages, ExternalFiles(file)).read(place)
+    graph = GraphReader(messages, ExternalFiles(file), []).read(place)
     value = Folder().value(graph, "Y")
     assert value is not None
     assert value.shape == expected.shape
