@@ -132,14 +132,6 @@ def test_a_remote_index_leads_nowhere_else(web: Web, shard: str) -> None:
     assert len(web.asked) == 1
 
 
-def test_a_shard_of_another_name_is_quoted(web: Web) -> None:
-    text = json.dumps({"weight_map": {"w": "%2e%2e/a?b#c"}})
-    (web.root / "i.index.json").write_text(text)
-    with pytest.raises(CheckpointError, match="no such file"):
-        open_checkpoint(web.url("i.index.json"))
-    assert web.asked[1:] == ["/%252e%252e/a%3Fb%23c"]
-
-
 def test_a_local_index_fetches_nothing(web: Web, tmp_path: Path) -> None:
     save_file({"w": np.eye(2)}, tmp_path / "a.safetensors")
     index = tmp_path / "model.safetensors.index.json"
@@ -448,18 +440,3 @@ def test_no_answer_of_a_server_is_believed_unseen(tmp_path: Path) -> None:
                 assert (store.read("w") == 1).all()
 
         answers()
-
-
-def test_reading_on_costs_one_request_for_each_stretch() -> None:
-    content = bytes(40 * PAGE)
-    transfer = Transfer()
-
-    class Counted(Held):
-        def fetch(self, start: int, stop: int) -> bytes:
-            return transfer.count(super().fetch(start, stop))
-
-    file = RemoteFile("http://host/a", Counted(content, 0), transfer)
-    for offset in range(0, len(content), 64):
-        file.read(offset, 64)
-    assert transfer.size == len(content)
-    assert transfer.requests <= 40

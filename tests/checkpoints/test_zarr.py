@@ -118,13 +118,6 @@ def test_every_rank(tmp_path: Path, driver: str, shape: tuple[int, ...]) -> None
     same(written(tmp_path, driver, array, "float64"), array, "float64")
 
 
-def test_a_shard_of_one_number(tmp_path: Path) -> None:
-    inner = {"chunk_shape": [], "codecs": codecs("zstd"), "index_codecs": codecs("crc32c")}
-    metadata = {"codecs": [{"name": "sharding_indexed", "configuration": inner}]}
-    array = np.array(3.0)
-    same(written(tmp_path, "zarr3", array, "float64", **metadata), array, "float64")
-
-
 @pytest.mark.parametrize("fill", [None, 0.5, "NaN", [1.0, -2.0]])
 def test_a_chunk_that_is_not_stored_has_the_fill_value(tmp_path: Path, fill: Any) -> None:
     array = ARRAY.astype(complex) if isinstance(fill, list) else ARRAY
