@@ -174,15 +174,9 @@ MAX_DIMENSIONS = 8
 MAX_ALIGNMENT = 1 << 20
 ALIGNMENT = "general.alignment"
 PLAIN_TYPES = {
-    0: "float32",
-    1: "float16",
-    24: "int8",
-    25: "int16",
-    26: "int32",
-    27: "int64",
-    28: "float64",
+    0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64",
     30: "bfloat16",
-}
+}  # fmt: skip
 # The metadata's types by number: uint8 to int32 and float32, …; 8 is text, 9 an array.
 _INTEGERS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 10: 8, 11: 8}
 _SIGNED = (1, 3, 5, 11)

@@ -16,16 +16,9 @@ from memcurse_cli.errors import CheckpointError
 
 # What `ml_dtypes` adds to NumPy's types, and the bytes of one element.
 ML_DTYPES = {
-    "bfloat16": 2,
-    "float8_e3m4": 1,
-    "float8_e4m3": 1,
-    "float8_e4m3b11fnuz": 1,
-    "float8_e4m3fn": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-}
+    "bfloat16": 2, "float8_e3m4": 1, "float8_e4m3": 1, "float8_e4m3b11fnuz": 1, "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+}  # fmt: skip
 # Two elements to a byte, the first in its low half; sign, two bits of exponent and one of mantissa.
 FLOAT4 = "float4_e2m1fn"
 FLOAT4_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)

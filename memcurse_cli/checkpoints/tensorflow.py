@@ -61,24 +61,10 @@ MAX_KEY_LENGTH = 4096
 MAX_GRAPH_BYTES = 1 << 26
 # DataType of tensorflow/core/framework/types.proto; the others are not numbers.
 TYPES = {
-    1: "float32",
-    2: "float64",
-    3: "int32",
-    4: "uint8",
-    5: "int16",
-    6: "int8",
-    8: "complex64",
-    9: "int64",
-    10: "bool",
-    14: "bfloat16",
-    17: "uint16",
-    18: "complex128",
-    19: "float16",
-    22: "uint32",
-    23: "uint64",
-    24: "float8_e5m2",
-    25: "float8_e4m3fn",
-}
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64",
+    9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16",
+    22: "uint32", 23: "uint64", 24: "float8_e5m2", 25: "float8_e4m3fn",
+}  # fmt: skip
 
 Leaf = TypeVar("Leaf")
 

@@ -226,81 +226,89 @@ def _tree_2(file: File, address: int, extent: Corner, size: int) -> Iterator[Chu
         yield Chunk(corner, *_decoded(record[:split], size))
 
 
-class _Blocks:
+class _Array:
     """Elements of one size in blocks, of which the last one read is kept."""
 
-    def __init__(self, file: File, width: int) -> None:
-        self._file, self._width = file, width
+    def __init__(self, file: File, width: int, page_bits: int) -> None:
+        self._file, self._width, self._page = file, width, 1 << page_bits
         self._block, self._start = b"", -1
 
-    def at(self, block: int, index: int, count: int) -> bytes:
+    def _at(self, block: int, index: int, count: int) -> bytes:
         """An element of the block of ``count`` elements at an address."""
         if block != self._start:
             self._block = bytes(self._file.read(block, count * self._width))
             self._start = block
         return self._block[index * self._width : (index + 1) * self._width]
 
-    def bit(self, address: int, index: int) -> bool:
+    def _in_page(self, start: int, page: int, index: int, count: int) -> bytes:
+        """An element of one of the pages, of which each ends in a checksum, from an address on."""
+        return self._at(start + 4 + page * (self._page * self._width + 4), index, count)
+
+    def _bit(self, address: int, index: int) -> bool:
         """A bit of the map at an address that says which pages there are."""
         (byte,) = self._file.read(address + index // 8, 1)
         return bool(byte >> (7 - index % 8) & 1)
 
 
-class FixedArray:
+def _require_mark(file: File, address: int, mark: bytes) -> None:
+    if bytes(file.read(address, 4)) != mark:
+        raise ValueError(f"there is no list of chunks at byte {address}")
+
+
+class FixedArray(_Array):
     """As many elements as the dataset can have chunks, in pages where they are many."""
 
     def __init__(self, file: File, address: int) -> None:
+        _require_mark(file, address, b"FAHD")
         header = bytes(file.read(address, 28))
-        version, _, width, bits, count, block = unpack("BBBBQQ", header, 4)
-        if not header.startswith(b"FAHD") or version or not width or bits > 32:
+        version, _, width, bits, self._count, self._data = unpack("BBBBQQ", header, 4)
+        if version or not width or bits > 32:
             raise ValueError(f"there is no list of chunks at byte {address}")
-        self._count, self._page, self._width = count, 1 << bits, width
-        self._block = block
-        self._blocks = _Blocks(file, width)
-        self._file = file
-        if block != UNDEFINED and bytes(file.read(block, 4)) != b"FADB":
-            raise ValueError(f"there is no list of chunks at byte {block}")
+        super().__init__(file, width, bits)
+        if self._data != UNDEFINED:
+            _require_mark(file, self._data, b"FADB")
 
     def element(self, number: int) -> bytes:
         """The element of a number; nothing where it was never set."""
         if number >= self._count:
             raise ValueError("its list of chunks is too short")
-        if self._block == UNDEFINED:
+        if self._data == UNDEFINED:
             return b""
-        start = self._block + 14
+        start = self._data + 14
         if self._count <= self._page:
-            return self._blocks.at(start, number, self._count)
+            return self._at(start, number, self._count)
         page, index = divmod(number, self._page)
         pages = -(-self._count // self._page)
-        if not self._blocks.bit(start, page):
+        if not self._bit(start, page):
             return b""
-        start += -(-pages // 8) + 4 + page * (self._page * self._width + 4)
-        return self._blocks.at(start, index, min(self._page, self._count - page * self._page))
+        count = min(self._page, self._count - page * self._page)
+        return self._in_page(start + -(-pages // 8), page, index, count)
 
 
-class ExtensibleArray:
+class ExtensibleArray(_Array):
     """Elements in an index block, then in data blocks that grow, which super blocks list.
 
     The sizes follow from the header's parameters alone (H5EAhdr.c, H5EA__hdr_init).
     """
 
     def __init__(self, file: File, address: int) -> None:
+        _require_mark(file, address, b"EAHD")
         header = bytes(file.read(address, 72))
         version, _, width, bits, inside, least, pointers, page = unpack("8B", header, 4)
-        (index,) = unpack("Q", header, 60)
-        if not header.startswith(b"EAHD") or version or not width or bits > 64:
+        (self._index,) = unpack("Q", header, 60)
+        if version or not width or bits > 64:
             raise ValueError(f"there is no list of chunks at byte {address}")
         if not least or least & (least - 1) or not pointers or pointers & (pointers - 1):
             raise ValueError("its list of chunks has an impossible shape")
-        self._file, self._blocks = file, _Blocks(file, width)
-        self._width, self._inside, self._least, self._page = width, inside, least, 1 << page
-        self._index, self._offset_bytes = index, -(-bits // 8)
+        super().__init__(file, width, page)
+        self._inside, self._least = inside, least
+        self._offset_bytes = -(-bits // 8)
         self._levels = 1 + bits - (least.bit_length() - 1)
         # So many levels have their data blocks in the index block, the rest in super blocks.
         self._direct = 2 * (pointers.bit_length() - 1)
         self._direct_blocks = 2 * (pointers - 1)
-        if index != UNDEFINED and bytes(file.read(index, 4)) != b"EAIB":
-            raise ValueError(f"there is no list of chunks at byte {index}")
+        if self._index != UNDEFINED:
+            _require_mark(file, self._index, b"EAIB")
 
     def element(self, number: int) -> bytes:
         """The element of a number; nothing where it was never set."""
@@ -308,7 +316,7 @@ class ExtensibleArray:
             return b""
         start = self._index + 14
         if number < self._inside:
-            return self._blocks.at(start, number, self._inside)
+            return self._at(start, number, self._inside)
         start += self._inside * self._width
         number -= self._inside
         first = 0
@@ -322,31 +330,28 @@ class ExtensibleArray:
             raise ValueError("its list of chunks is too short")
         block, number = divmod(number, each)
         if level < self._direct:
-            return self._data(self._pointer(start + 8 * (first + block)), number, each)
+            return self._in_block(self._pointer(start + 8 * (first + block)), number, each)
         start += 8 * (self._direct_blocks + level - self._direct)
         place = self._pointer(start)
         if place == UNDEFINED:
             return b""
-        if bytes(self._file.read(place, 4)) != b"EASB":
-            raise ValueError(f"there is no list of chunks at byte {place}")
+        _require_mark(self._file, place, b"EASB")
         maps = place + 14 + self._offset_bytes
         pages = each // self._page if each > self._page else 0
         pointer = self._pointer(maps + blocks * -(-pages // 8) + 8 * block)
         # One map lists the pages of all data blocks, bit after bit.
-        if pages and not self._blocks.bit(maps, block * pages + number // self._page):
+        if pages and not self._bit(maps, block * pages + number // self._page):
             return b""
-        return self._data(pointer, number, each)
+        return self._in_block(pointer, number, each)
 
-    def _data(self, block: int, number: int, count: int) -> bytes:
+    def _in_block(self, block: int, number: int, count: int) -> bytes:
         """An element of a data block."""
         if block == UNDEFINED:
             return b""
         start = block + 14 + self._offset_bytes
         if count <= self._page:
-            return self._blocks.at(start, number, count)
-        page, index = divmod(number, self._page)
-        start += 4 + page * (self._page * self._width + 4)
-        return self._blocks.at(start, index, self._page)
+            return self._at(start, number, count)
+        return self._in_page(start, *divmod(number, self._page), self._page)
 
     def _pointer(self, place: int) -> int:
         return int.from_bytes(self._file.read(place, 8), "little")

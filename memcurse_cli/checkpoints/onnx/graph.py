@@ -37,27 +37,13 @@ _LISTS = (_FLOATS, _INT32, _INT64, _DOUBLES, _UINT64)
 
 # The name of each element type, and the list that holds it where it has no raw bytes.
 ELEMENTS: dict[int, tuple[str, int]] = {
-    1: ("float32", _FLOATS),
-    2: ("uint8", _INT32),
-    3: ("int8", _INT32),
-    4: ("uint16", _INT32),
-    5: ("int16", _INT32),
-    6: ("int32", _INT32),
-    7: ("int64", _INT64),
-    9: ("bool", _INT32),
-    10: ("float16", _INT32),
-    11: ("float64", _DOUBLES),
-    12: ("uint32", _UINT64),
-    13: ("uint64", _UINT64),
-    14: ("complex64", _FLOATS),
-    15: ("complex128", _DOUBLES),
-    16: ("bfloat16", _INT32),
-    17: ("float8_e4m3fn", _INT32),
-    18: ("float8_e4m3fnuz", _INT32),
-    19: ("float8_e5m2", _INT32),
-    20: ("float8_e5m2fnuz", _INT32),
-    24: ("float8_e8m0fnu", _INT32),
-}
+    1: ("float32", _FLOATS), 2: ("uint8", _INT32), 3: ("int8", _INT32), 4: ("uint16", _INT32),
+    5: ("int16", _INT32), 6: ("int32", _INT32), 7: ("int64", _INT64), 9: ("bool", _INT32),
+    10: ("float16", _INT32), 11: ("float64", _DOUBLES), 12: ("uint32", _UINT64),
+    13: ("uint64", _UINT64), 14: ("complex64", _FLOATS), 15: ("complex128", _DOUBLES),
+    16: ("bfloat16", _INT32), 17: ("float8_e4m3fn", _INT32), 18: ("float8_e4m3fnuz", _INT32),
+    19: ("float8_e5m2", _INT32), 20: ("float8_e5m2fnuz", _INT32), 24: ("float8_e8m0fnu", _INT32),
+}  # fmt: skip
 
 
 class ExternalFiles:

@@ -145,23 +145,13 @@ def _jax_array(function: object, arguments: object, state: object, *_: object) -
 # An expanded view repeats few stored elements; this bounds what reading one may allocate.
 MAX_EXPANDED_ELEMENTS = 1 << 24
 STORAGE_ELEMENTS = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-    "ComplexDoubleStorage": "complex128",
-    "ComplexFloatStorage": "complex64",
-    "UntypedStorage": "uint8",
-    "QInt8Storage": "int8",
-    "QUInt8Storage": "uint8",
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16", "LongStorage": "int64", "IntStorage": "int32",
+    "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8", "BoolStorage": "bool",
+    "ComplexDoubleStorage": "complex128", "ComplexFloatStorage": "complex64",
+    "UntypedStorage": "uint8", "QInt8Storage": "int8", "QUInt8Storage": "uint8",
     "QInt32Storage": "int32",
-}
+}  # fmt: skip
 TORCH_ALIASES = {"double": "float64", "float": "float32", "half": "float16"}
 
 
