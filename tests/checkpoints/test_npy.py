@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 from numpy.testing import assert_array_equal
+from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints.npy import leaf_names
 from memcurse_cli.checkpoints.open import open_checkpoint
@@ -205,3 +206,20 @@ def test_damaged_files_are_refused(tmp_path: Path, change: object, message: str)
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(path)
+
+
+def test_a_checkpoint_beside_arrays_is_what_the_directory_holds(tmp_path: Path) -> None:
+    save_file({"w": np.eye(2)}, saved(tmp_path) / "epoch3.safetensors")
+    with open_checkpoint(tmp_path) as store:
+        assert list(store.tensors) == ["w"]
+
+
+def test_the_slots_of_tensorflow_are_left_out_beside_their_variable(tmp_path: Path) -> None:
+    arrays = {
+        name: np.eye(2)
+        for name in ("W_rec", "W_rec/Adam", "W_rec/Adam_1", "W_in/Momentum", "Adam/kernel")
+    }
+    with saved_npz(tmp_path / "a.npz", arrays | {"beta1_power": np.array(0.9)}) as store:
+        # W_in/Momentum has no variable W_in beside it: it may be a weight.
+        assert list(store.tensors) == ["W_rec", "W_in/Momentum", "Adam/kernel"]
+        assert "3 tensors of optimiser state" in store.notes[0]

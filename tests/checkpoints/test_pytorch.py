@@ -152,19 +152,6 @@ def test_several_models_keep_their_keys(tmp_path: Path) -> None:
     assert list(saved(content, tmp_path).tensors) == expected
 
 
-@pytest.mark.parametrize("key", ["optimizer", "opt", "optim_g", "trainer"])
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Adagrad, torch.optim.RMSprop])
-def test_the_state_of_an_optimiser_is_left_out(tmp_path: Path, key: str, kind: Any) -> None:
-    module = torch.nn.GRU(3, 3)
-    optimizer = kind(module.parameters())
-    module(torch.ones(1, 3))[0].sum().backward()
-    optimizer.step()
-    content = {"model": module.state_dict(), key: optimizer.state_dict()}
-    store = saved(content, tmp_path)
-    assert list(store.tensors) == list(module.state_dict())
-    assert any("optimiser state" in note and "left out" in note for note in store.notes)
-
-
 class _Shaped(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -263,19 +250,6 @@ def test_plain_pickles_of_every_protocol_are_read(tmp_path: Path, protocol: int)
             np.testing.assert_array_equal(
                 store.read(f"params/lstm/{name}"), readers.double(array), strict=True
             )
-
-
-def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
-    # What Python 2 wrote for {'w': numpy.arange(4, dtype='<f4')}, in protocol 2.
-    array = np.arange(4, dtype="<f4").tobytes()
-    content = (
-        b"\x80\x02}q\x00U\x01wq\x01cnumpy.core.multiarray\n_reconstruct\nq\x02cnumpy\nndarray\n"
-        b"q\x03K\x00\x85U\x01bq\x04\x87Rq\x05(K\x01K\x04\x85cnumpy\ndtype\nq\x06U\x02f4K\x00K\x01"
-        b"\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x10" + array + b"tbs."
-    )
-    (tmp_path / "a.pkl").write_bytes(content)
-    with open_checkpoint(tmp_path / "a.pkl") as store:
-        np.testing.assert_array_equal(store.read("w"), [0, 1, 2, 3])
 
 
 def test_a_storage_that_is_changed_on_disk_is_refused_when_it_is_read(tmp_path: Path) -> None:
@@ -752,3 +726,28 @@ def test_a_tensor_quantised_in_another_way_is_refused_when_it_is_read(tmp_path: 
         assert store.tensors["weight"].shape == (2, 3)
         with pytest.raises(CheckpointError, match="quantised in another way"):
             store.read("weight")
+
+
+def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
+    # What Python 2 wrote for {'w': numpy.arange(4, dtype='<f4')}, in protocol 2.
+    array = np.arange(4, dtype="<f4").tobytes()
+    content = (
+        b"\x80\x02}q\x00U\x01wq\x01cnumpy.core.multiarray\n_reconstruct\nq\x02cnumpy\nndarray\n"
+        b"q\x03K\x00\x85U\x01bq\x04\x87Rq\x05(K\x01K\x04\x85cnumpy\ndtype\nq\x06U\x02f4K\x00K\x01"
+        b"\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x10" + array + b"tbs."
+    )
+    (tmp_path / "a.pkl").write_bytes(content)
+    with open_checkpoint(tmp_path / "a.pkl") as store:
+        np.testing.assert_array_equal(store.read("w"), [0, 1, 2, 3])
+
+
+def test_torchscript_has_the_names_of_its_state_dict(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.GRU(3, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.script(module)
+        torch.jit.save(script, tmp_path / "a.pt")
+    with open_checkpoint(tmp_path / "a.pt") as store:
+        assert set(store.tensors) == set(module.state_dict())
+        for name, tensor in module.state_dict().items():
+            np.testing.assert_array_equal(store.read(name), readers.double(tensor))

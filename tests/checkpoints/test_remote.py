@@ -440,3 +440,11 @@ def test_no_answer_of_a_server_is_believed_unseen(tmp_path: Path) -> None:
                 assert (store.read("w") == 1).all()
 
         answers()
+
+
+def test_a_shard_of_another_name_is_quoted(web: Web) -> None:
+    text = json.dumps({"weight_map": {"w": "%2e%2e/a?b#c"}})
+    (web.root / "i.index.json").write_text(text)
+    with pytest.raises(CheckpointError, match="no such file"):
+        open_checkpoint(web.url("i.index.json"))
+    assert web.asked[1:] == ["/%252e%252e/a%3Fb%23c"]

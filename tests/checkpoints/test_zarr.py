@@ -111,13 +111,6 @@ def test_version_3(
     same(written(tmp_path, "zarr3", ARRAY, "float32", **metadata), ARRAY, "float32")
 
 
-@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
-@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (2, 1, 3, 2)])
-def test_every_rank(tmp_path: Path, driver: str, shape: tuple[int, ...]) -> None:
-    array = np.arange(float(np.prod(shape, dtype=int))).reshape(shape)
-    same(written(tmp_path, driver, array, "float64"), array, "float64")
-
-
 @pytest.mark.parametrize("fill", [None, 0.5, "NaN", [1.0, -2.0]])
 def test_a_chunk_that_is_not_stored_has_the_fill_value(tmp_path: Path, fill: Any) -> None:
     array = ARRAY.astype(complex) if isinstance(fill, list) else ARRAY

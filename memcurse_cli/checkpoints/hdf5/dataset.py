@@ -65,19 +65,12 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a dataset is cut into chunks, from its layout message.
-
-    Attributes:
-        extent: of a chunk.
-        index: what lists them.
-        address: of the index, or of the only chunk.
-        single: size and skipped filters of the only chunk, where it is filtered.
-    """
+    """How a dataset is cut into chunks: their extent, and what lists them or the only one."""
 
     extent: Corner
     index: int
     address: int
-    single: tuple[int, int] | None = None
+    single: tuple[int, int] | None = None  # size and skipped filters of the only one
 
 
 def parse_chunking(body: bytes) -> Chunking:
@@ -112,15 +105,7 @@ def parse_chunking(body: bytes) -> Chunking:
 def chunks_of(
     file: File, chunking: Chunking, shape: Corner, limits: Corner, size: int
 ) -> list[Chunk]:
-    """Every chunk that is stored.
-
-    Args:
-        file: the file.
-        chunking: how the dataset is cut.
-        shape: the dataset's.
-        limits: what its dimensions may grow to.
-        size: the bytes of a chunk without filters.
-    """
+    """Every chunk that is stored; ``size`` is the bytes of one without filters."""
     extent = chunking.extent
     if chunking.address == UNDEFINED:
         return []

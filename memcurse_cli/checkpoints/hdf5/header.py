@@ -35,13 +35,7 @@ def unpack(layout: str, content: bytes | bytearray, offset: int = 0) -> tuple[An
 
 
 def tree_records(file: File, address: int, kind: int) -> Iterator[bytes]:
-    """The records of a version 2 B-tree.
-
-    Args:
-        file: the file.
-        address: of the tree's header.
-        kind: the type that the tree must have.
-    """
+    """The records of a version 2 B-tree."""
     header = bytes(file.read(address, 38))
     version, found, node_size, width, depth = unpack("BBIHH", header, 4)
     root, count, total = unpack("QHQ", header, 16)

@@ -71,11 +71,7 @@ class _Node:
 
 
 class Ocdbt:
-    """The keys of the latest version and where their values lie.
-
-    Attributes:
-        values: by key; a value is read when it is asked for.
-    """
+    """The keys of the latest version and where their values lie."""
 
     def __init__(self, directory: LocalDirectory) -> None:
         self._directory = directory

@@ -83,12 +83,7 @@ class _Layout:
 
 
 class ZarrArray:
-    """One array.
-
-    Args:
-        description: the parsed ``.zarray`` or ``zarr.json``.
-        find: the stored value of a key, or None where there is none.
-    """
+    """One array."""
 
     def __init__(self, description: dict[str, Any], find: Find) -> None:
         version = description.get("zarr_format")

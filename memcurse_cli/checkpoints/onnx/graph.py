@@ -386,13 +386,7 @@ class Call:
 
 
 class GraphReader:
-    """Reads a GraphProto, all graphs within it and the model's functions.
-
-    Args:
-        messages: the file.
-        external: the files beside it.
-        functions: where the functions lie.
-    """
+    """Reads a GraphProto, all graphs within it and the model's functions."""
 
     def __init__(self, messages: Messages, external: ExternalFiles, functions: list[Field]) -> None:
         self._messages, self._external = messages, external

@@ -151,14 +151,7 @@ def open_nemo(file: File) -> TensorStore:
 
 
 def open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorStore:
-    """The store of a file of torch.save that lies in an archive.
-
-    Args:
-        file: the archive.
-        name: what the file in it is called.
-        content: its bytes.
-        remedy: what to do where it is none.
-    """
+    """The store of a file of torch.save that lies in an archive."""
     inside = Part(content, file, f"{file.path}: {name}")
     store = open_known(inside, ("PyTorch", "PyTorch legacy"))
     if store is None:

@@ -84,9 +84,6 @@ def begins_like_a_pickle(head: bytes) -> bool:
     protocols with well-formed arguments; a mark must stand before whatever needs one; and one of
     them must make an object or number one for later reference, as every pickle of a container
     does at once. Text does not: words are no arguments of instructions.
-
-    Args:
-        head: the first bytes of the file.
     """
     marks, tells = 0, False
     try:
@@ -147,11 +144,8 @@ def integer_line(line: bytes) -> int | bool:
 class Machine(Cursor):
     """One pickle after another from the same bytes.
 
-    Args:
-        source: the bytes.
-        constructors: how to build, from plain arguments, what some names call.
-        persistent: what a persistent id stands for.
-        position: where the first pickle begins.
+    ``constructors`` builds, from plain arguments, what some names call; ``persistent`` says what a
+    persistent id stands for.
     """
 
     chunk = 1 << 16

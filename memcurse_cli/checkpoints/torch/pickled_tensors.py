@@ -157,14 +157,7 @@ TORCH_ALIASES = {"double": "float64", "float": "float32", "half": "float16"}
 
 @dataclass(eq=False)
 class Storage:
-    """A run of elements in the file.
-
-    Attributes:
-        dtype: their type by NumPy's name.
-        count: how many.
-        content: where they lie; set once the container has said it.
-        big_endian: their byte order.
-    """
+    """A run of elements in the file; where they lie is set once the container has said it."""
 
     dtype: str
     count: int

@@ -119,22 +119,12 @@ def tensor(shape: tuple[int, ...], kind: int = 0, offset: int = 0, name: bytes =
         (header(version=1), "of version 1; 2 and 3 are read"),
         (header(count=10**18), "claims 1000000000000000000 entries"),
         (header(tensors=10**18), "claims 1000000000000000000 tensors"),
-        (header(rest=struct.pack("<Q", 10**18)), "a name of 1000000000000000000 bytes"),
         (header(rest=text(b"\xff") + bytes(40)), "a name that is not UTF-8"),
         (header(rest=text(b"w") + struct.pack("<I", 9)), "has 9 dimensions"),
-        (header(rest=tensor((10**18, 10**18))), "lies at bytes 96 to"),
         (header(rest=tensor((2,), offset=10**18) + bytes(99)), "lies at bytes 1000000000000000064"),
         (header(rest=tensor((33,), kind=8) + bytes(99)), "not whole blocks of Q8_0"),
         (header(2, rest=tensor((2,)) * 2 + bytes(99)), "tensor w stands twice"),
-        (
-            header(2, rest=tensor((2,)) + tensor((2,), 0, 4, b"v") + bytes(99)),
-            "tensor v overlaps another",
-        ),
         (header(count=1, entries=text(b"k") + struct.pack("<I", 77)), "unknown type 77"),
-        (
-            header(count=1, entries=text(b"k") + struct.pack("<IIQ", 9, 8, 10**18)),
-            "an array of 1000000000000000000 values",
-        ),
         (
             header(count=1, entries=text(b"k") + struct.pack("<IIQ", 9, 4, 10**18)),
             "before the 4000000000000000000 bytes",
@@ -152,7 +142,7 @@ def tensor(shape: tuple[int, ...], kind: int = 0, offset: int = 0, name: bytes =
             "its alignment is 0",
         ),
     ],
-    ids=range(18),
+    ids=range(14),
 )
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, expected: str) -> None:
     (tmp_path / "a.gguf").write_bytes(content)

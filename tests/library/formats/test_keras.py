@@ -236,3 +236,14 @@ def test_a_dataset_under_two_names_of_hdf5_is_read_under_both(tmp_path: Path) ->
         for name in ("a/bias", f"{whole}/bias"):
             np.testing.assert_array_equal(store.read(name), np.arange(3.0))
         assert store.bytes_read == 24
+
+
+def test_weights_by_layer_name_lose_the_repetition(trained: Path) -> None:
+    path = trained / "textgenrnn_cudnnlstm" / "textgenrnn_weights.hdf5"
+    with open_checkpoint(path) as store:
+        assert list(store.tensors)[1:4] == [
+            "rnn_1/kernel",
+            "rnn_1/recurrent_kernel",
+            "rnn_1/bias",
+        ]
+        assert store.metadata == {"keras_version": "2.1.5"}
