@@ -135,9 +135,6 @@ def _deepspeed(directory: Directory) -> list[str]:
     """The file of weights in a folder of one step or of several; none where it is neither.
 
     Of several steps it is the one that the file ``latest`` names, else all are equally good.
-
-    Raises:
-        CheckpointError: the weights are split over several files.
     """
     found = _of_deepspeed_step(directory)
     if found or not isinstance(directory, LocalDirectory):

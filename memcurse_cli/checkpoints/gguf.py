@@ -14,35 +14,31 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor, elements_at
-from memcurse_cli.checkpoints.select import select_flat
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.tree import MAX_TENSORS
+from memcurse_cli.checkpoints.select import MAX_TENSORS, select_flat
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_bytes,
+    element_count,
+    elements_at,
+    file_store,
+)
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Cursor
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File
 
 Blocks = NDArray[np.uint8]
 Values = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class BlockType:
-    """One quantised type.
-
-    Attributes:
-        name: ggml's name.
-        length: the values of one block.
-        bytes: the size of one block.
-        decode: blocks (count, bytes) to values (count, length).
-    """
+class BlockType(NamedTuple):
+    """A quantised type: ggml's name, the values and bytes of a block, (count, bytes) to values."""
 
     name: str
     length: int
@@ -178,15 +174,9 @@ MAX_DIMENSIONS = 8
 MAX_ALIGNMENT = 1 << 20
 ALIGNMENT = "general.alignment"
 PLAIN_TYPES = {
-    0: "float32",
-    1: "float16",
-    24: "int8",
-    25: "int16",
-    26: "int32",
-    27: "int64",
-    28: "float64",
+    0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64",
     30: "bfloat16",
-}
+}  # fmt: skip
 # The metadata's types by number: uint8 to int32 and float32, …; 8 is text, 9 an array.
 _INTEGERS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 10: 8, 11: 8}
 _SIGNED = (1, 3, 5, 11)
@@ -195,7 +185,7 @@ _BOOLEAN, _TEXT, _ARRAY = 7, 8, 9
 _SIZES = _INTEGERS | {6: 4, 7: 1, 12: 8}
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File) -> TensorStore:
     """Read the metadata and the descriptions of the tensors."""
     header = _Header(file)
     selected, notes = select_flat(header.tensors())
@@ -205,13 +195,11 @@ def open_file(file: File) -> LazyStore:
     if header.quantised:
         listed = _listed(header.quantised)
         notes.insert(0, f"quantised: {listed}; values are those after dequantising")
-    return LazyStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=selected,
+    return file_store(
+        file,
+        selected,
+        notes,
         metadata=header.metadata,
-        notes=notes,
-        resources=[file],
     )
 
 

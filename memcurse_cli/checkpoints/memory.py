@@ -8,16 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import element_count, to_double
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.rewrites import REWRITES
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch, texts
+from memcurse_cli.checkpoints.select import collect, name_jax, name_torch, texts
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_count,
+    to_double,
+)
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import CheckpointError
 
 
-class MemoryStore(LazyStore):
+class MemoryStore(TensorStore):
     """The tensors of a mapping from names to arrays, or of a nested one.
 
     PyTorch, JAX and NumPy arrays are told apart by what they offer, so that no framework is

@@ -14,9 +14,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, printable
 from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
@@ -34,10 +33,10 @@ class Format:
 
     Attributes:
         name: what reports and `memcurse formats` call it.
-        reader: the module of `memcurse_cli.checkpoints` whose ``open_file(file)`` reads the
-            headers, or ``open_archive(file, archive)`` where ``member`` is given; the store that it
-            returns owns the file. What is wrong with the file is a ValueError, with the fault as a
-            clause, or a CheckpointError.
+        reader: the module of `memcurse_cli.checkpoints` and its function that reads the headers,
+            of the file and, where ``member`` is given, of the archive; the store that it returns
+            owns the file. What is wrong with the file is a ValueError, with the fault as a clause,
+            or a CheckpointError.
         recognised_by: what in the content tells the format, in words.
         extensions: the usual ones; they choose among a directory's files, never how one is read.
         begins: a pattern of the first bytes.
@@ -78,18 +77,11 @@ class Format:
             return all(text in content for text in self.holds)
         return not self.asks or bool(self._module().recognises(head, file))
 
-    def open(self, file: File, archive: Archive | None) -> LazyStore:
-        """Read the headers; the store owns the file from then on.
-
-        Raises:
-            CheckpointError: the file is damaged or hostile.
-        """
+    def open(self, file: File, archive: Archive | None) -> TensorStore:
+        """Read the headers; the store owns the file from then on."""
         try:
-            store: LazyStore = (
-                self._module().open_archive(file, archive)
-                if self.member
-                else self._module().open_file(file)
-            )
+            read = getattr(self._module(), self.reader.partition(":")[2])
+            store: TensorStore = read(file, archive) if self.member else read(file)
         except ValueError as error:
             raise CheckpointError(
                 f"{self.fault}{': ' if self.fault else ''}{printable(str(error), 500)}",
@@ -100,13 +92,13 @@ class Format:
         return store
 
     def _module(self) -> ModuleType:
-        return import_module(f"memcurse_cli.checkpoints.{self.reader}")
+        return import_module(f"memcurse_cli.checkpoints.{self.reader.partition(':')[0]}")
 
 
 FORMATS: tuple[Format, ...] = (
     Format(
         "safetensors",
-        "safetensors",
+        "safetensors:open_file",
         "eight bytes of header length, then a JSON object that describes the tensors",
         (".safetensors",),
         begins=rb"(?![ -~]{8}).{8}\{",  # eight letters are not taken for a length
@@ -114,7 +106,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "PyTorch",
-        "torch.zip",
+        "torch.files:open_zip",
         "a zip archive with a data.pkl beside its storages; TorchScript too",
         (".pt", ".pth", ".bin", ".ckpt", ".tar", ".jit"),
         member=r".*/data\.pkl",
@@ -123,7 +115,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "PyTorch legacy",
-        "torch.legacy",
+        "torch.files:open_legacy",
         "a pickle of PyTorch's magic number, then the pickles and the storages",
         (".pt", ".pth", ".bin", ".ckpt", ".tar"),
         # The integer 0x1950a86a20f9469cfc6c (torch/serialization.py, MAGIC_NUMBER).
@@ -133,14 +125,14 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "Stable-Baselines3",
-        "torch.stable_baselines",
+        "torch.files:open_policy",
         "a zip archive with a policy.pth",
         # Any archive ends in .zip: one in a folder of weights is not among the candidates.
         member=r"policy\.pth",
     ),
     Format(
         "NeMo",
-        "torch.nemo",
+        "torch.files:open_nemo",
         "a tar archive, compressed by gzip or not; it must hold a model_weights.ckpt",
         (".nemo",),
         begins=rb"\x1f\x8b|.{257}ustar",
@@ -149,7 +141,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "PyTorch distributed",
-        "torch.distributed",
+        "torch.distributed:open_file",
         "a directory with .metadata, a pickle of torch.distributed.checkpoint",
         begins=rb"\x80.{0,25}torch\.distributed\.checkpoint\.metadata",
         fault="this distributed checkpoint cannot be read",
@@ -157,7 +149,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "GGUF",
-        "gguf",
+        "gguf:open_file",
         "its first four letters, GGUF",
         (".gguf",),
         begins=b"GGUF",
@@ -166,7 +158,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "pickle",
-        "torch.plain_pickle",
+        "torch.files:open_pickle",
         "a pickle's protocol mark (2 to 5) or its first instructions (0 and 1); run as data, "
         "never as code",
         (".pkl", ".pickle", ".pdparams"),
@@ -178,14 +170,14 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "NumPy .npz",
-        "numpy.npz",
+        "npy:open_archive",
         "a zip archive whose members are .npy arrays",
         (".npz",),
         member=r".*\.npy",
     ),
     Format(
         "Keras archive",
-        "hdf5.keras",
+        "hdf5.keras:open_archive",
         "a zip archive with a model.weights.h5 beside its config.json",
         (".keras",),
         member=r"model\.weights\.h5",
@@ -194,7 +186,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "Keras HDF5",
-        "hdf5.keras",
+        "hdf5.keras:open_file",
         "the signature of HDF5",
         (".h5", ".hdf5"),
         begins=rb"\x89HDF\r\n\x1a\n",
@@ -203,7 +195,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "ONNX",
-        "onnx.model",
+        "onnx.model:open_file",
         "a protocol buffer that begins with an IR version and has a graph",
         (".onnx",),
         begins=rb"\x08",
@@ -213,7 +205,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "Flax msgpack",
-        "jax.flax",
+        "jax.flax:open_file",
         "a msgpack map whose first key is text",
         (".msgpack",),
         begins=rb"[\x81-\x8f\xde\xdf]",
@@ -222,14 +214,14 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "Orbax",
-        "jax.orbax",
+        "jax.orbax:open_file",
         "a directory with _METADATA (or _CHECKPOINT_METADATA, or manifest.ocdbt)",
         begins=rb'\x0c\xdb\x3a\x2a|\s*\{.*"(?:tree_metadata|item_handlers)"',
         fault="a corrupt Orbax checkpoint",
     ),
     Format(
         "Keras shards",
-        "hdf5.keras_shards",
+        "hdf5.keras:open_keras_shards",
         "a JSON index whose weight_map names .weights.h5 files",
         (".weights.json",),
         begins=rb"\s*\{",
@@ -238,7 +230,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "TensorFlow checkpoint",
-        "tensorflow.bundle",
+        "tensorflow:open_file",
         "the end of a sorted table whose first entry is a bundle's header",
         (".index",),
         ends=0xDB4775248B80FB57.to_bytes(8, "little"),
@@ -246,7 +238,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "Hugging Face shards",
-        "shards",
+        "safetensors:open_shards",
         "a JSON index whose weight_map names the shard of each tensor",
         (".index.json",),
         begins=rb"\s*\{",
@@ -255,7 +247,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "Equinox leaves",
-        "jax.equinox",
+        "npy:open_leaves",
         "several .npy arrays one after another, a line of JSON before them or not",
         (".eqx",),
         begins=rb"\x93NUMPY|\{",
@@ -266,22 +258,19 @@ FORMATS: tuple[Format, ...] = (
     # checkpoint, so that the suffix does not choose one of them.
     Format(
         "NumPy .npy",
-        "numpy.npy",
+        "npy:open_file",
         "a .npy header; a directory of such files is read as one checkpoint",
         begins=rb"\x93NUMPY",
     ),
 )
 
 
-def open_known(file: File, names: Collection[str] = ()) -> LazyStore | None:
+def open_known(file: File, names: Collection[str] = ()) -> TensorStore | None:
     """The store of a file, in the first format that recognises it; None where none does.
 
     Args:
         file: the file, which the store owns then.
         names: the only formats that it may have; all by default.
-
-    Raises:
-        CheckpointError: the file is damaged or hostile.
     """
     head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
     archive = None

@@ -13,10 +13,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from memcurse_cli.checkpoints.lazy import Transfer
+from memcurse_cli.checkpoints.store import Transfer
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place, shown_text
 from memcurse_cli.checkpoints.untrusted.source import (
     MAX_DIRECTORY_ENTRIES,
@@ -62,42 +62,6 @@ _PIECE = 1 << 20
 Answer = TypeVar("Answer")
 
 
-class Source(Protocol):
-    """A remote file whose size is known.
-
-    Attributes:
-        size: its length in bytes.
-        head: the first bytes, as far as opening it has brought them.
-    """
-
-    size: int
-    head: bytes
-
-    def fetch(self, start: int, stop: int) -> bytes:
-        """The bytes from ``start`` up to ``stop``.
-
-        Raises:
-            CheckpointError: the server does not give them.
-        """
-
-
-class Place(Protocol):
-    """A scheme's way to open what is at a URL."""
-
-    def open(self, url: str) -> Source:
-        """The file at a URL.
-
-        Raises:
-            CheckpointError: it cannot be opened; caused by a FileNotFoundError where it is missing.
-        """
-
-    def beside(self, url: str, name: str) -> str:
-        """The URL of ``name``, a relative path with ``/``, in the folder of ``url``."""
-
-    def names(self, url: str) -> list[str] | None:
-        """What is in the folder at ``url``, or None where that is a file or cannot be told."""
-
-
 def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     """What is at a URL.
 
@@ -118,7 +82,7 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
             remedy=f"give a path on this machine, or {', '.join(f'{s}://' for s in PACKAGES)}",
         )
     is_web = scheme in ("http", "https")
-    place = HttpPlace(transfer) if is_web else ObjectPlace(url, transfer)
+    place = _HttpPlace(transfer) if is_web else _ObjectPlace(url, transfer)
     names = place.names(url)
     if names is None:
         return RemoteFile(url, place, transfer)
@@ -128,7 +92,7 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
 class RemoteFile:
     """A file at a URL, read by ranges."""
 
-    def __init__(self, url: str, place: Place, transfer: Transfer) -> None:
+    def __init__(self, url: str, place: _Place, transfer: Transfer) -> None:
         self.path = shown_place(url)
         self.transfer = transfer
         self._url, self._place = url, place
@@ -182,24 +146,18 @@ class RemoteDirectory:
 
     Args:
         url: of a file in it, or its own with a ``/`` at the end.
-        place: the scheme's way to open URLs.
-        transfer: counts what is fetched.
         names: what is in it, where that is known.
     """
 
     def __init__(
-        self, url: str, place: Place, transfer: Transfer, names: list[str] | None = None
+        self, url: str, place: _Place, transfer: Transfer, names: list[str] | None = None
     ) -> None:
         self.path = shown_place(url).rpartition("/")[0]
         self.names = sorted(names or [])
         self._url, self._place, self.transfer = url, place, transfer
 
     def open(self, name: str) -> File:
-        """The file ``name``, a relative path with ``/``.
-
-        Raises:
-            CheckpointError: the name leads outside, or it cannot be opened.
-        """
+        """The file ``name``, a relative path with ``/`` that must not lead outside."""
         if not is_inside(name):
             raise CheckpointError(
                 "this name leads outside the checkpoint's folder, and is not opened",
@@ -213,12 +171,8 @@ class RemoteDirectory:
         return [name for name in self.names if not name.startswith(".")]
 
 
-class HttpPlace:
-    """Opens files on web servers, within one session.
-
-    Raises:
-        CheckpointError: fsspec or aiohttp is not installed.
-    """
+class _HttpPlace:
+    """Opens files on web servers, within one session."""
 
     def __init__(self, transfer: Transfer) -> None:
         try:
@@ -237,9 +191,8 @@ class HttpPlace:
         self._system = HTTPFileSystem(skip_instance_cache=True, client_kwargs=options)
         self._transfer = transfer
 
-    def open(self, url: str) -> HttpFile:
-        """The file at a URL; asks for its first bytes, of which the answer says the size."""
-        return HttpFile(url, self._system, self._transfer)
+    def open(self, url: str) -> _HttpFile:
+        return _HttpFile(url, self._system, self._transfer)
 
     def beside(self, url: str, name: str) -> str:
         """The URL of a file in the same folder; the query, which may give access, is kept."""
@@ -257,13 +210,8 @@ class HttpPlace:
             )
 
 
-class HttpFile:
-    """A file on a web server.
-
-    Attributes:
-        size: its length in bytes.
-        head: its first bytes; all of them where the server serves no ranges.
-    """
+class _HttpFile:
+    """A file on a web server: its size, and its first bytes, all where it serves no ranges."""
 
     def __init__(self, url: str, system: Any, transfer: Transfer) -> None:
         self._url = self._asked = url
@@ -274,7 +222,6 @@ class HttpFile:
         opened_as(url, shown_place(url), self._version, lambda: self._run(self._now()))
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """The bytes from ``start`` up to ``stop``."""
         return self._run(self._range(start, stop))
 
     async def _open(self) -> bytes:
@@ -421,12 +368,8 @@ class HttpFile:
         return CheckpointError(what, where=shown_place(self._url), remedy=remedy)
 
 
-class ObjectPlace:
-    """Opens files of one object store, with the credentials that its package finds by itself.
-
-    Raises:
-        CheckpointError: fsspec or the store's package is not installed.
-    """
+class _ObjectPlace:
+    """Opens files of one object store, with the credentials that its package finds by itself."""
 
     def __init__(self, url: str, transfer: Transfer) -> None:
         scheme = url.partition(":")[0].lower()
@@ -444,12 +387,10 @@ class ObjectPlace:
         except Exception as error:  # each store's package has exceptions of its own
             raise _unreadable(url, error) from error
 
-    def open(self, url: str) -> ObjectFile:
-        """The object at a URL."""
-        return ObjectFile(url, self._system, self._transfer)
+    def open(self, url: str) -> _ObjectFile:
+        return _ObjectFile(url, self._system, self._transfer)
 
     def beside(self, url: str, name: str) -> str:
-        """The URL of an object under the same prefix."""
         return f"{url.rpartition('/')[0]}/{name}"
 
     def names(self, url: str) -> list[str] | None:
@@ -466,13 +407,8 @@ class ObjectPlace:
         return [str(name).rstrip("/").rpartition("/")[2] for name in listed]
 
 
-class ObjectFile:
-    """One object.
-
-    Attributes:
-        size: its length in bytes.
-        head: nothing, as its size is known without its content.
-    """
+class _ObjectFile:
+    """One object, whose size is known without its content."""
 
     head = b""
 
@@ -483,7 +419,6 @@ class ObjectFile:
         opened_as(url, shown_place(url), version, self._now)
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """The bytes from ``start`` up to ``stop``."""
         content = _asked(
             self._url,
             stop - start,
@@ -503,6 +438,9 @@ class ObjectFile:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
+
+
+_Place = _HttpPlace | _ObjectPlace
 
 
 def _asked(url: str, size: int, question: Callable[[], Any]) -> Any:

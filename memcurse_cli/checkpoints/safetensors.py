@@ -1,52 +1,50 @@
-"""safetensors: eight bytes of header length, a JSON header, then the elements.
+"""safetensors, and the index of Hugging Face's shards, which names the file of each tensor.
 
-The layout and the limits are those of the format's own description
-(https://huggingface.co/docs/safetensors, "Format"): a header of at most 100 MB that begins with
-``{``, no duplicate keys, and tensors that fill the rest of the file without gaps or overlaps.
+Eight bytes of header length, a JSON header, then the elements. The layout and the limits are those
+of the format's own description (https://huggingface.co/docs/safetensors, "Format"): a header of at
+most 100 MB that begins with ``{``, no duplicate keys, and tensors that fill the rest of the file.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from memcurse_cli.checkpoints.elements import FLOAT4, element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor, elements_at
-from memcurse_cli.checkpoints.rewrites.scales import with_scales
+from memcurse_cli.checkpoints.registry import open_known
+from memcurse_cli.checkpoints.rewrites import with_scales
 from memcurse_cli.checkpoints.select import select_flat
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
-from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import naturals
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.store import (
+    FLOAT4,
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_bytes,
+    element_count,
+    elements_at,
+    file_store,
+)
+from memcurse_cli.checkpoints.untrusted.names import (
+    MAX_JSON_BYTES,
+    MAX_NAME_LENGTH,
+    parse_object,
+    printable,
+)
+from memcurse_cli.checkpoints.untrusted.source import File, naturals
 from memcurse_cli.errors import CheckpointError
 
 ELEMENT_NAMES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "I16": "int16",
-    "U16": "uint16",
-    "I32": "int32",
-    "U32": "uint32",
-    "I64": "int64",
-    "U64": "uint64",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-    "C64": "complex64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F4": FLOAT4,
-}
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32",
+    "U32": "uint32", "I64": "int64", "U64": "uint64", "F16": "float16", "BF16": "bfloat16",
+    "F32": "float32", "F64": "float64", "C64": "complex64", "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": FLOAT4,
+}  # fmt: skip
 # Types that the format knows and no reader has; tensors of theirs are left out.
 BITS_OF_UNREAD = {"F6_E2M3": 6, "F6_E3M2": 6}
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File) -> TensorStore:
     """Read and check the header."""
     header, start = _header(file)
     metadata = header.pop("__metadata__", {})
@@ -69,14 +67,8 @@ def open_file(file: File) -> LazyStore:
         shown = printable(unread[0], 80)
         count = "1 tensor" if len(unread) == 1 else f"{len(unread)} tensors"
         notes.append(f"{count} of 6-bit numbers (such as {shown}): left out")
-    return LazyStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=selected,
-        metadata=metadata,
-        notes=[*of_scales, *notes],
-        resources=[file],
-        listed_names=metadata,
+    return file_store(
+        file, selected, [*of_scales, *notes], metadata=metadata, listed_names=metadata
     )
 
 
@@ -85,11 +77,7 @@ def _header(file: File) -> tuple[dict[str, Any], int]:
     if length > MAX_JSON_BYTES:
         raise ValueError(f"its header claims {length} bytes, more than {MAX_JSON_BYTES}")
     if 8 + length > file.size:
-        raise CheckpointError(
-            f"its header claims {length} bytes and the file has {file.size}",
-            where=file.path,
-            remedy="it is truncated: copy or download it again",
-        )
+        raise ValueError(f"its header claims {length} bytes and the file has {file.size}")
     try:
         return parse_object(bytes(file.read(8, length))), 8 + length
     except ValueError as error:
@@ -102,11 +90,7 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
         raise ValueError(f"{label} has no description")
     code, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(code, str) or not (code in ELEMENT_NAMES or code in BITS_OF_UNREAD):
-        raise CheckpointError(
-            f"{label} has the unknown element type {printable(str(code), 40)}",
-            where=file.path,
-            remedy=f"known are {', '.join(ELEMENT_NAMES)}",
-        )
+        raise ValueError(f"{label} has the unknown element type {printable(str(code), 40)}")
     sizes, place = naturals(shape), naturals(offsets)
     if sizes is None:
         raise ValueError(f"{label} has no valid shape")
@@ -115,11 +99,7 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
     begin, end = place
     dtype = ELEMENT_NAMES.get(code, code)
     if not begin <= end <= room:
-        raise CheckpointError(
-            f"{label} lies at bytes {begin} to {end} of {room}",
-            where=file.path,
-            remedy="the file is truncated or corrupt: copy or download it again",
-        )
+        raise ValueError(f"{label} lies at bytes {begin} to {end} of {room}")
     bits = BITS_OF_UNREAD.get(code) or (4 if dtype == FLOAT4 else 8 * element_bytes(dtype))
     needed, rest = divmod(element_count(sizes) * bits, 8)
     if rest or needed != end - begin:
@@ -139,3 +119,111 @@ def _check_layout(ranges: list[tuple[int, int, str]], room: int) -> None:
         position = end
     if position != room:
         raise ValueError(f"its tensors end at byte {position} of {room}")
+
+
+MAX_SHARDS = 10_000
+SHARD_FORMATS = ("safetensors", "PyTorch", "PyTorch legacy")
+
+
+def sibling_shards(path: str) -> str:
+    """What to do about a file whose name says that it is one of several shards; or nothing."""
+    numbered = re.search(r"-\d+-of-0*(\d+)\.\w+$", path)
+    if numbered is None or numbered[1] == "1":
+        return ""
+    return f"it is one of {numbered[1]} shards: give their directory"
+
+
+def read_index(
+    file: File, *, several: bool = False
+) -> tuple[dict[str, Any], list[str], Mapping[str, list[str]]]:
+    """The index, the names of its shards, and those that hold what each key stands for.
+
+    Args:
+        file: the index.
+        several: whether a key may stand for what lies in several shards.
+    """
+    try:
+        index = parse_object(bytes(file.read(0, file.size)))
+    except ValueError as error:
+        raise ValueError(f"the index is damaged: {error}") from error
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError("the index's weight_map is not an object that names shards")
+    held = {
+        key: names if several and isinstance(names, list) else [names]
+        for key, names in weight_map.items()
+    }
+    if not all(isinstance(name, str) for names in held.values() for name in names):
+        raise ValueError("the index's weight_map names something that is not a file")
+    shards = sorted({name for names in held.values() for name in names})
+    if len(shards) > MAX_SHARDS:
+        raise ValueError(f"the index names more than {MAX_SHARDS} shards")
+    return index, shards, held
+
+
+def open_shards(file: File) -> TensorStore:
+    """Read the index and the headers of its shards."""
+    index, names, held = read_index(file)
+    stores: dict[str, TensorStore] = {}
+    try:
+        for name in names:
+            stores[name] = _open_shard(file, name)
+        tensors = _of_shards(held, stores)
+    except BaseException:
+        for store in stores.values():
+            store.close()
+        raise
+    file.close()
+    said = index.get("metadata")
+    listed = {key: name for store in stores.values() for key, name in store.listed_names.items()}
+    if isinstance(said, dict):
+        listed |= {name: holder for name, holder in said.items() if isinstance(holder, str)}
+    first = stores[names[0]]
+    return TensorStore(
+        path=file.path,
+        bytes=file.size + sum(store.bytes for store in stores.values()),
+        tensors=tensors,
+        metadata=first.metadata,
+        notes=[
+            f"{len(names)} shards of {first.format}",
+            *dict.fromkeys(note for store in stores.values() for note in store.notes),
+        ],
+        resources=stores.values(),
+        listed_names=listed,
+    )
+
+
+def _open_shard(index: File, name: str) -> TensorStore:
+    shard = index.directory().open(name)
+    try:
+        store = open_known(shard, SHARD_FORMATS)
+        if store is None:
+            raise CheckpointError(
+                f"this shard is not a {' or '.join(SHARD_FORMATS)} file",
+                where=shard.path,
+                remedy="copy or download it again",
+            )
+        return store
+    except BaseException:
+        shard.close()
+        raise
+
+
+def _of_shards(
+    held: Mapping[str, list[str]], stores: Mapping[str, TensorStore]
+) -> dict[str, LazyTensor]:
+    """The tensors of the index in its order."""
+    tensors = {}
+    for name, (shard, *_) in held.items():
+        shown = printable(name, MAX_NAME_LENGTH)
+        if shown in stores[shard].entries:
+            tensors[shown] = stores[shard].entries[shown]
+    # What a shard's own reader left out as training state is not missing.
+    expected, _ = select_flat(held)
+    missing = [name for name in expected if printable(name, MAX_NAME_LENGTH) not in tensors]
+    if missing:
+        raise ValueError(
+            f"tensor {printable(missing[0], 60)} is not in {printable(held[missing[0]][0], 60)}"
+            f" (and {len(missing) - 1} more)"
+        )
+    return tensors

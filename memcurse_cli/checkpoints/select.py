@@ -1,83 +1,42 @@
-"""What a training checkpoint holds beside the weights: optimiser state and averaged copies.
+"""Which of a file's tensors are weights, and what they are called.
 
-Adam's moments and an exponential moving average (EMA) repeat the names and shapes of the
-weights, so that they would be reported as layers. This is the one place that tells them apart.
+Adam's moments and an exponential moving average (EMA) repeat the names and shapes of the weights,
+so that they would be reported as layers. This is the one place that tells them apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import TypeVar
 
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.store import LazyTensor
+from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 
 Leaf = TypeVar("Leaf")
+Tensor = TypeVar("Tensor", bound=LazyTensor)
 Path = tuple[str, ...]
 
-OPTIMIZER_CONTAINERS = frozenset(
-    {
-        "acc_grads",
-        "grads",
-        "gradients",
-        "inner_opt_state",
-        "optim",
-        "optim_state",
-        "optim_state_dict",
-        "optimizer",
-        "optimizer_slots",
-        "optimizer_state",
-        "optimizer_state_dict",
-        "optimizer_states",
-        "optimizer_weights",
-        "optimizers",
-        "optimizers_state_dict",
-        "opt_state",
-        "opt_states",
-        "param_states",
-    }
-)
-OPTIMIZER_SLOTS = frozenset(
-    {
-        "acc_delta",
-        "beta1_power",
-        "beta2_power",
-        "exp_avg",
-        "exp_avg_sq",
-        "exp_inf",
-        "grad_avg",
-        "max_exp_avg_sq",
-        "momentum_buffer",
-        "square_avg",
-    }
-)
+OPTIMIZER_CONTAINERS = frozenset({
+    "acc_grads", "grads", "gradients", "inner_opt_state", "optim", "optim_state",
+    "optim_state_dict", "optimizer", "optimizer_slots", "optimizer_state", "optimizer_state_dict",
+    "optimizer_states", "optimizer_weights", "optimizers", "optimizers_state_dict", "opt_state",
+    "opt_states", "param_states",
+})  # fmt: skip
+OPTIMIZER_SLOTS = frozenset({
+    "acc_delta", "beta1_power", "beta2_power", "exp_avg", "exp_avg_sq", "exp_inf", "grad_avg",
+    "max_exp_avg_sq", "momentum_buffer", "square_avg",
+})  # fmt: skip
 # TensorFlow names a slot after the variable and the optimiser: W_rec/Adam, W_rec/Adam_1.
 TENSORFLOW_SLOT = re.compile(
     r"(Adam|AdamW|AMSGrad|Adagrad|Adadelta|Adamax|Nadam|Ftrl|Momentum|RMSProp)(_\d+)?"
 )
-AVERAGED_COPIES = frozenset(
-    {
-        "average_model_state",
-        "averaged_model",
-        "averaged_params",
-        "ema_model",
-        "ema_model_state_dict",
-        "ema_params",
-        "ema_state",
-        "ema_state_dict",
-        "ema_weights",
-        "ExponentialMovingAverage",
-        "model_ema",
-        "model_ema_state_dict",
-        "model_state_dict_ema",
-        "params_ema",
-        "shadow_params",
-        "state_dict_ema",
-        "swa_model",
-        "swa_params",
-        "swa_state_dict",
-    }
-)
+AVERAGED_COPIES = frozenset({
+    "average_model_state", "averaged_model", "averaged_params", "ema_model",
+    "ema_model_state_dict", "ema_params", "ema_state", "ema_state_dict", "ema_weights",
+    "ExponentialMovingAverage", "model_ema", "model_ema_state_dict", "model_state_dict_ema",
+    "params_ema", "shadow_params", "state_dict_ema", "swa_model", "swa_params", "swa_state_dict",
+})  # fmt: skip
 # Outermost keys of an averaged copy, in lower case, where another key holds the same names.
 _COPIES = frozenset(
     {"average", "averaged", "ema", "model_avg", "polyak", "polyak_average", "shadow", "swa"}
@@ -88,8 +47,7 @@ _MOMENTS = frozenset({"momentum", "momentums", "velocity", "velocities"})
 _OPTAX_FIELDS = frozenset(
     {"grad_acc", "m", "momentum", "mu", "nu", "sum_of_squares", "trace", "v", "v_col", "v_row"}
 )
-_DEEPEST_ROOT = 4
-"""Keys that may lead to the weights, of which a state has none."""
+_DEEPEST_ROOT = 4  # keys that may lead to the weights, of which a state has none
 # `net_ema` beside `net`.
 _CALLED_EMA = re.compile(r"(?i:ema)_(?P<after>.+)|(?P<before>.+)_(?i:ema)")
 # Lightning's WeightAveraging puts the average where the weights were, and these here.
@@ -104,51 +62,51 @@ def select_flat(tensors: Mapping[str, Leaf]) -> tuple[dict[str, Leaf], list[str]
 
 
 def select(tensors: Mapping[Path, Leaf]) -> tuple[dict[Path, Leaf], list[str]]:
-    """The weights among ``tensors``, and notes on what is left out.
+    """The weights among tensors by their paths, and notes on what is left out.
 
-    An averaged copy is left out where the weights that it averages are in the file too; where it
-    is all there is, it is read and the note says so.
-
-    Args:
-        tensors: by their path, outermost container first; a part may itself join several names.
+    A part of a path may itself join several names. An averaged copy is left out where the weights
+    that it averages are in the file too; where it is all there is, it is read and the note says so.
     """
     parts = {path: tuple(p for part in path for p in _SEPARATORS.split(part)) for path in tensors}
     known = set(parts.values())
-    optimizer = {path for path in tensors if is_optimizer_state(parts[path], known)}
     roots = _moments(known) | _optax_fields(known)
-    if roots:
-        optimizer |= {
-            path
-            for path in tensors
-            if any(parts[path][:length] in roots for length in range(1, len(parts[path])))
-        }
-    rest = [path for path in tensors if path not in optimizer]
-    averaged = _averaged({path: parts[path] for path in rest})
-    left_out = set(optimizer)
-    notes = _counted(optimizer, "of optimiser state", "left out")
-    if len(averaged) < len(rest):
-        left_out |= averaged
-        notes += _counted(averaged, "of an averaged (EMA) copy", "left out")
-    else:
-        notes += _counted(averaged, "of an averaged (EMA) copy", "read: the file has no other")
+    optimizer = {
+        path
+        for path, name in parts.items()
+        if _is_optimizer_state(name, known)
+        or (roots and any(name[:length] in roots for length in range(1, len(name))))
+    }
+    rest = {path: name for path, name in parts.items() if path not in optimizer}
+    averaged = _averaged(rest)
+    only = len(averaged) == len(rest)
+    verdict = "read: the file has no other" if only else "left out"
+    notes = [
+        *counted(map(".".join, sorted(optimizer)), "of optimiser state", "left out"),
+        *counted(map(".".join, sorted(averaged)), "of an averaged (EMA) copy", verdict),
+    ]
+    left_out = optimizer if only else optimizer | averaged
     return {path: tensor for path, tensor in tensors.items() if path not in left_out}, notes
 
 
-def is_optimizer_state(parts: Path, known: Set[Path]) -> bool:
-    """Whether the tensor with these parts of its name is an optimiser's, given all the others."""
+def counted(names: Iterable[str], what: str, verdict: str) -> list[str]:
+    """A note on tensors of one kind and what becomes of them, or none where there are none."""
+    found = list(names)
+    if not found:
+        return []
+    count = "1 tensor" if len(found) == 1 else f"{len(found)} tensors"
+    return [f"{count} {what} (such as {printable(found[0], 80)}): {verdict}"]
+
+
+def _is_optimizer_state(parts: Path, known: Set[Path]) -> bool:
     if not OPTIMIZER_CONTAINERS.isdisjoint(parts[:-1]):
         return True
-    if not OPTIMIZER_SLOTS.isdisjoint(parts) or _is_optax_moment(parts, known):
-        return True
-    return bool(TENSORFLOW_SLOT.fullmatch(parts[-1])) and parts[:-1] in known
-
-
-def _is_optax_moment(parts: Path, known: Set[Path]) -> bool:
-    """Whether this is in a ``mu`` or ``nu`` of optax, which a ``count`` stands beside."""
-    return any(
+    # A mu or nu of optax stands beside a count.
+    if not OPTIMIZER_SLOTS.isdisjoint(parts) or any(
         part in ("mu", "nu") and (*parts[:index], "count") in known
         for index, part in enumerate(parts[:-1])
-    )
+    ):
+        return True
+    return bool(TENSORFLOW_SLOT.fullmatch(parts[-1])) and parts[:-1] in known
 
 
 def _moments(known: Set[Path]) -> set[Path]:
@@ -216,8 +174,107 @@ def _repeats_without_ema(name: Path, known: Set[Path]) -> bool:
     return False
 
 
-def _counted(paths: set[Path], what: str, verdict: str) -> list[str]:
-    if not paths:
-        return []
-    tensors = "1 tensor" if len(paths) == 1 else f"{len(paths)} tensors"
-    return [f"{tensors} {what} (such as {printable('.'.join(min(paths)), 80)}): {verdict}"]
+MAX_DEPTH = 64
+MAX_NODES = 1_000_000
+MAX_TENSORS = 500_000
+
+
+def collect(
+    root: object,
+    leaf: Callable[[object], Leaf | None],
+    expand: Callable[[object], object] = lambda node: node,
+) -> dict[Path, Leaf]:
+    """Every leaf of a tree of mappings, lists and tuples, by the keys that lead to it.
+
+    ``leaf`` says what a node stands for as a tensor, or None; ``expand`` the container that a node
+    of another type stands for; anything else is passed over. ValueError: the tree is cyclic,
+    nested too deeply or too large.
+    """
+    found: dict[Path, Leaf] = {}
+    path: list[str] = []
+    pending: list[Iterator[tuple[str, object]]] = [iter([("", root)])]
+    visited = 0
+    while pending:
+        key, node = next(pending[-1], (None, None))
+        if key is None:
+            pending.pop()
+            if path:
+                path.pop()
+            continue
+        visited += 1
+        # A container that holds another twice, and so on, has exponentially many paths.
+        if visited > MAX_NODES or len(found) > MAX_TENSORS:
+            raise ValueError(f"it holds more than {MAX_NODES} entries or {MAX_TENSORS} tensors")
+        here = (*path, key)[1:]
+        tensor = leaf(node)
+        if tensor is not None:
+            if sum(map(len, here)) > MAX_NAME_LENGTH:
+                raise ValueError(f"a tensor's name has more than {MAX_NAME_LENGTH} characters")
+            found[here] = tensor
+            continue
+        children = _children(expand(node))
+        if children is not None:
+            if len(path) > MAX_DEPTH:
+                raise ValueError(f"its containers are nested more than {MAX_DEPTH} deep")
+            path.append(key)
+            pending.append(children)
+    return found
+
+
+def _children(node: object) -> Iterator[tuple[str, object]] | None:
+    if isinstance(node, Mapping):
+        # What torch.optim saves, under whatever key: its moments carry no names of their own.
+        if "param_groups" in node and "state" in node:
+            return ((f"optimizer.{_key(key)}", child) for key, child in node.items())
+        return ((_key(key), child) for key, child in node.items())
+    if isinstance(node, list | tuple):
+        return ((str(index), child) for index, child in enumerate(node))
+    return None
+
+
+def _key(key: object) -> str:
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "replace")
+    # Any other key's own text could be of any length.
+    return str(key) if isinstance(key, str | int) else type(key).__name__
+
+
+def texts(root: object) -> dict[str, str]:
+    """The texts at the top of a tree, beside its tensors, such as the mark of a converter."""
+    entries = root.items() if isinstance(root, Mapping) else ()
+    return {key: value for key, value in entries if isinstance(key, str) and isinstance(value, str)}
+
+
+def name_torch(tensors: Mapping[Path, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Names as a state_dict has them, and notes.
+
+    The keys that lead to the only model of a training checkpoint are dropped; those of several
+    models (an encoder and a decoder, several agents) stay as prefixes. A model is told by its
+    matrices, so that a loss history or a random-number state beside it is not taken for another.
+    """
+    selected, notes = select(tensors)
+    matrices = [path for path, tensor in selected.items() if len(tensor.spec.shape) > 1]
+    paths = matrices or list(selected)
+    common = 0
+    while paths and all(
+        len(path) > common + 1 and path[common] == paths[0][common] for path in paths
+    ):
+        common += 1
+    key = paths[0][:common] if paths else ()
+    shortened = {
+        path[common:] if path[:common] == key else path: tensor for path, tensor in selected.items()
+    }
+    return _join(shortened if len(shortened) == len(selected) else selected, "."), notes
+
+
+def name_jax(tensors: Mapping[Path, Leaf]) -> tuple[dict[str, Leaf], list[str]]:
+    """Names that join a JAX tree's keys with ``/``, every container kept, and notes."""
+    selected, notes = select(tensors)
+    return _join(selected, "/"), notes
+
+
+def _join(tensors: Mapping[Path, Leaf], separator: str) -> dict[str, Leaf]:
+    named = {separator.join(path): tensor for path, tensor in tensors.items()}
+    if len(named) < len(tensors):
+        raise ValueError("two of its tensors have the same name")
+    return named

@@ -1,13 +1,85 @@
-"""What every checkpoint format offers: named tensors, described for free and read one by one."""
+"""What every format offers: named tensors, described at once and read one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
+import numpy as np
 from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
+from memcurse_cli.checkpoints.untrusted.source import Bytes, File
+from memcurse_cli.errors import CheckpointError
+
+# What `ml_dtypes` adds to NumPy's types, and the bytes of one element.
+ML_DTYPES = {
+    "bfloat16": 2, "float8_e3m4": 1, "float8_e4m3": 1, "float8_e4m3b11fnuz": 1, "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+}  # fmt: skip
+# Two elements to a byte, the first in its low half; sign, two bits of exponent and one of mantissa.
+FLOAT4 = "float4_e2m1fn"
+FLOAT4_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
+NUMERIC_KINDS = "biufc"
+# Every name that a file may give an element type; NumPy's parser sees no other text of a file.
+ELEMENT_TYPES = frozenset(ML_DTYPES) | {
+    *("bool", "complex64", "complex128", "float16", "float32", "float64"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
+# The output of TensorFlow's variable: rnn/lstm_cell/kernel:0.
+OUTPUT = ":0"
+MAX_METADATA_LENGTH = 1_000_000
+MAX_ELEMENTS = 2**63 // 16
+
+
+def element_type(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of this name; ``ml_dtypes`` is imported for the names that only it knows."""
+    if name in ML_DTYPES:
+        import ml_dtypes
+
+        scalar: type[np.generic] = getattr(ml_dtypes, name)
+        return np.dtype(scalar)
+    return np.dtype(name)
+
+
+def element_bytes(name: str) -> int:
+    """The size of one element in bytes, without importing ``ml_dtypes``."""
+    return ML_DTYPES.get(name) or np.dtype(name).itemsize
+
+
+def element_count(shape: tuple[int, ...]) -> int:
+    """The product of the dimensions, in Python integers so that it cannot overflow."""
+    return math.prod(shape)
+
+
+def to_double(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as float64, or as complex128 where it is complex."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
+        return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def decode(
+    content: bytes | bytearray,
+    name: str,
+    shape: tuple[int, ...],
+    big_endian: bool = False,
+    fortran: bool = False,
+) -> NDArray[Any]:
+    """Elements in C order, little-endian unless said otherwise, as float64 or complex128."""
+    if fortran:
+        return decode(content, name, shape[::-1], big_endian).T
+    if name == FLOAT4:
+        packed = np.frombuffer(content, np.uint8)
+        return np.array(FLOAT4_VALUES)[np.stack((packed & 15, packed >> 4), -1)].reshape(shape)
+    dtype = element_type(name)
+    if name not in ML_DTYPES:
+        dtype = dtype.newbyteorder(">" if big_endian else "<")
+    elif big_endian and dtype.itemsize > 1:
+        swapped = np.frombuffer(content, dtype=f">u{dtype.itemsize}")
+        content = swapped.astype(f"<u{dtype.itemsize}").tobytes()
+    return to_double(np.frombuffer(content, dtype=dtype).reshape(shape))
 
 
 @dataclass(frozen=True)
@@ -25,64 +97,208 @@ class TensorSpec:
     bytes: int
 
 
-@runtime_checkable
-class TensorStore(Protocol):
-    """An open checkpoint: a mapping from tensor names to specs, with reads that are counted.
+def spec_of(shape: tuple[int, ...], dtype: str) -> TensorSpec:
+    """The spec of a tensor whose elements are of whole bytes and not compressed."""
+    return TensorSpec(shape, dtype, element_count(shape) * element_bytes(dtype))
 
-    Opening one reads headers only. Nothing that the file holds is ever executed.
+
+@dataclass(frozen=True)
+class LazyTensor:
+    """A spec and the function that reads its elements as float64 or complex128.
+
+    Attributes:
+        identity: what the entries of one stored tensor have in common, and no others; None where
+            no other name can stand for it.
     """
 
-    @property
-    def path(self) -> str:
-        """The path as the user gave it."""
+    spec: TensorSpec
+    load: Callable[[], NDArray[Any]]
+    identity: Hashable | None = None
 
-    @property
-    def format(self) -> str:
-        """The format's name as `memcurse formats` lists it."""
 
-    @property
-    def bytes(self) -> int:
-        """The size of the checkpoint on disk, all its shards included."""
+def elements_at(
+    source: Bytes, offset: int, spec: TensorSpec, *, big_endian: bool = False, fortran: bool = False
+) -> LazyTensor:
+    """A tensor whose elements stand one after another from a byte on."""
+    return LazyTensor(
+        spec,
+        lambda: decode(
+            source.read(offset, spec.bytes), spec.dtype, spec.shape, big_endian, fortran
+        ),
+    )
+
+
+class Closable(Protocol):
+    """Something that a store holds open."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+@dataclass
+class Transfer:
+    """The bytes and the answers of servers for one remote checkpoint, all its files together."""
+
+    size: int = 0
+    requests: int = 0
+
+    def count(self, content: bytes) -> bytes:
+        """Count one answer, and return it."""
+        self.size += len(content)
+        self.requests += 1
+        return content
+
+
+class TensorStore:
+    """An open checkpoint: a mapping from tensor names to specs, with reads that are counted.
+
+    Opening one reads headers only. Nothing that the file holds is ever executed. Names, metadata
+    and notes are made printable here, once for every format.
+
+    Attributes:
+        path: the path as the user gave it.
+        format: the format's name as `memcurse formats` lists it.
+        bytes: the size of the checkpoint on disk, all its shards included.
+        metadata: string metadata stored beside the tensors; empty where the format has none.
+        config: the model's configuration, from a file beside the weights, or empty. It is as
+            untrusted as the weights, and its values may have any type that JSON has.
+        notes: what a reader should know of how the file was opened, e.g. an EMA copy left out.
+        tensors: every tensor by its full name, in the file's order.
+        entries: the same with their readers, for a rewrite and for a store that is made of others.
+        stored: the tensors as they stand in the file, each once, before those that are a weight's
+            parts became the weight.
+        aliases: for every further name of one of ``tensors`` the name that holds it.
+        transfer: what has been fetched, where the checkpoint is remote.
+        contents: all that the file holds, optimiser state included: containers with `LazyTensor`
+            as leaves, or a mapping from paths to them. None where that is the tensors alone.
+        listed_names: for names that the format's metadata list without storing them, the name that
+            they say is stored.
+
+    Raises:
+        CheckpointError: a name is too long, two names are the same when they are printed, or a
+            shape is one that no array can have.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        bytes: int,
+        tensors: Mapping[str, LazyTensor],
+        format: str = "",
+        metadata: Mapping[str, str] | None = None,
+        notes: Iterable[str] = (),
+        resources: Iterable[Closable] = (),
+        contents: object = None,
+        listed_names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.path = path
+        self.format = format
+        self.bytes = bytes
+        self.contents = contents
+        self.transfer: Transfer | None = None
+        self.config: Mapping[str, Any] = {}
+        self.notes: tuple[str, ...] = ()
+        self.metadata = {
+            printable(key): printable(value, MAX_METADATA_LENGTH, keep="\n\t")
+            for key, value in (metadata or {}).items()
+        }
+        self.listed_names = dict(listed_names or {})
+        self._resources = tuple(resources)
+        self._bytes_read: dict[Hashable, int] = {}
+        self.replace_entries(tensors, notes)
+        self.stored = {
+            name: spec for name, spec in self.tensors.items() if name not in self.aliases
+        }
+
+    def replace_entries(self, entries: Mapping[str, LazyTensor], notes: Iterable[str] = ()) -> None:
+        """Take other entries for what is stored, as a rewrite makes them, and add notes."""
+        self.entries = self._named(entries)
+        self.tensors = {name: tensor.spec for name, tensor in self.entries.items()}
+        # The first name of a stored tensor holds it.
+        first: dict[Hashable, str] = {}
+        self.aliases: dict[str, str] = {}
+        for name, entry in self.entries.items():
+            if entry.identity is not None and (first.setdefault(entry.identity, name) != name):
+                self.aliases[name] = first[entry.identity]
+        self.notes += tuple(printable(note, 500) for note in notes)
+
+    def _named(self, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+        """The tensors by names that can be printed, where each has one that no other has."""
+        entries: dict[str, LazyTensor] = {}
+        for name, tensor in tensors.items():
+            shown = printable(name, MAX_NAME_LENGTH)
+            what, fault = "the tensor name", ""
+            if shown.endswith(OUTPUT) and name.removesuffix(OUTPUT) not in tensors:
+                shown = shown.removesuffix(OUTPUT)
+            # NumPy counts the elements of an empty array as if no dimension were zero; those of
+            # any other are bounded by the bytes that are stored.
+            shape = tensor.spec.shape
+            if len(name) > MAX_NAME_LENGTH:
+                fault = f"has {len(name)} characters, more than {MAX_NAME_LENGTH}"
+            elif shown in entries:
+                fault = "stands twice in the file"
+            elif 0 in shape and math.prod(size for size in shape if size) > MAX_ELEMENTS:
+                what, fault = "the tensor", "has a shape that no array can have"
+            if fault:
+                raise CheckpointError(
+                    f"{what} {printable(name, 60)} {fault}",
+                    where=self.path,
+                    remedy="the file is corrupt or hostile: use another copy",
+                )
+            entries[shown] = tensor
+        return entries
 
     @property
     def bytes_read(self) -> int:
-        """How many bytes of elements have been read so far; all that were fetched, if remote."""
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """String metadata stored beside the tensors; empty where the format has none."""
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The model's configuration, from a file beside the weights; empty where there is none.
-
-        It is as untrusted as the weights, and its values may have any type that JSON has.
-        """
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader should know of how the file was opened, e.g. an EMA copy left out."""
-
-    @property
-    def tensors(self) -> Mapping[str, TensorSpec]:
-        """Every tensor by its full name, in the file's order."""
+        """The bytes of the tensors that were read, each counted once; or all that were fetched."""
+        return sum(self._bytes_read.values()) if self.transfer is None else self.transfer.size
 
     def read(self, name: str) -> NDArray[Any]:
         """The tensor as float64, or complex128 where it is stored complex.
 
         Raises:
-            CheckpointError: the file ends early or the bytes cannot be decoded.
+            CheckpointError: the file ends early, or the tensor is of a kind that is not read.
             KeyError: no tensor has this name.
         """
+        return self.load(self.entries[name], name)
+
+    def load(self, tensor: LazyTensor, name: str) -> NDArray[Any]:
+        """As `read`, of an entry that need not be a weight, which messages call ``name``."""
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is refused where it is used
+                array = tensor.load()
+        except CheckpointError as error:
+            raise CheckpointError(
+                error.what, where=f"{self.path}: {name}", remedy=error.remedy
+            ) from error
+        except MemoryError as error:
+            raise CheckpointError(
+                f"its {tensor.spec.bytes} bytes do not fit into memory as float64",
+                where=f"{self.path}: {name}",
+                remedy="use a machine with more memory",
+            ) from error
+        # A moment of the optimiser's has the name of its weight.
+        key = (name, id(tensor)) if tensor.identity is None else tensor.identity
+        self._bytes_read[key] = tensor.spec.bytes
+        return array
 
     def close(self) -> None:
         """Release the file."""
+        for resource in self._resources:
+            resource.close()
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def file_store(
+    file: File, tensors: Mapping[str, LazyTensor], notes: Iterable[str] = (), **more: Any
+) -> TensorStore:
+    """The store of a single file, which it owns."""
+    return TensorStore(
+        path=file.path, bytes=file.size, tensors=tensors, notes=notes, resources=[file], **more
+    )

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
-from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
+from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.commands.options import (
     AutocorrelationOption,

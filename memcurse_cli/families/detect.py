@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
-from memcurse_cli.checkpoints.rewrites.adapters import adapter_alone
-from memcurse_cli.checkpoints.shards import sibling_shards
+from memcurse_cli.checkpoints.rewrites import adapter_alone
+from memcurse_cli.checkpoints.safetensors import sibling_shards
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
 from memcurse_cli.errors import NoRecurrenceError, UsageError

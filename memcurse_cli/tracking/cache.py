@@ -20,10 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memcurse_cli.checkpoints.model_config import CONFIG_NAME, MAX_CONFIG_BYTES
-from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
-from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, open_checkpoint
+from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
 from memcurse_cli.schema.derived import Snapshot

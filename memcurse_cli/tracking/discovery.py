@@ -20,14 +20,19 @@ from memcurse_cli.checkpoints.directory import (
     TRAINER_FILES,
     choose_file,
 )
-from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.numpy.npy import array_names
+from memcurse_cli.checkpoints.npy import array_names
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.adam import number
+from memcurse_cli.checkpoints.optimizer.state import number
 from memcurse_cli.checkpoints.registry import FORMATS
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
-from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_object
-from memcurse_cli.checkpoints.untrusted.names import is_url, printable, shown_place
+from memcurse_cli.checkpoints.untrusted.names import (
+    MAX_JSON_BYTES,
+    is_url,
+    parse_object,
+    printable,
+    shown_place,
+)
 from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, read_bounded, unreadable
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.derived import StepSource
@@ -296,7 +301,7 @@ def _stored(path: str) -> int | None:
         return None
 
 
-def step_in_store(store: LazyStore) -> int | None:
+def step_in_store(store: TensorStore) -> int | None:
     """The step in a checkpoint's metadata, beside its weights, or among them as a scalar."""
     for key in KEYS:
         text = store.metadata.get(key, "")

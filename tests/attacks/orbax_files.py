@@ -53,12 +53,6 @@ def orbax_array_that_climbs(directory: Path) -> Path:
 
 
 @attack("outside")
-def orbax_array_at_an_absolute_path(directory: Path) -> Path:
-    _metadata(directory, str(_outside(directory)))
-    return directory
-
-
-@attack("outside")
 def orbax_array_through_a_link(directory: Path) -> Path:
     (directory / "w").symlink_to(_outside(directory))
     _metadata(directory, "w")
@@ -71,14 +65,6 @@ def orbax_chunk_through_a_link(directory: Path) -> Path:
     (directory / "w" / "0").unlink()
     (directory / "w" / "0").symlink_to(_outside(directory) / "0")
     _metadata(directory, "w")
-    return directory
-
-
-@attack("outside")
-def orbax_metadata_through_a_link(directory: Path) -> Path:
-    outside = _outside(directory)
-    _metadata(outside, "w")
-    (directory / "_METADATA").symlink_to(outside / "_METADATA")
     return directory
 
 
@@ -182,17 +168,6 @@ def ocdbt_manifest_that_climbs(directory: Path) -> Path:
         if f"d/{p.name}".encode() in (directory / "manifest.ocdbt").read_bytes()
     ]
     return _rewritten(directory, f"d/{root.name}".encode(), f"../{root.name[1:]}".encode())
-
-
-@attack("outside")
-def ocdbt_manifest_that_names_an_absolute_path(directory: Path) -> Path:
-    _weights(directory)
-    (root,) = [
-        p
-        for p in (directory / "d").iterdir()
-        if f"d/{p.name}".encode() in (directory / "manifest.ocdbt").read_bytes()
-    ]
-    return _rewritten(directory, f"d/{root.name}".encode(), b"/" + b"x" * 33)
 
 
 @attack("outside")

@@ -120,21 +120,3 @@ def test_more_layers_than_a_report_holds_are_refused(tmp_path: Path) -> None:
         assert str(error.value).startswith(f"{path}: ")
         assert "--layer" in str(error.value)
     assert [layer.name for layer in inspect(path, layers=["7", "90"]).layers] == ["7", "90"]
-
-
-def test_the_largest_layers_of_known_models_are_within_the_bounds(tmp_path: Path) -> None:
-    # Jamba 1.5 Large: 16384 channels of 16 states.
-    jamba: Shapes = {"m.A_log": (16_384, 16), "m.dt_proj.bias": (16_384,)}
-    (layer,) = inspect(sparse(tmp_path / "a.safetensors", jamba)).layers
-    assert layer.eigenvalues.count == 16_384 * 16
-    assert LARGEST_LAYER > 16_384 * 16 * 30
-
-
-def test_a_large_matrix_beside_a_small_recurrence_is_read(tmp_path: Path) -> None:
-    # One-hot words of a vocabulary: 10⁷ elements, none of them an eigenvalue.
-    words: Shapes = {"r.weight_hh_l0": (100, 100), "r.weight_ih_l0": (100, 100_000)} | {
-        f"r.bias_{side}_l0": (100,) for side in ("ih", "hh")
-    }
-    assert math.prod(words["r.weight_ih_l0"]) > LARGEST_LAYER
-    (layer,) = inspect(sparse(tmp_path / "a.safetensors", words)).layers
-    assert layer.eigenvalues.count == 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memcurse_cli.checkpoints.tensorflow.table import MAGIC, masked_crc
+from memcurse_cli.checkpoints.tensorflow import MAGIC, masked_crc
 
 HEADER = b"\x08\x01\x1a\x02\x08\x01"
 

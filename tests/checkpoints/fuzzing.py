@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import CheckpointError
 
 LONGEST_LINE = 2000
@@ -18,7 +18,7 @@ EXAMPLES = int(os.environ.get("MEMCURSE_FUZZ_EXAMPLES", "150"))
 FUZZ = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def refused(store: LazyStore, name: str, shape: tuple[int, ...]) -> list[str]:
+def refused(store: TensorStore, name: str, shape: tuple[int, ...]) -> list[str]:
     """Why a tensor is not read, or nothing where it is."""
     try:
         array = store.read(name)

@@ -30,8 +30,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import CheckpointError
 
 
@@ -42,7 +42,7 @@ def saved(directory: Path, content: dict[str, Any]) -> Path:
     return directory / "saved"
 
 
-def same(store: LazyStore, expected: dict[str, torch.Tensor]) -> None:
+def same(store: TensorStore, expected: dict[str, torch.Tensor]) -> None:
     assert set(store.tensors) == set(expected)
     for name, tensor in expected.items():
         spec = store.tensors[name]

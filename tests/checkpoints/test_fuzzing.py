@@ -53,6 +53,8 @@ def valid(kind: str) -> bytes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), buffer)
+    elif kind == "npy":
+        np.save(buffer, arrays["rnn.weight_hh_l0"])
     elif kind == "npz":
         np.savez(buffer, **arrays)
     elif kind == "compressed npz":
@@ -89,6 +91,7 @@ KINDS = (
     "legacy",
     "module",
     "torchscript",
+    "npy",
     "npz",
     "compressed npz",
     "equinox",

@@ -1,21 +1,24 @@
-"""NumPy's .npy: one file, or a directory of them."""
+"""NumPy's arrays, alone, in folders, in archives and as Equinox's leaves."""
 
 from __future__ import annotations
 
-import shutil
-from functools import cache
+import io
+import json
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-from checkpoints.fuzzing import FUZZ, changed, survives_at
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as numpy_strategies
+from numpy.testing import assert_array_equal
 from safetensors.numpy import save_file
 
+from memcurse_cli.checkpoints.npy import leaf_names
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import CheckpointError
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
@@ -51,12 +54,6 @@ def test_one_file_is_named_after_itself(tmp_path: Path) -> None:
         np.testing.assert_array_equal(store.read("W_rec"), ARRAYS["W_rec"])
 
 
-def test_a_checkpoint_beside_arrays_is_what_the_directory_holds(tmp_path: Path) -> None:
-    save_file({"w": np.eye(2)}, saved(tmp_path) / "epoch3.safetensors")
-    with open_checkpoint(tmp_path) as store:
-        assert list(store.tensors) == ["w"]
-
-
 def test_an_array_of_objects_is_left_out(tmp_path: Path) -> None:
     np.save(saved(tmp_path) / "names.npy", np.array([None, "a"]), allow_pickle=True)
     with open_checkpoint(tmp_path) as store:
@@ -79,18 +76,150 @@ def test_a_damaged_array_is_named(tmp_path: Path) -> None:
         open_checkpoint(path)
 
 
-@cache
-def valid() -> Path:
-    return saved(Path(mkdtemp()) / "saved")
+NUMBERS = st.one_of(
+    numpy_strategies.boolean_dtypes(),
+    numpy_strategies.integer_dtypes(),
+    numpy_strategies.unsigned_integer_dtypes(),
+    numpy_strategies.floating_dtypes(),
+    numpy_strategies.complex_number_dtypes(),
+)
 
 
-@FUZZ
-@given(data=st.data())
-def test_a_changed_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    path = tmp_path_factory.mktemp("changed") / "saved"
-    shutil.copytree(valid(), path)
-    file = data.draw(st.sampled_from(sorted(path.iterdir())), "file")
-    file.write_bytes(changed(file.read_bytes(), data))
-    survives_at(path)
-    survives_at(file)
-    shutil.rmtree(path)
+def saved_npz(path: Path, arrays: dict[str, Any], compressed: bool = False) -> TensorStore:
+    (np.savez_compressed if compressed else np.savez)(path, **arrays)
+    return open_checkpoint(path)
+
+
+@given(
+    array=numpy_strategies.arrays(
+        NUMBERS, numpy_strategies.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
+    ),
+    fortran=st.booleans(),
+    compressed=st.booleans(),
+)
+def test_every_number_is_read_as_numpy_reads_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    array: np.ndarray[Any, Any],
+    fortran: bool,
+    compressed: bool,
+) -> None:
+    path = tmp_path_factory.mktemp("arrays") / "a.npz"
+    if fortran:
+        array = np.asfortranarray(array)
+    with saved_npz(path, {"w": array}, compressed) as store, np.load(path) as reference:
+        expected = reference["w"]
+        assert store.tensors["w"].shape == expected.shape
+        assert store.tensors["w"].bytes == expected.nbytes
+        kind = np.complex128 if expected.dtype.kind == "c" else np.float64
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(store.read("w"), expected.astype(kind))
+
+
+def test_bfloat16_is_read_though_numpy_stores_no_such_type(tmp_path: Path) -> None:
+    array = np.linspace(-2, 2, 9).astype(ml_dtypes.bfloat16)
+    with saved_npz(tmp_path / "a.npz", {"w": array}) as store:
+        assert store.tensors["w"].dtype == "bfloat16"
+        np.testing.assert_array_equal(store.read("w"), array.astype(np.float64))
+        assert "read as bfloat16" in store.notes[0]
+
+
+def test_what_is_no_number_is_left_out_with_a_note(tmp_path: Path) -> None:
+    arrays = {
+        "w": np.eye(2),
+        "ratio": np.array([None]),
+        "name": np.array("run"),
+        "when": np.array(["2024-01-01"], dtype="datetime64[D]"),
+        "fields": np.zeros(2, dtype=[("a", "f4")]),
+    }
+    with saved_npz(tmp_path / "a.npz", arrays) as store:
+        assert list(store.tensors) == ["w"]
+        assert len(store.notes) == 4
+        assert "ratio is an array of Python objects" in store.notes[0]
+
+
+H, INPUTS = 4, 3
+GRU = [(3 * H, INPUTS), (3 * H, H), (3 * H,), (H,)]
+LSTM = [(4 * H, INPUTS), (4 * H, H), (4 * H,)]
+
+
+def leaves(shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
+    generator = np.random.default_rng(0)
+    return [generator.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def saved_equinox(
+    path: Path, arrays: list[np.ndarray], settings: dict[str, int] | None = None
+) -> Path:
+    buffer = io.BytesIO()
+    if settings is not None:
+        buffer.write((json.dumps(settings) + "\n").encode())
+    for array in arrays:
+        np.save(buffer, array)
+    path.write_bytes(buffer.getvalue())
+    return path
+
+
+@pytest.mark.parametrize("settings", [None, {"hidden_size": H}])
+def test_every_leaf_is_read_under_its_number_or_in_its_cell(
+    tmp_path: Path, settings: dict[str, int] | None
+) -> None:
+    arrays = leaves([(INPUTS, 2), (INPUTS,), *GRU, *LSTM, (1, H), ()])
+    with open_checkpoint(saved_equinox(tmp_path / "model.eqx", arrays, settings)) as store:
+        assert store.format == "Equinox leaves"
+        fields = ["weight_ih", "weight_hh", "bias"]
+        assert list(store.tensors) == [
+            *("leaf0", "leaf1"),
+            *(f"cell0.{field}" for field in (*fields, "bias_n")),
+            *(f"cell1.{field}" for field in fields),
+            *("leaf9", "leaf10"),
+        ]
+        for name, array in zip(store.tensors, arrays, strict=True):
+            assert_array_equal(store.read(name), array)
+        assert "no names" in store.notes[0]
+
+
+def test_shapes_that_are_those_of_other_modules_stay_numbered() -> None:
+    perceptron = [(3 * H, INPUTS), (3 * H,), (H, 3 * H), (H,)]
+    for shapes in (perceptron, GRU[:3], [*GRU[:3], (H + 1,)], LSTM[:2], [(0, 0)] * 3, [(8,)] * 4):
+        assert leaf_names(shapes) == [f"leaf{index}" for index in range(len(shapes))]
+
+
+def test_one_array_alone_is_numpy_s(tmp_path: Path) -> None:
+    with open_checkpoint(saved_equinox(tmp_path / "w.npy", leaves([(2, 2)]))) as store:
+        assert store.format == "NumPy .npy"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content[:-1], "leaf 6 reaches beyond the end"),
+        (lambda content: content + b"\x93NUMPY", "leaf 7 has no valid header"),
+        (
+            lambda content: content[:300] + content[300:].replace(b"'<f4'", b"'|O' "),
+            "leaf 2 is an array of Python objects",
+        ),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, change: object, message: str) -> None:
+    path = saved_equinox(tmp_path / "model.eqx", leaves([*GRU, *LSTM]))
+    assert callable(change)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(path)
+
+
+def test_a_checkpoint_beside_arrays_is_what_the_directory_holds(tmp_path: Path) -> None:
+    save_file({"w": np.eye(2)}, saved(tmp_path) / "epoch3.safetensors")
+    with open_checkpoint(tmp_path) as store:
+        assert list(store.tensors) == ["w"]
+
+
+def test_the_slots_of_tensorflow_are_left_out_beside_their_variable(tmp_path: Path) -> None:
+    arrays = {
+        name: np.eye(2)
+        for name in ("W_rec", "W_rec/Adam", "W_rec/Adam_1", "W_in/Momentum", "Adam/kernel")
+    }
+    with saved_npz(tmp_path / "a.npz", arrays | {"beta1_power": np.array(0.9)}) as store:
+        # W_in/Momentum has no variable W_in beside it: it may be a weight.
+        assert list(store.tensors) == ["W_rec", "W_in/Momentum", "Adam/kernel"]
+        assert "3 tensors of optimiser state" in store.notes[0]

@@ -1,21 +1,25 @@
-"""What open_checkpoint chooses, and the one line for each thing that is not a checkpoint."""
+"""What is opened, by its content, with the configuration and the weights that belong to it."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from attacks import config_files
 from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.registry import FORMATS
+from memcurse_cli.checkpoints.select import select, select_flat
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import CheckpointError
 
@@ -216,36 +220,6 @@ class TestShards:
                 assert list(store.tensors) == ["a.weight", "b.weight"]
 
 
-def test_a_billion_parameters_are_opened_without_being_read(tmp_path: Path) -> None:
-    # The shapes of a Mamba of 48 layers and 1.4·10⁹ bfloat16 parameters, in a sparse file.
-    shapes = {"backbone.embeddings.weight": (50280, 2048)}
-    for layer in range(48):
-        mixer = f"backbone.layers.{layer}.mixer"
-        shapes |= {
-            f"{mixer}.in_proj.weight": (8192, 2048),
-            f"{mixer}.out_proj.weight": (2048, 4096),
-            f"{mixer}.A_log": (4096, 16),
-            f"{mixer}.dt_proj.bias": (4096,),
-        }
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        size = 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
-    path = tmp_path / "model.safetensors"
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + end)
-    with open_checkpoint(path) as store:
-        assert store.bytes_read == 0
-        for layer in range(48):
-            assert store.read(f"backbone.layers.{layer}.mixer.A_log").shape == (4096, 16)
-            store.read(f"backbone.layers.{layer}.mixer.dt_proj.bias")
-        assert store.bytes > 2.6e9
-        assert store.bytes_read / store.bytes < 0.01
-
-
 @pytest.mark.parametrize("kind", ["safetensors", "pt", "pth", "npz"])
 def test_no_framework_is_imported_to_read_a_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"a.{kind}"
@@ -294,3 +268,146 @@ def test_printable(text: str, expected: str) -> None:
     assert printable(text) == expected
     assert printable(text).isprintable()
     assert len(printable("\x1b" * 10**6)) <= 200
+
+
+def write(directory: Path, name: str, config: str = '{"n_groups": 2}') -> Path:
+    (directory / "config.json").write_text(config)
+    save_file({"a": np.eye(2)}, directory / name)
+    return directory / name
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model-00001-of-00002.safetensors"])
+def test_it_is_read_beside_a_file_of_hugging_faces_name(tmp_path: Path, name: str) -> None:
+    with open_checkpoint(write(tmp_path, name)) as store:
+        assert store.config == {"n_groups": 2}
+        assert store.notes == ()
+
+
+def test_it_is_read_through_the_directory_and_through_an_index(zoo: Path) -> None:
+    for folder in ("fp32", "sharded"):
+        with open_checkpoint(zoo / "hf_mamba" / folder) as store:
+            assert store.config["model_type"] == "mamba"
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "my_model.safetensors"])
+def test_it_is_left_alone_beside_any_other_file(tmp_path: Path, name: str) -> None:
+    with open_checkpoint(write(tmp_path, name)) as store:
+        assert store.config == {}
+        assert store.notes == ()
+
+
+def test_infinity_is_understood_as_transformers_4_wrote_it(tmp_path: Path) -> None:
+    config = json.dumps({"time_step_limit": [0.0, math.inf]})
+    assert "Infinity" in config
+    with open_checkpoint(write(tmp_path, "model.safetensors", config)) as store:
+        assert store.config["time_step_limit"] == [0.0, math.inf]
+
+
+@pytest.mark.parametrize(
+    ("attack", "reason"),
+    [
+        (config_files.config_of_ten_megabytes_nested, "more than 1000000"),
+        (config_files.config_nested_a_hundred_thousand_deep, "nested too deeply"),
+        (config_files.config_with_a_number_of_half_a_million_digits, "not valid JSON"),
+        (config_files.config_that_is_a_link_out_of_the_directory, "leads outside"),
+        (config_files.config_that_is_a_fifo, "neither a regular file"),
+        (lambda path: write(path, "model.safetensors", f'{{"a": {10**400}}}'), "20 digits"),
+        (lambda path: write(path, "model.safetensors", "[1, 2]"), "not a JSON object"),
+        (lambda path: write(path, "model.safetensors", '{"a": NaN}'), "NaN is not a number"),
+        (lambda path: write(path, "model.safetensors", '{"a": 1, "a": 2}'), "stands twice"),
+    ],
+)
+def test_what_is_wrong_with_it_is_a_note(
+    tmp_path: Path, attack: Callable[[Path], Path], reason: str
+) -> None:
+    with open_checkpoint(attack(tmp_path)) as store:
+        assert store.tensors
+        assert store.config == {}
+        (note,) = store.notes
+        assert reason in note
+        assert note.isprintable()
+
+
+TRAINED = ("cell.weight_hh_l0", "cell.bias_hh_l0", "out.weight")
+
+
+def kept(*names: str) -> tuple[set[str], str]:
+    weights, notes = select_flat(dict.fromkeys(names, 0))
+    return set(weights), "; ".join(notes)
+
+
+@pytest.mark.parametrize(
+    "container",
+    ["exp_avg", "exp_avg_sq", "grads", "gradients", "acc_grads", "optimizer.0.momentum_buffer"],
+)
+def test_moments_and_gradients_by_the_name_of_their_weight(container: str) -> None:
+    weights, note = kept(*TRAINED, *(f"{container}.{name}" for name in TRAINED))
+    assert weights == set(TRAINED)
+    assert note.startswith("3 tensors of optimiser state")
+
+
+@pytest.mark.parametrize("copy", ["model_ema", "ema_model", "average_model_state", "a.b.swa_model"])
+def test_averaged_copies_by_their_own_names(copy: str) -> None:
+    weights, note = kept(*TRAINED, *(f"{copy}.{name}" for name in TRAINED))
+    assert weights == set(TRAINED)
+    assert "averaged (EMA) copy" in note
+
+
+@pytest.mark.parametrize(
+    ("trained", "averaged"),
+    [("net", "net_ema"), ("actor", "ema_actor"), ("agent.net", "agent.net_EMA")],
+)
+def test_a_copy_is_called_after_what_it_averages(trained: str, averaged: str) -> None:
+    names = {f"{trained}.{name}" for name in TRAINED}
+    copies = {f"{averaged}.{name}" for name in TRAINED}
+    assert kept(*names, *copies) == (
+        names,
+        f"3 tensors of an averaged (EMA) copy (such as {averaged}.cell.bias_hh_l0): left out",
+    )
+    # Without what it averages it is no copy, and neither is a part with other names in it.
+    assert kept(*copies) == (copies, "")
+    others = {f"{trained}.decoder.{name}" for name in TRAINED}
+    assert kept(*others, *copies) == (others | copies, "")
+
+
+def test_lightning_averages_where_the_weights_were() -> None:
+    names = [(outer, name) for outer in ("state_dict", "current_model_state") for name in TRAINED]
+    weights, notes = select(dict.fromkeys(names, 0))
+    assert set(weights) == {("current_model_state", name) for name in TRAINED}
+    assert len(notes) == 1
+    alone = {("state_dict", name): 0 for name in TRAINED}
+    assert select(alone) == (alone, [])
+
+
+def test_moments_of_optax_without_a_container() -> None:
+    moments = [f"0/{moment}/{name}" for moment in ("mu", "nu") for name in TRAINED]
+    assert kept("0/count", *moments, *TRAINED)[0] == {
+        "0/count",
+        *TRAINED,
+    }
+    # An LRU of DeepMind's port has a nu of its own, and no count.
+    assert kept("lru/nu", "lru/theta", "count")[0] == {"lru/nu", "lru/theta", "count"}
+    assert kept("lru/count", "lru/nu")[0] == {"lru/count", "lru/nu"}
+
+
+@pytest.mark.parametrize("moments", [("mu", "nu"), ("m", "v"), ("momentum",)])
+def test_moments_beside_the_weights_that_they_repeat(moments: tuple[str, ...]) -> None:
+    weights = {f"params/{name}" for name in TRAINED}
+    slots = [f"{moment}/{name}" for moment in moments for name in TRAINED]
+    assert kept(*weights, *slots)[0] == weights
+    # Keys, queries and values repeat each other's names too.
+    attention = {f"{part}/{name}" for part in "qkv" for name in TRAINED}
+    assert kept(*attention)[0] == attention
+    others = {f"{moment}/layer/{name}" for moment in moments for name in TRAINED}
+    assert kept(*weights, *others)[0] == weights | others
+
+
+@pytest.mark.parametrize("copy", ["EMA", "Shadow", "polyak", "model_avg", "swa"])
+def test_outermost_copies_repeat_another_tree(copy: str) -> None:
+    weights = {f"model.{name}" for name in TRAINED}
+    copies = [f"{copy}.{name}" for name in TRAINED]
+    found, note = kept(*weights, *copies)
+    assert found == weights
+    assert "averaged (EMA) copy" in note
+    assert kept(*TRAINED, *copies)[0] == set(TRAINED)
+    assert kept(*copies) == (set(copies), "")

@@ -1,24 +1,39 @@
-"""PyTorch files: what training checkpoints hold, every type, and what is refused."""
+"""PyTorch's files: torch.save, pickles, agents, tar archives and DeepSpeed's folders."""
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import pickle
+import random
+import string
+import tarfile
 import warnings
+import zipfile
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from checkpoints import readers
+from numpy.testing import assert_array_equal
+from torch.ao.quantization import quantize_dynamic
 
-from memcurse_cli.checkpoints.lazy import LazyStore
+import memcurse_cli
+from memcurse_cli.checkpoints.memory import MemoryStore, lazy
 from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.torch.pickle_machine import Global, begins_like_a_pickle
+from memcurse_cli.checkpoints.torch.pickled_tensors import dequantised
 from memcurse_cli.checkpoints.untrusted.source import LocalFile
+from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.family import ReadOptions
 
 ZIP_AND_LEGACY = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 TYPES = (
@@ -42,7 +57,7 @@ TYPES = (
 )
 
 
-def saved(content: Any, directory: Path, zipped: bool = True) -> LazyStore:
+def saved(content: Any, directory: Path, zipped: bool = True) -> TensorStore:
     path = directory / "checkpoint"
     torch.save(content, path, _use_new_zipfile_serialization=zipped)
     return open_checkpoint(path)
@@ -131,41 +146,10 @@ def test_the_key_of_the_only_model_is_dropped(tmp_path: Path, content: Any) -> N
     assert list(saved(content, tmp_path).tensors) == NAMES
 
 
-def test_an_array_beside_the_model_keeps_its_own_name(tmp_path: Path) -> None:
-    content = {"model": weights(), "losses": np.ones(9), "rng_state": torch.get_rng_state()}
-    assert list(saved(content, tmp_path).tensors) == [*NAMES, "losses", "rng_state"]
-
-
 def test_several_models_keep_their_keys(tmp_path: Path) -> None:
     content = {"agents": {"actor": weights(), "critic": weights()}, "step": 1}
     expected = [f"{agent}.{name}" for agent in ("actor", "critic") for name in NAMES]
     assert list(saved(content, tmp_path).tensors) == expected
-
-
-@pytest.mark.parametrize("key", ["optimizer", "opt", "optim_g", "trainer"])
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Adagrad, torch.optim.RMSprop])
-def test_the_state_of_an_optimiser_is_left_out(tmp_path: Path, key: str, kind: Any) -> None:
-    module = torch.nn.GRU(3, 3)
-    optimizer = kind(module.parameters())
-    module(torch.ones(1, 3))[0].sum().backward()
-    optimizer.step()
-    content = {"model": module.state_dict(), key: optimizer.state_dict()}
-    store = saved(content, tmp_path)
-    assert list(store.tensors) == list(module.state_dict())
-    assert any("optimiser state" in note and "left out" in note for note in store.notes)
-
-
-def test_an_averaged_copy_is_left_out_only_where_it_is_a_copy(tmp_path: Path) -> None:
-    copied = saved({"model": weights(), "ema": weights()}, tmp_path)
-    assert list(copied.tensors) == NAMES
-    assert any("EMA" in note and "left out" in note for note in copied.notes)
-    alone = saved({"ema": weights(), "epoch": 1}, tmp_path)
-    assert list(alone.tensors) == NAMES
-    assert any("EMA" in note and "read" in note for note in alone.notes)
-    # Mega's recurrent layer is called ema, and is no copy.
-    layer = {"ema.damping_factor": torch.ones(2), "ema.decay_factor": torch.ones(2)}
-    mega = saved(weights() | layer, tmp_path)
-    assert list(mega.tensors) == [*NAMES, *layer]
 
 
 class _Shaped(torch.nn.Module):
@@ -184,18 +168,6 @@ def test_a_pickled_module_has_the_names_of_its_state_dict(tmp_path: Path, zipped
         store = saved(content, tmp_path, zipped)
         assert list(store.tensors) == list(module.state_dict())
         assert "_Shaped is a pickled module" in store.notes[0]
-        for name, tensor in module.state_dict().items():
-            np.testing.assert_array_equal(store.read(name), readers.double(tensor))
-
-
-def test_torchscript_has_the_names_of_its_state_dict(tmp_path: Path) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.GRU(3, 4))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        script = torch.jit.script(module)
-        torch.jit.save(script, tmp_path / "a.pt")
-    with open_checkpoint(tmp_path / "a.pt") as store:
-        assert set(store.tensors) == set(module.state_dict())
         for name, tensor in module.state_dict().items():
             np.testing.assert_array_equal(store.read(name), readers.double(tensor))
 
@@ -280,14 +252,480 @@ def test_plain_pickles_of_every_protocol_are_read(tmp_path: Path, protocol: int)
             )
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_plain_pickles_of_torch_tensors_are_read(tmp_path: Path, protocol: int) -> None:
-    state = weights() | {"large": torch.randn(40, 50), "half": torch.ones(3, dtype=torch.bfloat16)}
-    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"model": state}, protocol=protocol))
-    with open_checkpoint(tmp_path / "a.pkl") as store:
-        assert list(store.tensors) == list(state)
-        for name, tensor in state.items():
-            np.testing.assert_array_equal(store.read(name), readers.double(tensor), strict=True)
+def test_a_storage_that_is_changed_on_disk_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    torch.save(weights(), buffer)
+    path = tmp_path / "checkpoint"
+    path.write_bytes(buffer.getvalue())
+    with open_checkpoint(path) as store:
+        path.write_bytes(buffer.getvalue()[:600])
+        with pytest.raises(CheckpointError, match=r"checkpoint: rnn\.weight_hh_l0: the file ends"):
+            store.read("rnn.weight_hh_l0")
+
+
+PROTOCOLS = pytest.mark.parametrize("protocol", [0, 1])
+RANDOM = np.random.default_rng(0)
+ARRAYS = {
+    "weight_hh": RANDOM.standard_normal((40, 30)).astype(np.float32),
+    "every_byte": np.arange(512, dtype=np.uint8),
+    "newlines": np.full(300, 0x0A0A5C5C, dtype="<u4"),
+    "fortran": np.asfortranarray(RANDOM.standard_normal((20, 7))),
+    "big_endian": np.arange(100, dtype=">f8"),
+    "short": np.array([1.5, -2.5]),
+    "complex": np.array([1 + 2j, 3]),
+    "bool": np.array([True, False]),
+}
+
+
+class Python2(pickle._Pickler):  # type: ignore[name-defined, misc]
+    """Writes bytes as Python 2 wrote its str: one instruction for names and for raw data."""
+
+    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+
+    def save_str(self, value: bytes | str) -> None:
+        content = value.encode("latin-1") if isinstance(value, str) else value
+        if not self.bin:
+            self.write(b"S" + repr(content)[1:].encode("ascii") + b"\n")
+        elif len(content) < 256:
+            self.write(b"U" + bytes([len(content)]) + content)
+        else:
+            self.write(b"T" + len(content).to_bytes(4, "little") + content)
+        self.memoize(value)
+
+    dispatch[bytes] = dispatch[str] = save_str
+
+
+class Cell:
+    """An object of a class, whose attributes hold the weights."""
+
+    def __init__(self) -> None:
+        self.kernel = np.eye(3)
+        self.inner = {"bias": np.arange(70.0)}
+
+
+def read_back(path: Path, content: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    path.write_bytes(content)
+    with open_checkpoint(path) as store:
+        assert store.format == "pickle"
+        return {name: store.read(name) for name in store.tensors}
+
+
+def assert_arrays(found: dict[str, Any], prefix: str = "") -> None:
+    assert list(found) == [prefix + name for name in ARRAYS]
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(found[prefix + name], readers.double(array), strict=True)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_a_dictionary_of_arrays(tmp_path: Path, protocol: int, kind: type) -> None:
+    assert_arrays(read_back(tmp_path / "a", pickle.dumps(kind(ARRAYS), protocol)))
+
+
+@PROTOCOLS
+def test_the_attributes_of_an_object(tmp_path: Path, protocol: int) -> None:
+    content = pickle.dumps({"cell": Cell()}, protocol)
+    assert b"copy_reg\n_reconstructor" in content
+    found = read_back(tmp_path / "a", content)
+    assert list(found) == ["cell/kernel", "cell/inner/bias"]
+    np.testing.assert_array_equal(found["cell/inner/bias"], np.arange(70.0))
+
+
+def instance(state: dict[str, Any], protocol: int) -> bytes:
+    """An instance of a Python 2 class without `object`: INST in protocol 0, OBJ in protocol 1."""
+    made = b"(imodel\nCell\np9\n" if protocol == 0 else b"(cmodel\nCell\nq\x08oq\x09"
+    return made + pickle.dumps(state, protocol)[:-1] + b"b."
+
+
+@PROTOCOLS
+def test_an_instance_of_an_old_class(tmp_path: Path, protocol: int) -> None:
+    assert_arrays(read_back(tmp_path / "a", instance(ARRAYS, protocol)))
+
+
+@PROTOCOLS
+def test_the_strings_of_python_2(tmp_path: Path, protocol: int) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        Python2(file, protocol).dump({"net": ARRAYS})
+    content = (tmp_path / "a").read_bytes()
+    assert not any(name in content for name in (b"_codecs", b"\x80\x02"))
+    back = pickle.loads(content, encoding="latin1")
+    np.testing.assert_array_equal(back["net"]["every_byte"], ARRAYS["every_byte"])
+    assert_arrays(read_back(tmp_path / "a", content), "net/")
+
+
+@PROTOCOLS
+def test_torch_tensors(tmp_path: Path, protocol: int) -> None:
+    state = {"rnn.weight_hh_l0": torch.randn(30, 30), "half": torch.ones(3, dtype=torch.bfloat16)}
+    found = read_back(tmp_path / "a", pickle.dumps(OrderedDict(state), protocol))
+    for name, tensor in state.items():
+        np.testing.assert_array_equal(found[name], readers.double(tensor), strict=True)
+
+
+@PROTOCOLS
+def test_lines_across_every_border_of_a_chunk(tmp_path: Path, protocol: int) -> None:
+    for length in range(65_400, 65_600, 17):
+        tree = {"a": np.zeros(length, np.uint8) + 65, "b": np.arange(3.0)}
+        found = read_back(tmp_path / "a", pickle.dumps(tree, protocol))
+        assert found["a"].size == length
+        np.testing.assert_array_equal(found["b"], [0, 1, 2])
+
+
+def test_text_is_not_taken_for_a_pickle() -> None:
+    draw = random.Random(0)
+    words = ["".join(draw.choices(string.ascii_lowercase, k=3)) for _ in range(4000)]
+    texts = [
+        "(lambda x: x)\n", "(see below)\np1\n", "cat\ndog\ncow\nelk\n" * 4, "}\n", "]\n", "N.",
+        "I1\n", "1\n2\n3\n", "0.5 0.25\n",
+        "{'a': 1}", "[[1, 2], [3, 4]]\n", "import numpy\n", "", ".",
+        "(dp\n", "(i)\n(ii)\n", "\n".join(sorted(words)), "\n".join(words), "((((((((((.",
+    ]  # fmt: skip
+    texts += [f"{first}{' '.join(draw.sample(words, 20))}\n" for first in "(}])cilSVIF" * 40]
+    for text in texts:
+        assert not begins_like_a_pickle(text.encode()[:4096]), text[:40]
+
+
+DATA = json.dumps({"policy_class": {":type:": "<class 'abc.ABCMeta'>", ":serialized:": "gASV"}})
+
+
+class Policy(torch.nn.Module):
+    """The recurrent parts of sb3_contrib's RecurrentActorCriticPolicy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm_actor = torch.nn.LSTM(3, 4)
+        self.lstm_critic = torch.nn.LSTM(3, 4)
+        self.action_net = torch.nn.Linear(4, 2)
+
+
+def torch_saved(content: object, legacy: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer, _use_new_zipfile_serialization=not legacy)
+    return buffer.getvalue()
+
+
+def agent(path: Path, policy: bytes, compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("data", DATA)
+        archive.writestr("pytorch_variables.pth", torch_saved({}))
+        with archive.open("policy.pth", "w", force_zip64=True) as member:
+            member.write(policy)
+        archive.writestr(
+            "policy.optimizer.pth",
+            torch_saved({"lstm_actor.weight_hh_l0": torch.ones(9)}),
+        )
+        archive.writestr("_stable_baselines3_version", "2.3.2")
+    return path
+
+
+def deflated_agent(path: Path, policy: bytes) -> Path:
+    return agent(path, policy, zipfile.ZIP_DEFLATED)
+
+
+def nemo(path: Path, weights: bytes, mode: str = "w") -> Path:
+    """As NeMo's SaveRestoreConnector writes it: a folder's content under ``./``."""
+    with tarfile.open(path, f"{mode}") as archive:
+        for name, content in (
+            ("./model_config.yaml", b"target: nemo.Model\n" * 40),
+            ("./" + "tokenizer/" * 15 + "vocabulary.txt", b"a\nb\n"),  # a name of two headers
+            ("./model_weights.ckpt", weights),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(content), 1700000000.5  # type: ignore[assignment]
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def zipped_nemo(path: Path, weights: bytes) -> Path:
+    return nemo(path, weights, "w:gz")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(
+    ("build", "format"),
+    [
+        (agent, "Stable-Baselines3"),
+        (deflated_agent, "Stable-Baselines3"),
+        (nemo, "NeMo"),
+        (zipped_nemo, "NeMo"),
+    ],
+)
+def test_the_weights_are_read_and_nothing_else(
+    tmp_path: Path, build: Callable[[Path, bytes], Path], format: str, legacy: bool
+) -> None:
+    torch.manual_seed(0)
+    policy = Policy().state_dict()
+    path = build(tmp_path / "archive", torch_saved(policy, legacy))
+    with open_checkpoint(path) as store:
+        assert store.format == format
+        assert store.path == str(path)
+        assert store.bytes == path.stat().st_size
+        assert list(store.tensors) == list(policy)
+        for name, tensor in policy.items():
+            np.testing.assert_array_equal(store.read(name), tensor.numpy())
+    report = memcurse_cli.inspect(path)
+    assert [layer.name for layer in report.layers] == ["lstm_actor.l0", "lstm_critic.l0"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_weights_in_a_tar_are_read_by_range(tmp_path: Path) -> None:
+    weights = torch_saved({"a": torch.ones(3), "w": torch.ones(1000, 1000)})
+    with open_checkpoint(nemo(tmp_path / "a.nemo", weights)) as store:
+        store.read("a")
+        assert store.bytes_read == 12
+
+
+@pytest.mark.parametrize("build", [agent, nemo])
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (b"", "is not a file of torch.save"),
+        (b"gASV", "is not a file of torch.save"),
+        (
+            torch_saved({"weight": torch.ones(50, 50)})[:-2000],
+            ": a truncated or corrupt",
+        ),
+    ],
+)
+def test_what_is_no_torch_file_is_refused(
+    tmp_path: Path, build: Callable[[Path, bytes], Path], weights: bytes, message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(build(tmp_path / "archive", weights))
+
+
+WEIGHTS = "mp_rank_00_model_states.pt"
+
+
+def states(module: Any, ranks: int = 1, **more: Any) -> dict[str, Any]:
+    """The entries of one rank's file, as engine.py's _save_checkpoint writes them."""
+    shapes = {name: torch.Size([4, 4]) for name in module or ()}
+    return {
+        "module": module,
+        "buffer_names": [],
+        "optimizer": None,
+        "param_shapes": [shapes],
+        "frozen_param_shapes": None,
+        "frozen_param_fragments": None,
+        "lr_scheduler": None,
+        "global_steps": 100,
+        "dp_world_size": 2,
+        "mp_world_size": ranks,
+        "ds_config": {"train_batch_size": 2},
+        "ds_version": "0.16.2",
+        **more,
+    }
+
+
+def step(folder: Path, **more: Any) -> Path:
+    folder.mkdir()
+    module = torch.nn.GRU(3, 4).state_dict()
+    frozen = {"weight_hh_l0": torch.zeros(48)}
+    torch.save(states(module, frozen_param_fragments=frozen, **more), folder / WEIGHTS)
+    for rank in range(2):
+        optimizer = {"optimizer_state_dict": {"single_partition_of_fp32_groups": [torch.ones(9)]}}
+        name = f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+        torch.save(optimizer, folder / name)
+    return folder
+
+
+def test_the_weights_of_a_step_are_read(tmp_path: Path) -> None:
+    folder = step(tmp_path / "global_step100")
+    saved = torch.load(folder / WEIGHTS)["module"]
+    for path in (folder, folder / WEIGHTS):
+        with open_checkpoint(path) as store:
+            assert list(store.tensors) == list(saved)
+            assert not store.notes
+            for name, tensor in saved.items():
+                np.testing.assert_array_equal(store.read(name), tensor.double().numpy())
+    assert [layer.family for layer in inspect(folder).layers] == ["gru"]
+
+
+def test_of_several_steps_latest_names_one(tmp_path: Path) -> None:
+    step(tmp_path / "global_step100")
+    step(tmp_path / "global_step200")
+    (tmp_path / "zero_to_fp32.py").write_text("raise SystemExit")
+    with pytest.raises(CheckpointError, match="2 checkpoints: global_step100/mp_rank_00_model_st"):
+        open_checkpoint(tmp_path)
+    (tmp_path / "latest").write_text("global_step200\n")
+    expected = torch.load(tmp_path / "global_step200" / WEIGHTS)["module"]["bias_hh_l0"]
+    with open_checkpoint(tmp_path) as store:
+        np.testing.assert_array_equal(store.read("bias_hh_l0"), expected.double().numpy())
+
+
+def test_parts_of_matrices_are_refused_or_noted(tmp_path: Path) -> None:
+    folder = step(tmp_path / "global_step100", ranks=2)
+    torch.save(states({}, 2), folder / "mp_rank_01_model_states.pt")
+    with pytest.raises(CheckpointError, match=r"split over 2 ranks \(tensor parallel\); merge"):
+        open_checkpoint(folder)
+    with open_checkpoint(folder / WEIGHTS) as store:
+        assert store.notes == ("one of 2 tensor-parallel parts: matrices may be slices",)
+
+
+def test_zero_stage_3_says_what_to_run(tmp_path: Path) -> None:
+    folder = tmp_path / "global_step100"
+    folder.mkdir()
+    path = folder / "zero_pp_rank_0_mp_rank_00_model_states.pt"
+    torch.save(states({"rnn.weight_hh_l0": torch.empty(0), "buffer": torch.ones(3)}), path)
+    for place in (tmp_path, folder, path):
+        with pytest.raises(CheckpointError, match=r"ZeRO stage 3.*; run the zero_to_fp32.py"):
+            open_checkpoint(place)
+
+
+def test_a_pipeline_says_where_its_layers_are(tmp_path: Path) -> None:
+    torch.save(states(None), tmp_path / WEIGHTS)
+    with pytest.raises(CheckpointError, match="whose layers lie in files of their own"):
+        open_checkpoint(tmp_path)
+    torch.save(torch.nn.GRU(3, 4).state_dict(), tmp_path / "layer_01-model_00-model_states.pt")
+    with pytest.raises(CheckpointError, match="name the one of a recurrent layer, such as layer_0"):
+        open_checkpoint(tmp_path)
+    with open_checkpoint(tmp_path / "layer_01-model_00-model_states.pt") as store:
+        assert len(store.tensors) == 4
+
+
+H, INPUTS = 4, 3
+ROW = lazy(np.ones(2))
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+class Network(torch.nn.Module):
+    """Recurrent layers and a linear."""
+
+    def __init__(self, rnn: torch.nn.RNNBase) -> None:
+        super().__init__()
+        self.rnn = rnn
+        self.out = torch.nn.Linear(H * (1 + rnn.bidirectional), 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        shown: torch.Tensor = self.out(self.rnn(inputs)[0])
+        return shown
+
+
+def quantised(module: torch.nn.Module, dtype: torch.dtype = torch.qint8) -> torch.nn.Module:
+    kinds = {type(part) for part in (module, *module.children())} - {Network}
+    return quantize_dynamic(module, kinds, dtype=dtype)
+
+
+def number(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor in double precision; torch dequantises in single."""
+    if tensor.is_quantized:
+        return np.asarray((tensor.int_repr().double() - tensor.q_zero_point()) * tensor.q_scale())
+    return tensor.double().detach().numpy()
+
+
+def unpacked(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    """What a quantised network's own _weight_bias gives."""
+    kinds = module._weight_bias()
+    return {name: number(tensor) for held in kinds.values() for name, tensor in held.items()}
+
+
+def save(module: torch.nn.Module, how: str, path: Path) -> Path:
+    if how == "state_dict":
+        torch.save(module.state_dict(), path)
+    elif how == "module":
+        torch.save(module, path)
+    else:
+        torch.jit.save(torch.jit.script(module), path)
+    return path
+
+
+def layers(store: TensorStore) -> dict[str, np.ndarray]:
+    return {
+        match.layer: np.exp(family.read(store, match, ReadOptions()).log_eigenvalues.real)
+        for family, match in detect(store.tensors)
+    }
+
+
+@pytest.mark.parametrize("how", ["state_dict", "module", "script"])
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+@pytest.mark.parametrize(("depth", "both"), [(1, False), (1, True), (2, False), (2, True)])
+def test_a_network_has_the_names_and_numbers_of_before(
+    tmp_path: Path,
+    how: str,
+    dtype: torch.dtype,
+    kind: type[torch.nn.RNNBase],
+    depth: int,
+    both: bool,
+) -> None:
+    torch.manual_seed(0)
+    plain = Network(kind(INPUTS, H, depth, bidirectional=both))
+    module = quantised(plain, dtype)
+    expected = {f"rnn.{name}": array for name, array in unpacked(module.rnn).items()}
+    with open_checkpoint(save(module, how, tmp_path / "model.pt")) as store:
+        for name, array in expected.items():
+            assert_array_equal(store.read(name), array, err_msg=name)
+        for name, tensor in plain.state_dict().items():
+            scale = 1e-2 if "weight" in name else 1e-6
+            np.testing.assert_allclose(store.read(name), tensor.numpy(), atol=scale)
+        assert any("quantised" in note for note in store.notes) == (dtype == torch.qint8)
+        found = layers(store)
+    before = layers(MemoryStore(plain.state_dict()))
+    assert found.keys() == before.keys()
+    for name, eigenvalues in found.items():
+        np.testing.assert_allclose(eigenvalues, before[name], rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["state_dict", "module"])
+@pytest.mark.parametrize("kind", [torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell])
+def test_a_cell(tmp_path: Path, how: str, kind: type[torch.nn.RNNCellBase]) -> None:
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential()
+    plain.add_module("cell", kind(INPUTS, H))
+    module = quantised(plain)
+    with open_checkpoint(save(module, how, tmp_path / "model.pt")) as store:
+        cell = module.cell
+        for side in ("ih", "hh"):
+            weight, bias = getattr(cell, f"_packed_weight_{side}").unpack()
+            assert_array_equal(store.read(f"cell.weight_{side}"), number(weight))
+            assert_array_equal(store.read(f"cell.bias_{side}"), number(bias))
+        assert set(layers(store)) == {"cell"}
+
+
+def test_one_scale_for_each_row(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    scales = torch.tensor([0.1, 0.2, 0.5], dtype=torch.double)
+    zeros = torch.tensor([0, 3, -2])
+    tensor = torch.quantize_per_channel(torch.randn(2, 3, 4), scales, zeros, 1, torch.qint8)
+    torch.save({"weight": tensor}, tmp_path / "rows.pt")
+    with open_checkpoint(tmp_path / "rows.pt") as store:
+        expected = (tensor.int_repr().double() - zeros[:, None]) * scales[:, None]
+        np.testing.assert_allclose(store.read("weight"), expected.numpy(), rtol=1e-15)
+        assert store.tensors["weight"].dtype == "int8"
+
+
+@pytest.mark.parametrize(
+    "quantiser",
+    [
+        None,
+        (),
+        (Global("torch", "per_channel_affine_float_qparams"), ROW, ROW, 0),
+        (Global("torch", "per_tensor_affine"), float("inf"), 0),
+        (Global("torch", "per_tensor_affine"), 0.5, 0.5),
+        (Global("torch", "per_tensor_affine"), 0.5),
+        (Global("torch", "per_channel_affine"), ROW, ROW, 1),
+        (Global("torch", "per_channel_affine"), ROW, ROW, -2),
+        (Global("torch", "per_channel_affine"), ROW, 0.5, 0),
+    ],
+)
+def test_another_scheme_is_not_guessed(quantiser: object) -> None:
+    with pytest.raises(CheckpointError, match="quantised in another way"):
+        dequantised(lazy(np.ones((2, 3), np.int8)), quantiser).load()
+
+
+def test_a_tensor_quantised_in_another_way_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    scales, zeros = torch.tensor([0.1, 0.2]), torch.zeros(2)
+    tensor = torch.quantize_per_channel(torch.randn(2, 3), scales, zeros, 0, torch.quint8)
+    torch.save({"weight": tensor}, tmp_path / "rows.pt")
+    content = (tmp_path / "rows.pt").read_bytes()
+    assert content.count(b"per_channel_affine") == 1
+    other = tmp_path / "other.pt"
+    with zipfile.ZipFile(tmp_path / "rows.pt") as old, zipfile.ZipFile(other, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name).replace(b"channel_affine", b"channel_afline"))
+    with open_checkpoint(other) as store:
+        assert store.tensors["weight"].shape == (2, 3)
+        with pytest.raises(CheckpointError, match="quantised in another way"):
+            store.read("weight")
 
 
 def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
@@ -303,12 +741,13 @@ def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
         np.testing.assert_array_equal(store.read("w"), [0, 1, 2, 3])
 
 
-def test_a_storage_that_is_changed_on_disk_is_refused_when_it_is_read(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    torch.save(weights(), buffer)
-    path = tmp_path / "checkpoint"
-    path.write_bytes(buffer.getvalue())
-    with open_checkpoint(path) as store:
-        path.write_bytes(buffer.getvalue()[:600])
-        with pytest.raises(CheckpointError, match=r"checkpoint: rnn\.weight_hh_l0: the file ends"):
-            store.read("rnn.weight_hh_l0")
+def test_torchscript_has_the_names_of_its_state_dict(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.GRU(3, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.script(module)
+        torch.jit.save(script, tmp_path / "a.pt")
+    with open_checkpoint(tmp_path / "a.pt") as store:
+        assert set(store.tensors) == set(module.state_dict())
+        for name, tensor in module.state_dict().items():
+            np.testing.assert_array_equal(store.read(name), readers.double(tensor))

@@ -15,7 +15,6 @@ from checkpoints import readers
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
 
@@ -26,7 +25,7 @@ LEFT_OUT = ("optimizer", "optimizer_states", "optimizer_state_dict", "ema")
 CONTAINERS = ("model", "state_dict", "model_state_dict")
 
 
-def same(store: LazyStore, expected: dict[str, Any]) -> None:
+def same(store: TensorStore, expected: dict[str, Any]) -> None:
     assert isinstance(store, TensorStore)
     assert set(store.tensors) == set(expected)
     read = 0
@@ -114,18 +113,6 @@ def test_pytorch_agrees_with_torch(path: Path) -> None:
             assert all((name, holder) in tied for name, holder in store.aliases.items())
 
 
-def test_a_normalised_weight_is_that_of_torch_s_module(zoo: Path) -> None:
-    path = zoo / "torch_rnn" / "gru_weight_norm.pt"
-    arrays = torch_reference(path)
-    norm, direction = (arrays.pop(f"parametrizations.weight_hh_l0.original{i}") for i in (0, 1))
-    expected = torch._weight_norm(direction.double(), norm.double(), 0)
-    with open_checkpoint(path) as store:
-        assert set(store.tensors) == {*arrays, "weight_hh_l0"}
-        np.testing.assert_allclose(store.read("weight_hh_l0"), expected.numpy(), rtol=1e-14)
-        for name, reference in arrays.items():
-            np.testing.assert_array_equal(store.read(name), readers.double(reference))
-
-
 @pytest.mark.parametrize("name", ["model_MambaBEAT.pth", "binary_MambaBEAT.pth"])
 def test_a_pickled_module_whose_class_is_not_installed_is_read(trained: Path, name: str) -> None:
     folder = trained / "mambabeat_pickledmodule"
@@ -138,20 +125,6 @@ def test_a_pickled_module_whose_class_is_not_installed_is_read(trained: Path, na
     eigenvalues = np.exp(-rate * step[:, None])
     assert eigenvalues.size == oracle["n_modes"]
     assert eigenvalues.max() == pytest.approx(oracle["spectral_radius"], rel=1e-12)
-
-
-def test_torch_checkpoints_have_the_names_of_the_oracle(zoo: Path) -> None:
-    oracle = json.loads((zoo / "torch_rnn" / "oracle.json").read_text())
-    for checkpoint in oracle["checkpoints"]:
-        expected = {
-            name
-            for layer in checkpoint["layers"]
-            for names in layer["params"].values()
-            for name in (names if isinstance(names, list) else [names])
-        }
-        for file in checkpoint["files"]:
-            with open_checkpoint(zoo / "torch_rnn" / file) as store:
-                assert expected <= set(store.stored), file
 
 
 def test_shards_agree_with_the_single_file(zoo: Path) -> None:

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints import remote
-from memcurse_cli.checkpoints.lazy import Transfer
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.remote import PAGE, RemoteFile
+from memcurse_cli.checkpoints.store import Transfer
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.inspection import inspect
@@ -130,14 +130,6 @@ def test_a_remote_index_leads_nowhere_else(web: Web, shard: str) -> None:
     with pytest.raises(CheckpointError, match="leads outside"):
         open_checkpoint(web.url("i.index.json"))
     assert len(web.asked) == 1
-
-
-def test_a_shard_of_another_name_is_quoted(web: Web) -> None:
-    text = json.dumps({"weight_map": {"w": "%2e%2e/a?b#c"}})
-    (web.root / "i.index.json").write_text(text)
-    with pytest.raises(CheckpointError, match="no such file"):
-        open_checkpoint(web.url("i.index.json"))
-    assert web.asked[1:] == ["/%252e%252e/a%3Fb%23c"]
 
 
 def test_a_local_index_fetches_nothing(web: Web, tmp_path: Path) -> None:
@@ -450,16 +442,9 @@ def test_no_answer_of_a_server_is_believed_unseen(tmp_path: Path) -> None:
         answers()
 
 
-def test_reading_on_costs_one_request_for_each_stretch() -> None:
-    content = bytes(40 * PAGE)
-    transfer = Transfer()
-
-    class Counted(Held):
-        def fetch(self, start: int, stop: int) -> bytes:
-            return transfer.count(super().fetch(start, stop))
-
-    file = RemoteFile("http://host/a", Counted(content, 0), transfer)
-    for offset in range(0, len(content), 64):
-        file.read(offset, 64)
-    assert transfer.size == len(content)
-    assert transfer.requests <= 40
+def test_a_shard_of_another_name_is_quoted(web: Web) -> None:
+    text = json.dumps({"weight_map": {"w": "%2e%2e/a?b#c"}})
+    (web.root / "i.index.json").write_text(text)
+    with pytest.raises(CheckpointError, match="no such file"):
+        open_checkpoint(web.url("i.index.json"))
+    assert web.asked[1:] == ["/%252e%252e/a%3Fb%23c"]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -58,14 +57,6 @@ def test_a_table_has_a_step_per_line(
     assert np.array_equal(read_series(path), np.array(expected), equal_nan=True)
 
 
-def test_what_numpy_writes_as_text_is_read_back(tmp_path: Path) -> None:
-    table = np.random.default_rng(0).standard_normal((20, 3))
-    np.savetxt(tmp_path / "a.txt", table, header="x y z")
-    np.savetxt(tmp_path / "a.csv", table, delimiter=",")
-    assert np.array_equal(read_series(tmp_path / "a.txt"), table)
-    assert np.array_equal(read_series(tmp_path / "a.csv"), table)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -100,22 +91,3 @@ def test_a_table_has_no_named_arrays(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1\n2\n")
     with pytest.raises(UsageError, match="leave --array out"):
         read_series(tmp_path / "a.csv", "x")
-
-
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    class Trap:
-        def __reduce__(self) -> tuple[object, tuple[str]]:
-            return Path.touch, (tmp_path / "executed",)  # type: ignore[return-value]  # a trap
-
-    np.save(tmp_path / "a.npy", np.array([Trap()], dtype=object), allow_pickle=True)
-    (tmp_path / "a.dat").write_bytes(pickle.dumps(Trap()))
-    for name in ("a.npy", "a.dat"):
-        with pytest.raises(CheckpointError):
-            read_series(tmp_path / name)
-    assert not (tmp_path / "executed").exists()
-
-
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    for name in ("absent.csv", "absent.npy"):
-        with pytest.raises(CheckpointError, match="no such file"):
-            read_series(tmp_path / name)

@@ -11,10 +11,9 @@ import pytest
 import tensorstore
 from checkpoints import readers
 
-from memcurse_cli.checkpoints.jax.ocdbt import Ocdbt
+from memcurse_cli.checkpoints.jax.orbax import Ocdbt
 from memcurse_cli.checkpoints.jax.zarr import ZarrArray
-from memcurse_cli.checkpoints.untrusted.ranges import Bytes, InlineBytes
-from memcurse_cli.checkpoints.untrusted.source import LocalDirectory
+from memcurse_cli.checkpoints.untrusted.source import Bytes, InlineBytes, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
 ARRAY = np.random.default_rng(0).standard_normal((7, 5)) * 9
@@ -110,20 +109,6 @@ def test_version_3(
         },
     }
     same(written(tmp_path, "zarr3", ARRAY, "float32", **metadata), ARRAY, "float32")
-
-
-@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
-@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (2, 1, 3, 2)])
-def test_every_rank(tmp_path: Path, driver: str, shape: tuple[int, ...]) -> None:
-    array = np.arange(float(np.prod(shape, dtype=int))).reshape(shape)
-    same(written(tmp_path, driver, array, "float64"), array, "float64")
-
-
-def test_a_shard_of_one_number(tmp_path: Path) -> None:
-    inner = {"chunk_shape": [], "codecs": codecs("zstd"), "index_codecs": codecs("crc32c")}
-    metadata = {"codecs": [{"name": "sharding_indexed", "configuration": inner}]}
-    array = np.array(3.0)
-    same(written(tmp_path, "zarr3", array, "float64", **metadata), array, "float64")
 
 
 @pytest.mark.parametrize("fill", [None, 0.5, "NaN", [1.0, -2.0]])

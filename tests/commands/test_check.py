@@ -10,7 +10,7 @@ import pytest
 from end_to_end.command import SAMPLES, assert_refused, memcurse
 
 from memcurse_cli.checkpoints.untrusted import json_header
-from memcurse_cli.checkpoints.untrusted.json_header import MAX_CONTAINERS, MAX_JSON_BYTES
+from memcurse_cli.checkpoints.untrusted.names import MAX_CONTAINERS, MAX_JSON_BYTES
 from memcurse_cli.commands import request
 
 LRU = SAMPLES / "lru.safetensors"

@@ -1,49 +1,346 @@
 """An HDF5 dataset: where its elements lie, and how they are read.
 
 Elements are contiguous, part of the header, or in chunks, which may be deflated, shuffled and
-checksummed. Whatever would lie outside the file is refused.
+checksummed. Whatever would lie outside the file is refused. Version 1 B-trees list the chunks of
+every version. Since 1.10 a dataset may have one chunk without an index, chunks one after another
+(implicit), a fixed array, an extensible array where one dimension is unlimited, or a version 2
+B-tree where several are (HDF5 File Format Specification 3.0, VII).
 """
 
 from __future__ import annotations
 
 import itertools
 import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import decode, element_count
-from memcurse_cli.checkpoints.hdf5.chunks import (
-    IMPLICIT,
-    MAX_CHUNKS,
-    SINGLE,
-    Chunk,
-    Chunking,
-    chunks_of,
-    parse_chunking,
-)
-from memcurse_cli.checkpoints.hdf5.dense import UNDEFINED, unpack
 from memcurse_cli.checkpoints.hdf5.header import (
+    CHUNKS,
     DATASPACE,
     DATATYPE,
     EXTERNAL_FILES,
+    FILTERED_CHUNKS,
     FILTERS,
     LAYOUT,
+    UNDEFINED,
     Messages,
     first_message,
     parse_datatype,
     parse_limits,
     parse_shape,
     text_attribute,
+    tree_records,
+    unpack,
 )
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.untrusted.compression import (
+from memcurse_cli.checkpoints.store import TensorSpec, decode, element_count
+from memcurse_cli.checkpoints.untrusted.archive import (
     LARGE_BLOCK,
     MAX_DEFLATE_RATIO,
     MAX_LARGE_RATIO,
 )
 from memcurse_cli.checkpoints.untrusted.source import File
+
+MAX_CHUNKS = 250_000
+TREE_1, SINGLE, IMPLICIT, FIXED, EXTENSIBLE, TREE_2 = range(6)
+_UNLIMITED = UNDEFINED
+# How many bytes each index has of its own before its address.
+_PARAMETERS = {IMPLICIT: 0, FIXED: 1, EXTENSIBLE: 5, TREE_2: 6}
+
+Corner = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One stored chunk: its corner in the dataset, where it lies, and the filters it skips."""
+
+    corner: Corner
+    address: int
+    size: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """How a dataset is cut into chunks: their extent, and what lists them or the only one."""
+
+    extent: Corner
+    index: int
+    address: int
+    single: tuple[int, int] | None = None  # size and skipped filters of the only one
+
+
+def parse_chunking(body: bytes) -> Chunking:
+    """The chunks of a layout message."""
+    version = body[0]
+    if version == 3:
+        rank, address = unpack("BQ", body, 2)
+        return Chunking(unpack(f"{rank}I", body, 11)[:-1], TREE_1, address)
+    flags, rank, width = unpack("BBB", body, 2)
+    position = 5 + rank * width
+    if flags & 1:
+        raise ValueError("its chunks at the edge skip their filters, which h5py does not write")
+    if not 0 < width <= 8 or rank > 33:
+        raise ValueError("its chunks have an impossible shape")
+    sizes = [int.from_bytes(body[at : at + width], "little") for at in range(5, position, width)]
+    (index,) = unpack("B", body, position)
+    position += 1
+    single = None
+    if index == SINGLE:
+        if flags & 2:
+            size, skipped = unpack("QI", body, position)
+            single = (size, skipped)
+            position += 12
+    elif index in _PARAMETERS:
+        position += _PARAMETERS[index]
+    else:
+        raise ValueError("its chunks are listed in an unknown way")
+    (address,) = unpack("Q", body, position)
+    return Chunking(tuple(sizes[:-1]), index, address, single)
+
+
+def chunks_of(
+    file: File, chunking: Chunking, shape: Corner, limits: Corner, size: int
+) -> list[Chunk]:
+    """Every chunk that is stored; ``size`` is the bytes of one without filters."""
+    extent = chunking.extent
+    if chunking.address == UNDEFINED:
+        return []
+    if chunking.index == TREE_1:
+        return _tree_1(file, chunking.address, len(shape))
+    if chunking.index == TREE_2:
+        found = list(_tree_2(file, chunking.address, extent, size))
+    else:
+        entry = _entries(file, chunking, size)
+        found = []
+        for number, corner in sorted(_numbered(shape, limits, extent, chunking.index)):
+            address, stored, skipped = entry(number)
+            if address != UNDEFINED:
+                found.append(Chunk(corner, address, stored, skipped))
+    return found
+
+
+def _numbered(
+    shape: Corner, limits: Corner, extent: Corner, index: int
+) -> Iterator[tuple[int, Corner]]:
+    """The number of each chunk in its index, and its corner."""
+    grid = [-(-most // n) for most, n in zip(limits, extent, strict=True)]
+    order = list(range(len(shape)))
+    if index == EXTENSIBLE and _UNLIMITED in limits:
+        # The dimension that grows comes first, so that the others give the step.
+        first = limits.index(_UNLIMITED)
+        order.insert(0, order.pop(first))
+    steps = [0] * len(shape)
+    step = 1
+    for axis in reversed(order):
+        steps[axis] = step
+        step *= grid[axis]
+    places = (range(-(-most // n)) for most, n in zip(shape, extent, strict=True))
+    for place in itertools.product(*places):
+        number = sum(at * step for at, step in zip(place, steps, strict=True))
+        yield number, tuple(at * n for at, n in zip(place, extent, strict=True))
+
+
+Entry = tuple[int, int, int]
+
+
+def _entries(file: File, chunking: Chunking, size: int) -> Callable[[int], Entry]:
+    """What gives a chunk's address, size and skipped filters by its number."""
+    address = chunking.address
+    if chunking.index == SINGLE:
+        stored, skipped = chunking.single or (size, 0)
+        return lambda number: (address, stored, skipped)
+    if chunking.index == IMPLICIT:
+        return lambda number: (address + number * size, size, 0)
+    array = (FixedArray if chunking.index == FIXED else ExtensibleArray)(file, address)
+    return lambda number: _decoded(array.element(number), size)
+
+
+def _decoded(element: bytes, size: int) -> Entry:
+    """An address, alone or with the size of what is compressed and the filters that it skips."""
+    if not element:
+        return UNDEFINED, 0, 0
+    (address,) = unpack("Q", element)
+    if len(element) == 8:
+        return address, size, 0
+    if not 12 < len(element) <= 20:
+        raise ValueError("its list of chunks has entries of an unknown size")
+    (skipped,) = unpack("I", element, len(element) - 4)
+    return address, int.from_bytes(element[8:-4], "little"), skipped
+
+
+def _tree_1(file: File, root: int, rank: int) -> list[Chunk]:
+    """The leaves of a version 1 B-tree, in any order."""
+    entry = 8 + 8 * (rank + 1) + 8
+    found: list[Chunk] = []
+    pending: list[int] = [root]
+    seen: set[int] = set()
+    while pending:
+        address = pending.pop()
+        if address in seen or len(found) > MAX_CHUNKS:
+            raise ValueError("its list of chunks leads back to itself")
+        seen.add(address)
+        header = bytes(file.read(address, 24))
+        kind, level, used = unpack("BBH", header, 4)
+        if not header.startswith(b"TREE") or kind != 1:
+            raise ValueError(f"there is no list of chunks at byte {address}")
+        body = bytes(file.read(address + 24, used * entry))
+        for position in range(0, len(body), entry):
+            size, skipped, *corner, child = unpack(f"II{rank + 2}Q", body, position)
+            if level:
+                pending.append(child)
+            else:
+                found.append(Chunk(tuple(corner[:-1]), child, size, skipped))
+    return found
+
+
+def _tree_2(file: File, address: int, extent: Corner, size: int) -> Iterator[Chunk]:
+    """The records of a version 2 B-tree: an entry, then the place of the chunk in the grid."""
+    kind = bytes(file.read(address, 6))[5]
+    if kind not in (CHUNKS, FILTERED_CHUNKS):
+        raise ValueError(f"there is no list of chunks at byte {address}")
+    for record in tree_records(file, address, kind):
+        split = len(record) - 8 * len(extent)
+        if split < 8 or (kind == CHUNKS) != (split == 8):
+            raise ValueError("its list of chunks has entries of an unknown size")
+        place = unpack(f"{len(extent)}Q", record, split)
+        corner = tuple(at * n for at, n in zip(place, extent, strict=True))
+        yield Chunk(corner, *_decoded(record[:split], size))
+
+
+class _Array:
+    """Elements of one size in blocks, of which the last one read is kept."""
+
+    def __init__(self, file: File, width: int, page_bits: int) -> None:
+        self._file, self._width, self._page = file, width, 1 << page_bits
+        self._block, self._start = b"", -1
+
+    def _at(self, block: int, index: int, count: int) -> bytes:
+        """An element of the block of ``count`` elements at an address."""
+        if block != self._start:
+            self._block = bytes(self._file.read(block, count * self._width))
+            self._start = block
+        return self._block[index * self._width : (index + 1) * self._width]
+
+    def _in_page(self, start: int, page: int, index: int, count: int) -> bytes:
+        """An element of one of the pages, of which each ends in a checksum, from an address on."""
+        return self._at(start + 4 + page * (self._page * self._width + 4), index, count)
+
+    def _bit(self, address: int, index: int) -> bool:
+        """A bit of the map at an address that says which pages there are."""
+        (byte,) = self._file.read(address + index // 8, 1)
+        return bool(byte >> (7 - index % 8) & 1)
+
+
+def _require_mark(file: File, address: int, mark: bytes) -> None:
+    if bytes(file.read(address, 4)) != mark:
+        raise ValueError(f"there is no list of chunks at byte {address}")
+
+
+class FixedArray(_Array):
+    """As many elements as the dataset can have chunks, in pages where they are many."""
+
+    def __init__(self, file: File, address: int) -> None:
+        _require_mark(file, address, b"FAHD")
+        header = bytes(file.read(address, 28))
+        version, _, width, bits, self._count, self._data = unpack("BBBBQQ", header, 4)
+        if version or not width or bits > 32:
+            raise ValueError(f"there is no list of chunks at byte {address}")
+        super().__init__(file, width, bits)
+        if self._data != UNDEFINED:
+            _require_mark(file, self._data, b"FADB")
+
+    def element(self, number: int) -> bytes:
+        """The element of a number; nothing where it was never set."""
+        if number >= self._count:
+            raise ValueError("its list of chunks is too short")
+        if self._data == UNDEFINED:
+            return b""
+        start = self._data + 14
+        if self._count <= self._page:
+            return self._at(start, number, self._count)
+        page, index = divmod(number, self._page)
+        pages = -(-self._count // self._page)
+        if not self._bit(start, page):
+            return b""
+        count = min(self._page, self._count - page * self._page)
+        return self._in_page(start + -(-pages // 8), page, index, count)
+
+
+class ExtensibleArray(_Array):
+    """Elements in an index block, then in data blocks that grow, which super blocks list.
+
+    The sizes follow from the header's parameters alone (H5EAhdr.c, H5EA__hdr_init).
+    """
+
+    def __init__(self, file: File, address: int) -> None:
+        _require_mark(file, address, b"EAHD")
+        header = bytes(file.read(address, 72))
+        version, _, width, bits, inside, least, pointers, page = unpack("8B", header, 4)
+        (self._index,) = unpack("Q", header, 60)
+        if version or not width or bits > 64:
+            raise ValueError(f"there is no list of chunks at byte {address}")
+        if not least or least & (least - 1) or not pointers or pointers & (pointers - 1):
+            raise ValueError("its list of chunks has an impossible shape")
+        super().__init__(file, width, page)
+        self._inside, self._least = inside, least
+        self._offset_bytes = -(-bits // 8)
+        self._levels = 1 + bits - (least.bit_length() - 1)
+        # So many levels have their data blocks in the index block, the rest in super blocks.
+        self._direct = 2 * (pointers.bit_length() - 1)
+        self._direct_blocks = 2 * (pointers - 1)
+        if self._index != UNDEFINED:
+            _require_mark(file, self._index, b"EAIB")
+
+    def element(self, number: int) -> bytes:
+        """The element of a number; nothing where it was never set."""
+        if self._index == UNDEFINED:
+            return b""
+        start = self._index + 14
+        if number < self._inside:
+            return self._at(start, number, self._inside)
+        start += self._inside * self._width
+        number -= self._inside
+        first = 0
+        for level in range(self._levels):
+            blocks, each = 1 << level // 2, self._least << (level + 1) // 2
+            if number < blocks * each:
+                break
+            number -= blocks * each
+            first += blocks
+        else:
+            raise ValueError("its list of chunks is too short")
+        block, number = divmod(number, each)
+        if level < self._direct:
+            return self._in_block(self._pointer(start + 8 * (first + block)), number, each)
+        start += 8 * (self._direct_blocks + level - self._direct)
+        place = self._pointer(start)
+        if place == UNDEFINED:
+            return b""
+        _require_mark(self._file, place, b"EASB")
+        maps = place + 14 + self._offset_bytes
+        pages = each // self._page if each > self._page else 0
+        pointer = self._pointer(maps + blocks * -(-pages // 8) + 8 * block)
+        # One map lists the pages of all data blocks, bit after bit.
+        if pages and not self._bit(maps, block * pages + number // self._page):
+            return b""
+        return self._in_block(pointer, number, each)
+
+    def _in_block(self, block: int, number: int, count: int) -> bytes:
+        """An element of a data block."""
+        if block == UNDEFINED:
+            return b""
+        start = block + 14 + self._offset_bytes
+        if count <= self._page:
+            return self._at(start, number, count)
+        return self._in_page(start, *divmod(number, self._page), self._page)
+
+    def _pointer(self, place: int) -> int:
+        return int.from_bytes(self._file.read(place, 8), "little")
+
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = 0, 1, 2, 3
@@ -57,9 +354,6 @@ class Dataset:
 
     Attributes:
         spec: its shape and type, or None where it holds something else than numbers.
-
-    Raises:
-        ValueError: it is damaged, its elements lie outside the file, or need a plug-in.
     """
 
     def __init__(self, file: File, messages: Messages) -> None:
@@ -92,11 +386,7 @@ class Dataset:
             raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._stored}")
 
     def load(self) -> NDArray[Any]:
-        """Every element, as float64.
-
-        Raises:
-            ValueError: a chunk is missing or damaged.
-        """
+        """Every element, as float64."""
         assert self.spec is not None
         if self._class == _CHUNKED and self.spec.bytes:
             return self._assemble(self.spec)

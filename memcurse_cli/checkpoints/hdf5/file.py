@@ -13,28 +13,25 @@ from typing import Any, NoReturn
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.hdf5.dataset import Dataset
-from memcurse_cli.checkpoints.hdf5.dense import (
-    LINK_NAMES,
-    UNDEFINED,
-    FractalHeap,
-    tree_records,
-    unpack,
-)
 from memcurse_cli.checkpoints.hdf5.header import (
     LAYOUT,
     LINK,
     LINK_INFO,
+    LINK_NAMES,
     SYMBOL_TABLE,
+    UNDEFINED,
+    FractalHeap,
     Messages,
     first_message,
     read_messages,
     text_attribute,
+    tree_records,
+    unpack,
 )
-from memcurse_cli.checkpoints.lazy import LazyTensor
-from memcurse_cli.checkpoints.select import Path
-from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_TENSORS
+from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Path
+from memcurse_cli.checkpoints.store import LazyTensor
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import Directory, File
+from memcurse_cli.checkpoints.untrusted.source import File, Part
 from memcurse_cli.errors import CheckpointError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -46,7 +43,7 @@ _HARD, _SOFT, _EXTERNAL = 0, 1, 64
 _SYMBOL_BYTES = 40
 
 
-class Metered:
+class Metered(Part):
     """A file of which only so much may be read: lists that many groups share are read for each.
 
     Attributes:
@@ -54,29 +51,16 @@ class Metered:
     """
 
     def __init__(self, file: File) -> None:
-        self._file = file
-        self.path, self.size = file.path, file.size
+        super().__init__(file, file)
         self.left: int | None = MAX_READINGS * file.size + LARGEST_HEAP
 
     def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``.
-
-        Raises:
-            ValueError: too much has been read.
-        """
+        """Exactly ``length`` bytes from ``offset``; ValueError where too much has been read."""
         if self.left is not None:
             self.left -= length + READ_COST
             if self.left < 0:
                 raise ValueError("its headers refer to one another without end")
-        return self._file.read(offset, length)
-
-    def directory(self) -> Directory:
-        """The directory that it lies in."""
-        return self._file.directory()
-
-    def close(self) -> None:
-        """Release the file."""
-        self._file.close()
+        return super().read(offset, length)
 
 
 class Hdf5File:
@@ -86,9 +70,6 @@ class Hdf5File:
         datasets: every dataset of numbers by the names that lead to it, in the order of the file.
         groups: every group by its path, and its ``name`` attribute or "".
         notes: what was left out.
-
-    Raises:
-        CheckpointError: the file is damaged, of a newer layout, or leads outside itself.
     """
 
     def __init__(self, file: File) -> None:
@@ -115,11 +96,7 @@ class Hdf5File:
         ]
 
     def attribute(self, name: str, path: Path = ()) -> str:
-        """A text attribute of the root or of another group; "" where there is none.
-
-        Raises:
-            CheckpointError: the attribute is damaged.
-        """
+        """A text attribute of the root or of another group; "" where there is none."""
         try:
             return text_attribute(self._file, self._headers.get(path, []), name)
         except ValueError as error:

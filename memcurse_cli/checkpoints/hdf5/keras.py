@@ -1,11 +1,12 @@
-"""Keras's files: HDF5 weights and models of every version, and .keras archives.
+"""Keras's files: HDF5 weights and models of every version, .keras archives, and shards.
 
 A model's configuration names classes that Keras would import and build. Here it stays text: it is
 handed on as metadata, for whoever needs to know a layer's activations.
 
 Keras 3 stores ``layers/lstm_1/cell/vars/2`` by the layer's class, and the name that the user gave
 the layer in the attribute ``name`` of its group ``vars``. Older versions store
-``model_weights/encoder/encoder/lstm_cell/kernel:0``.
+``model_weights/encoder/encoder/lstm_cell/kernel:0``. ``save_weights(…, max_shard_size=…)`` writes
+``model.weights.json``, which names the file of each variable, and the shards beside it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TypeVar
 
-from memcurse_cli.checkpoints.hdf5.file import Hdf5File
-from memcurse_cli.checkpoints.lazy import LazyStore
+from memcurse_cli.checkpoints.hdf5.file import HDF5_MAGIC, Hdf5File
+from memcurse_cli.checkpoints.safetensors import read_index
 from memcurse_cli.checkpoints.select import Path, select
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
 from memcurse_cli.checkpoints.untrusted.archive import Archive
-from memcurse_cli.checkpoints.untrusted.json_header import parse_object
-from memcurse_cli.checkpoints.untrusted.ranges import InlineBytes
-from memcurse_cli.checkpoints.untrusted.source import File, Part
+from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
+from memcurse_cli.checkpoints.untrusted.source import File, InlineBytes, Part
 
 Leaf = TypeVar("Leaf")
 
@@ -44,9 +45,6 @@ def name_keras(
     Args:
         datasets: every dataset by its path.
         groups: every group by its path, and its ``name`` attribute.
-
-    Raises:
-        ValueError: two tensors have the same path.
     """
     # Keras on Windows writes `layers\lstm\cell` as the name of one group.
     split = {_split(path): dataset for path, dataset in datasets.items()}
@@ -98,12 +96,12 @@ def _legacy(path: Path) -> list[str]:
     return parts
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File) -> TensorStore:
     """Read every group and the header of every dataset."""
     return _open(file, file.size, {})
 
 
-def open_archive(file: File, archive: Archive) -> LazyStore:
+def open_archive(file: File, archive: Archive) -> TensorStore:
     """Read the archive's configuration as text, and the headers of its weights."""
     metadata = {}
     if "config.json" in archive:
@@ -116,14 +114,14 @@ def open_archive(file: File, archive: Archive) -> LazyStore:
     return _open(Part(content, file), file.size, metadata)
 
 
-def _open(file: File, size: int, metadata: dict[str, str]) -> LazyStore:
+def _open(file: File, size: int, metadata: dict[str, str]) -> TensorStore:
     """The store of an HDF5 file in a checkpoint of so many bytes, with what else is known of it."""
     content = Hdf5File(file)
     tensors, notes = name_keras(content.datasets, content.groups)
     found = {key: content.attribute(key) for key in (CONFIG, VERSION)}
     if not found[VERSION]:  # beside the weights in the files that Keras 3 writes for Keras 2
         found[VERSION] = content.attribute(VERSION, (WEIGHTS,))
-    return LazyStore(
+    return TensorStore(
         path=file.path,
         bytes=size,
         tensors=tensors,
@@ -146,3 +144,43 @@ def _version(text: str) -> str:
     except ValueError:
         return ""
     return version if isinstance(version, str) else ""
+
+
+def open_keras_shards(file: File) -> TensorStore:
+    """Read the index, and every group of its shards."""
+    _, names, shards_of = read_index(file, several=True)
+    shards: list[File] = []
+    datasets: dict[Path, LazyTensor] = {}
+    groups: dict[Path, str] = {}
+    notes: list[str] = []
+    try:
+        for name in names:
+            shard = file.directory().open(name)
+            shards.append(shard)
+            if bytes(shard.read(0, min(shard.size, len(HDF5_MAGIC)))) != HDF5_MAGIC:
+                raise ValueError(f"its shard {printable(name, 80)} is not an HDF5 file")
+            content = Hdf5File(shard)
+            if datasets.keys() & content.datasets.keys():
+                raise ValueError(f"its shard {printable(name, 80)} repeats a tensor of another")
+            datasets |= content.datasets
+            # A group that goes on in a second shard has its name in the first.
+            groups |= {path: text for path, text in content.groups.items() if text}
+            groups = dict.fromkeys(content.groups, "") | groups
+            notes += content.notes
+        missing = [key for key in shards_of if tuple(filter(None, key.split("/"))) not in groups]
+        if missing:
+            raise ValueError(f"its group {printable(missing[0], 80)} is in none of its shards")
+        tensors, left_out = name_keras(datasets, groups)
+    except BaseException:
+        for shard in shards:
+            shard.close()
+        raise
+    file.close()
+    count = "1 shard" if len(names) == 1 else f"{len(names)} shards"
+    return TensorStore(
+        path=file.path,
+        bytes=file.size + sum(shard.size for shard in shards),
+        tensors=tensors,
+        notes=[count, *dict.fromkeys(notes), *left_out],
+        resources=shards,
+    )

@@ -14,19 +14,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import ELEMENT_TYPES, decode, element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.tree import MAX_DEPTH, MAX_NODES, collect, name_jax
+from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_NODES, collect, name_jax
+from memcurse_cli.checkpoints.store import (
+    ELEMENT_TYPES,
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    decode,
+    element_bytes,
+    element_count,
+    file_store,
+)
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import (
+from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
     Cursor,
+    File,
     InlineBytes,
     naturals,
 )
-from memcurse_cli.checkpoints.untrusted.source import File
 
 # A longer text is no name of a parameter, and is passed over unread.
 MAX_TEXT = 4096
@@ -43,7 +50,7 @@ def recognises(head: bytes, file: File) -> bool:
         return False
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File) -> TensorStore:
     """Read the maps and the descriptions of the arrays."""
     reader = _Reader(file)
     root = reader.value(0)
@@ -51,14 +58,7 @@ def open_file(file: File) -> LazyStore:
         raise ValueError(f"{reader.left} bytes follow its end")
     found = collect(root, lambda node: node if isinstance(node, LazyTensor) else None)
     tensors, notes = name_jax(found)
-    return LazyStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=tensors,
-        notes=notes,
-        resources=[file],
-        contents=found,
-    )
+    return file_store(file, tensors, notes, contents=found)
 
 
 class _Reader:

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import ELEMENT_TYPES, decode, element_bytes, element_count
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.checkpoints.untrusted.compression import check_ratio, decompress_zstd, inflate
+from memcurse_cli.checkpoints.store import (
+    ELEMENT_TYPES,
+    decode,
+    element_bytes,
+    element_count,
+    spec_of,
+)
+from memcurse_cli.checkpoints.untrusted.archive import check_ratio, decompress_zstd, inflate
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, naturals
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, naturals
 from memcurse_cli.errors import CheckpointError
 
 MAX_DIMENSIONS = 32
@@ -78,16 +83,7 @@ class _Layout:
 
 
 class ZarrArray:
-    """One array.
-
-    Args:
-        description: the parsed ``.zarray`` or ``zarr.json``.
-        find: the stored value of a key, or None where there is none.
-
-    Raises:
-        ValueError: with the fault as a clause; the description is damaged or of a kind that is
-            not read.
-    """
+    """One array."""
 
     def __init__(self, description: dict[str, Any], find: Find) -> None:
         version = description.get("zarr_format")
@@ -96,7 +92,7 @@ class ZarrArray:
         self._layout = (_version_2 if version == 2 else _version_3)(description)
         self._find = find
         shape, dtype = self._layout.shape, self._layout.encoding.dtype
-        self.spec = TensorSpec(shape, dtype, element_count(shape) * element_bytes(dtype))
+        self.spec = spec_of(shape, dtype)
 
     def __call__(self) -> NDArray[Any]:
         """The elements."""
@@ -184,7 +180,7 @@ def _version_2(description: dict[str, Any]) -> _Layout:
         compression="" if compressor is None else _known_compression(name),
     )
     separator = description.get("dimension_separator", ".")
-    return _layout(shape, chunk, encoding, description.get("fill_value"), "", _separator(separator))
+    return replace(_layout(description, shape, chunk, "", separator), encoding=encoding)
 
 
 def _version_3(description: dict[str, Any]) -> _Layout:
@@ -197,40 +193,44 @@ def _version_3(description: dict[str, Any]) -> _Layout:
         raise ValueError("its chunks do not form a regular grid")
     chunk = _chunk_shape(settings.get("chunk_shape"))
     keys, how = _named(description.get("chunk_key_encoding"))
-    separator = _separator(how.get("separator", "/" if keys == "default" else "."))
+    separator = how.get("separator", "/" if keys == "default" else ".")
     prefix = "c" if keys == "default" else ""
     codecs = description.get("codecs")
-    fill = description.get("fill_value")
+    layout = _layout(description, shape, chunk, prefix, separator)
     names = [_named(codec) for codec in codecs] if isinstance(codecs, list) else []
-    if len(names) == 1 and names[0][0] == "sharding_indexed":
-        settings = names[0][1]
-        inner = _chunk_shape(settings.get("chunk_shape"))
-        if len(inner) != len(chunk) or any(a % b for a, b in zip(chunk, inner, strict=True)):
-            raise ValueError("the chunks of a shard do not fill it")
-        encoding = _codecs(settings.get("codecs"), dtype)
-        index = _codecs(settings.get("index_codecs"), "uint64")
-        if index.big_endian or index.compression:
-            raise ValueError("the index of a shard is encoded in a way that is not read")
-        first = settings.get("index_location", "end") == "start"
-        layout = _layout(shape, chunk, encoding, fill, prefix, separator)
-        return _Layout(
-            shape, chunk, encoding, fill, layout.key, inner, first, index_checksum=index.checksum
-        )
-    return _layout(shape, chunk, _codecs(codecs, dtype), fill, prefix, separator)
+    if len(names) != 1 or names[0][0] != "sharding_indexed":
+        return replace(layout, encoding=_codecs(codecs, dtype))
+    settings = names[0][1]
+    inner = _chunk_shape(settings.get("chunk_shape"))
+    if len(inner) != len(chunk) or any(a % b for a, b in zip(chunk, inner, strict=True)):
+        raise ValueError("the chunks of a shard do not fill it")
+    index = _codecs(settings.get("index_codecs"), "uint64")
+    if index.big_endian or index.compression:
+        raise ValueError("the index of a shard is encoded in a way that is not read")
+    return replace(
+        layout,
+        encoding=_codecs(settings.get("codecs"), dtype),
+        inner=inner,
+        index_first=settings.get("index_location", "end") == "start",
+        index_checksum=index.checksum,
+    )
 
 
 def _layout(
-    shape: Shape, chunk: Shape, encoding: _Encoding, fill: object, prefix: str, separator: str
+    description: dict[str, Any], shape: Shape, chunk: Shape, prefix: str, separator: object
 ) -> _Layout:
+    """The layout but for its encoding."""
+    if separator not in (".", "/"):
+        raise ValueError("its chunks have names that are not read")
     # Larger chunks than the array would let a short description claim any amount of memory.
     if len(chunk) != len(shape) or any(n > max(1, s) for n, s in zip(chunk, shape, strict=True)):
         raise ValueError("its chunks do not fit its shape")
 
     def key(index: Shape) -> str:
         parts = ([prefix] if prefix else []) + [str(i) for i in index]
-        return separator.join(parts) or "0"
+        return str(separator).join(parts) or "0"
 
-    return _Layout(shape, chunk, encoding, fill, key)
+    return _Layout(shape, chunk, _Encoding(""), description.get("fill_value"), key)
 
 
 def _codecs(codecs: object, dtype: str) -> _Encoding:
@@ -274,12 +274,6 @@ def _known_compression(name: object) -> str:
             f"{', '.join(DECOMPRESSORS)} are read"
         )
     return name
-
-
-def _separator(separator: object) -> str:
-    if separator not in (".", "/"):
-        raise ValueError("its chunks have names that are not read")
-    return str(separator)
 
 
 def _shape(values: object) -> Shape:

@@ -9,15 +9,174 @@ leads to a recurrent node or to a weight of one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Field, Messages
-from memcurse_cli.checkpoints.onnx.tensors import ExternalFiles, Tensor
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Field, Messages, decode_varints
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorSpec,
+    decode,
+    element_bytes,
+    elements_at,
+    spec_of,
+)
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import File, naturals
+
+MAX_EXTERNAL_FILES = 10_000
+_DIMS, _TYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
+_FLOATS, _INT32, _INT64, _DOUBLES, _UINT64 = 4, 5, 7, 10, 11
+_LISTS = (_FLOATS, _INT32, _INT64, _DOUBLES, _UINT64)
+
+# The name of each element type, and the list that holds it where it has no raw bytes.
+ELEMENTS: dict[int, tuple[str, int]] = {
+    1: ("float32", _FLOATS), 2: ("uint8", _INT32), 3: ("int8", _INT32), 4: ("uint16", _INT32),
+    5: ("int16", _INT32), 6: ("int32", _INT32), 7: ("int64", _INT64), 9: ("bool", _INT32),
+    10: ("float16", _INT32), 11: ("float64", _DOUBLES), 12: ("uint32", _UINT64),
+    13: ("uint64", _UINT64), 14: ("complex64", _FLOATS), 15: ("complex128", _DOUBLES),
+    16: ("bfloat16", _INT32), 17: ("float8_e4m3fn", _INT32), 18: ("float8_e4m3fnuz", _INT32),
+    19: ("float8_e5m2", _INT32), 20: ("float8_e5m2fnuz", _INT32), 24: ("float8_e8m0fnu", _INT32),
+}  # fmt: skip
+
+
+class ExternalFiles:
+    """The files beside a model that hold its tensors, each opened once."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._opened: dict[str, File] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Their size on disk."""
+        return sum(file.size for file in self._opened.values())
+
+    def open(self, location: str) -> File:
+        """The file at a location, a relative path with ``/``."""
+        name = location.removeprefix("./")
+        if name not in self._opened:
+            if len(self._opened) >= MAX_EXTERNAL_FILES:
+                raise ValueError(f"it names more than {MAX_EXTERNAL_FILES} files")
+            self._opened[name] = self._file.directory().open(name)
+        return self._opened[name]
+
+    def close(self) -> None:
+        """Release them."""
+        for file in self._opened.values():
+            file.close()
+
+
+class Tensor:
+    """One TensorProto.
+
+    Attributes:
+        name: its name; "" for a constant.
+        start: where it begins in the file.
+        lazy: its spec and reader, or None where it has elements that are not read.
+    """
+
+    def __init__(self, messages: Messages, external: ExternalFiles, field: Field) -> None:
+        self._messages = messages
+        self.start = field.start
+        self.name = ""
+        shape: list[int] = []
+        code = 0
+        raw: Field | None = None
+        lists: dict[int, list[Field]] = {}
+        pairs: dict[str, str] = {}
+        is_external = False
+        for inner in messages.fields(field.start, field.size):
+            if inner.number == _DIMS:
+                shape += messages.integers(inner)
+            elif inner.number == _TYPE:
+                code = inner.value
+            elif inner.number == _TENSOR_NAME:
+                self.name = messages.text(inner)
+            elif inner.number == _RAW:
+                raw = inner
+            elif inner.number in _LISTS:
+                lists.setdefault(inner.number, []).append(inner)
+            elif inner.number == _EXTERNAL:
+                entry = {
+                    part.number: messages.text(part)
+                    for part in messages.fields(inner.start, inner.size)
+                }
+                pairs[entry.get(1, "")] = entry.get(2, "")
+            elif inner.number == _LOCATION:
+                is_external = inner.value == 1
+        self._label = f"tensor {printable(self.name, 80)}"
+        sizes = naturals(shape)
+        if sizes is None:
+            raise ValueError(f"{self._label} has no valid shape")
+        self.lazy: LazyTensor | None = None
+        if code in ELEMENTS:
+            dtype, container = ELEMENTS[code]
+            spec = spec_of(sizes, dtype)
+            if is_external:
+                self.lazy = self._external(external, pairs, spec)
+            elif raw is not None:
+                self._require(raw.size, spec)
+                self.lazy = elements_at(messages.file, raw.start, spec)
+            else:
+                load = self._listed(lists.get(container, []), container, spec)
+                self.lazy = LazyTensor(spec, load)
+
+    def _external(
+        self, files: ExternalFiles, pairs: dict[str, str], spec: TensorSpec
+    ) -> LazyTensor:
+        file = files.open(pairs.get("location", ""))
+        offset, length = (pairs.get(key, "") for key in ("offset", "length"))
+        if not all(text.isascii() and (text.isdigit() or not text) for text in (offset, length)):
+            raise ValueError(f"{self._label} has no valid place in its file")
+        start = int(offset[:20] or 0)
+        self._require(int(length[:20] or spec.bytes), spec)
+        if start + spec.bytes > file.size:
+            raise ValueError(f"{self._label} lies beyond the end of {file.path}")
+        return elements_at(file, start, spec)
+
+    def _listed(
+        self, fields: list[Field], container: int, spec: TensorSpec
+    ) -> Callable[[], NDArray[Any]]:
+        read, width = self._messages.read, element_bytes(spec.dtype)
+
+        def joined() -> NDArray[Any]:
+            content = b"".join(read(part.start, part.size) for part in fields)
+            return decode(content, spec.dtype, spec.shape)
+
+        def varints() -> NDArray[Any]:
+            parts = [np.zeros(0, np.uint64)]
+            for part in fields:
+                one = np.array([part.value], np.uint64)
+                packed = part.wire != VARINT
+                parts.append(decode_varints(read(part.start, part.size)) if packed else one)
+            values = np.concatenate(parts)
+            self._require(values.size * width, spec)
+            # Each is sign-extended to 64 bits; its low bits are the element, or its bit pattern.
+            return decode(values.astype(f"<u{width}").tobytes(), spec.dtype, spec.shape)
+
+        if container in (_FLOATS, _DOUBLES):
+            self._require(sum(part.size for part in fields), spec)
+            return joined
+        # A varint has at least one byte.
+        least = sum(max(1, part.size) for part in fields)
+        if spec.bytes > least * width:
+            self._require(least * width, spec)
+        return varints
+
+    def _require(self, size: int, spec: TensorSpec) -> None:
+        if size != spec.bytes:
+            raise ValueError(
+                f"{self._label} needs {printable(str(spec.bytes), 40)} bytes for its shape "
+                f"and has {size}"
+            )
+
 
 MAX_DEPTH = 32
 # Functions that call others twice, and so on, have exponentially many nodes.
@@ -126,8 +285,9 @@ class Graph:
             graph = pending.pop()
             yield graph
             inside = [inner for node in graph.nodes for inner in node.graphs]
-            calls = [node.call for node in graph.nodes if node.call and node.call.recurrent]
-            pending += reversed([*inside, *(call.body for call in calls)])
+            calls = [node.call for node in graph.nodes if node.call is not None]
+            bodies = [call.body for call in calls if call.function.recurrent]
+            pending += reversed([*inside, *bodies])
 
     def fed_back(self) -> list[Tensor]:
         """The matrices that multiply what their own products led to, as in an unrolled RNN.
@@ -174,29 +334,80 @@ class Graph:
         return None
 
 
-class GraphReader:
-    """Reads a GraphProto and all graphs within it.
-
-    Args:
-        messages: the file.
-        external: the files beside it.
+@dataclass
+class Function:
+    """A function of the model: what it calls its inputs and outputs, and where its nodes lie.
 
     Attributes:
-        functions: what nodes may call beside operators.
+        defaults: the attributes that a call need not give.
+        calls: the operators and functions within it.
+        recurrent: whether a recurrent node is in it, or in what it calls.
     """
 
-    def __init__(self, messages: Messages, external: ExternalFiles) -> None:
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    nodes: list[Field] = field(default_factory=list)
+    defaults: dict[str, Attribute] = field(default_factory=dict)
+    calls: set[Key] = field(default_factory=set)
+    recurrent: bool = False
+
+
+@dataclass
+class Call:
+    """A node of a graph that calls a function."""
+
+    function: Function
+    reader: GraphReader
+    node: Node
+    graph: Graph
+    depth: int
+
+    @cached_property
+    def body(self) -> Graph:
+        """The graph that the call stands for."""
+        node, function = self.node, self.function
+        given = [*node.inputs, *[""] * len(function.inputs)]
+        body = Graph(
+            None,
+            bindings={
+                name: (self.graph, outside)
+                for name, outside in zip(function.inputs, given, strict=False)
+            },
+            attributes=function.defaults | node.attributes,
+            prefix=f"{self.graph.prefix}{node.label}/",
+        )
+        self.reader.read_nodes(function.nodes, body, self.depth + 1)
+        return body
+
+    def source(self, output: str) -> tuple[Graph, str]:
+        """The graph and the name of what an output of the node is within the function."""
+        index, outputs = self.node.outputs.index(output), self.function.outputs
+        return self.body, outputs[index] if index < len(outputs) else ""
+
+
+class GraphReader:
+    """Reads a GraphProto, all graphs within it and the model's functions."""
+
+    def __init__(self, messages: Messages, external: ExternalFiles, functions: list[Field]) -> None:
         self._messages, self._external = messages, external
-        self.functions: Functions | None = None
+        self._functions: dict[Key, Function] = {}
         self._inside = 0
+        # Within a function no call is followed before all are known.
+        self._functions = dict([self._function(place) for place in functions])
+        callers: dict[Key, list[Function]] = {}
+        keys = {id(function): key for key, function in self._functions.items()}
+        for function in self._functions.values():
+            for called in function.calls:
+                callers.setdefault(called, []).append(function)
+        pending = list(RECURRENT)
+        while pending:
+            for function in callers.get(pending.pop(), ()):
+                if not function.recurrent:
+                    function.recurrent = True
+                    pending.append(keys[id(function)])
 
     def read(self, place: Field, parent: Graph | None = None, depth: int = 0) -> Graph:
-        """The graph in a field.
-
-        Raises:
-            CheckpointError: external data cannot be opened.
-            ValueError: the graph is damaged, or nested too deeply.
-        """
+        """The graph in a field."""
         if depth > MAX_DEPTH:
             raise ValueError(f"its graphs are nested more than {MAX_DEPTH} deep")
         graph = Graph(parent, prefix=parent.prefix if parent else "")
@@ -214,7 +425,7 @@ class GraphReader:
         return graph
 
     def read_nodes(self, places: list[Field], graph: Graph, depth: int) -> None:
-        """Read the nodes in these fields into a graph; the errors of `read`."""
+        """Read the nodes in these fields into a graph."""
         if depth > MAX_DEPTH:
             raise ValueError(f"its functions call one another more than {MAX_DEPTH} deep")
         self._inside += len(places)
@@ -223,17 +434,36 @@ class GraphReader:
         for place in places:
             self._add(place, graph, depth)
 
-    def read_attribute(self, place: Field) -> tuple[str, Attribute]:
-        """The attribute in a field, which has no graph within it."""
-        name, attribute, _ = self._attribute(place, Graph(None), MAX_DEPTH)
-        return name, attribute or Attribute()
+    def _function(self, place: Field) -> tuple[Key, Function]:
+        function, messages = Function(), self._messages
+        texts = {_NAME: "", _DOMAIN: "", _OVERLOAD: ""}
+        for inner in messages.fields(place.start, place.size):
+            if inner.wire != LENGTH:
+                continue
+            if inner.number in texts:
+                texts[inner.number] = messages.text(inner)
+            elif inner.number == _INPUT:
+                function.inputs.append(messages.text(inner))
+            elif inner.number == _OUTPUT:
+                function.outputs.append(messages.text(inner))
+            elif inner.number == _NODE:
+                function.nodes.append(inner)
+            elif inner.number == _DEFAULT:  # which has no graph within it
+                name, attribute, _ = self._attribute(inner, Graph(None), MAX_DEPTH)
+                function.defaults[name] = attribute or Attribute()
+        template = Graph(None)
+        self.read_nodes(function.nodes, template, 0)
+        for graph in template.all_graphs():
+            function.calls |= {node.key for node in graph.nodes}
+        return (texts[_DOMAIN], texts[_NAME], texts[_OVERLOAD]), function
 
     def _add(self, place: Field, graph: Graph, depth: int) -> None:
         node = self._node(place, graph, depth)
         graph.nodes.append(node)
         graph.producers |= dict.fromkeys(filter(None, node.outputs), node)
-        if self.functions is not None:
-            node.call = self.functions.call(node, graph, depth)
+        function = self._functions.get(node.key)
+        if function is not None:
+            node.call = Call(function, self, node, graph, depth)
 
     def _node(self, place: Field, graph: Graph, depth: int) -> Node:
         node = Node()
@@ -290,124 +520,3 @@ class GraphReader:
                 outer = outer.parent
             return name, outer.attributes[reference] if outer else None, graphs
         return name, attribute, graphs
-
-
-@dataclass
-class Function:
-    """A function as the model defines it.
-
-    Attributes:
-        inputs: what it calls its inputs, in order.
-        outputs: what it calls its outputs.
-        nodes: where its nodes lie.
-        defaults: the attributes that a call need not give.
-        calls: the operators and functions within it.
-        recurrent: whether a recurrent node is in it, or in what it calls.
-    """
-
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    nodes: list[Field] = field(default_factory=list)
-    defaults: dict[str, Attribute] = field(default_factory=dict)
-    calls: set[Key] = field(default_factory=set)
-    recurrent: bool = False
-
-
-class Call:
-    """A node that calls a function.
-
-    Attributes:
-        function: what it calls.
-    """
-
-    def __init__(
-        self, function: Function, reader: GraphReader, node: Node, graph: Graph, depth: int
-    ) -> None:
-        self.function = function
-        self._reader, self._node, self._graph, self._depth = reader, node, graph, depth
-
-    @property
-    def recurrent(self) -> bool:
-        """Whether it leads to a recurrent node."""
-        return self.function.recurrent
-
-    @cached_property
-    def body(self) -> Graph:
-        """What the call stands for.
-
-        Raises:
-            ValueError: it is damaged, or calls lead into one another too deeply.
-        """
-        node, function = self._node, self.function
-        given = [*node.inputs, *[""] * len(function.inputs)]
-        body = Graph(
-            None,
-            bindings={
-                name: (self._graph, outside)
-                for name, outside in zip(function.inputs, given, strict=False)
-            },
-            attributes=function.defaults | node.attributes,
-            prefix=f"{self._graph.prefix}{node.label}/",
-        )
-        self._reader.read_nodes(function.nodes, body, self._depth + 1)
-        return body
-
-    def source(self, output: str) -> tuple[Graph, str]:
-        """The graph and the name of what an output of the node is within the function."""
-        index = self._node.outputs.index(output)
-        outputs = self.function.outputs
-        return self.body, outputs[index] if index < len(outputs) else ""
-
-
-class Functions:
-    """The functions of a model.
-
-    Raises:
-        ValueError: one is damaged.
-    """
-
-    def __init__(self, messages: Messages, places: list[Field], reader: GraphReader) -> None:
-        self._messages, self._reader = messages, reader
-        self._functions = dict(self._read(place) for place in places)
-        self._mark()
-
-    def call(self, node: Node, graph: Graph, depth: int) -> Call | None:
-        """The call that a node is, or None where it is an operator."""
-        function = self._functions.get(node.key)
-        return None if function is None else Call(function, self._reader, node, graph, depth)
-
-    def _read(self, place: Field) -> tuple[Key, Function]:
-        function, messages = Function(), self._messages
-        texts = {_NAME: "", _DOMAIN: "", _OVERLOAD: ""}
-        template = Graph(None)
-        for inner in messages.fields(place.start, place.size):
-            if inner.wire != LENGTH:
-                continue
-            if inner.number in texts:
-                texts[inner.number] = messages.text(inner)
-            elif inner.number == _INPUT:
-                function.inputs.append(messages.text(inner))
-            elif inner.number == _OUTPUT:
-                function.outputs.append(messages.text(inner))
-            elif inner.number == _NODE:
-                function.nodes.append(inner)
-            elif inner.number == _DEFAULT:
-                name, attribute = self._reader.read_attribute(inner)
-                function.defaults[name] = attribute
-        self._reader.read_nodes(function.nodes, template, 0)
-        for graph in template.all_graphs():
-            function.calls |= {node.key for node in graph.nodes}
-        return (texts[_DOMAIN], texts[_NAME], texts[_OVERLOAD]), function
-
-    def _mark(self) -> None:
-        """Mark the functions that lead to a recurrent node."""
-        callers: dict[Key, list[Key]] = {}
-        for key, function in self._functions.items():
-            for called in function.calls:
-                callers.setdefault(called, []).append(key)
-        pending = list(RECURRENT)
-        while pending:
-            for key in callers.get(pending.pop(), ()):
-                if not self._functions[key].recurrent:
-                    self._functions[key].recurrent = True
-                    pending.append(key)

@@ -1,31 +1,279 @@
 """ONNX models: their initializers, and the weights of their RNN, LSTM and GRU nodes.
 
 The file is read without the onnx package, by range, so that a model of any size opens at once.
-Nothing is run; the few nodes that only move a weight's elements about are followed
-(`folding`).
+Nothing is run. Exporters reorder a framework's gates by nodes of the graph: the few that only move
+a weight's elements about are followed; what depends on an input of the graph has no value here.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.onnx.folding import Folder, Value
-from memcurse_cli.checkpoints.onnx.graph import Functions, Graph, GraphReader, Node
+from memcurse_cli.checkpoints.onnx.graph import (
+    ELEMENTS,
+    Attribute,
+    ExternalFiles,
+    Graph,
+    GraphReader,
+    Node,
+    Tensor,
+)
 from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Field, Messages
-from memcurse_cli.checkpoints.onnx.tensors import ExternalFiles, Tensor
-from memcurse_cli.checkpoints.select import select_flat
-from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.select import counted, select_flat
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorStore,
+    element_bytes,
+    element_count,
+    element_type,
+    spec_of,
+    to_double,
+)
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
+
+MAX_DEPTH = 64
+MAX_INDICES = 1024
+# What a fold may grow to beyond the tensors that it is made of.
+MAX_GROWTH = 16
+SLACK_BYTES = 4096
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor that the graph computes without any input, not yet computed.
+
+    Attributes:
+        key: the same number for the same computation on the same initializers.
+        shape: its shape.
+        dtype: its type.
+        sources: the initializers and constants that it is made of.
+        inputs: the values that it is computed from.
+        compute: the computation.
+    """
+
+    key: int
+    shape: tuple[int, ...]
+    dtype: str
+    sources: frozenset[Tensor]
+    inputs: tuple[Value, ...]
+    compute: Callable[..., Array]
+
+    def load(self) -> Array:
+        """Compute it, each part once, as float64 or complex128."""
+        return self._load({})
+
+    def _load(self, known: dict[int, Array]) -> Array:
+        if self.key not in known:
+            known[self.key] = self.compute(*(value._load(known) for value in self.inputs))
+        return known[self.key]
+
+
+class Folder:
+    """Finds the values of names."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[int, str], Value | None] = {}
+        self._keys: dict[tuple[Any, ...], int] = {}
+
+    def value(self, graph: Graph, name: str, depth: int = 0) -> Value | None:
+        """The value of a name in a graph; None where it depends on an input or is not followed."""
+        if not name or depth > MAX_DEPTH:
+            return None
+        home, name = graph.home(name)
+        if home is None:
+            return None
+        place = (id(home), name)
+        if place not in self._values:
+            self._values[place] = None  # what is made from itself has no value
+            if name in home.tensors:
+                self._values[place] = self._leaf(home.tensors[name])
+            else:
+                self._values[place] = self._fold(home, home.producers[name], name, depth + 1)
+        return self._values[place]
+
+    def _leaf(self, tensor: Tensor | None) -> Value | None:
+        if tensor is None or tensor.lazy is None:
+            return None
+        spec = tensor.lazy.spec
+        # The same constant is read anew for each call of its function.
+        key = self._key("tensor", tensor.start)
+        return Value(key, spec.shape, spec.dtype, frozenset({tensor}), (), tensor.lazy.load)
+
+    def _fold(self, graph: Graph, node: Node, name: str, depth: int) -> Value | None:
+        if node.call is not None:
+            return self.value(*node.call.source(name), depth)
+        if node.domain not in ("", "ai.onnx"):
+            return None
+        if node.operator == "Constant":
+            return self._leaf(node.attributes.get("value", Attribute()).tensor)
+        data = self.value(graph, node.input(0), depth)
+        if data is None:
+            return None
+        if node.operator == "Identity":
+            return data
+        if node.operator == "Cast":
+            return self._cast(data, node.integer("to", 0))
+        if node.operator == "Concat":
+            others = [self.value(graph, name, depth) for name in node.inputs[1:]]
+            parts = [data, *(other for other in others if other is not None)]
+            return self._concat(parts, node) if len(parts) == len(node.inputs) else None
+        if node.operator == "Transpose":
+            found = node.attributes.get("perm", Attribute()).integers
+            order = tuple(found or reversed(range(len(data.shape))))
+            if sorted(order) != list(range(len(data.shape))):
+                raise ValueError("a Transpose does not fit its tensor")
+            shape = tuple(data.shape[axis] for axis in order)
+            return self._made(
+                ("Transpose", order), shape, (data,), lambda array: array.transpose(order)
+            )
+        if node.operator == "Slice":
+            return self._slice(graph, node, data, depth)
+        if node.operator in ("Reshape", "Squeeze", "Unsqueeze"):
+            return self._reshape(graph, node, data, depth)
+        return None
+
+    def _cast(self, data: Value, code: int) -> Value | None:
+        if code not in ELEMENTS:
+            return None
+        dtype = ELEMENTS[code][0]
+        if dtype.startswith("complex") or data.dtype.startswith("complex"):
+            return None
+
+        def cast(array: Array) -> Array:
+            with np.errstate(all="ignore"):
+                return to_double(array.astype(element_type(dtype)))
+
+        return self._made(("Cast", dtype), data.shape, (data,), cast, dtype)
+
+    def _concat(self, parts: list[Value], node: Node) -> Value | None:
+        rank = len(parts[0].shape)
+        axis = node.integer("axis", rank)
+        axis += rank if axis < 0 else 0
+        rests = {part.shape[:axis] + part.shape[axis + 1 :] for part in parts}
+        ranks = {len(part.shape) for part in parts}
+        if not 0 <= axis < rank or len(rests) > 1 or len(ranks) > 1:
+            raise ValueError("a Concat does not fit its tensors")
+        size = sum(part.shape[axis] for part in parts)
+        shape = (*parts[0].shape[:axis], size, *parts[0].shape[axis + 1 :])
+        return self._made(
+            ("Concat", axis), shape, tuple(parts), lambda *arrays: np.concatenate(arrays, axis)
+        )
+
+    def _slice(self, graph: Graph, node: Node, data: Value, depth: int) -> Value | None:
+        starts, ends, axes, steps = (
+            self._indices(graph, node, index, name, depth)
+            for index, name in enumerate(("starts", "ends", "axes", "steps"), 1)
+        )
+        if starts is None or ends is None or len(starts) != len(ends):
+            return None
+        if (axes is None and node.input(3)) or (steps is None and node.input(4)):
+            return None
+        axes = list(range(len(starts))) if axes is None else axes
+        steps = [1] * len(starts) if steps is None else steps
+        if not len(starts) == len(axes) == len(steps) or 0 in steps:
+            raise ValueError("a Slice has no valid indices")
+        slices = [slice(None)] * len(data.shape)
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            if not -len(slices) <= axis < len(slices):
+                raise ValueError("a Slice does not fit its tensor")
+            slices[axis] = slice(start, end, step)
+        cut = tuple(slices)
+        # ONNX clamps as Python does.
+        ranges = [s.indices(n) for s, n in zip(cut, data.shape, strict=True)]
+        shape = tuple(len(range(*indices)) for indices in ranges)
+        return self._made(("Slice", *ranges), shape, (data,), lambda array: array[cut])
+
+    def _reshape(self, graph: Graph, node: Node, data: Value, depth: int) -> Value | None:
+        name = "shape" if node.operator == "Reshape" else "axes"
+        given = self._indices(graph, node, 1, name, depth)
+        if given is None and (node.operator != "Squeeze" or node.input(1)):
+            return None
+        if node.operator == "Reshape":
+            shape = _reshaped(data.shape, given or [], bool(node.integer("allowzero", 0)))
+        elif node.operator == "Squeeze":
+            shape = _squeezed(data.shape, given)
+        else:
+            shape = _unsqueezed(data.shape, given or [])
+        if element_count(shape) != element_count(data.shape):
+            raise ValueError(f"a {node.operator} does not fit its tensor")
+        return self._made(("Reshape", shape), shape, (data,), lambda array: array.reshape(shape))
+
+    def _indices(
+        self, graph: Graph, node: Node, index: int, name: str, depth: int
+    ) -> list[int] | None:
+        """The integers of an input, or of the attribute that it was before opset 10 and 13."""
+        if name in node.attributes:
+            return node.attributes[name].integers
+        value = self.value(graph, node.input(index), depth)
+        if value is None or len(value.shape) > 1 or element_count(value.shape) > MAX_INDICES:
+            return None
+        numbers = value.load().ravel()
+        return [int(number) for number in numbers] if np.isrealobj(numbers) else None
+
+    def _made(
+        self,
+        key: tuple[Any, ...],
+        shape: tuple[int, ...],
+        inputs: tuple[Value, ...],
+        compute: Callable[..., Array],
+        dtype: str = "",
+    ) -> Value:
+        dtype = dtype or inputs[0].dtype
+        sources = frozenset[Tensor]().union(*(value.sources for value in inputs))
+        stored = sum(tensor.lazy.spec.bytes for tensor in sources if tensor.lazy)
+        if element_count(shape) * element_bytes(dtype) > MAX_GROWTH * stored + SLACK_BYTES:
+            raise ValueError("its nodes make a tensor much larger than those that it is made of")
+        number = self._key(*key, *(value.key for value in inputs))
+        return Value(number, shape, dtype, sources, inputs, compute)
+
+    def _key(self, *parts: Any) -> int:
+        return self._keys.setdefault(parts, len(self._keys))
+
+
+def _reshaped(shape: tuple[int, ...], given: Sequence[int], keeps_zero: bool) -> tuple[int, ...]:
+    """The shape with 0 for "as before" and one -1 for "the rest" filled in."""
+    filled = [
+        shape[axis] if size == 0 and not keeps_zero and axis < len(shape) else size
+        for axis, size in enumerate(given)
+    ]
+    if filled.count(-1) == 1:
+        rest = element_count(tuple(size for size in filled if size != -1))
+        filled[filled.index(-1)] = element_count(shape) // rest if rest > 0 else 0
+    if any(size < 0 for size in filled):
+        raise ValueError("a Reshape has no valid shape")
+    return tuple(filled)
+
+
+def _squeezed(shape: tuple[int, ...], axes: Sequence[int] | None) -> tuple[int, ...]:
+    dropped = {axis % len(shape) for axis in axes} if axes is not None and shape else None
+    return tuple(
+        size
+        for axis, size in enumerate(shape)
+        if (size != 1 if dropped is None else axis not in dropped)
+    )
+
+
+def _unsqueezed(shape: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
+    rank = len(shape) + len(axes)
+    added = {axis % rank for axis in axes} if rank else set[int]()
+    if len(added) != len(axes) or rank > MAX_INDICES:
+        raise ValueError("an Unsqueeze has no valid axes")
+    sizes = iter(shape)
+    return tuple(1 if axis in added else next(sizes) for axis in range(rank))
+
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # The inputs of each operator that are weights: P are an LSTM's peepholes.
@@ -58,7 +306,7 @@ def recognises(head: bytes, file: File) -> bool:
     return False
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File) -> TensorStore:
     """Read the graph, and fold what its recurrent nodes take."""
     external = ExternalFiles(file)
     try:
@@ -67,7 +315,7 @@ def open_file(file: File) -> LazyStore:
         external.close()
         raise
     tensors, notes = select_flat(model.tensors)
-    return LazyStore(
+    return TensorStore(
         path=file.path,
         bytes=file.size + external.bytes,
         tensors=tensors,
@@ -113,11 +361,7 @@ class _Model:
                 f"as {printable(next(iter(unrolled)), 80)}), as in an RNN that is unrolled: left "
                 "out, unless the name is that of a known cell's weight"
             )
-        if unread:
-            self.notes.append(
-                f"{len(unread)} tensors of 4-bit numbers or text "
-                f"(such as {printable(unread[0], 80)}): left out"
-            )
+        self.notes += counted(unread, "of 4-bit numbers or text", "left out")
 
     def _graph(self, external: ExternalFiles) -> Graph:
         messages = Messages(self._file)
@@ -132,9 +376,7 @@ class _Model:
                 self.metadata["producer"] = messages.text(field)
         if place is None:
             raise ValueError("it has no graph")
-        reader = GraphReader(messages, external)
-        reader.functions = Functions(messages, functions, reader)
-        return reader.read(place)
+        return GraphReader(messages, external, functions).read(place)
 
     def _add(self, name: str, lazy: LazyTensor) -> None:
         # Two graphs within one may use the same name.
@@ -190,10 +432,11 @@ class _Model:
             for role, value in weights.items():
                 if len(value.shape) < 2 or value.shape[0] != len(directions):
                     raise ValueError(f"{role} of {printable(name, 80)} has no valid shape")
-                part = value.shape[1:]
-                size = element_count(part) * element_bytes(value.dtype)
-                spec = TensorSpec(part, value.dtype, size)
-                yield f"{layer}/{node.operator}_{role}", LazyTensor(spec, _part(value, index))
+                spec = spec_of(value.shape[1:], value.dtype)
+                yield (
+                    f"{layer}/{node.operator}_{role}",
+                    LazyTensor(spec, partial(_part, value, index)),
+                )
 
     def _note(self, names: list[str], what: str, verdict: str) -> None:
         if names:
@@ -203,12 +446,8 @@ class _Model:
             )
 
 
-def _part(value: Value, index: int) -> Callable[[], NDArray[Any]]:
-    def load() -> NDArray[Any]:
-        part: NDArray[Any] = value.load()[index]
-        return part
-
-    return load
+def _part(value: Value, index: int) -> Array:
+    return np.asarray(value.load()[index])
 
 
 def _named(graph: Graph, node: Node) -> str:
@@ -216,11 +455,7 @@ def _named(graph: Graph, node: Node) -> str:
 
 
 def _attributes(node: Node) -> str:
-    """What the node's attributes say, as JSON.
-
-    Raises:
-        ValueError: one is not finite, or they are longer than any recurrent node's.
-    """
+    """What the node's attributes say, as JSON."""
     values = {
         name: found.texts or found.floats or found.integers
         for name, found in sorted(node.attributes.items())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.untrusted.ranges import Bytes
+from memcurse_cli.checkpoints.untrusted.source import Bytes
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 MAX_FIELDS = 2_000_000
@@ -25,14 +25,10 @@ _LONGEST_VARINT = 10
 
 @dataclass(frozen=True)
 class Field:
-    """One field.
+    """One field: its number in the message, its wire type and what it holds.
 
-    Attributes:
-        number: which field of the message it is.
-        wire: its wire type.
-        value: the number, of a varint, 4 or 8 bytes, unsigned; 0 for a length.
-        start: where the bytes of a length begin.
-        size: how many they are.
+    That is an unsigned ``value`` of a varint, 4 or 8 bytes, or for a length ``size`` bytes from
+    ``start`` on.
     """
 
     number: int
@@ -51,16 +47,12 @@ class Messages:
     """The messages in a file, or in any other bytes."""
 
     def __init__(self, file: Bytes) -> None:
-        self._file = file
+        self.file = file
         self._page: bytes | bytearray = b""
         self._start = self._count = 0
 
     def fields(self, start: int, size: int) -> Iterator[Field]:
-        """The fields of the message in a range of the file.
-
-        Raises:
-            ValueError: the message is damaged, or the file has more than `MAX_FIELDS` fields.
-        """
+        """The fields of the message in a range of the file."""
         position, end = start, start + size
         while position < end:
             self._count += 1
@@ -88,14 +80,10 @@ class Messages:
 
     def read(self, start: int, size: int) -> bytes:
         """The bytes of a range."""
-        return bytes(self._file.read(start, size))
+        return bytes(self.file.read(start, size))
 
     def text(self, field: Field) -> str:
-        """The text of a field.
-
-        Raises:
-            ValueError: it is longer than any name.
-        """
+        """The text of a field."""
         if field.size > MAX_TEXT_BYTES:
             raise ValueError(f"a name has {field.size} bytes")
         return self.read(field.start, field.size).decode("utf-8", "replace")
@@ -110,11 +98,11 @@ class Messages:
 
     def _varint(self, position: int, end: int) -> tuple[int, int]:
         value = shift = 0
-        while position < min(end, self._file.size) and shift < 7 * _LONGEST_VARINT:
+        while position < min(end, self.file.size) and shift < 7 * _LONGEST_VARINT:
             index = position - self._start
             if not 0 <= index < len(self._page):
                 self._start, index = position, 0
-                self._page = self._file.read(position, min(_PAGE, self._file.size - position))
+                self._page = self.file.read(position, min(_PAGE, self.file.size - position))
             byte = self._page[index]
             value |= (byte & 127) << shift
             position += 1
@@ -125,11 +113,7 @@ class Messages:
 
 
 def decode_varints(content: bytes) -> NDArray[np.uint64]:
-    """Every varint in a packed field.
-
-    Raises:
-        ValueError: the content ends within a number, or one is too long.
-    """
+    """Every varint in a packed field."""
     raw: NDArray[Any] = np.frombuffer(content, np.uint8)
     last = np.flatnonzero(raw < 128)
     if raw.size and (not last.size or last[-1] != raw.size - 1):

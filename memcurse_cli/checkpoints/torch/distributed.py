@@ -8,28 +8,33 @@ and at which bytes it lies, as a torch.save of its own
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import element_bytes, element_count
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
 from memcurse_cli.checkpoints.registry import open_known
-from memcurse_cli.checkpoints.select import Path
-from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, name_torch
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_count,
+    spec_of,
+)
 from memcurse_cli.checkpoints.torch.pickle_machine import Global, Record
 from memcurse_cli.checkpoints.torch.pickled_tensors import torch_type
 from memcurse_cli.checkpoints.torch.pickled_tree import machine, no_persistent
-from memcurse_cli.checkpoints.tree import MAX_TENSORS, name_torch
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, naturals
 from memcurse_cli.checkpoints.untrusted.source import (
+    ByteRange,
     DataFile,
     File,
     LocalDirectory,
     Part,
     directory_here,
+    naturals,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -40,7 +45,7 @@ MAX_METADATA_BYTES = 1 << 28
 Shape = tuple[int, ...]
 
 
-def open_file(file: File) -> LazyStore:
+def open_file(file: File) -> TensorStore:
     """Read the metadata."""
     directory = directory_here(file)
     if file.size > MAX_METADATA_BYTES:
@@ -48,10 +53,10 @@ def open_file(file: File) -> LazyStore:
     metadata = _state(machine(file, no_persistent).load())
     paths = _mapping(metadata.get("planner_data"))
     found, files = _tensors(metadata, directory)
-    contents = {_path(name, paths): LazyTensor(t.spec, t) for name, t in found.items()}
+    contents = {_path(name, paths): tensor for name, tensor in found.items()}
     tensors, notes = name_torch(contents)
     file.close()
-    return LazyStore(
+    return TensorStore(
         path=file.path,
         bytes=file.size + sum(data.size for data in files.values()),
         tensors=tensors,
@@ -71,19 +76,13 @@ class _Chunk:
     length: int
 
 
-class _Tensor:
-    """The chunks that make up one tensor."""
-
-    def __init__(self, spec: TensorSpec, chunks: list[_Chunk]) -> None:
-        self.spec, self._chunks = spec, chunks
-
-    def __call__(self) -> NDArray[Any]:
-        kind = np.complex128 if self.spec.dtype.startswith("complex") else np.float64
-        array = np.zeros(self.spec.shape, kind)
-        for chunk in self._chunks:
-            room = tuple(slice(a, a + n) for a, n in zip(chunk.start, chunk.shape, strict=True))
-            array[room] = _read(chunk, self.spec.dtype)
-        return array
+def _joined(spec: TensorSpec, chunks: list[_Chunk]) -> NDArray[Any]:
+    kind = np.complex128 if spec.dtype.startswith("complex") else np.float64
+    array = np.zeros(spec.shape, kind)
+    for chunk in chunks:
+        room = tuple(slice(a, a + n) for a, n in zip(chunk.start, chunk.shape, strict=True))
+        array[room] = _read(chunk, spec.dtype)
+    return array
 
 
 def _read(chunk: _Chunk, dtype: str) -> NDArray[Any]:
@@ -102,22 +101,21 @@ def _read(chunk: _Chunk, dtype: str) -> NDArray[Any]:
 
 def _tensors(
     metadata: dict[Any, Any], directory: LocalDirectory
-) -> tuple[dict[str, _Tensor], dict[str, DataFile]]:
+) -> tuple[dict[str, LazyTensor], dict[str, DataFile]]:
     described = _mapping(metadata.get("state_dict_metadata"))
     if len(described) > MAX_TENSORS:
         raise ValueError(f"it has more than {MAX_TENSORS} entries")
     stored = _stored(metadata)
     files: dict[str, DataFile] = {}
-    found: dict[str, _Tensor] = {}
+    found: dict[str, LazyTensor] = {}
     for name, entry in described.items():
         if not isinstance(name, str) or not isinstance(entry, Record) or entry.function != TENSOR:
             continue
         state = _state(entry)
         shape = _shape(state.get("size"))
-        spec = TensorSpec(shape, _dtype(state.get("properties")), 0)
-        size = element_count(shape) * element_bytes(spec.dtype)
+        spec = spec_of(shape, _dtype(state.get("properties")))
         chunks = []
-        for part in _listed(state.get("chunks")):
+        for part in _sequence(state.get("chunks")):
             start, extent = _shape(_state(part).get("offsets")), _shape(_state(part).get("sizes"))
             if not len(start) == len(extent) == len(shape) or any(
                 a + n > total for a, n, total in zip(start, extent, shape, strict=True)
@@ -137,10 +135,10 @@ def _tensors(
         if sum(element_count(chunk.shape) for chunk in chunks) != element_count(shape):
             raise ValueError(f"the chunks of {printable(name, 60)} do not fill it")
         # A chunk is not compressed, so that it has at least the bytes of its elements.
-        if size > sum(chunk.length for chunk in chunks):
-            claim = printable(str(size), 40)
+        if spec.bytes > sum(chunk.length for chunk in chunks):
+            claim = printable(str(spec.bytes), 40)
             raise ValueError(f"{printable(name, 60)} claims {claim} bytes, more than its chunks")
-        found[name] = _Tensor(TensorSpec(shape, spec.dtype, size), chunks)
+        found[name] = LazyTensor(spec, partial(_joined, spec, chunks))
     return found, files
 
 
@@ -179,8 +177,8 @@ def _mapping(node: object) -> dict[Any, Any]:
     return node if isinstance(node, dict) else {}
 
 
-def _listed(node: object) -> list[Any]:
-    return list(node) if isinstance(node, list | tuple) else []
+def _sequence(node: object) -> list[Any] | tuple[Any, ...]:
+    return node if isinstance(node, list | tuple) else ()
 
 
 def _dtype(properties: object) -> str:

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, require_range
+from memcurse_cli.checkpoints.untrusted.source import (
+    ByteRange,
+    Bytes,
+    Cursor,
+    EndOfBytesError,
+    require_range,
+)
 
 MAX_OPCODES = 10_000_000
 MAX_TEXT = 1 << 26
@@ -31,7 +37,6 @@ MAX_LINE_LENGTH = 1000
 MAX_ARRAY_LINE = 1 << 28
 # Of all long lines together: each is decoded once to learn how many bytes it stands for.
 MAX_ARRAY_LINES = 1 << 29
-_CHUNK = 1 << 16
 _SHORT_LINE = 64
 # By so many instructions a pickle of protocol 0 or 1 is told, if one of these is among them.
 FIRST_INSTRUCTIONS = 8
@@ -79,9 +84,6 @@ def begins_like_a_pickle(head: bytes) -> bool:
     protocols with well-formed arguments; a mark must stand before whatever needs one; and one of
     them must make an object or number one for later reference, as every pickle of a container
     does at once. Text does not: words are no arguments of instructions.
-
-    Args:
-        head: the first bytes of the file.
     """
     marks, tells = 0, False
     try:
@@ -121,11 +123,7 @@ class EscapedBytes(ByteRange):
 
 
 def unescaped(line: bytes | bytearray) -> bytes:
-    """What Python 2's str in quotes holds.
-
-    Raises:
-        PickleError: the quotes are missing.
-    """
+    """What Python 2's str in quotes holds."""
     if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
         raise PickleError("it has a string without quotes")
     return codecs.escape_decode(bytes(line[1:-1]))[0]
@@ -143,15 +141,14 @@ def integer_line(line: bytes) -> int | bool:
     return int(line.rstrip(b"L"))
 
 
-class Machine:
+class Machine(Cursor):
     """One pickle after another from the same bytes.
 
-    Args:
-        source: the bytes.
-        constructors: how to build, from plain arguments, what some names call.
-        persistent: what a persistent id stands for.
-        position: where the first pickle begins.
+    ``constructors`` builds, from plain arguments, what some names call; ``persistent`` says what a
+    persistent id stands for.
     """
+
+    chunk = 1 << 16
 
     def __init__(
         self,
@@ -160,28 +157,15 @@ class Machine:
         persistent: Callable[[object], object],
         position: int = 0,
     ) -> None:
-        self._source = source
+        super().__init__(source, position)
         self._constructors = constructors
         self._persistent = persistent
-        self._chunk = memoryview(b"")
-        self._chunk_start = position
-        self._index = 0
         self._opcodes = 0
         self._array_lines = 0
         self._reset()
 
-    @property
-    def position(self) -> int:
-        """Where the next byte lies."""
-        return self._chunk_start + self._index
-
     def load(self) -> object:
-        """What the next pickle holds.
-
-        Raises:
-            PickleError: the pickle is truncated, malformed, or beyond a limit.
-            CheckpointError: the bytes end early.
-        """
+        """What the next pickle holds."""
         self._reset()
         dispatch = _DISPATCH
         try:
@@ -189,12 +173,14 @@ class Machine:
                 self._opcodes += 1
                 if self._opcodes > MAX_OPCODES:
                     raise PickleError(f"it has more than {MAX_OPCODES} instructions")
-                opcode = self._take(1)[0]
+                opcode = self.take(1)[0]
                 if opcode == 0x2E:  # STOP
                     return self._stack.pop()
                 dispatch[opcode](self)
         except PickleError:
             raise
+        except EndOfBytesError as error:
+            raise PickleError("it ends in the middle of an instruction") from error
         except KeyError as error:
             shown = printable(str(error), 60)
             raise PickleError(f"it has an unknown instruction or reference ({shown})") from error
@@ -220,26 +206,10 @@ class Machine:
         self._marks: list[list[Any]] = []
         self._memo: dict[int, object] = {}
 
-    def _take(self, count: int) -> memoryview:
-        end = self._index + count
-        if end > len(self._chunk):
-            start = self.position
-            available = self._source.size - start
-            if count > available:
-                raise PickleError("it ends in the middle of an instruction")
-            self._chunk = memoryview(self._source.read(start, min(available, max(count, _CHUNK))))
-            self._chunk_start, self._index, end = start, 0, count
-        piece = self._chunk[self._index : end]
-        self._index = end
-        return piece
-
-    def _number(self, count: int) -> int:
-        return int.from_bytes(self._take(count), "little")
-
     def _text(self, count: int) -> str:
         if count > MAX_TEXT:
             raise PickleError(f"it has a text of {count} bytes")
-        return str(self._take(count), "utf-8", "surrogatepass")
+        return self.take(count).decode("utf-8", "surrogatepass")
 
     def _line(self) -> bytes:
         return self._pass_line(MAX_LINE_LENGTH)[1]
@@ -248,7 +218,7 @@ class Machine:
         """The length of the line that is passed over, and as much as a short line has of it."""
         line, length, step = bytearray(), 0, _SHORT_LINE
         while True:
-            piece = bytes(self._take(max(1, min(step, self._source.size - self.position))))
+            piece = self.take(max(1, min(step, self.left)))
             end = piece.find(b"\n")
             length += len(piece) if end < 0 else end
             if length > longest:
@@ -258,7 +228,7 @@ class Machine:
             if end >= 0:
                 self._index -= len(piece) - end - 1
                 return length, bytes(line)
-            step = min(2 * step, _CHUNK)
+            step = min(2 * step, self.chunk)
 
     def _value_line(self, codec: str) -> object:
         # Python 2 wrote names and raw data alike, and protocol 0 spells data as text: short
@@ -276,16 +246,12 @@ class Machine:
             return unicode_line(self._source.read(start, length))
 
     def _bytes(self, count: int) -> bytes | ByteRange:
-        if count <= INLINE_BYTES:
-            return bytes(self._take(count))
-        start = self.position
-        if count > self._source.size - start:
-            raise PickleError("it ends in the middle of a byte string")
-        skipped = min(count, len(self._chunk) - self._index)
-        self._index += skipped
-        if skipped < count:
-            self._chunk, self._chunk_start, self._index = memoryview(b""), start + count, 0
-        return ByteRange(self._source, start, count)
+        return self.take(count) if count <= INLINE_BYTES else self.skip(count)
+
+    def _legacy_string(self, count: int) -> object:
+        # Python 2 wrote names and raw data alike; short ones are names.
+        content = self._bytes(count)
+        return content.decode("latin-1") if isinstance(content, bytes) else content
 
     def _global(self, module: object, name: object) -> Global:
         if not isinstance(module, str) or not isinstance(name, str):
@@ -324,12 +290,6 @@ class Machine:
         if not isinstance(target, dict | list) and hasattr(target, "build"):
             target.build(state)
 
-    def _pop(self) -> None:
-        if self._stack:
-            self._stack.pop()
-        else:
-            self._pop_mark()
-
     def _instance(self) -> None:
         function = self._global(self._line().decode(), self._line().decode())
         arguments = tuple(self._pop_mark())
@@ -339,13 +299,11 @@ class Machine:
         function, *arguments = self._pop_mark()
         self._stack.append(self.construct(function, tuple(arguments)))
 
-    def _reduce(self) -> None:
+    def _reduce(self, keywords: bool = False) -> None:
+        if keywords:
+            self._stack.pop()
         arguments = self._stack.pop()
         self._stack[-1] = self.construct(self._stack[-1], arguments)
-
-    def _new_with_keywords(self) -> None:
-        self._stack.pop()
-        self._reduce()
 
     def _stack_global(self) -> None:
         name = self._stack.pop()
@@ -364,11 +322,11 @@ class Machine:
     def _integer(self, count: int) -> int:
         if count > MAX_INTEGER_BYTES:
             raise PickleError(f"it has an integer of {count} bytes")
-        return int.from_bytes(self._take(count), "little", signed=True)
+        return self.number(count, signed=True)
 
     def _dict(self) -> None:
         pairs = self._pop_mark()
-        self._stack.append({})
+        self._push({})
         self._set_items(pairs)
 
     def _push(self, value: object) -> None:
@@ -382,18 +340,12 @@ def _key(key: object) -> object:
     return Record(key)
 
 
-def _legacy_string(machine: Machine, count: int) -> object:
-    # Python 2 wrote names and raw data alike; short ones are names.
-    content = machine._bytes(count)
-    return content.decode("latin-1") if isinstance(content, bytes) else content
-
-
 Step = Callable[[Machine], object]
 _STEPS: dict[bytes, Step] = {
-    pickle.PROTO: lambda m: m._take(1),
-    pickle.FRAME: lambda m: m._take(8),
+    pickle.PROTO: lambda m: m.take(1),
+    pickle.FRAME: lambda m: m.take(8),
     pickle.MARK: lambda m: m._mark(),
-    pickle.POP: lambda m: m._pop(),
+    pickle.POP: lambda m: m._stack.pop() if m._stack else m._pop_mark(),
     pickle.POP_MARK: lambda m: m._pop_mark(),
     pickle.DUP: lambda m: m._push(m._stack[-1]),
     pickle.NONE: lambda m: m._push(None),
@@ -402,23 +354,23 @@ _STEPS: dict[bytes, Step] = {
     pickle.INT: lambda m: m._push(integer_line(m._line())),
     pickle.LONG: lambda m: m._push(integer_line(m._line())),
     pickle.BININT: lambda m: m._push(m._integer(4)),
-    pickle.BININT1: lambda m: m._push(m._number(1)),
-    pickle.BININT2: lambda m: m._push(m._number(2)),
-    pickle.LONG1: lambda m: m._push(m._integer(m._number(1))),
-    pickle.LONG4: lambda m: m._push(m._integer(m._number(4))),
+    pickle.BININT1: lambda m: m._push(m.number(1)),
+    pickle.BININT2: lambda m: m._push(m.number(2)),
+    pickle.LONG1: lambda m: m._push(m._integer(m.number(1))),
+    pickle.LONG4: lambda m: m._push(m._integer(m.number(4))),
     pickle.FLOAT: lambda m: m._push(float(m._line())),
-    pickle.BINFLOAT: lambda m: m._push(struct.unpack(">d", m._take(8))[0]),
+    pickle.BINFLOAT: lambda m: m._push(struct.unpack(">d", m.take(8))[0]),
     pickle.STRING: lambda m: m._push(m._value_line("string")),
-    pickle.BINSTRING: lambda m: m._push(_legacy_string(m, m._number(4))),
-    pickle.SHORT_BINSTRING: lambda m: m._push(_legacy_string(m, m._number(1))),
+    pickle.BINSTRING: lambda m: m._push(m._legacy_string(m.number(4))),
+    pickle.SHORT_BINSTRING: lambda m: m._push(m._legacy_string(m.number(1))),
     pickle.UNICODE: lambda m: m._push(m._value_line("unicode")),
-    pickle.SHORT_BINUNICODE: lambda m: m._push(m._text(m._number(1))),
-    pickle.BINUNICODE: lambda m: m._push(m._text(m._number(4))),
-    pickle.BINUNICODE8: lambda m: m._push(m._text(m._number(8))),
-    pickle.SHORT_BINBYTES: lambda m: m._push(m._bytes(m._number(1))),
-    pickle.BINBYTES: lambda m: m._push(m._bytes(m._number(4))),
-    pickle.BINBYTES8: lambda m: m._push(m._bytes(m._number(8))),
-    pickle.BYTEARRAY8: lambda m: m._push(m._bytes(m._number(8))),
+    pickle.SHORT_BINUNICODE: lambda m: m._push(m._text(m.number(1))),
+    pickle.BINUNICODE: lambda m: m._push(m._text(m.number(4))),
+    pickle.BINUNICODE8: lambda m: m._push(m._text(m.number(8))),
+    pickle.SHORT_BINBYTES: lambda m: m._push(m._bytes(m.number(1))),
+    pickle.BINBYTES: lambda m: m._push(m._bytes(m.number(4))),
+    pickle.BINBYTES8: lambda m: m._push(m._bytes(m.number(8))),
+    pickle.BYTEARRAY8: lambda m: m._push(m._bytes(m.number(8))),
     pickle.EMPTY_LIST: lambda m: m._push([]),
     pickle.EMPTY_DICT: lambda m: m._push({}),
     pickle.EMPTY_SET: lambda m: m._push([]),
@@ -436,17 +388,17 @@ _STEPS: dict[bytes, Step] = {
     pickle.SETITEM: lambda m: m._set_items([m._stack.pop(-2), m._stack.pop()]),
     pickle.SETITEMS: lambda m: m._set_items(m._pop_mark()),
     pickle.PUT: lambda m: m._memoize(int(m._line())),
-    pickle.BINPUT: lambda m: m._memoize(m._number(1)),
-    pickle.LONG_BINPUT: lambda m: m._memoize(m._number(4)),
+    pickle.BINPUT: lambda m: m._memoize(m.number(1)),
+    pickle.LONG_BINPUT: lambda m: m._memoize(m.number(4)),
     pickle.MEMOIZE: lambda m: m._memoize(len(m._memo)),
     pickle.GET: lambda m: m._push(m._memo[int(m._line())]),
-    pickle.BINGET: lambda m: m._push(m._memo[m._number(1)]),
-    pickle.LONG_BINGET: lambda m: m._push(m._memo[m._number(4)]),
+    pickle.BINGET: lambda m: m._push(m._memo[m.number(1)]),
+    pickle.LONG_BINGET: lambda m: m._push(m._memo[m.number(4)]),
     pickle.GLOBAL: lambda m: m._push(m._global(m._line().decode(), m._line().decode())),
     pickle.STACK_GLOBAL: lambda m: m._stack_global(),
     pickle.REDUCE: lambda m: m._reduce(),
     pickle.NEWOBJ: lambda m: m._reduce(),
-    pickle.NEWOBJ_EX: lambda m: m._new_with_keywords(),
+    pickle.NEWOBJ_EX: lambda m: m._reduce(keywords=True),
     pickle.INST: lambda m: m._instance(),
     pickle.OBJ: lambda m: m._object(),
     pickle.BUILD: lambda m: m._build(),

@@ -7,6 +7,7 @@ storage, and a storage inside the file (torch/_utils.py and torch/serialization.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,16 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.elements import (
+from memcurse_cli.checkpoints.store import (
     ELEMENT_TYPES,
     ML_DTYPES,
     NUMERIC_KINDS,
+    LazyTensor,
+    TensorSpec,
     decode,
     element_bytes,
     element_count,
+    elements_at,
+    spec_of,
 )
-from memcurse_cli.checkpoints.lazy import LazyTensor, elements_at
-from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.torch.pickle_machine import (
     Constructor,
     EscapedBytes,
@@ -31,9 +34,8 @@ from memcurse_cli.checkpoints.torch.pickle_machine import (
     PickleError,
     Record,
 )
-from memcurse_cli.checkpoints.torch.quantised import dequantised
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import ByteRange, Bytes, InlineBytes, naturals
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, InlineBytes, naturals
 from memcurse_cli.errors import CheckpointError
 
 
@@ -66,31 +68,6 @@ def _encoded(text: object, encoding: object = "latin1") -> object:
     return text.encode("latin-1" if "latin" in str(encoding) else "utf-8", "replace")
 
 
-def _record(function: object, *rest: object) -> Record:
-    return Record(function)
-
-
-def _bytes_of(value: object = b"", *_: object) -> object:
-    return value
-
-
-def python_constructors() -> dict[Global, Constructor]:
-    """How to build dictionaries, lists and byte strings."""
-    table: dict[Global, Constructor] = {
-        Global("collections", "OrderedDict"): _dictionary,
-        Global("collections", "defaultdict"): _dictionary,
-        Global("_codecs", "encode"): _encoded,
-        Global("copyreg", "_reconstructor"): _record,
-        Global("copy_reg", "_reconstructor"): _record,
-    }
-    for builtins in ("builtins", "__builtin__"):
-        table[Global(builtins, "dict")] = _dictionary
-        for kind in ("list", "set", "frozenset", "tuple"):
-            table[Global(builtins, kind)] = _listed
-        table[Global(builtins, "bytearray")] = _bytes_of
-    return table
-
-
 class ElementType:
     """A NumPy dtype that the pickle describes: its name, and its byte order once that is set."""
 
@@ -114,18 +91,15 @@ class PickledArray:
         """Take ``(version, shape, dtype, is Fortran-ordered, bytes)``.
 
         Arrays of objects or texts stay without a tensor.
-
-        Raises:
-            PickleError: the state is malformed, or the bytes are not as many as the shape needs.
         """
         if not isinstance(state, tuple) or len(state) not in (4, 5):
             raise PickleError("it has an array with a malformed state")
         shape, dtype, fortran, content = state[-4:]
         if isinstance(dtype, ElementType) and dtype.name:
-            self.tensor = _array(content, dtype, shape, "F" if fortran is True else "C")
+            self.tensor = _array(content, dtype, shape, fortran is True)
 
 
-def _array(content: object, dtype: ElementType, shape: object, order: str) -> LazyTensor:
+def _array(content: object, dtype: ElementType, shape: object, fortran: bool) -> LazyTensor:
     if isinstance(content, str):  # Python 2 wrote bytes as text
         content = content.encode("latin-1", "replace")
     if isinstance(content, bytes):
@@ -135,16 +109,10 @@ def _array(content: object, dtype: ElementType, shape: object, order: str) -> La
     sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,))
     if sizes is None:
         raise PickleError("it has an array whose shape is not made of natural numbers")
-    needed = element_count(sizes) * element_bytes(dtype.name)
-    if needed != content.size:
-        raise PickleError(f"an array needs {needed} bytes and has {content.size}")
-    return elements_at(
-        content,
-        0,
-        TensorSpec(sizes, dtype.name, needed),
-        big_endian=dtype.big_endian,
-        fortran=order == "F",
-    )
+    spec = spec_of(sizes, dtype.name)
+    if spec.bytes != content.size:
+        raise PickleError(f"an array needs {spec.bytes} bytes and has {content.size}")
+    return elements_at(content, 0, spec, big_endian=dtype.big_endian, fortran=fortran)
 
 
 def _element_type(code: object, *_: object) -> ElementType:
@@ -162,14 +130,9 @@ def _element_type(code: object, *_: object) -> ElementType:
     return ElementType(dtype.name if dtype.kind in NUMERIC_KINDS else "")
 
 
-def _reconstruct(*_: object) -> PickledArray:
-    return PickledArray()
-
-
 def _from_buffer(content: object, dtype: object, shape: object, order: object) -> PickledArray:
     array = PickledArray()
-    if isinstance(dtype, ElementType) and dtype.name:
-        array.tensor = _array(content, dtype, shape, "F" if order == "F" else "C")
+    array.build((shape, dtype, order == "F", content))
     return array
 
 
@@ -179,58 +142,22 @@ def _jax_array(function: object, arguments: object, state: object, *_: object) -
     return array
 
 
-def _scalar(dtype: object, content: object = b"") -> object:
-    # A training checkpoint's loss or learning rate: no tensor.
-    return None
-
-
-def numpy_constructors() -> dict[Global, Constructor]:
-    """How to build the arrays that NumPy and JAX pickle."""
-    table: dict[Global, Constructor] = {
-        Global("numpy", "dtype"): _element_type,
-        Global("jax._src.array", "_reconstruct_array"): _jax_array,
-        Global("jax._src.device_array", "reconstruct_device_array"): _jax_array,
-    }
-    for core in ("numpy.core", "numpy._core"):
-        table[Global(f"{core}.multiarray", "_reconstruct")] = _reconstruct
-        table[Global(f"{core}.multiarray", "scalar")] = _scalar
-        table[Global(f"{core}.numeric", "_frombuffer")] = _from_buffer
-    return table
-
-
 # An expanded view repeats few stored elements; this bounds what reading one may allocate.
 MAX_EXPANDED_ELEMENTS = 1 << 24
 STORAGE_ELEMENTS = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-    "ComplexDoubleStorage": "complex128",
-    "ComplexFloatStorage": "complex64",
-    "UntypedStorage": "uint8",
-    "QInt8Storage": "int8",
-    "QUInt8Storage": "uint8",
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16", "LongStorage": "int64", "IntStorage": "int32",
+    "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8", "BoolStorage": "bool",
+    "ComplexDoubleStorage": "complex128", "ComplexFloatStorage": "complex64",
+    "UntypedStorage": "uint8", "QInt8Storage": "int8", "QUInt8Storage": "uint8",
     "QInt32Storage": "int32",
-}
+}  # fmt: skip
 TORCH_ALIASES = {"double": "float64", "float": "float32", "half": "float16"}
 
 
 @dataclass(eq=False)
 class Storage:
-    """A run of elements in the file.
-
-    Attributes:
-        dtype: their type by NumPy's name.
-        count: how many.
-        content: where they lie; set once the container has said it.
-        big_endian: their byte order.
-    """
+    """A run of elements in the file; where they lie is set once the container has said it."""
 
     dtype: str
     count: int
@@ -243,11 +170,7 @@ class Storage:
         return self.count * element_bytes(self.dtype)
 
     def place(self, content: Bytes) -> None:
-        """Say where the elements lie.
-
-        Raises:
-            PickleError: there is less room than the storage claims.
-        """
+        """Say where the elements lie."""
         if content.size < self.bytes:
             raise PickleError(f"a storage claims {self.bytes} bytes and has {content.size}")
         self.content = content
@@ -263,11 +186,7 @@ def storage_type(kind: object) -> str:
 
 
 def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ...]]:
-    """Key, element type, count and whatever follows of ``('storage', type, key, device, count)``.
-
-    Raises:
-        PickleError: it is malformed.
-    """
+    """Key, element type, count and the rest of ``("storage", type, key, device, count, …)``."""
     if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
         raise PickleError("it refers to something that is not a storage")
     _, kind, key, _, count, *rest = identity
@@ -328,18 +247,19 @@ class _View:
         return -array if self.negative else array
 
 
-class Unreadable:
-    """Refuses to read a tensor that is not a plain array of numbers."""
+class QuantisedTensor(LazyTensor):
+    """A tensor that is stored as integers (aten/src/ATen/quantized)."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
 
-    def __call__(self) -> NDArray[Any]:
-        """Raise the reason."""
+def _unread(what: str) -> Callable[[], NDArray[Any]]:
+    """What refuses to read a tensor that is not a plain array of numbers."""
+
+    def load() -> NDArray[Any]:
         raise CheckpointError(
-            f"{self._what} is not read",
-            remedy="save it as a dense floating-point tensor",
+            f"{what} is not read", remedy="save it as a dense floating-point tensor"
         )
+
+    return load
 
 
 def view(
@@ -350,11 +270,7 @@ def view(
     dtype: str = "",
     flags: object = None,
 ) -> LazyTensor:
-    """A tensor that views a storage.
-
-    Raises:
-        PickleError: an argument is not what its place needs, or the view leaves the storage.
-    """
+    """A tensor that views a storage."""
     if not isinstance(storage, Storage):
         raise PickleError("it has a tensor without a storage")
     sizes, steps = _naturals(shape), _naturals(stride)
@@ -377,12 +293,14 @@ def _naturals(values: object) -> tuple[int, ...]:
     return sizes
 
 
-def _tensor_v2(*arguments: object) -> LazyTensor:
+def _rebuilt(*arguments: object) -> LazyTensor:
+    # The gradient's flag and hooks come before the metadata.
     storage, offset, shape, stride = arguments[:4]
     return view(storage, offset, shape, stride, flags=arguments[6] if len(arguments) > 6 else None)
 
 
-def _tensor_v3(*arguments: object) -> LazyTensor:
+def _rebuilt_3(*arguments: object) -> LazyTensor:
+    # The same with the type before the metadata.
     storage, offset, shape, stride, _, _, dtype = arguments[:7]
     flags = arguments[7] if len(arguments) > 7 else None
     return view(storage, offset, shape, stride, torch_type(dtype), flags)
@@ -404,21 +322,45 @@ def _first(*arguments: object) -> object:
 def _quantised(
     storage: object, offset: object, shape: object, stride: object, *rest: object
 ) -> LazyTensor:
-    stored = view(storage, offset, shape, stride)
-    read = dequantised(stored, rest[0] if rest else None)
-    return read or LazyTensor(stored.spec, Unreadable("a tensor quantised in another way"))
+    return dequantised(view(storage, offset, shape, stride), rest[0] if rest else None)
 
 
-def _unreadable(what: str, dtype: object, shape: object) -> LazyTensor:
-    return LazyTensor(TensorSpec(_naturals(shape), torch_type(dtype), 0), Unreadable(what))
+def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
+    """``(q - zero) scale``, with one scale and zero, or with one for each index of an axis.
+
+    ``quantiser`` is the scheme and its parameters; a tensor of another one is refused when read.
+    """
+    scheme, *how = quantiser if isinstance(quantiser, tuple) and quantiser else (None,)
+    spec = stored.spec
+    if scheme == Global("torch", "per_tensor_affine") and len(how) == 2:
+        scale, zero = how
+        if isinstance(scale, float) and math.isfinite(scale) and type(zero) is int:
+            return QuantisedTensor(spec, lambda: (stored.load() - zero) * scale)
+    elif scheme == Global("torch", "per_channel_affine") and len(how) == 3:
+        scales, zeros, axis = how
+        if isinstance(scales, LazyTensor) and isinstance(zeros, LazyTensor) and type(axis) is int:
+            sizes = spec.shape[axis : axis + 1] if axis >= 0 else ()
+            if sizes and scales.spec.shape == zeros.spec.shape == sizes:
+                along = [-1 if other == axis else 1 for other in range(len(spec.shape))]
+
+                def load() -> NDArray[Any]:
+                    zero, scale = (part.load().reshape(along) for part in (zeros, scales))
+                    return np.asarray((stored.load() - zero) * scale)
+
+                return QuantisedTensor(spec, load)
+    return LazyTensor(spec, _unread("a tensor quantised in another way"))
 
 
-def _without_storage(dtype: object, shape: object, *_: object) -> LazyTensor:
-    return _unreadable("a meta tensor without data", dtype, shape)
+def _without_elements(what: str, dtype: object, shape: object) -> LazyTensor:
+    return LazyTensor(TensorSpec(_naturals(shape), torch_type(dtype), 0), _unread(what))
+
+
+def _meta(dtype: object, shape: object, *_: object) -> LazyTensor:
+    return _without_elements("a meta tensor without data", dtype, shape)
 
 
 def _wrapper(_: object, dtype: object, shape: object, *rest: object) -> LazyTensor:
-    return _unreadable("a tensor subclass", dtype, shape)
+    return _without_elements("a tensor subclass", dtype, shape)
 
 
 def _sparse(layout: object, data: object) -> LazyTensor:
@@ -430,45 +372,64 @@ def _sparse(layout: object, data: object) -> LazyTensor:
         raise PickleError("it has a malformed sparse tensor")
     values = tensors[-1].spec
     spec = TensorSpec(_naturals(sizes[0]), values.dtype, values.bytes)
-    return LazyTensor(spec, Unreadable("a sparse tensor"))
+    return LazyTensor(spec, _unread("a sparse tensor"))
 
 
-def _size(values: object = ()) -> tuple[int, ...]:
-    return _naturals(values)
-
-
-def _from_type(construct: Callable[[object, object], object]) -> Constructor:
-    def rebuild(function: object, kind: object, arguments: object, *state: object) -> object:
-        return construct(function, arguments)
-
-    return rebuild
-
-
-def torch_constructors(construct: Callable[[object, object], object]) -> dict[Global, Constructor]:
-    """How to build what PyTorch's pickles name.
+def constructors(construct: Constructor) -> dict[Global, Constructor]:
+    """How to build what pickles of Python, NumPy, JAX and PyTorch name.
 
     Args:
         construct: the machine's `construct`, for calls that wrap another.
     """
-    table: dict[Global, Constructor] = {
-        Global("torch", "Size"): _size,
-        Global("torch._utils", "_rebuild_tensor"): view,
-        Global("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
-        Global("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
-        Global("torch._utils", "_rebuild_parameter"): _first,
-        Global("torch._utils", "_rebuild_parameter_with_state"): _first,
-        Global("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _first,
-        Global("torch._utils", "_rebuild_device_tensor_from_numpy"): _first,
-        Global("torch._utils", "_rebuild_xla_tensor"): _first,
-        Global("torch._utils", "_rebuild_qtensor"): _quantised,
-        Global("torch._utils", "_rebuild_sparse_tensor"): _sparse,
-        Global("torch._utils", "_rebuild_sparse_csr_tensor"): _sparse,
-        Global("torch._utils", "_rebuild_meta_tensor_no_storage"): _without_storage,
-        Global("torch._utils", "_rebuild_wrapper_subclass"): _wrapper,
-        Global("torch._tensor", "_rebuild_from_type"): _from_type(construct),
-        Global("torch._tensor", "_rebuild_from_type_v2"): _from_type(construct),
-        Global("torch.jit._pickle", "restore_type_tag"): _first,
+
+    def from_type(function: object, kind: object, arguments: object, *state: object) -> object:
+        return construct(function, arguments)
+
+    modules: dict[str, dict[str, Constructor]] = {
+        "collections": {"OrderedDict": _dictionary, "defaultdict": _dictionary},
+        "_codecs": {"encode": _encoded},
+        "numpy": {"dtype": _element_type},
+        "jax._src.array": {"_reconstruct_array": _jax_array},
+        "jax._src.device_array": {"reconstruct_device_array": _jax_array},
+        "torch": {"Size": lambda values=(): _naturals(values)},
+        "torch._utils": {
+            "_rebuild_tensor": view,
+            "_rebuild_tensor_v2": _rebuilt,
+            "_rebuild_tensor_v3": _rebuilt_3,
+            "_rebuild_parameter": _first,
+            "_rebuild_parameter_with_state": _first,
+            "_rebuild_device_tensor_from_cpu_tensor": _first,
+            "_rebuild_device_tensor_from_numpy": _first,
+            "_rebuild_xla_tensor": _first,
+            "_rebuild_qtensor": _quantised,
+            "_rebuild_sparse_tensor": _sparse,
+            "_rebuild_sparse_csr_tensor": _sparse,
+            "_rebuild_meta_tensor_no_storage": _meta,
+            "_rebuild_wrapper_subclass": _wrapper,
+        },
+        "torch._tensor": {"_rebuild_from_type": from_type, "_rebuild_from_type_v2": from_type},
+        "torch.jit._pickle": {
+            "restore_type_tag": _first,
+            **{f"build_{kind}list": _first for kind in ("int", "double", "bool", "tensor")},
+        },
     }
-    for kind in ("int", "double", "bool", "tensor"):
-        table[Global("torch.jit._pickle", f"build_{kind}list")] = _first
-    return table
+    for builtins in ("builtins", "__builtin__"):
+        modules[builtins] = {
+            "dict": _dictionary,
+            **dict.fromkeys(("list", "set", "frozenset", "tuple"), _listed),
+            "bytearray": lambda value=b"", *_: value,
+        }
+    for copying in ("copyreg", "copy_reg"):
+        modules[copying] = {"_reconstructor": lambda kind, *_: Record(kind)}
+    for core in ("numpy.core", "numpy._core"):
+        modules[f"{core}.multiarray"] = {
+            "_reconstruct": lambda *_: PickledArray(),
+            # A training checkpoint's loss or learning rate: no tensor.
+            "scalar": lambda dtype, content=b"": None,
+        }
+        modules[f"{core}.numeric"] = {"_frombuffer": _from_buffer}
+    return {
+        Global(module, name): build
+        for module, names in modules.items()
+        for name, build in names.items()
+    }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from memcurse_cli.checkpoints.lazy import LazyStore, LazyTensor
-from memcurse_cli.checkpoints.select import Path
-from memcurse_cli.checkpoints.torch.deepspeed import deepspeed_weights
+from memcurse_cli.checkpoints.directory import MERGE
+from memcurse_cli.checkpoints.select import Path, collect, name_jax, name_torch, texts
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
 from memcurse_cli.checkpoints.torch.pickle_machine import (
     Constructor,
     Global,
@@ -16,15 +18,12 @@ from memcurse_cli.checkpoints.torch.pickle_machine import (
 )
 from memcurse_cli.checkpoints.torch.pickled_tensors import (
     PickledArray,
-    numpy_constructors,
-    python_constructors,
-    torch_constructors,
+    QuantisedTensor,
+    constructors,
 )
-from memcurse_cli.checkpoints.torch.quantised import plainly_named, quantisation_note, unpacked
-from memcurse_cli.checkpoints.tree import collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import Bytes
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.untrusted.source import Bytes, File
+from memcurse_cli.errors import CheckpointError
 
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 # Marks the attributes of a module on a path. A key that begins with it in a hostile file is only
@@ -41,10 +40,7 @@ def machine(
     """A pickle machine that builds PyTorch's, NumPy's and JAX's arrays and nothing else."""
     table: dict[Global, Constructor] = {}
     made = Machine(source, table, persistent, position)
-    table.update(python_constructors())
-    table.update(torch_constructors(made.construct))
-    table.update(numpy_constructors())
-    table.update(more or {})
+    table.update(constructors(made.construct) | (more or {}))
     return made
 
 
@@ -53,24 +49,47 @@ def no_persistent(identity: object) -> object:
     raise PickleError("it refers to a storage outside itself")
 
 
-def store_of(root: object, file: File) -> LazyStore:
-    """The store of a file that holds one pickled object.
-
-    Raises:
-        ValueError: with the fault as a clause; there is no tensor, or the tree is malformed.
-        CheckpointError: DeepSpeed keeps the weights elsewhere.
-    """
-    weights, parts = deepspeed_weights(root, file.path)
+def store_of(root: object, file: File) -> TensorStore:
+    """The store of a file that holds one pickled object."""
+    weights, parts = _deepspeed_weights(root, file.path)
     tensors, notes = tensors_of(weights)
-    return LazyStore(
-        path=file.path,
-        bytes=file.size,
-        tensors=tensors,
-        metadata=texts(root),
-        notes=[*parts, *notes],
-        resources=[file],
-        contents=root,
-    )
+    return file_store(file, tensors, [*parts, *notes], metadata=texts(root), contents=root)
+
+
+def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
+    """What a file of DeepSpeed's keeps under ``module``, and notes; any other object as it is.
+
+    The weights are whole unless tensors are split over several ranks (tensor parallel), over layers
+    (pipeline parallel), or over all of them (ZeRO stage 3)
+    (https://github.com/deepspeedai/DeepSpeed, deepspeed/runtime/engine.py).
+    """
+    if not isinstance(root, dict) or not {"module", "ds_version"} <= root.keys():
+        return root, []
+    module: Any = root["module"]
+    if not isinstance(module, dict):
+        raise CheckpointError(
+            "a DeepSpeed file without its model, whose layers lie in files of their own",
+            where=where,
+            remedy="save model.state_dict() from the training script",
+        )
+    named = root.get("param_shapes")
+    groups = named if isinstance(named, list) else [named]
+    trained = {name for group in groups if isinstance(group, dict) for name in group}
+    empty = [
+        name
+        for name, tensor in module.items()
+        if name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
+    ]
+    if empty:
+        raise CheckpointError(
+            f"DeepSpeed (ZeRO stage 3) keeps {len(empty)} parameters of this model in pieces",
+            where=where,
+            remedy=MERGE,
+        )
+    ranks = root.get("mp_world_size")
+    if type(ranks) is int and ranks > 1:
+        return module, [f"one of {ranks} tensor-parallel parts: matrices may be slices"]
+    return module, []
 
 
 def tensors_of(root: object) -> tuple[dict[str, LazyTensor], list[str]]:
@@ -78,27 +97,26 @@ def tensors_of(root: object) -> tuple[dict[str, LazyTensor], list[str]]:
 
     A module (``torch.save(model)``, TorchScript) has the names of its state_dict; of other
     objects the attributes are searched.
-
-    Raises:
-        ValueError: with the fault as a clause; there is no tensor, or the tree is malformed.
     """
     search = _Search()
     found = collect(root, search.leaf, search.expand)
-    found = plainly_named({_merged(path): tensor for path, tensor in found.items()})
+    found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
     if not found:
-        raise ValueError(f"it holds {describe(root)} and no tensor")
+        raise ValueError(f"it holds {_described(root)} and no tensor")
     if () in found:
         found = {("tensor",): found[()]}
     weights, notes = (name_torch if search.any_torch else name_jax)(found)
-    notes += quantisation_note(weights.values())
+    count = sum(isinstance(tensor, QuantisedTensor) for tensor in weights.values())
+    if count:
+        many = "1 tensor was" if count == 1 else f"{count} tensors were"
+        notes.append(f"{many} quantised to integers: the numbers are those that they stand for")
     if search.module:
         kind = printable(search.module, 80)
         notes.insert(0, f"{kind} is a pickled module: its tensors are read, its code is not run")
     return weights, notes
 
 
-def describe(node: object) -> str:
-    """What a node of a pickle is, in a few words."""
+def _described(node: object) -> str:
     if isinstance(node, Record):
         return f"an object of {printable(str(node.function), 80)}"
     if isinstance(node, Global):
@@ -127,21 +145,20 @@ class _Search:
     def expand(self, node: object) -> object:
         if not isinstance(node, Record):
             return node
-        packed = unpacked(node)
+        packed = _unpacked(node)
         if packed is not None:
             return packed
-        if _of_optax(node):
+        # A state of an optax transformation repeats the weights' tree.
+        if isinstance(node.function, Global) and node.function.module.split(".")[0] == "optax":
             return {"opt_state": _attributes(node)}
         children = _module_children(node)
         if children is None:
             return _attributes(node)
         self.module = self.module or str(node.function)[:200]
-        return {f"{MODULE_MARK}{_text(key)}": child for key, child in children}
-
-
-def _of_optax(node: Record) -> bool:
-    """Whether it is a state of an optax transformation, which repeats the weights' tree."""
-    return isinstance(node.function, Global) and node.function.module.split(".")[0] == "optax"
+        return {
+            f"{MODULE_MARK}{key if isinstance(key, str | int) else '?'}": child
+            for key, child in children
+        }
 
 
 def _module_children(node: Record) -> list[tuple[object, object]] | None:
@@ -159,7 +176,7 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
         packed = {
             key: child
             for key, child in state.items()
-            if isinstance(child, Record) and unpacked(child) is not None
+            if isinstance(child, Record) and _unpacked(child) is not None
         }
         return [
             pair for part in (parts[0], kept, packed, parts[2]) for pair in (part or {}).items()
@@ -183,10 +200,6 @@ def _attributes(node: Record) -> object:
     return only if isinstance(only, dict) else node.arguments
 
 
-def _text(key: object) -> str:
-    return key if isinstance(key, str) else str(key) if isinstance(key, int) else "?"
-
-
 def _merged(path: Path) -> Path:
     """A module's path as the one name that its state_dict would have."""
     merged: list[str] = []
@@ -199,3 +212,115 @@ def _merged(path: Path) -> Path:
             merged.append(part[1:] if attribute else part)
         inside = attribute
     return tuple(merged)
+
+
+# What quantised linears and recurrent layers pack is an object of C++ whose pickled state lists its
+# tensors (aten/src/ATen/native/quantized/cpu/LinearUnpackImpl.cpp, native/RNN.cpp).
+LINEAR, CELL = "LinearPackedParamsBase", "CellParamsBase"
+_CLASSES = "__torch__.torch.classes."
+_CELL_NAME = re.compile(r"(?P<module>(?:.*\.)?)_packed_weight_(?P<side>[ih]h)\.(?P<what>\w+)")
+_LAYER_NAME = re.compile(
+    r"(?P<module>(?:.*\.)?)_all_weight_values\.(?P<index>\d{1,6})\.param\.(?P<what>\w+)"
+)
+_LINEAR_NAME = re.compile(r"(?P<module>(?:.*\.)?)_packed_params\._packed_params\.(?P<what>\w+)")
+# In a state dict a linear's weight and bias are a pair.
+_PAIR = {"0": "weight", "1": "bias"}
+
+
+def _unpacked(node: Record) -> dict[str, object] | None:
+    """The tensors of a packed weight by their plain names; None where it is none."""
+    kind, state = _class_and_state(node)
+    if kind == LINEAR:
+        return dict(zip(("weight", "bias"), state, strict=False))
+    if kind != CELL or len(state) != 5:
+        return None
+    # (type, biases, doubles, integers, packed); with half precision the biases are packed too.
+    _, biases, _, _, packed = state
+    found: dict[str, object] = {}
+    for side, bias in zip(("ih", "hh"), biases if isinstance(biases, list) else (), strict=False):
+        found[f"bias_{side}"] = bias
+    for side, weight in zip(("ih", "hh"), packed if isinstance(packed, list) else (), strict=False):
+        inner = _unpacked(weight) if isinstance(weight, Record) else None
+        for what, tensor in (inner or {}).items():
+            if isinstance(tensor, LazyTensor):
+                found.setdefault(f"{what}_{side}", tensor)
+    return found
+
+
+def _class_and_state(node: Record) -> tuple[str, tuple[object, ...]]:
+    """The class of an object of C++ and what it was pickled with, by torch.save or TorchScript."""
+    if not isinstance(node.function, Global) or not isinstance(node.state, tuple):
+        return "", ()
+    if node.function.module.startswith(_CLASSES.rstrip(".")):
+        return node.function.name, node.state
+    if node.function == Global("torch", "ScriptObject") and len(node.state) == 2:
+        state, kind = node.state
+        if isinstance(kind, str) and kind.startswith(_CLASSES) and isinstance(state, tuple):
+            return kind.rpartition(".")[2], state
+    return "", ()
+
+
+def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
+    """The tensors with those of packed weights under the names of the module that was quantised.
+
+    A network numbers its layers and directions in one list. It has two directions where the shapes
+    leave no other choice.
+    """
+    if not any("_packed" in part or "_all_weight_values" in part for p in found for part in p):
+        return dict(found)
+    inputs = _inputs(found)
+    named = {_plain(path, inputs): tensor for path, tensor in found.items()}
+    if len(named) < len(found):
+        raise ValueError("two of its tensors have the same name")
+    return named
+
+
+def _inputs(found: Mapping[Path, LazyTensor]) -> dict[Path, dict[int, tuple[int, int]]]:
+    """By network and by number, the inputs of each layer and how many it puts out."""
+    shapes: dict[Path, dict[int, dict[str, tuple[int, ...]]]] = {}
+    for path, tensor in found.items():
+        above, last = _last(path)
+        parts = _LAYER_NAME.fullmatch(last)
+        if parts is not None and len(tensor.spec.shape) == 2:
+            layers = shapes.setdefault((*above, parts["module"]), {})
+            layers.setdefault(int(parts["index"]), {})[parts["what"]] = tensor.spec.shape
+    return {
+        network: {
+            index: (held["weight_ih"][1], held["weight_hh"][1])
+            for index, held in layers.items()
+            if held.keys() >= {"weight_ih", "weight_hh"}
+        }
+        for network, layers in shapes.items()
+    }
+
+
+def _plain(path: Path, inputs: Mapping[Path, dict[int, tuple[int, int]]]) -> Path:
+    above, last = _last(path)
+    cell = _CELL_NAME.fullmatch(last)
+    if cell is not None:
+        return (*above, f"{cell['module']}{cell['what']}_{cell['side']}")
+    linear = _LINEAR_NAME.fullmatch(last)
+    if linear is not None:
+        return (*above, f"{linear['module']}{_PAIR.get(linear['what'], linear['what'])}")
+    layer = _LAYER_NAME.fullmatch(last)
+    if layer is None:
+        return path
+    index = int(layer["index"])
+    suffix = f"l{index}"
+    if _two_directions(inputs.get((*above, layer["module"]), {})):
+        suffix = f"l{index // 2}{'_reverse' if index % 2 else ''}"
+    return (*above, f"{layer['module']}{layer['what']}_{suffix}")
+
+
+def _last(path: Path) -> tuple[Path, str]:
+    """The last two parts of a path as one name, and what is above."""
+    return path[:-2], ".".join(path[-2:])
+
+
+def _two_directions(layers: Mapping[int, tuple[int, int]]) -> bool:
+    if sorted(layers) != list(range(len(layers))) or len(layers) % 2 or not layers:
+        return False
+    (inputs, size), (others, _) = layers[0], layers[1]
+    if len(layers) > 2:
+        return layers[2][0] == 2 * size and others == inputs
+    return others == inputs != size

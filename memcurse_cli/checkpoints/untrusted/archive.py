@@ -1,4 +1,4 @@
-"""Zip archives from untrusted hands: members are read by range, and nothing is ever extracted."""
+"""Compressed blocks and zip archives: bounded, read by range, and never extracted."""
 
 from __future__ import annotations
 
@@ -6,17 +6,71 @@ import io
 import struct
 import zipfile
 import zlib
+from collections import Counter
+from collections.abc import Callable
 from typing import NoReturn
 
-from memcurse_cli.checkpoints.untrusted.compression import (
-    LARGE_BLOCK,
-    MAX_DEFLATE_RATIO,
-    MAX_LARGE_RATIO,
-)
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.ranges import Bytes
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.untrusted.source import Bytes, File
 from memcurse_cli.errors import CheckpointError
+
+_PIECE = 1 << 20
+# Deflate cannot do better than 1032 to 1. Trained weights reach 10 to 1, so that a large block
+# which claims much more is made to exhaust memory.
+MAX_DEFLATE_RATIO = 1032
+MAX_LARGE_RATIO = 100
+LARGE_BLOCK = 1 << 28
+# Zstandard's own default for decoders: a window of 128 MiB.
+MAX_ZSTD_WINDOW = 1 << 27
+
+
+def check_ratio(size: int, compressed: int) -> None:
+    """Refuse a large size that so few compressed bytes cannot honestly have."""
+    if size > LARGE_BLOCK and size > compressed * MAX_LARGE_RATIO:
+        raise ValueError(f"it claims {size} bytes from {compressed} compressed ones")
+
+
+def inflate(content: bytes, limit: int) -> bytes:
+    """A gzip or zlib stream of at most ``limit`` bytes."""
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def piece(size: int) -> bytes:
+        nonlocal content
+        try:
+            made = inflater.decompress(content, size)
+        except zlib.error as error:
+            raise ValueError(f"a block cannot be decompressed ({error})") from error
+        content = inflater.unconsumed_tail
+        return made
+
+    return _joined(piece, len(content), limit)
+
+
+def decompress_zstd(content: bytes, limit: int) -> bytes:
+    """A Zstandard frame of at most ``limit`` bytes."""
+    try:
+        import zstandard
+    except ImportError as error:
+        raise CheckpointError(
+            "its blocks are compressed with Zstandard, and the package zstandard is not installed",
+            remedy="run `pip install 'memcurse-cli[orbax]'`",
+        ) from error
+    reader = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).stream_reader(content)
+    try:
+        return _joined(reader.read, len(content), limit)
+    except zstandard.ZstdError as error:
+        raise ValueError("a block cannot be decompressed by Zstandard") from error
+
+
+def _joined(piece: Callable[[int], bytes], compressed: int, limit: int) -> bytes:
+    check_ratio(limit, compressed)
+    joined = bytearray()
+    while made := piece(min(_PIECE, limit + 1 - len(joined))):
+        joined += made
+        if len(joined) > limit:
+            raise ValueError(f"a block has more than the {limit} bytes that it should have")
+    return bytes(joined)
+
 
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
@@ -35,11 +89,10 @@ _BROKEN = (
 
 
 class Archive:
-    """The members of a zip archive.
+    """The members of a zip archive, by name in its order.
 
-    Raises:
-        CheckpointError: the archive is truncated, encrypted, compressed in a way that no
-            checkpoint is, or its members overlap, repeat a name, or claim impossible sizes.
+    Refused are archives that are truncated, encrypted or compressed in a way that no checkpoint is,
+    and members that overlap, repeat a name or claim impossible sizes.
     """
 
     def __init__(self, file: File) -> None:
@@ -126,12 +179,10 @@ class Archive:
     def _check(self, members: list[zipfile.ZipInfo]) -> None:
         if len(members) > MAX_MEMBERS:
             self._refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
-        if len(self._members) < len(members):
-            seen: set[str] = set()
-            for member in members:
-                if member.filename in seen:
-                    self._refuse(member.filename, "stands twice in the archive")
-                seen.add(member.filename)
+        names = Counter(member.filename for member in members)
+        repeated = next((name for name, count in names.items() if count > 1), None)
+        if repeated is not None:
+            self._refuse(repeated, "stands twice in the archive")
         position = 0
         for member in sorted(members, key=lambda member: member.header_offset):
             name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED

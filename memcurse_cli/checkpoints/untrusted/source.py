@@ -1,4 +1,4 @@
-"""Where bytes come from: regular files and directories, opened so that nothing else is touched."""
+"""Where bytes come from: files and directories of which nothing else is touched, read by ranges."""
 
 from __future__ import annotations
 
@@ -11,14 +11,140 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
-from memcurse_cli.checkpoints.untrusted.ranges import Bytes, require_range
 from memcurse_cli.errors import CheckpointError, MemcurseError
 
+MAX_DIMENSIONS = 64  # as in NumPy and PyTorch
+
+
+class Bytes(Protocol):
+    """Bytes that are read by ranges: a file, a member of an archive, or a part of either."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``."""
+
+
+def require_range(offset: int, length: int, size: int) -> None:
+    """Refuse a range that a file claims and that is not within the bytes that there are."""
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ValueError(f"it needs {length} bytes from byte {offset} of {size}")
+
+
+def naturals(values: object) -> tuple[int, ...] | None:
+    """The sizes that a file claims of a shape, a stride or a place.
+
+    Returns:
+        At most `MAX_DIMENSIONS` natural numbers that an index of 64 bits can hold; None where the
+        file gives anything else.
+    """
+    if not isinstance(values, list | tuple) or len(values) > MAX_DIMENSIONS:
+        return None
+    return tuple(values) if all(type(n) is int and 0 <= n < 2**62 for n in values) else None
+
+
+class ByteRange:
+    """A part of other bytes."""
+
+    def __init__(self, source: Bytes, offset: int, size: int) -> None:
+        self._source, self._offset, self.size = source, offset, size
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
+        require_range(offset, length, self.size)
+        return self._source.read(self._offset + offset, length)
+
+
+class InlineBytes:
+    """Bytes that are in memory already."""
+
+    def __init__(self, content: bytes | bytearray) -> None:
+        self._content, self.size = content, len(content)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
+        require_range(offset, length, self.size)
+        return bytes(self._content[offset : offset + length])
+
+
+class EndOfBytesError(ValueError):
+    """A field reaches beyond the end."""
+
+
+class Cursor:
+    """Reads one field after another, integers in one byte order; `EndOfBytesError` at the end."""
+
+    chunk = 1 << 12
+
+    def __init__(
+        self, source: Bytes, position: int = 0, order: Literal["little", "big"] = "little"
+    ) -> None:
+        self._source, self._order = source, order
+        self._chunk = memoryview(b"")
+        self._start, self._index = position, 0
+
+    @property
+    def position(self) -> int:
+        """Where the next field begins."""
+        return self._start + self._index
+
+    @property
+    def left(self) -> int:
+        """How many bytes follow."""
+        return self._source.size - self.position
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        end = self._index + count
+        if end > len(self._chunk):
+            start, left = self.position, self.left
+            if count > left:
+                raise EndOfBytesError(
+                    f"it ends at byte {self._source.size}, in the middle of a field"
+                )
+            self._chunk = memoryview(self._source.read(start, min(left, max(count, self.chunk))))
+            self._start, self._index, end = start, 0, count
+        piece = self._chunk[self._index : end]
+        self._index = end
+        return bytes(piece)
+
+    def number(self, count: int, signed: bool = False) -> int:
+        """The integer in the next bytes."""
+        return int.from_bytes(self.take(count), self._order, signed=signed)
+
+    def varint(self) -> int:
+        """The integer of at most 64 bits that stands in base 128, its lowest digit first."""
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.number(1)
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise ValueError("it has an integer of more than 64 bits")
+
+    def skip(self, count: int) -> ByteRange:
+        """Pass over the next bytes, and return them unread."""
+        if count > self.left:
+            raise EndOfBytesError(
+                f"it ends at byte {self._source.size}, before the {count} bytes that follow "
+                f"byte {self.position}"
+            )
+        range_ = ByteRange(self._source, self.position, count)
+        if self._index + count <= len(self._chunk):
+            self._index += count
+        else:
+            self._start, self._index = self.position + count, 0
+            self._chunk = memoryview(b"")
+        return range_
+
+
+# What tells one version of a file from another: sizes, times, inodes, a server's tags.
 Version = tuple[object, ...]
-"""What tells one version of a file from another: sizes, times, inodes, a server's tags."""
 
 MAX_DIRECTORY_ENTRIES = 100_000
 
@@ -61,14 +187,7 @@ def _require_unchanged() -> None:
 def opened_as(where: str, shown: str, version: Version, now: Callable[[], Version | None]) -> None:
     """Let the block around this, if there is one, know which version of a file was opened.
 
-    Args:
-        where: its path or URL.
-        shown: what to call it in messages.
-        version: what it was when it was opened.
-        now: what it is when this is called; None where it is gone.
-
-    Raises:
-        CheckpointError: another version was opened before.
+    ``now`` gives what it is when it is called, None where it is gone.
     """
     opened = _OPENED.get()
     if opened is not None and opened.setdefault(where, (shown, version, now))[1] != version:
@@ -84,23 +203,12 @@ def changed(where: str) -> CheckpointError:
     )
 
 
-class File(Protocol):
-    """A file that is read by ranges."""
+class File(Bytes, Protocol):
+    """A file that is read by ranges; `CheckpointError` where it ends before one."""
 
     @property
     def path(self) -> str:
-        """The path as the user gave it, printable."""
-
-    @property
-    def size(self) -> int:
-        """Its length in bytes."""
-
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``.
-
-        Raises:
-            CheckpointError: the file ends before that.
-        """
+        """What to call it in messages."""
 
     def directory(self) -> Directory:
         """The directory that it lies in."""
@@ -121,11 +229,7 @@ class Directory(Protocol):
     names: list[str]
 
     def open(self, name: str) -> File:
-        """The file ``name``, a relative path with ``/``.
-
-        Raises:
-            CheckpointError: the name leads outside, or it cannot be opened.
-        """
+        """The file ``name``, a relative path with ``/`` that must not lead outside."""
 
     def files(self) -> Iterable[str]:
         """The names of its regular files, hidden ones left out."""
@@ -232,11 +336,7 @@ class LocalDirectory:
         self.names = sorted(names)
 
     def locate(self, name: str) -> Path:
-        """The path of ``name``, a relative path with ``/``, after links are followed.
-
-        Raises:
-            CheckpointError: the name is absolute, climbs with ``..``, or links lead outside.
-        """
+        """The path of ``name``, a relative path with ``/``, after links are followed."""
         where = printable(f"{self.path}/{name}")
         if not is_inside(name):
             raise CheckpointError(
@@ -282,7 +382,6 @@ class DataFile:
     """A file of a directory that has hundreds of them: opened for each read and closed again.
 
     Attributes:
-        path: its path, printable.
         claimed: the bytes of all values that are said to lie in it.
     """
 
@@ -318,13 +417,7 @@ class DataFile:
 
 
 class Part:
-    """Bytes within a file, such as a member of an archive, as a file of their own.
-
-    Args:
-        content: the bytes.
-        file: the file, which is closed with its part.
-        path: what to call it in messages, where that is not the file's own path.
-    """
+    """Bytes within a file, such as a member of an archive, as a file that is closed with it."""
 
     def __init__(self, content: Bytes, file: File, path: str = "") -> None:
         self._content, self._file = content, file
@@ -345,11 +438,7 @@ class Part:
 
 
 def require_within(file: File, offset: int, length: int) -> None:
-    """Refuse a range that is not within a file.
-
-    Raises:
-        CheckpointError: the file ends before that.
-    """
+    """Refuse a range that is not within a file."""
     try:
         require_range(offset, length, file.size)
     except ValueError as error:
@@ -380,11 +469,7 @@ def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def directory_here(file: File) -> LocalDirectory:
-    """The directory of a file, where it is one of this machine.
-
-    Raises:
-        CheckpointError: the file is remote.
-    """
+    """The directory of a file, where it is one of this machine."""
     directory = file.directory()
     if isinstance(directory, LocalDirectory):
         return directory
@@ -404,21 +489,18 @@ def is_inside(name: str) -> bool:
 def unreadable(where: str, error: Exception) -> CheckpointError:
     """The one line for a path that the operating system does not let us read."""
     number = getattr(error, "errno", None)
-    if number == errno.ENOENT or number == errno.ENOTDIR:
-        return CheckpointError("no such file or directory", where=where, remedy="check the path")
-    if number in (errno.EACCES, errno.EPERM):
-        return CheckpointError(
-            "permission denied", where=where, remedy="ask its owner for read access"
-        )
-    if number == errno.ENAMETOOLONG:
-        return CheckpointError("the path is too long", where=where, remedy="check the path")
-    if number == errno.ELOOP or isinstance(error, RuntimeError):
-        return CheckpointError(
-            "the symbolic link leads back to itself", where=where, remedy="name the file itself"
-        )
-    if isinstance(error, ValueError):
-        return CheckpointError(
-            "the path holds a null byte or cannot be encoded", where=where, remedy="check the path"
-        )
+    what, remedy = "", "check the path"
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        what = "no such file or directory"
+    elif number in (errno.EACCES, errno.EPERM):
+        what, remedy = "permission denied", "ask its owner for read access"
+    elif number == errno.ENAMETOOLONG:
+        what = "the path is too long"
+    elif number == errno.ELOOP or isinstance(error, RuntimeError):
+        what, remedy = "the symbolic link leads back to itself", "name the file itself"
+    elif isinstance(error, ValueError):
+        what = "the path holds a null byte or cannot be encoded"
+    if what:
+        return CheckpointError(what, where=where, remedy=remedy)
     reason = getattr(error, "strerror", None) or "the file cannot be read"
     return CheckpointError(printable(str(reason).lower()), where=where, remedy="check the file")

@@ -18,8 +18,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.checkpoints.untrusted.json_header import parse_object
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import HardSigmoid, Sigmoid
 from memcurse_cli.families.cells.layout import (

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.checkpoints.untrusted.json_header import parse_object
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import (
     GateFunction,

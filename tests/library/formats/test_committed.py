@@ -162,6 +162,7 @@ def orbax_folder(path: Path) -> Expected:
     handler = orbax.checkpoint.PyTreeCheckpointHandler(**layout)
     with orbax.checkpoint.Checkpointer(handler) as checkpointer:
         checkpointer.save(path, content, force=True)
+    (path / "commit_success.txt").unlink(missing_ok=True)  # names a path of this machine
     return expected
 
 

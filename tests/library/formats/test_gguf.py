@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import struct
-from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
 from checkpoints import readers
-from checkpoints.fuzzing import FUZZ, changed, survives
 from gguf import GGMLQuantizationType as Type
-from hypothesis import given
-from hypothesis import strategies as st
 
 from memcurse_cli.checkpoints.gguf import BLOCK_TYPES, PLAIN_TYPES
 from memcurse_cli.checkpoints.open import open_checkpoint
@@ -64,14 +58,6 @@ def test_every_shared_file_agrees_with_the_gguf_package(path: Path) -> None:
             assert store.metadata[key] == reference.fields[key].contents()
 
 
-def test_the_files_have_the_names_of_the_oracle(zoo: Path) -> None:
-    for checkpoint in json.loads((zoo / "gguf" / "oracle.json").read_text())["checkpoints"]:
-        names = {name for layer in checkpoint["layers"] for name in layer["params"].values()}
-        for file in checkpoint["files"]:
-            with open_checkpoint(zoo / "gguf" / file) as store:
-                assert names <= set(store.tensors)
-
-
 @pytest.mark.parametrize("number", BLOCK_TYPES)
 def test_every_quantised_type_is_dequantised_as_gguf_does(number: int) -> None:
     block, kind = BLOCK_TYPES[number], Type(number)
@@ -86,21 +72,6 @@ def test_every_quantised_type_is_dequantised_as_gguf_does(number: int) -> None:
     assert values.dtype == np.float64
     # gguf computes in single precision; a difference of two such products loses a few units.
     np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("kind", [Type.Q8_0, Type.Q4_0, Type.Q5_1])
-def test_a_quantised_matrix_is_near_the_one_that_was_quantised(tmp_path: Path, kind: Type) -> None:
-    matrix = np.random.default_rng(0).standard_normal((6, 96)).astype(np.float32)
-    path = written(tmp_path / "a.gguf", {"w": (gguf.quantize(matrix, kind), kind), "b": matrix[0]})
-    with open_checkpoint(path) as store:
-        assert store.tensors["w"].shape == (6, 96)
-        assert store.tensors["w"].dtype == kind.name.lower()
-        assert store.notes == (
-            f"quantised: {kind.name} (1 tensor); values are those after dequantising",
-        )
-        step = np.abs(matrix).max() / (127 if kind is Type.Q8_0 else 7)
-        np.testing.assert_allclose(store.read("w"), matrix, atol=step)
-        assert np.abs(store.read("w") - matrix).max() > 0
 
 
 @pytest.mark.parametrize("endian", [gguf.GGUFEndian.LITTLE, gguf.GGUFEndian.BIG])
@@ -148,22 +119,12 @@ def tensor(shape: tuple[int, ...], kind: int = 0, offset: int = 0, name: bytes =
         (header(version=1), "of version 1; 2 and 3 are read"),
         (header(count=10**18), "claims 1000000000000000000 entries"),
         (header(tensors=10**18), "claims 1000000000000000000 tensors"),
-        (header(rest=struct.pack("<Q", 10**18)), "a name of 1000000000000000000 bytes"),
         (header(rest=text(b"\xff") + bytes(40)), "a name that is not UTF-8"),
         (header(rest=text(b"w") + struct.pack("<I", 9)), "has 9 dimensions"),
-        (header(rest=tensor((10**18, 10**18))), "lies at bytes 96 to"),
         (header(rest=tensor((2,), offset=10**18) + bytes(99)), "lies at bytes 1000000000000000064"),
         (header(rest=tensor((33,), kind=8) + bytes(99)), "not whole blocks of Q8_0"),
         (header(2, rest=tensor((2,)) * 2 + bytes(99)), "tensor w stands twice"),
-        (
-            header(2, rest=tensor((2,)) + tensor((2,), 0, 4, b"v") + bytes(99)),
-            "tensor v overlaps another",
-        ),
         (header(count=1, entries=text(b"k") + struct.pack("<I", 77)), "unknown type 77"),
-        (
-            header(count=1, entries=text(b"k") + struct.pack("<IIQ", 9, 8, 10**18)),
-            "an array of 1000000000000000000 values",
-        ),
         (
             header(count=1, entries=text(b"k") + struct.pack("<IIQ", 9, 4, 10**18)),
             "before the 4000000000000000000 bytes",
@@ -181,29 +142,9 @@ def tensor(shape: tuple[int, ...], kind: int = 0, offset: int = 0, name: bytes =
             "its alignment is 0",
         ),
     ],
-    ids=range(18),
+    ids=range(14),
 )
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, expected: str) -> None:
     (tmp_path / "a.gguf").write_bytes(content)
     with pytest.raises(CheckpointError, match=expected):
         open_checkpoint(tmp_path / "a.gguf")
-
-
-@cache
-def valid() -> bytes:
-    matrix = np.ones((2, 32), np.float32)
-    tensors = {"w": (gguf.quantize(matrix, Type.Q8_0), Type.Q8_0), "b": matrix}
-    return written(Path(mkdtemp()) / "a.gguf", tensors).read_bytes()
-
-
-@FUZZ
-@given(data=st.data())
-def test_a_changed_file(data: st.DataObject) -> None:
-    survives(changed(valid(), data))
-
-
-@FUZZ
-@given(st.binary(max_size=300))
-def test_random_bytes_after_the_header(content: bytes) -> None:
-    survives(header(rest=content))
-    survives(header(count=1, rest=content))

@@ -10,12 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from checkpoints.fuzzing import FUZZ, changed, survives
-from hypothesis import given
-from hypothesis import strategies as st
+from checkpoints.fuzzing import survives
 
 from memcurse_cli.checkpoints.hdf5 import dataset as hdf5_dataset
-from memcurse_cli.checkpoints.hdf5.chunks import chunks_of
+from memcurse_cli.checkpoints.hdf5.dataset import chunks_of
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 
@@ -204,13 +202,6 @@ def valid(kind: str) -> bytes:
 
 
 KINDS = ("links", "attributes", "fixed", "extensible", "tree")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@FUZZ
-@given(data=st.data())
-def test_a_changed_file(kind: str, data: st.DataObject) -> None:
-    survives(changed(valid(kind), data))
 
 
 @pytest.mark.parametrize("kind", KINDS)

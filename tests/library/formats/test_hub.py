@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checkpoints.test_aliases import (
+from checkpoints.test_rewrites import (
     test_every_name_is_read_and_each_tensor_is_counted_once as check,
 )
 from huggingface_hub import save_torch_model

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from checkpoints import readers
-from checkpoints.fuzzing import FUZZ, changed, survives
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -208,10 +205,9 @@ def test_folds_give_what_onnx_computes(tmp_path: Path, opset: int) -> None:
 def test_slices_clamp_as_onnx_clamps(
     tmp_path_factory: pytest.TempPathFactory, shape: list[int], ranges: list[tuple[int, int, int]]
 ) -> None:
-    from memcurse_cli.checkpoints.onnx.folding import Folder
-    from memcurse_cli.checkpoints.onnx.graph import GraphReader
+    from memcurse_cli.checkpoints.onnx.graph import ExternalFiles, GraphReader
+    from memcurse_cli.checkpoints.onnx.model import Folder
     from memcurse_cli.checkpoints.onnx.protobuf import Messages
-    from memcurse_cli.checkpoints.onnx.tensors import ExternalFiles
     from memcurse_cli.checkpoints.untrusted.source import LocalFile
 
     array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
@@ -225,7 +221,7 @@ def test_slices_clamp_as_onnx_clamps(
     file = LocalFile(saved(tmp_path_factory.mktemp("onnx") / "a.onnx", proto))
     messages = Messages(file)
     place = next(field for field in messages.fields(0, file.size) if field.number == 7)
-    graph = GraphReader(messages, ExternalFiles(file)).read(place)
+    graph = GraphReader(messages, ExternalFiles(file), []).read(place)
     value = Folder().value(graph, "Y")
     assert value is not None
     assert value.shape == expected.shape
@@ -350,34 +346,3 @@ def test_a_file_that_is_cut_off_is_told_from_another_format(tmp_path: Path) -> N
 
 
 KINDS = ("plain", "folded")
-
-
-@cache
-def valid(kind: str) -> bytes:
-    if kind == "plain":
-        return model([gru_node("g", clip=1.0)], gru_tensors()).SerializeToString()
-    stored = [initializer("weight_hh", gru_weights()["R"][0]), *gru_tensors()]
-    stored = [tensor for tensor in stored if tensor.name != "R"]
-    stored += [initializer(f"s{n}", np.array([n])) for n in (0, H, 2 * H, 3 * H)]
-    stored += [initializer("shape", np.array([0, -1])), initializer("outer", np.array([0, -1]))]
-    stored.append(initializer("last", np.array([3])))
-    nodes = [*folding_nodes(17), *branches([gru_node("a")], [gru_node("b")])]
-    return model(nodes, stored).SerializeToString()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@FUZZ
-@given(data=st.data())
-def test_a_changed_file(kind: str, data: st.DataObject) -> None:
-    survives(changed(valid(kind), data))
-
-
-def test_a_folder_in_the_place_of_external_data_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    proto = model([], [])
-    tensor = proto.graph.initializer.add(name="a", dims=[1], data_type=1, data_location=1)
-    tensor.external_data.add(key="location", value="data")
-    opened = len(os.listdir("/dev/fd"))
-    with pytest.raises(CheckpointError, match="data: this is a folder"):
-        open_checkpoint(saved(tmp_path / "a.onnx", proto))
-    assert len(os.listdir("/dev/fd")) == opened

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from checkpoints.fuzzing import FUZZ, changed, survives
-from hypothesis import given
-from hypothesis import strategies as st
 from library.formats.test_onnx import (
     H,
     branches,
@@ -170,33 +166,9 @@ def test_constants_of_a_function_are_one_layer_however_often_it_is_called(tmp_pa
     assert list(ours) == [f"Held_Y/gru/GRU_{role}" for role in "WRB"]
 
 
-def test_functions_without_recurrent_nodes_are_not_read_for_each_call(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Relu", ["x"], ["y"])] * 50
-    busy = function("Busy", ["x"], ["y"], nodes)
-    # Read for each call, these would have more fields than a file may.
-    calls = [call("Busy", ["X"], [f"y{n}"]) for n in range(20_000)]
-    layer = call("Layer", ["X", "W", "R", "B"], ["Y"])
-    proto = model([*calls, layer], gru_tensors(), [busy, gru_function()])
-    assert len(tensors_of(saved(tmp_path / "a.onnx", proto))) == 3
-
-
 def test_functions_that_call_themselves_are_refused(tmp_path: Path) -> None:
     turns = [gru_node("gru", ("x", "w", "r", "b")), call("Layer", ["x", "w", "r", "b"], ["z"])]
     layer = function("Layer", ["x", "w", "r", "b"], ["Y"], turns)
     proto = model([call("Layer", ["X", "W", "R", "B"], ["Y"])], gru_tensors(), [layer])
     with pytest.raises(CheckpointError, match="functions call one another more than 32 deep"):
         open_checkpoint(saved(tmp_path / "a.onnx", proto))
-
-
-@cache
-def valid() -> bytes:
-    turn = function("Turn", ["m"], ["n"], [helper.make_node("Identity", ["m"], ["n"])])
-    calls = [call("Turn", ["R"], ["R2"]), call("Layer", ["X", "W", "R2", "B"], ["Y"], clip=1.0)]
-    content: bytes = model(calls, gru_tensors(), [turn, gru_function()]).SerializeToString()
-    return content
-
-
-@FUZZ
-@given(data=st.data())
-def test_a_changed_file(data: st.DataObject) -> None:
-    survives(changed(valid(), data))

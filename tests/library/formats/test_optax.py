@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from library.formats.test_committed import jax_tree
 
-from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer.state import adam_state
@@ -53,25 +52,6 @@ def saved(name: str) -> tuple[dict[str, Any], Any]:
     gradients = jax.tree.map(jax.numpy.ones_like, params)
     _, state = transform.update(gradients, state, params)
     return params, state
-
-
-@pytest.mark.parametrize("container", ["pickle", "msgpack", "memory"])
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_the_state_is_not_taken_for_layers(name: str, container: str, tmp_path: Path) -> None:
-    params, state = saved(name)
-    target: Any = tmp_path / "training"
-    if container == "pickle":
-        target.write_bytes(pickle.dumps((params, state)))
-    elif container == "msgpack":
-        serialization = pytest.importorskip("flax.serialization")
-        target.write_bytes(serialization.to_bytes((params, state)))
-    else:
-        target = {"params": params, "state": state}
-    report = inspect(target)
-    assert [layer.name for layer in report.layers] == [
-        "params/GRUCell_0" if container == "memory" else "0/GRUCell_0"
-    ]
-    assert any("optimiser state" in note for note in report.checkpoint.notes)
 
 
 def test_a_pickle_s_moments_are_those_of_its_weights(tmp_path: Path) -> None:

@@ -1,0 +1,263 @@
+"""NumPy's arrays: .npy files alone, a directory of them, .npz archives, and Equinox's leaves.
+
+equinox.tree_serialise_leaves writes .npy arrays one after another, and no names; a line of JSON
+with the model's settings may stand before them. The leaves follow the fields of the modules, so
+that the shapes of Equinox's own GRU and LSTM cells tell where one lies (equinox/_serialisation.py,
+equinox/nn/_rnn.py).
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from memcurse_cli.checkpoints.select import select_flat
+from memcurse_cli.checkpoints.store import (
+    NUMERIC_KINDS,
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_count,
+    elements_at,
+    file_store,
+)
+from memcurse_cli.checkpoints.untrusted.archive import Archive
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import (
+    ByteRange,
+    Bytes,
+    DataFile,
+    File,
+    LocalDirectory,
+    naturals,
+)
+from memcurse_cli.errors import CheckpointError
+
+MAGIC = b"\x93NUMPY"
+SUFFIX = ".npy"
+MAX_FILES = 10_000
+# NumPy's own limit on the header's text is 10 000 characters.
+MAX_HEADER_BYTES = 16_384
+NOTES_SHOWN = 5
+
+
+def open_file(file: File) -> TensorStore:
+    """Read the header; the array is named after the file."""
+    name = file.path.rpartition("/")[2].removesuffix(SUFFIX) or "array"
+    tensors, notes = arrays_of({name: file}, file.path)
+    return file_store(
+        file,
+        tensors,
+        notes,
+    )
+
+
+def array_names(directory: LocalDirectory) -> list[str]:
+    """The .npy files of a directory."""
+    return [name for name in directory.files() if name.endswith(SUFFIX)]
+
+
+def open_arrays(directory: LocalDirectory) -> TensorStore:
+    """Every .npy file of a directory, named after its file."""
+    names = array_names(directory)
+    if len(names) > MAX_FILES:
+        raise CheckpointError(
+            f"the directory has {len(names)} arrays, more than {MAX_FILES}",
+            where=directory.path,
+            remedy="save them in one .npz file",
+        )
+    files = {name.removesuffix(SUFFIX): DataFile(directory, name) for name in names}
+    tensors, notes = arrays_of(files, directory.path)
+    return TensorStore(
+        path=directory.path,
+        format="NumPy .npy",
+        bytes=sum(file.size for file in files.values()),
+        tensors=tensors,
+        notes=notes,
+    )
+
+
+def arrays_of(files: Mapping[str, Bytes], where: str) -> tuple[dict[str, LazyTensor], list[str]]:
+    """The weights among .npy files, by their names without the suffix, and notes."""
+    tensors: dict[str, LazyTensor] = {}
+    notes: list[str] = []
+    for name, content in files.items():
+        shown = printable(name, 80)
+        try:
+            tensor, note = _array(content)
+        except ValueError as error:
+            raise CheckpointError(
+                f"a corrupt NumPy array: {shown} {error}",
+                where=where,
+                remedy="copy or download it again",
+            ) from error
+        if tensor is not None:
+            tensors[name] = tensor
+        if note:
+            notes.append(f"{shown} {note}")
+    selected, left_out = select_flat(tensors)
+    if len(notes) > NOTES_SHOWN:
+        more = len(notes) - NOTES_SHOWN + 1
+        notes = [*notes[: NOTES_SHOWN - 1], f"{more} more arrays like these"]
+    return selected, [*notes, *left_out]
+
+
+def _array(content: Bytes) -> tuple[LazyTensor | None, str]:
+    """One array, or None where it holds something else than numbers; and what to say of it."""
+    start = bytes(content.read(0, min(content.size, MAX_HEADER_BYTES)))
+    shape, fortran, dtype, offset = _header(start)
+    if naturals(shape) is None:
+        raise ValueError("has no valid shape")
+    element, note = dtype.name, ""
+    if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
+        # NumPy stores the types of ml_dtypes as raw bytes; two of them are a bfloat16.
+        element, note = "bfloat16", "is stored as 2 raw bytes, read as bfloat16"
+    elif dtype.hasobject:
+        return None, "is an array of Python objects, which only unpickling could read: left out"
+    elif dtype.kind not in NUMERIC_KINDS:
+        return None, f"has elements of type {printable(str(dtype), 40)}: left out"
+    needed = element_count(shape) * dtype.itemsize
+    if needed != content.size - offset:
+        raise ValueError(
+            f"needs {printable(str(needed), 40)} bytes for its shape and has "
+            f"{content.size - offset}"
+        )
+    spec = TensorSpec(shape, element, needed)
+    big_endian = dtype.byteorder == ">"
+    return elements_at(content, offset, spec, big_endian=big_endian, fortran=fortran), note
+
+
+def shape_and_length(content: bytes) -> tuple[tuple[int, ...], int]:
+    """The shape of the array that starts here, and how many bytes it takes with its header."""
+    shape, _, dtype, offset = _header(content)
+    if dtype.hasobject or naturals(shape) is None:
+        raise ValueError("is an array of Python objects, or has no valid shape")
+    return shape, offset + element_count(shape) * dtype.itemsize
+
+
+def _header(content: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, Fortran's order, type, and where the elements begin."""
+    stream = io.BytesIO(content)
+    try:
+        version = npy.read_magic(stream)
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+        if read is None:
+            raise ValueError(f"version {version[0]}.{version[1]} is for structured arrays only")
+        with warnings.catch_warnings():
+            # NumPy warns of headers that Python 2 wrote, and reads them.
+            warnings.simplefilter("ignore")
+            return *read(stream), stream.tell()
+    # NumPy parses the header as Python literals, and a damaged one raises whatever it meets.
+    except Exception as error:
+        raise ValueError(f"has no valid header ({printable(str(error), 80)})") from error
+
+
+def open_archive(file: File, archive: Archive) -> TensorStore:
+    """Read every member's header."""
+    members = {
+        name.removesuffix(SUFFIX): archive.member(name)
+        for name in archive.names
+        if name.endswith(SUFFIX)
+    }
+    tensors, notes = arrays_of(members, file.path)
+    return file_store(
+        file,
+        tensors,
+        notes,
+    )
+
+
+MAX_SETTINGS_BYTES = 1 << 16
+MAX_LEAVES = 100_000
+Shape = tuple[int, ...]
+
+
+def recognises(head: bytes, file: File) -> bool:
+    """A second array where the first one ends, or a first one after a line of JSON."""
+    start = _first_array(head, file)
+    if start != 0:
+        return start is not None
+    try:
+        _, length = shape_and_length(_range(file, 0))
+    except ValueError:
+        return False
+    if length + len(MAGIC) > file.size:
+        return False
+    return bytes(file.read(length, len(MAGIC))) == MAGIC
+
+
+def open_leaves(file: File) -> TensorStore:
+    """Read every header."""
+    shapes: list[Shape] = []
+    places: list[tuple[int, int]] = []
+    offset = _first_array(bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES))), file) or 0
+    while offset < file.size:
+        if len(shapes) == MAX_LEAVES:
+            raise ValueError(f"it has more than {MAX_LEAVES} leaves")
+        try:
+            shape, length = shape_and_length(_range(file, offset))
+        except ValueError as error:
+            raise ValueError(f"leaf {len(shapes)} {error}") from error
+        if offset + length > file.size:
+            raise ValueError(f"leaf {len(shapes)} reaches beyond the end of the file")
+        shapes.append(shape)
+        places.append((offset, length))
+        offset += length
+    content = {
+        name: ByteRange(file, start, length)
+        for name, (start, length) in zip(leaf_names(shapes), places, strict=True)
+    }
+    tensors, notes = arrays_of(content, file.path)
+    unnamed = "the file has no names: leaves are numbered, and cells are known by their shapes"
+    return TensorStore(
+        path=file.path, bytes=file.size, tensors=tensors, notes=[unnamed, *notes], resources=[file]
+    )
+
+
+def leaf_names(shapes: list[Shape]) -> list[str]:
+    """``leaf0``, ``leaf1``, …, and ``cell0.weight_ih`` and so on for the leaves of a cell.
+
+    A GRU cell is (3H, inputs), (3H, H), (3H), (H), and an LSTM cell (4H, inputs), (4H, H), (4H).
+    """
+    names = [f"leaf{index}" for index in range(len(shapes))]
+    cells = 0
+    for index in range(len(shapes)):
+        fields = _cell(shapes[index : index + 4])
+        for place, field in enumerate(fields):
+            names[index + place] = f"cell{cells}.{field}"
+        cells += bool(fields)
+    return names
+
+
+def _cell(shapes: list[Shape]) -> tuple[str, ...]:
+    """The fields of the cell that starts here; none where none does."""
+    if len(shapes) < 3 or len(shapes[0]) != 2 or len(shapes[1]) != 2 or not prod(shapes[1]):
+        return ()
+    rows, size = shapes[1]
+    if shapes[0][0] != rows or shapes[2] != (rows,):
+        return ()
+    fields = ("weight_ih", "weight_hh", "bias")
+    if rows == 4 * size:
+        return fields
+    return (*fields, "bias_n") if rows == 3 * size and shapes[3:] == [(size,)] else ()
+
+
+def _first_array(head: bytes, file: File) -> int | None:
+    """Where the first array starts; None where there is none."""
+    if head.startswith(MAGIC):
+        return 0
+    if not head.startswith(b"{"):
+        return None
+    settings = bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES)))
+    found = settings.find(b"\n" + MAGIC)
+    return None if found < 0 else found + 1
+
+
+def _range(file: File, offset: int) -> bytes:
+    return bytes(file.read(offset, min(file.size - offset, MAX_HEADER_BYTES)))

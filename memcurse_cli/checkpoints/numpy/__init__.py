@@ -1,1 +1,0 @@
-"""NumPy's own files: .npy and .npz."""

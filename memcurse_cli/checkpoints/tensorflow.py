@@ -1,0 +1,391 @@
+"""TensorFlow's checkpoints: an index of tensors, and their elements in files beside it.
+
+``model.ckpt-1000.index`` is a sorted table of BundleEntryProto by the tensors' names, whose first
+entry, of the empty name, is a BundleHeaderProto; the elements lie in
+``model.ckpt-1000.data-00000-of-00001`` and the like (tensorflow/core/protobuf/tensor_bundle.proto,
+tensorflow/core/util/tensor_bundle). TensorFlow is not needed, and nothing is built or run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Messages
+from memcurse_cli.checkpoints.select import (
+    OPTIMIZER_SLOTS,
+    TENSORFLOW_SLOT,
+    counted,
+    select_flat,
+)
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, spec_of
+from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.source import (
+    Bytes,
+    Cursor,
+    DataFile,
+    File,
+    InlineBytes,
+    LocalDirectory,
+    naturals,
+)
+from memcurse_cli.errors import CheckpointError
+
+# The table.
+MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
+FOOTER_BYTES = 48
+MAX_TABLE_BYTES = 1 << 24
+MAX_ENTRIES = 500_000
+MAX_KEY_BYTES = 1 << 26
+RAW, SNAPPY = 0, 1
+_TRAILER_BYTES = 5
+_MASK = 0xA282EAD8
+_POLYNOMIAL = 0x82F63B78
+
+# The names.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+SLOT = "/.OPTIMIZER_SLOT/"
+# What Keras's export keeps a second copy of every variable in.
+COPIES = "_all_variables/"
+# An optimiser is known by what it has beside its moments; the weights that it trains are in a list.
+OPTIMIZER_MARKS = ("_learning_rate", "learning_rate", "_iterations", "iter", "beta_1")
+TRAINED = "_trainable_variables"
+
+# The bundle.
+INDEX_SUFFIX = ".index"
+MAX_SHARDS = 10_000
+MAX_KEY_LENGTH = 4096
+MAX_GRAPH_BYTES = 1 << 26
+# DataType of tensorflow/core/framework/types.proto; the others are not numbers.
+TYPES = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64",
+    9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16",
+    22: "uint32", 23: "uint64", 24: "float8_e5m2", 25: "float8_e4m3fn",
+}  # fmt: skip
+
+Leaf = TypeVar("Leaf")
+
+
+def table_entries(file: File) -> list[tuple[bytes, bytes]]:
+    """Every key of a sorted table of LevelDB's with its value, in order.
+
+    A table ends in a footer of 48 bytes: the handles (offset, size) of an index of meta blocks and
+    of an index of data blocks, padded, and a magic number. A block is entries, whose keys leave out
+    what they share with the key before, the places of restarts and their count; after it stand a
+    byte for its compression and a masked CRC-32C
+    (https://github.com/google/leveldb/blob/main/doc/table_format.md).
+    """
+    if file.size > MAX_TABLE_BYTES:
+        raise ValueError(f"its index has {file.size} bytes, more than {MAX_TABLE_BYTES}")
+    content = bytes(file.read(0, file.size))
+    footer = len(content) - FOOTER_BYTES
+    if footer < 0 or content[-8:] != MAGIC:
+        raise ValueError("it does not end as a table does")
+    handles = Cursor(InlineBytes(content[footer:-8]))
+    _, _, offset, size = (handles.varint() for _ in range(4))
+    found: list[tuple[bytes, bytes]] = []
+    # Blocks that follow one another cannot be read twice, so that no table is larger than its file.
+    free = key_bytes = 0
+    for _, value in _entries(_block(content[:footer], offset, size)):
+        handle = Cursor(InlineBytes(value))
+        offset, size = handle.varint(), handle.varint()
+        if offset < free:
+            raise ValueError("two of its blocks overlap")
+        free = offset + size
+        for entry in _entries(_block(content[:footer], offset, size)):
+            key_bytes += len(entry[0])
+            if found and entry[0] <= found[-1][0]:
+                raise ValueError("its keys are not in order")
+            found.append(entry)
+            if len(found) > MAX_ENTRIES or key_bytes > MAX_KEY_BYTES:
+                raise ValueError(f"it has more than {MAX_ENTRIES} entries or too long keys")
+    return found
+
+
+def masked_crc(content: bytes) -> int:
+    """The CRC-32C of the bytes as LevelDB stores it: rotated by 15 bits, plus a constant."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = _TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+        table.append(value)
+    return tuple(table)
+
+
+_TABLE = _crc_table()
+
+
+def _block(content: bytes, offset: int, size: int) -> bytes:
+    if offset + size + _TRAILER_BYTES > len(content):
+        raise ValueError(f"a block of {size} bytes at byte {offset} reaches beyond its end")
+    kind = content[offset + size]
+    stored = int.from_bytes(content[offset + size + 1 : offset + size + _TRAILER_BYTES], "little")
+    if masked_crc(content[offset : offset + size + 1]) != stored:
+        raise ValueError(f"the block at byte {offset} does not have its checksum")
+    if kind == SNAPPY:
+        raise ValueError("its index is compressed with Snappy, which is not read")
+    if kind != RAW:
+        raise ValueError(f"a block is compressed in an unknown way ({kind})")
+    return content[offset : offset + size]
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    restarts = int.from_bytes(block[-4:], "little") if len(block) >= 4 else -1
+    end = len(block) - 4 - 4 * restarts
+    if restarts < 0 or end < 0:
+        raise ValueError("a block is too short for what it holds")
+    cursor, key = Cursor(InlineBytes(block[:end])), b""
+    while cursor.left:
+        shared, own, size = (cursor.varint() for _ in range(3))
+        if shared > len(key) or own + size > cursor.left:
+            raise ValueError("an entry reaches beyond its block")
+        key = key[:shared] + cursor.take(own)
+        yield key, cursor.take(size)
+
+
+def name_tensorflow(tensors: Mapping[str, Leaf], graph: bytes) -> tuple[dict[str, Leaf], list[str]]:
+    """The weights by readable names, and notes on what is left out.
+
+    TensorFlow 1 saves variables by their names. TensorFlow 2 saves objects: a key is the path of
+    attributes that leads to a variable, ``opt/_trainable_variables/0/.ATTRIBUTES/VARIABLE_VALUE``,
+    and a TrackableObjectGraph beside the tensors has each variable's own name
+    (tensorflow/core/protobuf/trackable_object_graph.proto).
+    """
+    given = _given_names(graph)
+    optimizers = {
+        prefix
+        for key in tensors
+        if key.endswith(VALUE)
+        for prefix, _, last in [key.removesuffix(VALUE).rpartition("/")]
+        if prefix and last in OPTIMIZER_MARKS
+    }
+    state = {key for key in tensors if _is_state(key, optimizers, tensors)}
+    rest = {key: tensor for key, tensor in tensors.items() if key not in state}
+    owned = {given.get(key) for key in rest if not key.startswith(COPIES)}
+    rest = {
+        key: tensor
+        for key, tensor in rest.items()
+        if not (key.startswith(COPIES) and given.get(key) in owned)
+    }
+    uses = Counter(given.get(key, "") for key in rest)
+    plain = {key.removesuffix(VALUE) for key in rest}
+    named = {}
+    for key, tensor in rest.items():
+        own, path = given.get(key, ""), key.removesuffix(VALUE)
+        unique = own and uses[own] == 1 and (own == path or own not in plain)
+        named[own if unique else path] = tensor
+    weights, others = select_flat(named)
+    states = [key.removesuffix(VALUE) for key in sorted(state)]
+    return weights, [*counted(states, "of optimiser state", "left out"), *others]
+
+
+def _is_state(key: str, optimizers: set[str], known: Container[str]) -> bool:
+    if SLOT in key:
+        return True
+    if key.endswith(VALUE):
+        parts = key.split("/")
+        return any(
+            "/".join(parts[:depth]) in optimizers and parts[depth] != TRAINED
+            for depth in range(1, len(parts))
+        )
+    # A slot made in a scope has the scope before its variable: OptimizeLoss/rnn/kernel/Adam.
+    variable, _, last = key.rpartition("/")
+    if not TENSORFLOW_SLOT.fullmatch(last):
+        return last in OPTIMIZER_SLOTS
+    while variable:
+        if variable in known:
+            return True
+        variable = variable.partition("/")[2]
+    return False
+
+
+def _given_names(content: bytes) -> dict[str, str]:
+    """The full name of each variable by its key; nodes=1, attributes=2, full_name=2, key=3."""
+    graph, names = Messages(InlineBytes(content)), dict[str, str]()
+    for node in graph.fields(0, len(content)):
+        if node.number != 1 or node.wire != LENGTH:
+            continue
+        for attribute in graph.fields(node.start, node.size):
+            if attribute.number != 2 or attribute.wire != LENGTH:
+                continue
+            texts = {
+                field.number: graph.text(field)
+                for field in graph.fields(attribute.start, attribute.size)
+                if field.wire == LENGTH and field.number in (2, 3)
+            }
+            if texts.get(2) and texts.get(3):
+                names[texts[3]] = texts[2]
+    return names
+
+
+@dataclass
+class _Entry:
+    """A BundleEntryProto."""
+
+    dtype: int = 0
+    shape: tuple[int, ...] = ()
+    shard: int = 0
+    offset: int = 0
+    size: int = 0
+    sliced: bool = False
+
+
+def open_file(file: File) -> TensorStore:
+    """Read the index and the graph of the objects that were saved."""
+    table = table_entries(file)
+    if not table or table[0][0]:
+        raise ValueError("its index has no header")
+    shards = _Shards(file, _shard_count(table[0][1], file))
+    tensors: dict[str, LazyTensor] = {}
+    other: list[str] = []
+    parts: list[str] = []
+    graph = b""
+    for key, value in table[1:]:
+        name, entry = key.decode("utf-8", "replace"), _entry(value)
+        if len(name) > MAX_KEY_LENGTH:
+            raise ValueError(f"a key of its index has {len(name)} characters")
+        if name.startswith("\0"):  # a slice of a tensor, under a key of its own
+            continue
+        if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
+            graph = _text(shards.file(entry.shard), entry)
+        elif entry.sliced:
+            parts.append(name)
+        elif entry.dtype not in TYPES:
+            other += [] if name == OBJECT_GRAPH else [name]
+        else:
+            spec = spec_of(entry.shape, TYPES[entry.dtype])
+            if spec.bytes != entry.size:
+                raise ValueError(
+                    f"the tensor {printable(name, 60)} has a shape that its bytes do not fit"
+                )
+            tensors[name] = elements_at(shards.claim(name, entry), entry.offset, spec)
+    shards.check()
+    named, notes = name_tensorflow(tensors, graph)
+    file.close()
+    return TensorStore(
+        path=file.path,
+        bytes=file.size + sum(shard.size for shard in shards.files.values()),
+        tensors=named,
+        notes=[
+            *notes,
+            *counted(other, "that are not numbers", "left out"),
+            *counted(parts, "that are stored in slices", "left out"),
+        ],
+    )
+
+
+class _Shards:
+    """The files of elements, found by the name of the index."""
+
+    def __init__(self, index: File, count: int) -> None:
+        self._directory = index.directory()
+        self._prefix = index.path.rpartition("/")[2].removesuffix(INDEX_SUFFIX)
+        self._count = count
+        self.files: dict[int, Bytes] = {}
+        self._claimed: dict[int, list[tuple[int, int]]] = {}
+
+    def file(self, shard: int) -> Bytes:
+        if not 0 <= shard < self._count:
+            raise ValueError(f"a tensor lies in file {shard} of {self._count}")
+        if shard not in self.files:
+            name = f"{self._prefix}.data-{shard:05d}-of-{self._count:05d}"
+            self.files[shard] = (
+                DataFile(self._directory, name)
+                if isinstance(self._directory, LocalDirectory)
+                else self._directory.open(name)
+            )
+        return self.files[shard]
+
+    def claim(self, name: str, entry: _Entry) -> Bytes:
+        """The file that holds an entry's elements."""
+        file = self.file(entry.shard)
+        if entry.offset + entry.size > file.size:
+            raise ValueError(
+                f"the tensor {printable(name, 60)} reaches byte {entry.offset + entry.size} of a "
+                f"file of {file.size}"
+            )
+        self._claimed.setdefault(entry.shard, []).append((entry.offset, entry.size))
+        return file
+
+    def check(self) -> None:
+        """Refuse tensors that share bytes, by which a small file would claim any amount."""
+        for claims in self._claimed.values():
+            end = 0
+            for offset, size in sorted(claims):
+                if size and offset < end:
+                    raise ValueError("two of its tensors overlap")
+                end = max(end, offset + size)
+
+
+def _shard_count(value: bytes, file: File) -> int:
+    """How many files of elements the header says there are."""
+    count = 1
+    for field in Messages(InlineBytes(value)).fields(0, len(value)):
+        if field.number == 1 and field.wire == LENGTH:
+            raise CheckpointError(
+                "this is a checkpoint of TensorFlow's first format, of before version 0.12",
+                where=file.path,
+                remedy="load it in TensorFlow 1 and save it again with tf.train.Saver",
+            )
+        if field.number == 1:
+            count = field.value
+        elif field.number == 2 and field.value:
+            raise CheckpointError(
+                "its numbers are big-endian, which is not read",
+                where=file.path,
+                remedy="save it elsewhere",
+            )
+    if not 0 < count <= MAX_SHARDS:
+        raise ValueError(f"it has {count} files of elements")
+    return count
+
+
+def _entry(value: bytes) -> _Entry:
+    messages, entry = Messages(InlineBytes(value)), _Entry()
+    for field in messages.fields(0, len(value)):
+        if field.number == 1:
+            entry.dtype = field.value
+        elif field.number == 2 and field.wire == LENGTH:
+            shape = naturals(
+                [
+                    next((n.signed for n in messages.fields(d.start, d.size) if n.number == 1), 0)
+                    for d in messages.fields(field.start, field.size)
+                    if d.number == 2 and d.wire == LENGTH
+                ]
+            )
+            if shape is None:
+                raise ValueError("a tensor has a negative size or more than 64 dimensions")
+            entry.shape = shape
+        elif field.number == 3:
+            entry.shard = field.signed
+        elif field.number == 4:
+            entry.offset = field.signed
+        elif field.number == 5:
+            entry.size = field.signed
+        elif field.number == 7:
+            entry.sliced = True
+    if min(entry.offset, entry.size, entry.shard) < 0:
+        raise ValueError("a tensor has a negative size or offset")
+    return entry
+
+
+def _text(file: Bytes, entry: _Entry) -> bytes:
+    """The only text of a scalar: its length, the sum of the lengths, and its bytes."""
+    if entry.size > file.size - entry.offset:
+        raise ValueError("its graph of objects reaches beyond its file")
+    content = Cursor(file, entry.offset)
+    length = content.varint()
+    content.take(4)
+    end = entry.offset + entry.size
+    return content.take(max(0, min(length, end - content.position)))

@@ -1,1 +1,0 @@
-"""TensorFlow's bundles and the folders around them."""

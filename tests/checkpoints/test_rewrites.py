@@ -1,0 +1,493 @@
+"""Weights stored otherwise than their layer multiplies: scales, aliases, adapters, parts."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
+from torch.nn.utils.parametrizations import weight_norm
+
+from memcurse_cli import inspect
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.rewrites import restore_names
+from memcurse_cli.checkpoints.store import LazyTensor, TensorSpec, TensorStore
+from memcurse_cli.errors import CheckpointError
+
+H, INPUTS = 5, 3
+NAME = "weight_hh_l0"
+KINDS = [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM]
+
+
+def old(
+    function: Callable[..., object], **options: int | None
+) -> Callable[[torch.nn.Module], None]:
+    """One of the normalisations that work by a hook before the forward pass."""
+
+    def apply(module: torch.nn.Module) -> None:
+        with pytest.warns(FutureWarning):
+            function(module, NAME, **options)
+
+    return apply
+
+
+WAYS: dict[str, Callable[[torch.nn.Module], object]] = {
+    "weight_norm": lambda module: parametrizations.weight_norm(module, NAME),
+    "weight_norm by column": lambda module: parametrizations.weight_norm(module, NAME, dim=1),
+    "weight_norm as a whole": lambda module: parametrizations.weight_norm(module, NAME, dim=None),
+    "old weight_norm": old(torch.nn.utils.weight_norm),
+    "old weight_norm by column": old(torch.nn.utils.weight_norm, dim=1),
+    "old weight_norm as a whole": old(torch.nn.utils.weight_norm, dim=None),
+    "spectral_norm": lambda module: parametrizations.spectral_norm(module, NAME),
+    "spectral_norm by column": lambda module: parametrizations.spectral_norm(module, NAME, dim=1),
+    "old spectral_norm": lambda module: torch.nn.utils.spectral_norm(module, NAME),
+    "pruning": lambda module: prune.random_unstructured(module, NAME, amount=0.4),
+}
+
+
+def moved(module: torch.nn.Module) -> torch.nn.Module:
+    """The module with every stored parameter moved, as training would."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.1 * torch.rand_like(parameter))
+    return module.eval()
+
+
+def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    return {f"net.{name}": tensor.numpy() for name, tensor in module.state_dict().items()}
+
+
+def weight_of(module: torch.nn.Module) -> np.ndarray:
+    """The hidden weight as the module uses it once it has run."""
+    module(torch.zeros(1, INPUTS, dtype=torch.float64))
+    return np.asarray(module.weight_hh_l0.detach())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_weight_is_what_torch_makes_of_its_parts(
+    kind: type[torch.nn.RNNBase], way: str
+) -> None:
+    module = kind(INPUTS, H, dtype=torch.float64)
+    WAYS[way](module)
+    moved(module)
+    store = MemoryStore(arrays_of(module))
+    plain = [f"net.{name}" for name in kind(INPUTS, H).state_dict()]
+    assert sorted(store.tensors) == sorted(plain)
+    name = f"net.{NAME}"
+    assert store.tensors[name].shape == (*module.weight_ih_l0.shape[:1], H)
+    assert_allclose(store.read(name), weight_of(module), rtol=1e-13)
+    (note,) = store.notes
+    assert name in note
+    assert "sensitivities are those of the weight itself" in note
+
+
+@pytest.mark.parametrize("shape", [(4 * H, H), (H, 4 * H), (H, H)])
+@pytest.mark.parametrize("trivial", [True, False])
+def test_reflections_are_torch_s(shape: tuple[int, int], trivial: bool) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(torch.linalg.qr(torch.randn(*shape).double())[0])
+    if shape[0] < shape[1]:
+        module.weight = torch.nn.Parameter(torch.randn(*shape).double())
+        torch.nn.init.orthogonal_(module.weight)
+    parametrizations.orthogonal(module, "weight", "householder", use_trivialization=trivial)
+    with torch.no_grad():
+        original = module.parametrizations.weight.original
+        original.add_(0.2 * torch.randn(*shape).double().tril(-1))
+    store = MemoryStore(arrays_of(module))
+    if trivial and shape[0] == shape[1]:  # the orthogonal RNN's own
+        assert "net.weight" not in store.tensors
+        return
+    assert_allclose(store.read("net.weight"), module.weight.detach().numpy(), atol=1e-14)
+
+
+def test_a_parametrisation_without_a_name_is_refused_when_it_is_read() -> None:
+    class Halved(torch.nn.Module):
+        def forward(self, weight: torch.Tensor) -> torch.Tensor:
+            return weight / 2
+
+    module = torch.nn.LSTM(INPUTS, H)
+    parametrize.register_parametrization(module, NAME, Halved())
+    store = MemoryStore(arrays_of(module))
+    assert store.tensors[f"net.{NAME}"].shape == (4 * H, H)
+    with pytest.raises(CheckpointError, match="remove_parametrizations"):
+        store.read(f"net.{NAME}")
+
+
+def test_a_pruned_bias_and_one_that_is_whole() -> None:
+    module = torch.nn.GRU(INPUTS, H)
+    prune.random_unstructured(module, "bias_hh_l0", amount=0.5)
+    store = MemoryStore(arrays_of(module))
+    expected = module.bias_hh_l0.detach().numpy()
+    assert not expected.all()
+    assert_allclose(store.read("net.bias_hh_l0"), expected)
+    assert_allclose(store.read("net.bias_ih_l0"), module.bias_ih_l0.detach().numpy())
+
+
+@pytest.mark.parametrize("wrapped", ["rnns.0.module.", "rnns.0."])
+@pytest.mark.parametrize("kept", [True, False])
+def test_weights_before_dropout(wrapped: str, kept: bool) -> None:
+    """fastai keeps weight_hh_l0_raw above the module that it wraps, Salesforce in it."""
+    random = np.random.default_rng(0)
+    raw = random.normal(size=(4 * H, H))
+    arrays = {
+        f"{wrapped}weight_ih_l0": random.normal(size=(4 * H, INPUTS)),
+        f"{wrapped}bias_hh_l0": random.normal(size=4 * H),
+        "rnns.0.weight_hh_l0_raw": raw,
+    }
+    if kept:
+        arrays[f"{wrapped}weight_hh_l0"] = 2 * raw * (random.random(size=raw.shape) < 0.5)
+    store = MemoryStore(arrays)
+    assert_allclose(store.read(f"{wrapped}weight_hh_l0"), raw)
+    assert "rnns.0.weight_hh_l0_raw" not in store.tensors
+    assert "before dropout" in store.notes[0]
+
+
+def test_names_that_only_look_like_parts_stay() -> None:
+    random = np.random.default_rng(0)
+    shapes = {
+        "cell.W_g": (H, 1),  # a gate that is called g, beside a value's matrix
+        "cell.W_v": (H, INPUTS),
+        "conv.weight_g": (2, 2),
+        "conv.weight_v": (H, INPUTS),
+        "data_orig": (3, 3),
+        "image_raw": (3, 3),
+        "masked_orig": (3, 3),
+        "masked_mask": (2, 3),
+        "parametrizations.both.original": (H, H),
+        "parametrizations.both.0._u": (H,),
+        "parametrizations.both.0._v": (H,),
+        "parametrizations.both.1.base": (H, H),
+    }
+    store = MemoryStore({name: random.normal(size=shape) for name, shape in shapes.items()})
+    assert set(store.tensors) == set(shapes)
+    assert store.notes == ()
+
+
+def test_a_spectral_norm_of_zero_is_refused() -> None:
+    arrays = {"weight_orig": np.ones((2, 3)), "weight_u": np.zeros(2), "weight_v": np.ones(3)}
+    with pytest.raises(CheckpointError, match="a spectral norm of zero"):
+        MemoryStore(arrays).read("weight")
+
+
+def test_a_row_of_zeros_stays_zero() -> None:
+    direction = np.array([[3.0, 4.0], [0.0, 0.0]])
+    store = MemoryStore({"weight_g": np.array([[10.0], [2.0]]), "weight_v": direction})
+    assert_allclose(store.read("weight"), [[6.0, 8.0], [0.0, 0.0]])
+
+
+PARAMETERS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+
+
+class Twice(nn.Module):
+    """One LSTM under two names, beside one that has the biases in common with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.c = nn.LSTM(3, 4), nn.LSTM(3, 4)
+        self.b = self.a
+        self.c.bias_ih_l0, self.c.bias_hh_l0 = self.a.bias_ih_l0, self.a.bias_hh_l0
+        self.head = nn.Linear(4, 2)
+
+
+TIED = {
+    **{f"b.{name}": f"a.{name}" for name in PARAMETERS},
+    **{f"c.{name}": f"a.{name}" for name in PARAMETERS[2:]},
+}
+
+
+def state_dict(model: nn.Module, path: Path) -> Path:
+    torch.save(model.state_dict(), path / "model.pt")
+    return path / "model.pt"
+
+
+def legacy(model: nn.Module, path: Path) -> Path:
+    torch.save(model.state_dict(), path / "model.pth", _use_new_zipfile_serialization=False)
+    return path / "model.pth"
+
+
+def module(model: nn.Module, path: Path) -> Path:
+    torch.save(model, path / "module.pt")
+    return path / "module.pt"
+
+
+def plain_pickle(model: nn.Module, path: Path) -> Path:
+    (path / "module.pkl").write_bytes(pickle.dumps(model))
+    return path / "module.pkl"
+
+
+def saved_model(model: nn.Module, path: Path) -> Path:
+    safetensors.torch.save_model(model, str(path / "model.safetensors"))
+    return path / "model.safetensors"
+
+
+WRITERS = (state_dict, legacy, module, plain_pickle, saved_model)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_every_name_is_read_and_each_tensor_is_counted_once(
+    write: Callable[[nn.Module, Path], Path], tmp_path: Path
+) -> None:
+    model = Twice()
+    with open_checkpoint(write(model, tmp_path)) as store:
+        assert dict(store.aliases) == TIED
+        expected = model.state_dict()
+        assert set(store.tensors) == set(expected)
+        assert set(store.stored) == set(expected) - set(TIED)
+        for name, tensor in expected.items():
+            np.testing.assert_array_equal(store.read(name), tensor.double().numpy())
+        assert store.bytes_read == sum(weight.nbytes for weight in model.parameters())
+
+
+def test_a_state_dict_in_memory_has_the_same_aliases() -> None:
+    assert dict(MemoryStore(Twice().state_dict()).aliases) == TIED
+
+
+def test_torchscript_has_the_same_aliases(tmp_path: Path) -> None:
+    class Runs(Twice):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.head(self.b(self.a(x)[0][..., :3])[0])
+            return result
+
+    torch.jit.trace(Runs(), torch.zeros(2, 1, 3)).save(tmp_path / "model.jit")
+    with open_checkpoint(tmp_path / "model.jit") as store:
+        shared = {name: holder for name, holder in TIED.items() if name.startswith("b.")}
+        assert shared.items() <= dict(store.aliases).items()
+
+
+def test_views_of_one_storage_that_differ_are_tensors_of_their_own(tmp_path: Path) -> None:
+    whole = torch.arange(16.0).reshape(4, 4)
+    views = {
+        "whole": whole,
+        "transposed": whole.T,
+        "rows": whole[:2],
+        "other_rows": whole[2:],
+        "flat": whole.reshape(16),
+        "again": whole[:],
+    }
+    torch.save(views, tmp_path / "views.pt")
+    for store in (open_checkpoint(tmp_path / "views.pt"), MemoryStore(views)):
+        assert dict(store.aliases) == {"again": "whole"}
+        for name, tensor in views.items():
+            np.testing.assert_array_equal(store.read(name), tensor.numpy())
+
+
+def test_a_conjugate_view_is_another_tensor() -> None:
+    values = torch.tensor([1 + 2j, 3 - 1j])
+    store = MemoryStore({"a": values, "b": values.conj(), "c": values.view(2)})
+    assert dict(store.aliases) == {"c": "a"}
+    np.testing.assert_array_equal(store.read("b"), values.numpy().conj())
+
+
+@pytest.mark.parametrize("write", [state_dict, saved_model])
+def test_weights_made_of_shared_parts_are_shared(
+    write: Callable[[nn.Module, Path], Path], tmp_path: Path
+) -> None:
+    model = nn.ModuleDict({"a": weight_norm(nn.RNN(3, 4), "weight_hh_l0")})
+    model["b"] = model["a"]
+    with open_checkpoint(write(model, tmp_path)) as store:
+        assert store.aliases["b.weight_hh_l0"] == "a.weight_hh_l0"
+        expected = model["a"].weight_hh_l0.detach().double().numpy()
+        np.testing.assert_allclose(store.read("b.weight_hh_l0"), expected, rtol=1e-6)
+
+
+def lazy(value: float) -> LazyTensor:
+    return LazyTensor(TensorSpec((1,), "float32", 4), lambda: np.array([value]))
+
+
+NAMES = st.sampled_from(["a.w", "a.b", "b.w", "b.b", "c", "format", "pt", ""])
+
+
+@given(st.lists(NAMES, unique=True), st.dictionaries(NAMES, NAMES))
+def test_metadata_add_names_of_stored_tensors_and_nothing_else(
+    stored: list[str], metadata: dict[str, str]
+) -> None:
+    entries = {name: lazy(float(index)) for index, name in enumerate(stored)}
+    store = TensorStore(path="x", bytes=4, tensors=entries, listed_names=metadata)
+    made = restore_names(store).entries
+    expected = {
+        name: holder for name, holder in metadata.items() if name not in stored and holder in stored
+    }
+    assert store.aliases == expected
+    assert list(made) == [*stored, *sorted(expected)]
+    for name, entry in made.items():
+        assert entry.load()[0] == stored.index(expected.get(name, name))
+
+
+def test_a_tensor_that_is_not_there_is_told_where_its_module_is(tmp_path: Path) -> None:
+    tensors = {"b.weight_hh_l0": torch.eye(3)}
+    metadata = {"format": "pt", "b.bias_hh_l0": "a.bias_hh_l0", "z.bias": "a.bias"}
+    safetensors.torch.save_file(tensors, tmp_path / "a.safetensors", metadata)
+    (note,) = open_checkpoint(tmp_path / "a.safetensors").notes
+    assert note == (
+        "b.bias_hh_l0 should be stored as a.bias_hh_l0, which is not in the file: its layer is "
+        "read without"
+    )
+
+
+def test_only_what_is_shared_has_a_note(tmp_path: Path) -> None:
+    safetensors.torch.save_file({"w": torch.eye(3)}, tmp_path / "a.safetensors", {"format": "pt"})
+    assert open_checkpoint(tmp_path / "a.safetensors").notes == ()
+    note = open_checkpoint(saved_model(Twice(), tmp_path)).notes
+    assert len(note) == 1
+    assert "stored under one name" in note[0]
+
+
+def test_a_store_counts_what_it_reads_by_what_is_stored() -> None:
+    one = LazyTensor(TensorSpec((1,), "float32", 4), lambda: np.ones(1), identity="one")
+    tensors = {"a": one, "b": one, "c": lazy(2.0), "d": lazy(3.0)}
+    store = TensorStore(path="x", format="x", bytes=12, tensors=tensors)
+    for name in ("b", "a", "b", "c", "d", "c"):
+        store.read(name)
+    assert store.bytes_read == 12
+
+
+RANDOM = np.random.default_rng(3)
+HEADS, WIDTH = 2, 4
+
+
+def mixer(wrapped: str) -> dict[str, np.ndarray]:
+    """A Mamba-2 mixer of two heads, one group and two states."""
+    rows = 2 * WIDTH + 2 * 2 + HEADS
+    return {
+        "mixer.A_log": np.zeros(HEADS),
+        "mixer.D": np.ones(HEADS),
+        "mixer.dt_bias": np.array([-1.0, -3.0]),
+        "mixer.conv1d.weight": np.ones((WIDTH + 4, 1, 4)),
+        f"mixer.in_proj.{wrapped}weight": np.ones((rows, WIDTH)),
+    }
+
+
+def test_a_mixer_with_an_adapter_is_read_as_without() -> None:
+    update = {
+        "mixer.in_proj.lora_A.default.weight": RANDOM.normal(size=(2, WIDTH)),
+        "mixer.in_proj.lora_B.default.weight": RANDOM.normal(size=(14, 2)),
+    }
+    alone = inspect(mixer(""), values=True)
+    adapted = inspect(mixer("base_layer.") | update, values=True)
+    (layer,) = adapted.layers
+    assert (layer.name, layer.family) == ("mixer", "mamba2")
+    assert layer.eigenvalues == alone.layers[0].eigenvalues
+    (note,) = adapted.checkpoint.notes
+    assert note.startswith("an adapter's update is not added to mixer.in_proj.weight, since")
+    assert alone.checkpoint.notes == ()
+
+
+H = 6
+TYPES = {
+    "float8_e4m3fn": torch.float8_e4m3fn,
+    "float8_e5m2": torch.float8_e5m2,
+    "float8_e4m3fnuz": torch.float8_e4m3fnuz,
+    "float8_e5m2fnuz": torch.float8_e5m2fnuz,
+}
+NO_SCALE = "read without a scale, of which the file has none or none that fits"
+SCALED = "multiplied by the scales beside them"
+
+
+def quantised(*shape: int, kind: torch.dtype = torch.float8_e4m3fn) -> torch.Tensor:
+    return (torch.randn(shape, generator=torch.manual_seed(0)) * 20).to(kind)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_types_of_8_bits(tmp_path: Path, name: str) -> None:
+    stored = quantised(H, 4, kind=TYPES[name])
+    save_file({"w": stored}, tmp_path / "a.safetensors")
+    with open_checkpoint(tmp_path / "a.safetensors") as store:
+        assert store.tensors["w"].dtype == name
+        assert_array_equal(store.read("w"), stored.double().numpy())
+        assert store.notes == (f"1 tensor of 8 bits or fewer (such as w): {NO_SCALE}",)
+
+
+def test_every_number_of_4_bits(tmp_path: Path) -> None:
+    packed = torch.arange(256, dtype=torch.uint8).reshape(16, 16)
+    scale = torch.full((16, 2), 3.0).to(torch.float8_e8m0fnu)
+    tensors = {"w": packed.view(torch.float4_e2m1fn_x2), "w_scale": scale}
+    save_file(tensors, tmp_path / "a.safetensors")
+    import ml_dtypes
+
+    codes = np.stack((packed.numpy() & 15, packed.numpy() >> 4), -1).reshape(16, 32)
+    expected = codes.view(ml_dtypes.float4_e2m1fn).astype(float)
+    with open_checkpoint(tmp_path / "a.safetensors") as store:
+        assert store.tensors["w"].shape == (16, 32)
+        assert store.tensors["w"].bytes == 256
+        assert_array_equal(store.read("w"), expected * float(scale[0, 0].float()))
+        assert store.bytes_read == 256
+
+
+@pytest.mark.parametrize(
+    ("scale", "ending"),
+    [
+        (torch.tensor(0.25), "_scale"),
+        (torch.tensor([0.25]), "_scale_inv"),
+        (torch.rand(4 * H, 1), "_scale"),
+        (torch.rand(4 * H), "_scale"),
+        (torch.rand(4, 2), "_scale_inv"),
+        (torch.rand(4 * H, 1).to(torch.bfloat16), "_scale"),
+    ],
+)
+def test_each_kind_of_scale_multiplies(tmp_path: Path, scale: Any, ending: str) -> None:
+    stored = quantised(4 * H, H)
+    save_file({"w": stored, f"w{ending}": scale}, tmp_path / "a.safetensors")
+    factor = scale.double().numpy()
+    if factor.shape == (4 * H,):
+        factor = factor[:, None]
+    if factor.shape == (4, 2):
+        factor = np.kron(factor, np.ones((H, H // 2)))
+    with open_checkpoint(tmp_path / "a.safetensors") as store:
+        assert_allclose(store.read("w"), stored.double().numpy() * factor, rtol=1e-15)
+        assert store.notes[0].endswith(SCALED)
+
+
+def test_blocks_of_128_may_be_cut_off_at_the_edge(tmp_path: Path) -> None:
+    stored, scale = quantised(200, 300), torch.rand(2, 3)
+    save_file({"m.weight": stored, "m.weight_scale_inv": scale}, tmp_path / "a.safetensors")
+    factor = np.kron(scale.double().numpy(), np.ones((128, 128)))[:200, :300]
+    with open_checkpoint(tmp_path / "a.safetensors") as store:
+        assert_allclose(store.read("m.weight"), stored.double().numpy() * factor, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "scales",
+    [
+        {"w_scale": torch.rand(H)},  # of rows or of columns?
+        {"w_scale": torch.rand(4)},
+        {"w_scale": torch.rand(1, 4)},
+        {"w_scale": torch.tensor(2.0), "w_scale_inv": torch.tensor(0.5)},
+        {"w_scale": torch.rand(0, 1)},
+        {"w_scale": torch.rand(2, 2, 2)},
+    ],
+)
+def test_a_scale_that_is_not_clear_is_not_used(tmp_path: Path, scales: dict[str, Any]) -> None:
+    stored = quantised(H, H)
+    save_file({"w": stored, **scales}, tmp_path / "a.safetensors")
+    with open_checkpoint(tmp_path / "a.safetensors") as store:
+        assert_array_equal(store.read("w"), stored.double().numpy())
+        assert NO_SCALE in store.notes[0]
+
+
+def test_tensors_of_6_bits_are_left_out(tmp_path: Path) -> None:
+    import json
+
+    entries = {
+        "a": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]},
+        "w": {"dtype": "F32", "shape": [1], "data_offsets": [3, 7]},
+    }
+    text = json.dumps(entries).encode()
+    (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + bytes(7))
+    with open_checkpoint(tmp_path / "a") as store:
+        assert list(store.tensors) == ["w"]
+        assert store.notes == ("1 tensor of 6-bit numbers (such as a): left out",)
