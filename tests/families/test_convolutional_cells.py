@@ -11,9 +11,8 @@ from numpy.testing import assert_allclose
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.keras import KERAS_CONV_LSTM
-from memcurse_cli.families.cells.mlx import MLX_RNN
+from memcurse_cli.families.cells.libraries import CONV_GRU, MLX_RNN
 from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
-from memcurse_cli.families.cells.torch_libraries import CONV_GRU
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive

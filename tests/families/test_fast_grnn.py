@@ -9,7 +9,7 @@ from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.fast_grnn import FastGRNN
+from memcurse_cli.families.cells.papers import FastGRNN
 
 RNG = np.random.default_rng(9)
 SIZE, RANK = 5, 2

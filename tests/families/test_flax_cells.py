@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.families.cells.flax import FLAX_GRU, FLAX_LSTM, FLAX_MGU, FLAX_SIMPLE
+from memcurse_cli.families.cells.jax import FLAX_GRU, FLAX_LSTM, FLAX_MGU, FLAX_SIMPLE
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.recurrence import Recurrence

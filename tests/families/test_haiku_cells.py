@@ -8,7 +8,7 @@ from families.derivatives import match_of, read_layer
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.haiku import HAIKU_GRU, HAIKU_LSTM, HAIKU_RNN, SONNET_LSTM
+from memcurse_cli.families.cells.jax import HAIKU_GRU, HAIKU_LSTM, HAIKU_RNN, SONNET_LSTM
 from memcurse_cli.families.detect import detect
 
 H, INPUTS = 4, 3

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.cells.lem import LEM
+from memcurse_cli.families.cells.papers import LEM
 
 H, INPUTS = 3, 2
 LINEARS = {"inp2hid": (4 * H, INPUTS), "hid2hid": (3 * H, H), "transform_z": (H, H)}

@@ -113,5 +113,5 @@ def test_the_second_names_of_paddle_s_cells_are_no_second_layers(
     found = [match.layer for _, match in detect(store.tensors)]
     assert found == [match.layer for _, match in detect(MemoryStore(plain).tensors)]
     # A cell that stands alone is a layer.
-    (match,) = hidden_weights(MemoryStore({"net.0.cell.weight_hh": np.ones((4, 1))}).tensors)
+    (match,) = hidden_weights(MemoryStore({"net.0.cell.weight_hh": np.ones((4, 1))}).tensors, "")
     assert match.layer == "net.0.cell"

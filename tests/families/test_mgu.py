@@ -7,7 +7,7 @@ from families.derivatives import match_of, read_layer
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.mgu import MGU
+from memcurse_cli.families.cells.torch import MGU
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 

@@ -10,7 +10,7 @@ from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.multiplicative_lstm import MULTIPLICATIVE_LSTM
+from memcurse_cli.families.cells.papers import MULTIPLICATIVE_LSTM
 from memcurse_cli.families.family import ReadOptions
 
 H, INPUTS = 4, 3

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.mgu import MGU
+from memcurse_cli.families.cells.torch import MGU
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.theory.gates.fixed_point import RELU, TANH

@@ -28,7 +28,7 @@ from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import NoRecurrenceError, TensorError
 from memcurse_cli.families.cells.torch import GRU, LSTM
-from memcurse_cli.families.cells.torch_lookalikes import named_cell
+from memcurse_cli.families.cells.torch_names import named_cell
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive, OwnStateDrive

@@ -22,7 +22,6 @@ from memcurse_cli.checkpoints.untrusted.json_header import parse_object
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.gated_layer import HardSigmoid, Sigmoid
 from memcurse_cli.families.cells.layout import (
     IFGO,
     STATE,
@@ -35,6 +34,7 @@ from memcurse_cli.families.cells.layout import (
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module, split_name
+from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 LETTERS = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
 LSTM_LETTERS = {"input": "i", "forget": "f", "cell": "c", "output": "o"}
@@ -329,10 +329,10 @@ def _gated(store: TensorStore, match: Match, options: ReadOptions, kind: str) ->
         silent=stored is not None,
     )
     if name == "sigmoid":
-        return Variant(Sigmoid(), tuple(assumed.sentences))
+        return Variant(LOGISTIC, tuple(assumed.sentences))
     # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
     slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
-    return Variant(HardSigmoid(slope, 0.5), tuple(assumed.sentences))
+    return Variant(Clipped(slope, 0.5), tuple(assumed.sentences))
 
 
 # unit_forget_bias only initialises, so that nothing is added to what is stored. cuDNN's layers have

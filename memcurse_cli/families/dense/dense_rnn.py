@@ -9,8 +9,12 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.layout import STATE, Cell
-from memcurse_cli.families.cells.torch_lookalikes import Lookalikes
-from memcurse_cli.families.cells.torch_names import hidden_weights, read_weight, torch_layout
+from memcurse_cli.families.cells.torch_names import (
+    Lookalikes,
+    hidden_weights,
+    read_weight,
+    torch_layout,
+)
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
@@ -48,7 +52,7 @@ class ElmanRNN:
 
         The latter are found to be reported as unreadable, not passed over in silence.
         """
-        return [weight.match(self.name) for weight in hidden_weights(tensors)]
+        return hidden_weights(tensors, self.name)
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the weights and decompose the hidden one.

@@ -1,7 +1,8 @@
-"""The recurrent cells of Flax, linen and nnx: LSTM, GRU, MGU and the simple cell."""
+"""The recurrent cells for JAX: of Flax, linen and nnx, of Haiku, and of Sonnet 2 in its names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -9,7 +10,17 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.layout import IFGO, RZN, STATE, CellFamily, Layout, Variant, elman
+from memcurse_cli.families.cells.layout import (
+    IFGO,
+    IGFO,
+    RZN,
+    STATE,
+    ZRN,
+    CellFamily,
+    Layout,
+    Variant,
+    elman,
+)
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
@@ -53,12 +64,7 @@ SIMPLES = (_linen({"state": ""}), _fused(STATE))
 def _matches(
     layouts: tuple[Layout, ...], foreign: tuple[str, ...] = ()
 ) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
-    """Modules with the square hidden kernels of one layout, of one layer or of a scan's.
-
-    Args:
-        layouts: those of the cell.
-        foreign: hidden kernels that only other cells have.
-    """
+    """Modules with the square hidden kernels of one layout and no foreign one; each of a scan's."""
     known = {role for layout in layouts for role in (*layout.matrices, *layout.biases)}
     # `if` is a keyword, so that nnx's attribute is called if_.
     roles = (*known, *(role.replace("if.", "if_.") for role in known if "if." in role), *foreign)
@@ -71,13 +77,11 @@ def _matches(
             if layout is None or names.keys() & set(foreign):
                 continue
             shapes = {role: tensors[names[role]].shape for role in layout.hidden}
-            if (
-                all(
-                    len(shape) in (2, 3) and shape[-1] == len(layout.hidden[role]) * shape[-2] > 0
-                    for role, shape in shapes.items()
-                )
-                and len(set(shapes.values())) == 1
-            ):
+            square = all(
+                len(shape) in (2, 3) and shape[-1] == len(layout.hidden[role]) * shape[-2] > 0
+                for role, shape in shapes.items()
+            )
+            if square and len(set(shapes.values())) == 1:
                 axes = dict.fromkeys(layout.hidden, 2)
                 found += split_stack(Match(module or family, names), tensors, axes)
         return found
@@ -87,11 +91,8 @@ def _matches(
 
 def _simple(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     residual = Assumed(options)
-    if residual.choose(RESIDUAL) == "no":
-        return elman(options, residual.sentences)
-    return replace(
-        elman(options, residual.sentences), matrix=lambda stored: stored + np.eye(len(stored))
-    )
+    yes, plain = residual.choose(RESIDUAL) == "yes", elman(options, residual.sentences)
+    return replace(plain, matrix=lambda stored: stored + np.eye(len(stored))) if yes else plain
 
 
 FLAX_LSTM = CellFamily(
@@ -134,4 +135,74 @@ FLAX_SIMPLE = CellFamily(
     matches=_matches(SIMPLES),
     variant=_simple,
     assumptions=(ACTIVATION, RESIDUAL),
+)
+
+_CORE = Layout({"w_i": ZRN}, {"w_h": ZRN}, {"b": ZRN}, keeps=False)
+_SONNET = Layout({"w_i": IFGO}, {"w_h": IFGO}, {"b": IFGO}, projection="projection")
+# A matrix and a bias alone are any linear layer's, and two of them any network's.
+_LINEAR = Layout(
+    {"kernel": IGFO},
+    {"kernel": IGFO},
+    {"bias": IGFO},
+    whole=True,
+    names={"linear.w": "kernel", "linear.b": "bias"},
+    module=re.compile(r"(?:.*[./,])?\w*lstm\w*", re.IGNORECASE),
+)
+_HAIKU_RNN, _SONNET_RNN = (
+    Layout(
+        {f"{inputs}.w": STATE},
+        {f"{hidden}.w": STATE},
+        {f"{inputs}.b": STATE, f"{hidden}.b": STATE},
+        module=module,
+    )
+    for inputs, hidden, module in (
+        ("linear", "linear_1", re.compile(r"(?:.*[./,])?\w*rnn\w*", re.IGNORECASE)),
+        ("input_to_hidden", "hidden_to_hidden", None),
+    )
+)
+
+
+# The reset gate acts before the matrix; the update gate writes where that of torch and Keras keeps.
+HAIKU_GRU = CellFamily(
+    name="haiku_gru",
+    title="Haiku and Sonnet 2 GRU",
+    recognised_by="w_h (H, 3H) beside w_i (inputs, 3H) and b (3H)",
+    equation="λ = 1 - σ(b_z), γ = σ(b_z), columns z, r, a",
+    source="haiku.GRU; sonnet.GRU of Sonnet 2; Cho et al. 2014",
+    layouts=(_CORE,),
+)
+# The stored bias holds the forget_bias already.
+SONNET_LSTM = CellFamily(
+    name="sonnet_lstm",
+    title="Sonnet 2 LSTM",
+    recognised_by="w_h (H, 4H) beside w_i (inputs, 4H) and b (4H)",
+    equation="λ = σ(b_f), γ = σ(b_i), columns i, f, g, o",
+    source="sonnet.LSTM and UnrolledLSTM of Sonnet 2; Gers et al. 2000",
+    layouts=(_SONNET,),
+)
+# One linear multiplies [x, h], and 1 is added to f whatever is stored.
+HAIKU_LSTM = CellFamily(
+    name="haiku_lstm",
+    title="Haiku LSTM",
+    recognised_by="linear/w (inputs + H, 4H) and linear/b (4H) in a module called lstm",
+    equation="λ = σ(b_f + 1), γ = σ(b_i), columns i, g, f, o",
+    source="haiku.LSTM; Gers et al. 2000",
+    layouts=(_LINEAR,),
+    variant=lambda *_: Variant(added={"forget": 1.0}),
+)
+# A = wᵀ of what is stored, linearised; its bias says at which slope.
+HAIKU_RNN = CellFamily(
+    name="haiku_rnn",
+    title="Haiku and Sonnet 2 VanillaRNN (dense)",
+    recognised_by=(
+        "linear_1/w (H, H) beside linear/w (inputs, H) in a module called rnn; or "
+        "hidden_to_hidden/w beside input_to_hidden/w"
+    ),
+    equation="λ = eig(wᵀ)",
+    source="haiku.VanillaRNN; sonnet.VanillaRNN of Sonnet 2; Elman 1990",
+    layouts=(_HAIKU_RNN, _SONNET_RNN),
+    variant=lambda store, match, options: elman(
+        options, default="relu" if "linear.w" in match.tensors else "tanh"
+    ),
+    assumptions=(ACTIVATION,),
 )
