@@ -546,8 +546,9 @@ def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:
             cell.size + (cell.size if projection is None else len(projection)),
             device,
         )
-        plain = inputs is not None and projection is None and not peepholes
-        return replace(found, network=GatedNetwork(cell.hidden, inputs, totals)) if plain else found
+        if inputs is None or projection is not None or peepholes:
+            return found
+        return replace(found, network=GatedNetwork(cell.hidden, inputs, totals))
     layout, weights, inner = cell.layout, dict(cell.hidden), None
     if layout.inner is not None:
         totals["new"], inner = cell.biases["new"].split(layout.inner)
