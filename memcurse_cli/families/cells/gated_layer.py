@@ -224,12 +224,6 @@ def with_peepholes(
 
     ``c' = σ(b_f + p_f c) c + σ(b_i + p_i c) tanh(b_g)`` at zero input and h = 0. The slope at c = 0
     is λ = σ(b_f) + p_i σ'(b_i) tanh(b_g): p_f multiplies c², and p_o acts on the output alone.
-
-    Args:
-        recurrence: the LSTM as it is without peepholes, λ = σ(b_f) and γ = σ(b_i).
-        biases: those of its gates.
-        peepholes: p_f, p_i and p_o by gate, of those that are there.
-        opening: σ.
     """
     plain = recurrence.gate
     if isinstance(plain, GateDrive) and plain.state is not None and peepholes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import (
     IFGO,
@@ -23,8 +23,6 @@ from memcurse_cli.families.cells.layout import (
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.stacked import split_stack
 
 RESIDUAL = Assumption(
     key="residual",
@@ -36,13 +34,13 @@ RESIDUAL = Assumption(
 
 def _linen(sides: Mapping[str, str]) -> Layout:
     """A module of each gate and side, named by letters: ``ii`` and ``hi`` of the input gate."""
-    names = {gate: (f"i{letter}", f"h{letter}") for gate, letter in sides.items()}
-    return Layout(
-        {f"{inputs}.kernel": (gate,) for gate, (inputs, _) in names.items()},
-        {f"{hidden}.kernel": (gate,) for gate, (_, hidden) in names.items()},
-        {f"{side}.bias": (gate,) for gate, both in names.items() for side in both},
-        inner="hn.bias",
-    )
+    inputs = {f"i{letter}.kernel": (gate,) for gate, letter in sides.items()}
+    hidden = {f"h{letter}.kernel": (gate,) for gate, letter in sides.items()}
+    biases = {f"{side}{letter}.bias": (gate,) for gate, letter in sides.items() for side in "ih"}
+    # `if` is a keyword, so that nnx's attribute is called if_.
+    roles = {role: role for role in (*inputs, *hidden, *biases)}
+    names = {role.replace("if.", "if_."): role for role in roles} | roles
+    return Layout(inputs, hidden, biases, inner="hn.bias", names=names, stacks=True)
 
 
 def _fused(gates: tuple[str, ...]) -> Layout:
@@ -52,41 +50,16 @@ def _fused(gates: tuple[str, ...]) -> Layout:
         {"dense_h.kernel": gates},
         {"dense_h.bias": gates, "dense_i.bias": gates},
         inner="",
+        stacks=True,
     )
 
 
 LSTMS = (_linen({"input": "i", "forget": "f", "cell": "g", "output": "o"}), _fused(IFGO))
 GRUS = (_linen({"reset": "r", "update": "z", "new": "n"}), _fused(RZN))
-MGUS = (_linen({"update": "f", "new": "n"}),)
+MGU = replace(
+    _linen({"update": "f", "new": "n"}), strangers=("hi.kernel", "hr.kernel", "hz.kernel")
+)
 SIMPLES = (_linen({"state": ""}), _fused(STATE))
-
-
-def _matches(
-    layouts: tuple[Layout, ...], foreign: tuple[str, ...] = ()
-) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
-    """Modules with the square hidden kernels of one layout and no foreign one; each of a scan's."""
-    known = {role for layout in layouts for role in (*layout.matrices, *layout.biases)}
-    # `if` is a keyword, so that nnx's attribute is called if_.
-    roles = (*known, *(role.replace("if.", "if_.") for role in known if "if." in role), *foreign)
-
-    def find(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-        found = []
-        for module, named in group_by_module(tensors, roles).items():
-            names = {role.replace("if_.", "if."): name for role, name in named.items()}
-            layout = next((one for one in layouts if one.matrices <= names.keys()), None)
-            if layout is None or names.keys() & set(foreign):
-                continue
-            shapes = {role: tensors[names[role]].shape for role in layout.hidden}
-            square = all(
-                len(shape) in (2, 3) and shape[-1] == len(layout.hidden[role]) * shape[-2] > 0
-                for role, shape in shapes.items()
-            )
-            if square and len(set(shapes.values())) == 1:
-                axes = dict.fromkeys(layout.hidden, 2)
-                found += split_stack(Match(module or family, names), tensors, axes)
-        return found
-
-    return find
 
 
 def _simple(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
@@ -102,7 +75,6 @@ FLAX_LSTM = CellFamily(
     equation="λ = σ(b_f), γ = σ(b_i), fused columns i, f, g, o",
     source="flax.linen and flax.nnx LSTMCell and OptimizedLSTMCell; Gers et al. 2000",
     layouts=LSTMS,
-    matches=_matches(LSTMS),
 )
 # linen has the biases of r and z on the input side alone, and a second one of n inside the reset
 # gate; nnx has all three on the input side.
@@ -113,7 +85,6 @@ FLAX_GRU = CellFamily(
     equation="λ = σ(b_z), γ = 1 - λ, fused columns r, z, n",
     source="flax.linen and flax.nnx GRUCell; Cho et al. 2014",
     layouts=GRUS,
-    matches=_matches(GRUS),
 )
 FLAX_MGU = CellFamily(
     name="flax_mgu",
@@ -121,8 +92,7 @@ FLAX_MGU = CellFamily(
     recognised_by="hf, hn beside if, in, and no other gate",
     equation="λ = σ(b_f), γ = 1 - λ",
     source="flax.linen.MGUCell; Zhou et al. 2016, arXiv 1603.09420",
-    layouts=MGUS,
-    matches=_matches(MGUS, ("hi.kernel", "hr.kernel", "hz.kernel")),
+    layouts=(MGU,),
 )
 # Linearised: A = kernelᵀ, and I more with ``residual``.
 FLAX_SIMPLE = CellFamily(
@@ -132,7 +102,6 @@ FLAX_SIMPLE = CellFamily(
     equation="λ = eig(kernelᵀ), plus 1 where residual=yes",
     source="flax.linen and flax.nnx SimpleCell; Elman 1990",
     layouts=SIMPLES,
-    matches=_matches(SIMPLES),
     variant=_simple,
     assumptions=(ACTIVATION, RESIDUAL),
 )

@@ -39,7 +39,7 @@ from memcurse_cli.families.gate_inputs import (
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
-from memcurse_cli.families.stacked import member_of
+from memcurse_cli.families.stacked import member_of, split_stack
 from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
 from memcurse_cli.theory.gates.network import GatedNetwork
@@ -61,47 +61,34 @@ class Layout:
 
     A cell with a gate ``forget`` is an LSTM, one with a gate ``update`` or ``gate`` a GRU or a
     cell of one gate, one whose only block is called ``state`` an Elman network.
-
-    Attributes:
-        inputs: the blocks of the matrices that multiply x.
-        hidden: of those that multiply the state; one that is named on both sides multiplies
-            [x, h], so that the state meets the last of its columns or rows.
-        biases: of the biases, which may have other gates; all that are there are summed.
-        columns: matrices multiply from the right, so that a gate's block is of columns.
-        sides: what the halves of a bias are called that holds one for each side; else none.
-        inner: the part of the candidate's bias that the reset gate multiplies; None where that
-            gate acts before the matrix.
-        keeps: an open update gate keeps the state; False where it writes.
-        resets: what the candidate sees of the state is reset, by the update gate where there is no
-            other.
-        state_first: a matrix of both sides multiplies [h, x].
-        convolves: the matrices are kernels of convolutions, whose channels the gates are.
-        projection: the role of the matrix that the state is multiplied with, or "".
-        peepholes: of vectors by which an LSTM's gates see their own unit's cell.
-        others: the roles of what else belongs to it, where it is there.
-        whole: it is only found where all of its biases are there.
-        strangers: names of tensors beside which it is another cell.
-        module: what its module is called, where its tensors' names alone do not tell.
-        names: roles by the names of the tensors, where these are not called after them.
     """
 
-    inputs: Blocks
+    inputs: Blocks  # of the matrices that multiply x
+    # Of those that multiply the state; one that is named on both sides multiplies [x, h], or
+    # [h, x], so that the state meets the last or the first of its columns or rows.
     hidden: Blocks
-    biases: Blocks = field(default_factory=dict)
-    columns: bool = True
-    sides: tuple[str, str] | tuple[()] = ()
+    biases: Blocks = field(default_factory=dict)  # which may have other gates; all are summed
+    columns: bool = True  # matrices multiply from the right: a gate's block is of columns
+    sides: tuple[str, str] | tuple[()] = ()  # what the halves of a bias for each side are called
+    # The part of the candidate's bias that the reset gate multiplies; None where it acts before
+    # the matrix.
     inner: str | None = None
-    keeps: bool = True
+    keeps: bool = True  # an open update gate keeps the state; else it writes
+    # What the candidate sees of the state is reset, by the update gate where there is no other.
     resets: bool = True
     state_first: bool = False
-    convolves: bool = False
-    projection: str = ""
-    peepholes: Blocks = field(default_factory=dict)
+    convolves: bool = False  # kernels of convolutions, whose channels the gates are
+    projection: str = ""  # the role of the matrix that the state is multiplied with
+    peepholes: Blocks = field(default_factory=dict)  # by which gates see their own unit's cell
+    # How it is found: other roles that belong to it where they are there, whether all of its
+    # biases have to be, names beside which it is another cell, what its module is called, roles by
+    # the names of the tensors where these differ, and whether a leading axis may stack layers.
     others: tuple[str, ...] = ()
     whole: bool = False
     strangers: tuple[str, ...] = ()
     module: re.Pattern[str] | None = None
     names: Mapping[str, str] | None = None
+    stacks: bool = False
 
     @property
     def gate(self) -> str:
@@ -155,13 +142,17 @@ class Layout:
         found = []
         for module, held in group_by_module(tensors, (*called, *self.strangers)).items():
             names = {called[name]: tensor for name, tensor in held.items() if name in called}
+            shapes = shapes_of(tensors, names)
+            if self.stacks and {len(shapes.get(role, ())) for role in self.hidden} == {3}:
+                shapes = {role: shape[1:] for role, shape in shapes.items()}
             if (
                 len(names) == len(held)
                 and not (self.whole and self.biases.keys() - names.keys())
                 and (self.module is None or self.module.fullmatch(module))
-                and self.fits(shapes_of(tensors, names))
+                and self.fits(shapes)
             ):
-                found.append(Match(module or family, names))
+                axes = dict.fromkeys(self.hidden, 2) if self.stacks else {}
+                found += split_stack(Match(module or family, names), tensors, axes)
         return found
 
 
@@ -308,33 +299,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Variant:
-    """What a layer has beside, or other than, the plain cell of its layout.
+    """What a layer has beside, or other than, the plain cell of its layout."""
 
-    Attributes:
-        opening: what opens its gates.
-        assumptions: what was assumed, one sentence each.
-        layout: the layout where the tensors say another than the family's.
-        added: what is added to the stored bias, by gate.
-        candidate: what a cell of one update gate takes in, as a function of its pre-activation.
-        spectra: those of its hidden weights and its step, on a device; None for the plain cell's.
-        seen: what its gates see, as far as that has figures; None for the plain cell's.
-        undriven: why what moves its gates has no figures, or None.
-        finish: the recurrence with what the plain cell's lacks, or None.
-        activation: that of an Elman network: ``linear``, ``tanh`` or ``relu``.
-        matrix: the dense matrix of an Elman network from the stored one, or None for itself.
-    """
-
-    opening: Opening = LOGISTIC
-    assumptions: tuple[str, ...] = ()
-    layout: Layout | None = None
-    added: Mapping[str, Floats | float] = field(default_factory=dict)
-    candidate: Candidate = TANH
+    opening: Opening = LOGISTIC  # what opens its gates
+    assumptions: tuple[str, ...] = ()  # one sentence each
+    layout: Layout | None = None  # where the tensors say another than the family's
+    added: Mapping[str, Floats | float] = field(default_factory=dict)  # to the bias, by gate
+    candidate: Candidate = TANH  # what a cell of one update gate takes in
+    # The spectra of its hidden weights and its step, on a device; what its gates see, as far as
+    # that has figures, and why not. None for the plain cell's.
     spectra: Callable[[Cell, str], HiddenSpectra] | None = None
     seen: Callable[[Cell], Mapping[str, GateInput]] | None = None
     undriven: NoDrive | None = None
-    finish: Callable[[Recurrence, Cell], Recurrence] | None = None
-    activation: str = "tanh"
-    matrix: Callable[[Floats], Floats] | None = None
+    finish: Callable[[Recurrence, Cell], Recurrence] | None = None  # adds what the plain cell lacks
+    activation: str = "tanh"  # of an Elman network: ``linear``, ``tanh`` or ``relu``
+    matrix: Callable[[Floats], Floats] | None = None  # its dense matrix from the stored one
 
 
 def without_jacobian(
@@ -367,22 +346,17 @@ _CHANNELS = (
 
 @dataclass(frozen=True, eq=False)
 class CellFamily:
-    """A library's cell: what it is recognised by, where its gates are, and what is odd about it.
-
-    Attributes:
-        name, title, recognised_by, equation, source, assumptions: as of `Family`.
-        layouts: the first that fits is the layer's.
-        matches: the layers among the tensors, where the layout's shapes alone do not tell.
-        variant: what a layer has beside the plain cell, or other than it.
-    """
+    """A library's cell: what it is recognised by, where its gates are, and what is odd about it."""
 
     name: str
     title: str
     recognised_by: str
     equation: str
     source: str
-    layouts: tuple[Layout, ...]
-    matches: Callable[[Mapping[str, TensorSpec], str], list[Match]] | None = None
+    layouts: tuple[Layout, ...]  # the first that fits is the layer's
+    matches: Callable[[Mapping[str, TensorSpec], str], list[Match]] | None = (
+        None  # else the layouts'
+    )
     variant: Callable[[TensorStore, Match, ReadOptions], Variant] = lambda *_: PLAIN
     assumptions: tuple[Assumption, ...] = ()
 
@@ -391,7 +365,7 @@ class CellFamily:
         if self.matches is not None:
             return self.matches(tensors, self.name)
         found = {
-            tuple(match.tensors.values()): match
+            (match.layer, *match.tensors.values()): match
             for layout in self.layouts
             for match in layout.find(tensors, self.name)
         }

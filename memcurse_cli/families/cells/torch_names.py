@@ -178,21 +178,13 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Lookalikes:
-    """A cell of torch's, and what is stored in its names and shapes.
+    """A cell of torch's, and what is stored in its names and shapes."""
 
-    Attributes:
-        own: the key of torch's cell.
-        title: what it is called in a sentence.
-        read: the keys of the others that the family reads.
-        refused: those of the others that it does not.
-        square: those of the latter that look so only where there are as many inputs as units.
-    """
-
-    own: str
-    title: str
-    read: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-    square: tuple[str, ...] = ()
+    own: str  # the key of torch's cell
+    title: str  # in a sentence
+    read: tuple[str, ...] = ()  # the keys of the others that the family reads
+    refused: tuple[str, ...] = ()  # and of those that it does not
+    square: tuple[str, ...] = ()  # of the latter, alike only with as many inputs as units
 
     @property
     def assumption(self) -> Assumption:

@@ -214,18 +214,12 @@ _MINIMAL_DRIVE = NoDrive("its gate sees the input through a tanh, and so has no 
 
 @dataclass(frozen=True)
 class _Own:
-    """One of the cells.
-
-    Attributes:
-        layout: the rows of its weights and biases.
-        variant: what it has other than the plain cell of its layout.
-        read: what reads it, where it is no such variant.
-        beside: what else stands in the module, with its rank: H, (H, H), or one number of any rank.
-    """
+    """One of the cells: its rows, what it has other than the plain cell, or what reads it."""
 
     layout: Layout
     variant: Variant = PLAIN
     read: Callable[[TensorStore, Match, ReadOptions, Layout, Rows], Recurrence] | None = None
+    # What else stands in the module, with its rank: H, (H, H), or one number of any rank.
     beside: Mapping[str, int] = field(default_factory=dict)
 
 
