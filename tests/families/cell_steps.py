@@ -133,10 +133,14 @@ def joint_lstm(order: str, added: float, names: tuple[str, str, str], gates: str
     return step
 
 
-def sonnet(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
-    """sonnet.LSTM of Sonnet 2 with a projection."""
-    shown = rows("w_h", "ifgo", "b")(w, state)
-    return np.concatenate([shown[:H] @ w["projection"], shown[H:]])
+def projected(step: Step, projection: str) -> Step:
+    """An LSTM whose h is multiplied with a matrix (H, P), or (P, H)."""
+
+    def after(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
+        shown, matrix = step(w, state), w[projection]
+        return np.concatenate([shown[:H] @ (matrix if len(matrix) == H else matrix.T), shown[H:]])
+
+    return after
 
 
 def normalised(x: NDArray, scale: NDArray, epsilon: float = 1e-5) -> NDArray:
@@ -332,6 +336,9 @@ def minimal_rnn(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
 _TF = ("kernel", "bias", "projection/kernel")
 _STEPS: dict[str, Step] = {
     "torch_lstm": rows("weight_hh", "ifgo", "bias_ih", "bias_hh", columns=False),
+    "torch_lstm_projected": projected(
+        rows("weight_hh", "ifgo", "bias_ih", "bias_hh", columns=False), "weight_hr"
+    ),
     "torch_gru": gru("weight_hh", "rzn", "bias_ih", "bias_hh", columns=False),
     "equinox_gru": gru("weight_hh", "rzn", "bias", "bias_n", columns=False),
     "keras_lstm": rows("recurrent_kernel", "ifgo", "bias"),
@@ -352,7 +359,7 @@ _STEPS: dict[str, Step] = {
     "haiku_gru": haiku_gru,
     "haiku_lstm": joint_lstm("igfo", 1.0, ("linear/w", "linear/b", "")),
     "sonnet_lstm": rows("w_h", "ifgo", "b"),
-    "sonnet_lstm_projected": sonnet,
+    "sonnet_lstm_projected": projected(rows("w_h", "ifgo", "b"), "projection"),
     "tf_lstm": joint_lstm("igfo", 1.0, _TF),
     "tf_lstm_peepholes": joint_lstm("igfo", 1.0, _TF, "ifo"),
     "tf_lstm_output_peephole": joint_lstm("igfo", 1.0, _TF, "o"),
@@ -391,6 +398,8 @@ _STEPS: dict[str, Step] = {
 # of the gates, and the shapes of its tensors: * is that of a hidden weight, > is positive.
 _TABLE = """
 torch_lstm lstm net. H whole: weight_hh* 4H,H; weight_ih 4H,I; bias_ih 4H; bias_hh 4H
+torch_lstm_projected lstm net. P whole: weight_hh* 4H,P; weight_ih 4H,I; bias_ih 4H; bias_hh 4H;
+    weight_hr P,H
 torch_gru gru net. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias_ih 3H; bias_hh 3H
 equinox_gru gru cell. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias 3H; bias_n H
 keras_lstm keras_lstm lstm/ H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
