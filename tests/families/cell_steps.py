@@ -343,6 +343,9 @@ _STEPS: dict[str, Step] = {
     "equinox_gru": gru("weight_hh", "rzn", "bias", "bias_n", columns=False),
     "keras_lstm": rows("recurrent_kernel", "ifgo", "bias"),
     "keras_gru": gru("recurrent_kernel", "zrn", "bias"),
+    "keras_gru_after": lambda w, h: gru("recurrent_kernel", "zrn", "outer", "inner")(
+        {**w, "outer": w["bias"][0], "inner": w["bias"][1]}, h
+    ),
     "haste_lstm": rows("recurrent_kernel", "igfo", "bias"),
     "haste_gru": gru("recurrent_kernel", "zrn", "bias", "recurrent_bias"),
     "haste_lstm_normalised": haste_norm("igfo"),
@@ -404,6 +407,7 @@ torch_gru gru net. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias_ih 3H; bias_hh
 equinox_gru gru cell. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias 3H; bias_n H
 keras_lstm keras_lstm lstm/ H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
 keras_gru keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H
+keras_gru_after keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 2,3H
 haste_lstm haste_lstm rnn. H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
 haste_gru haste_gru rnn. 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H; recurrent_bias 3H
 haste_lstm_normalised haste_lstm rnn. H gates: kernel I,4H; recurrent_kernel* H,4H; bias 4H;

@@ -28,23 +28,15 @@ from memcurse_cli.families.reading import (
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
 
 CONSTRAINTS = Assumption(
-    key="implicit_constraints",
-    default="yes",
-    choices=("yes", "no"),
-    meaning="whether an LTC keeps its conductances positive by a softplus, or stores them so",
+    "implicit_constraints",
+    "yes",
+    ("yes", "no"),
+    "whether an LTC keeps its conductances positive by a softplus, or stores them so",
 )
 UNFOLDS = Assumption(
-    key="ode_unfolds",
-    default="6",
-    choices=(),
-    meaning="the steps of an LTC's solver in one step of the network",
+    "ode_unfolds", "6", (), "the steps of an LTC's solver in one step of the network"
 )
-ELAPSED = Assumption(
-    key="elapsed_time",
-    default="1",
-    choices=(),
-    meaning="the time that a step of a liquid network takes",
-)
+ELAPSED = Assumption("elapsed_time", "1", (), "the time that a step of a liquid network takes")
 EPSILON = 1e-8  # the default of ncps, added to every denominator
 LEAKS = ("cm", "gleak")
 SYNAPSES = ("w", "mu", "sigma")
@@ -212,16 +204,16 @@ LIQUID_LSTM = CellFamily(
 
 
 MODE = Assumption(
-    key="cfc_mode",
-    default="default",
-    choices=("default", "no_gate"),
-    meaning="whether a CfC mixes its two heads by its gate, or adds the gated one",
+    "cfc_mode",
+    "default",
+    ("default", "no_gate"),
+    "whether a CfC mixes its two heads by its gate, or adds the gated one",
 )
 BACKBONE_ACTIVATION = Assumption(
-    key="backbone_activation",
-    default="lecun_tanh",
-    choices=("lecun_tanh", "tanh", "relu", "silu", "gelu"),
-    meaning="the activation of the backbone of a CfC",
+    "backbone_activation",
+    "lecun_tanh",
+    ("lecun_tanh", "tanh", "relu", "silu", "gelu"),
+    "the activation of the backbone of a CfC",
 )
 HEADS = ("ff1", "ff2", "time_a", "time_b")
 PURE = ("w_tau", "A")

@@ -33,10 +33,10 @@ from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.theory.gates.fixed_point import RELU
 
 BATCH_EPSILON = Assumption(
-    key="batch_norm_epsilon",
-    default="1e-05",
-    choices=(),
-    meaning="ε beside the running variance of a light GRU's batch normalisation",
+    "batch_norm_epsilon",
+    "1e-05",
+    (),
+    "ε beside the running variance of a light GRU's batch normalisation",
 )
 NZ = ("new", "update")
 _SCALE, _BIAS, _STATE_BIAS = "norm.weight", "norm.bias", "layer_norm.bias"
@@ -147,16 +147,16 @@ LIGHT_GRU = CellFamily(
 
 
 UPDATE_BIAS = Assumption(
-    key="update_bias",
-    default="-1.0",
-    choices=(),
-    meaning="what the GRU of Dreamer adds to the pre-activation of its update gate",
+    "update_bias",
+    "-1.0",
+    (),
+    "what the GRU of Dreamer adds to the pre-activation of its update gate",
 )
 LAYER_EPSILON = Assumption(
-    key="norm_epsilon",
-    default="0.001",
-    choices=(),
-    meaning="ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
+    "norm_epsilon",
+    "0.001",
+    (),
+    "ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
 )
 RNZ = ("reset", "new", "update")
 DREAMER = Layout({"weight": RNZ}, {"weight": RNZ}, {"bias": RNZ}, columns=False, keeps=False)

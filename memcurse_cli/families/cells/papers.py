@@ -214,10 +214,10 @@ def fast_grnn_recurrence(
 
 
 STEP = Assumption(
-    key="dt",
-    default="1",
-    choices=(),
-    meaning="the largest time step of a network that is an ordinary differential equation",
+    "dt",
+    "1",
+    (),
+    "the largest time step of a network that is an ordinary differential equation",
     tensors=("dt",),
 )
 

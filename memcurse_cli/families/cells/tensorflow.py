@@ -13,10 +13,7 @@ from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 
 FORGET_BIAS = Assumption(
-    key="forget_bias",
-    default="1.0",
-    choices=(),
-    meaning="what TensorFlow's LSTM cell adds to the stored bias of forgetting",
+    "forget_bias", "1.0", (), "what TensorFlow's LSTM cell adds to the stored bias of forgetting"
 )
 KERNEL, BIAS, PROJECTION = "kernel", "bias", "projection.kernel"
 DIAGONALS = {gate: f"w_{gate[0]}_diag" for gate in ("forget", "input", "output")}
