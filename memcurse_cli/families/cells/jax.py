@@ -25,10 +25,10 @@ from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 
 RESIDUAL = Assumption(
-    "residual",
-    "no",
-    ("no", "yes"),
-    "whether a SimpleCell of Flax adds its state before the activation",
+    key="residual",
+    default="no",
+    choices=("no", "yes"),
+    meaning="whether a SimpleCell of Flax adds its state before the activation",
 )
 
 

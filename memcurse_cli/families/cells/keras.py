@@ -38,10 +38,10 @@ from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 RECURRENT_ACTIVATION = Assumption(
-    "recurrent_activation",
-    "sigmoid",
-    ("sigmoid", "hard_sigmoid"),
-    "the function of a Keras layer's gates, which its configuration would say",
+    key="recurrent_activation",
+    default="sigmoid",
+    choices=("sigmoid", "hard_sigmoid"),
+    meaning="the function of a Keras layer's gates, which its configuration would say",
 )
 ROLES = KERNEL, RECURRENT, BIAS = ("kernel", "recurrent_kernel", "bias")
 # Keras 3 stores a cell's variables by the order in which it made them.

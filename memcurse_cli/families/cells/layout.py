@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
@@ -326,6 +326,22 @@ def without_jacobian(
         return step_spectra(weights, lambda: np.eye(cell.size), cell.size, device, reason)
 
     return spectra
+
+
+def positive(assumed: Assumed, assumption: Assumption) -> float:
+    """A number above 0 that was assumed.
+
+    Raises:
+        UsageError: the user gave another.
+    """
+    value = float(assumed.choose(assumption))
+    if not 0 < value < np.inf:
+        raise UsageError(
+            f"{assumption.key}={value:g} is not positive",
+            where="--assume",
+            remedy=f"give {assumption.meaning}",
+        )
+    return value
 
 
 def elman(options: ReadOptions, sentences: Sequence[str] = (), **choice: Any) -> Variant:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, shapes_of
+from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, positive, shapes_of
 from memcurse_cli.families.dense.dense_layer import dense_recurrence
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
@@ -28,10 +28,10 @@ from memcurse_cli.families.reading import (
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
 
 CONSTRAINTS = Assumption(
-    "implicit_constraints",
-    "yes",
-    ("yes", "no"),
-    "whether an LTC keeps its conductances positive by a softplus, or stores them so",
+    key="implicit_constraints",
+    default="yes",
+    choices=("yes", "no"),
+    meaning="whether an LTC keeps its conductances positive by a softplus, or stores them so",
 )
 UNFOLDS = Assumption(
     "ode_unfolds", "6", (), "the steps of an LTC's solver in one step of the network"
@@ -87,7 +87,7 @@ class LTC:
         """
         assumed = Assumed(options)
         implicit = assumed.choose(CONSTRAINTS) == "yes"
-        unfolds, elapsed = (_positive(assumed, one) for one in (UNFOLDS, ELAPSED))
+        unfolds, elapsed = (positive(assumed, one) for one in (UNFOLDS, ELAPSED))
         size = store.tensors[match.tensors["cm"]].shape[0]
         stored = {role: read_real(store, match.tensors[role], (size,)) for role in LEAKS}
         leaks = {role: _conductance(values, implicit) for role, values in stored.items()}
@@ -149,17 +149,6 @@ class LTC:
         )
 
 
-def _positive(assumed: Assumed, assumption: Assumption) -> float:
-    value = float(assumed.choose(assumption))
-    if not (np.isfinite(value) and value > 0):
-        raise UsageError(
-            f"{assumption.key}={value:g} is not positive",
-            where="--assume",
-            remedy=f"give {assumption.meaning}",
-        )
-    return value
-
-
 def _conductance(stored: Floats, implicit: bool) -> tuple[Floats, Floats]:
     """A conductance and its derivative by what is stored."""
     return (softplus(stored), sigmoid(stored)) if implicit else (stored, np.ones_like(stored))
@@ -204,16 +193,16 @@ LIQUID_LSTM = CellFamily(
 
 
 MODE = Assumption(
-    "cfc_mode",
-    "default",
-    ("default", "no_gate"),
-    "whether a CfC mixes its two heads by its gate, or adds the gated one",
+    key="cfc_mode",
+    default="default",
+    choices=("default", "no_gate"),
+    meaning="whether a CfC mixes its two heads by its gate, or adds the gated one",
 )
 BACKBONE_ACTIVATION = Assumption(
-    "backbone_activation",
-    "lecun_tanh",
-    ("lecun_tanh", "tanh", "relu", "silu", "gelu"),
-    "the activation of the backbone of a CfC",
+    key="backbone_activation",
+    default="lecun_tanh",
+    choices=("lecun_tanh", "tanh", "relu", "silu", "gelu"),
+    meaning="the activation of the backbone of a CfC",
 )
 HEADS = ("ff1", "ff2", "time_a", "time_b")
 PURE = ("w_tau", "A")

@@ -14,13 +14,14 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import (
     Cell,
     CellFamily,
     Layout,
     Variant,
+    positive,
     shapes_of,
     without_jacobian,
 )
@@ -33,10 +34,10 @@ from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.theory.gates.fixed_point import RELU
 
 BATCH_EPSILON = Assumption(
-    "batch_norm_epsilon",
-    "1e-05",
-    (),
-    "ε beside the running variance of a light GRU's batch normalisation",
+    key="batch_norm_epsilon",
+    default="1e-05",
+    choices=(),
+    meaning="ε beside the running variance of a light GRU's batch normalisation",
 )
 NZ = ("new", "update")
 _SCALE, _BIAS, _STATE_BIAS = "norm.weight", "norm.bias", "layer_norm.bias"
@@ -75,7 +76,7 @@ def _light_variant(store: TensorStore, match: Match, options: ReadOptions) -> Va
     share, width = np.zeros(rows), np.ones(rows)
     batch = _RUNNING[0] in names
     if batch:
-        share, width = _running(store, names, float(assumed.choose(BATCH_EPSILON)))
+        share, width = _running(store, names, positive(assumed, BATCH_EPSILON))
     shown = dict(zip(NZ, np.split((scale / width) ** 2, len(NZ)), strict=True))
 
     def seen(cell: Cell) -> dict[str, GateInput]:
@@ -113,12 +114,6 @@ def _light_variant(store: TensorStore, match: Match, options: ReadOptions) -> Va
 
 def _running(store: TensorStore, names: Mapping[str, str], epsilon: float) -> tuple[Floats, Floats]:
     """-μ/√(v + ε), and √(v + ε)."""
-    if not 0 < epsilon < np.inf:
-        raise UsageError(
-            f"{epsilon:g} is not a value of {BATCH_EPSILON.key}",
-            where="--assume",
-            remedy="give a positive number",
-        )
     mean, variance = (
         read_real(store, names[role], store.tensors[names[role]].shape) for role in _RUNNING
     )
@@ -147,16 +142,16 @@ LIGHT_GRU = CellFamily(
 
 
 UPDATE_BIAS = Assumption(
-    "update_bias",
-    "-1.0",
-    (),
-    "what the GRU of Dreamer adds to the pre-activation of its update gate",
+    key="update_bias",
+    default="-1.0",
+    choices=(),
+    meaning="what the GRU of Dreamer adds to the pre-activation of its update gate",
 )
 LAYER_EPSILON = Assumption(
-    "norm_epsilon",
-    "0.001",
-    (),
-    "ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
+    key="norm_epsilon",
+    default="0.001",
+    choices=(),
+    meaning="ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
 )
 RNZ = ("reset", "new", "update")
 DREAMER = Layout({"weight": RNZ}, {"weight": RNZ}, {"bias": RNZ}, columns=False, keeps=False)

@@ -10,7 +10,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import GateBias, Part, step_spectra
-from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant
+from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant, shapes_of
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
@@ -63,7 +63,7 @@ class FastGRNN:
         return [
             Match(module or self.name, names)
             for module, names in group_by_module(tensors, roles).items()
-            if _fits({role: tensors[name].shape for role, name in names.items()})
+            if _fits(shapes_of(tensors, names))
         ]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
@@ -157,13 +157,12 @@ def fast_grnn_recurrence(
     log_gain = np.logaddexp(log_sigmoid(scale) + log_lost, log_sigmoid(floor))
     gain = np.exp(log_gain)
     groups = gate.groups(block, slope, -opened * slope / gain)
-    scalars = tuple(
+    by_scale = opened * sigmoid(-scale) * lost / gain
+    by_floor = sigmoid(floor) * sigmoid(-floor) / gain
+    scalars = [
         gain_scalar(role, match.tensors[role], value, store.tensors[match.tensors[role]].dtype, by)
-        for role, value, by in (
-            (SCALE, scale, opened * sigmoid(-scale) * lost / gain),
-            (FLOOR, floor, sigmoid(floor) * sigmoid(-floor) / gain),
-        )
-    )
+        for role, value, by in ((SCALE, scale, by_scale), (FLOOR, floor, by_floor))
+    ]
 
     def spectra() -> HiddenSpectra:
         """Of U, and of one step: ``diag(λ) + diag(γ (1-c²) - σ(ζ) a' c) U``, c = tanh(b_h)."""
@@ -214,10 +213,10 @@ def fast_grnn_recurrence(
 
 
 STEP = Assumption(
-    "dt",
-    "1",
-    (),
-    "the largest time step of a network that is an ordinary differential equation",
+    key="dt",
+    default="1",
+    choices=(),
+    meaning="the largest time step of a network that is an ordinary differential equation",
     tensors=("dt",),
 )
 
@@ -237,6 +236,7 @@ def lem_layout(
         {weight.format(linear): sides[linear] for linear in of_state},
         {bias.format(linear): rows for linear, rows in sides.items()},
         columns=False,
+        others=STEP.roles,
     )
 
 
@@ -262,12 +262,7 @@ class LEM:
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with the three linears, of shapes that fit together."""
-        roles = (*LINEARS.matrices, *LINEARS.biases, *STEP.roles)
-        return [
-            Match(module or self.name, names)
-            for module, names in group_by_module(tensors, roles).items()
-            if LINEARS.fits({role: tensors[name].shape for role, name in names.items()})
-        ]
+        return LINEARS.find(tensors, self.name)
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the biases, and the weights where what they do is asked for.
@@ -344,11 +339,8 @@ def _drive(cell: Cell, bias: Floats, step: float, groups: list[str]) -> GateDriv
         return None
 
     def both(first: str, second: str) -> RowNorms:
-        pair = norms[first], norms[second]
-        return RowNorms(
-            np.concatenate([one.inputs for one in pair]),
-            np.concatenate([one.hidden for one in pair]),
-        )
+        sides = ((norms[gate].inputs, norms[gate].hidden) for gate in (first, second))
+        return RowNorms(*map(np.concatenate, zip(*sides, strict=True)))
 
     taken = np.concatenate([cell.biases["y"].total, cell.biases["z"].total])
     return GateDrive(

@@ -123,10 +123,10 @@ LSTM = CellFamily(
 #     h' = σ(s) h + (1 - σ(s - β)) f(W x + U h + b),  λ = σ(b_s), γ = σ(β - b_s)
 # β is 0 but in a JANET that stores it. f is a ReLU in a LiGRU, else a tanh.
 GATE_KEEPS = Assumption(
-    "gate_keeps",
-    "no",
-    ("no", "yes"),
-    "whether an open gate keeps the state (λ = σ(b)) or writes it (λ = 1 - σ(b))",
+    key="gate_keeps",
+    default="no",
+    choices=("no", "yes"),
+    meaning="whether an open gate keeps the state (λ = σ(b)) or writes it (λ = 1 - σ(b))",
 )
 LIGRU, JANET, UGRNN = KEEPING = ("ligru", "janet", "ugrnn")
 OFFSET = "beta"

@@ -42,10 +42,10 @@ from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGro
 
 NAME = "torch_recurrent"
 GATE_FUNCTION = Assumption(
-    "gate_activation",
-    "tanh",
-    ("tanh", "sigmoid"),
-    "what opens the gate of a FastGRNN of torchrecurrent",
+    key="gate_activation",
+    default="tanh",
+    choices=("tanh", "sigmoid"),
+    meaning="what opens the gate of a FastGRNN of torchrecurrent",
 )
 
 Rows = tuple[str, ...]
