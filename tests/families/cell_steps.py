@@ -300,39 +300,6 @@ def dreamer(linear: str, norm: str) -> Step:
     return step
 
 
-def ran(w: Mapping[str, NDArray], c: NDArray) -> NDArray:
-    """RANCell of torchrecurrent, whose gates see tanh(c)."""
-    _, f = np.split(w["bias_ih"] + w["bias_hh"] + w["weight_hh"] @ np.tanh(c), 2)
-    return np.asarray(sigmoid(f) * c)
-
-
-def cfn(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """CFNCell of torchrecurrent."""
-    gates, new = np.split(w["bias_ih"], [2 * H])
-    f, i = np.split(gates + w["bias_hh"] + w["weight_hh"] @ h, 2)
-    return np.asarray(sigmoid(f) * np.tanh(h) + sigmoid(i) * np.tanh(new))
-
-
-def mut1(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """MUT1Cell of torchrecurrent, whose update gate does not see the state."""
-    z, r, x = np.split(w["bias_ih"], 3)
-    (b_r, b_n), (u_r, u_n) = np.split(w["bias_hh"], 2), np.split(w["weight_hh"], 2)
-    reset = sigmoid(r + b_r + u_r @ h)
-    return mix(1 - sigmoid(z), h, np.tanh(u_n @ (reset * h) + np.tanh(x) + b_n))
-
-
-def light_ru(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """LightRUCell of torchrecurrent."""
-    new, gate = np.split(w["bias_ih"], 2)
-    return mix(1 - sigmoid(gate + w["bias_hh"] + w["weight_hh"] @ h), h, np.tanh(new))
-
-
-def minimal_rnn(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """MinimalRNNCell of torchrecurrent."""
-    z = np.tanh(w["bias_ih"])
-    return mix(sigmoid(w["weight_hh"] @ h + w["weight_mm"] @ z + w["bias_hh"]), h, z)
-
-
 _TF = ("kernel", "bias", "projection/kernel")
 _STEPS: dict[str, Step] = {
     "torch_lstm": rows("weight_hh", "ifgo", "bias_ih", "bias_hh", columns=False),
@@ -380,12 +347,6 @@ _STEPS: dict[str, Step] = {
     "ncps_lstm": ncps_lstm,
     "mgu": mgu,
     "mgu_linears": mgu_linears,
-    "ran": ran,
-    "cfn": cfn,
-    "mut1": mut1,
-    "light_ru": light_ru,
-    "star": lambda w, h: np.tanh(light_ru(w, h)),
-    "minimal_rnn": minimal_rnn,
     "lem": lem,
     "fast_grnn": fast_grnn,
     "fast_grnn_low_rank": fast_grnn,
@@ -458,13 +419,6 @@ ncps_lstm liquid_lstm lstm. H whole: recurrent_map.weight* 4H,H; input_map.weigh
 mgu mgu mgu.cells.0. 0 whole: weight_hh* 2H,H; weight_ih 2H,I; bias_ih 2H; bias_hh 2H
 mgu_linears mgu mgu. 0 whole: W_f.bias H; W_h.bias H; U_f.bias H; U_h.bias H; U_f.weight* H,H;
     U_h.weight* H,H; W_f.weight H,I; W_h.weight H,I
-ran torch_recurrent RAN. 0 whole: weight_ih 3H,I; weight_hh* 2H,H; bias_ih 2H; bias_hh 2H
-cfn torch_recurrent CFN. 0 whole: weight_ih 3H,I; weight_hh* 2H,H; bias_ih 3H; bias_hh 2H
-mut1 torch_recurrent MUT1. 0 whole: weight_ih 3H,I; weight_hh* 2H,H; bias_ih 3H; bias_hh 2H
-light_ru torch_recurrent LightRU. 0 whole: weight_ih 2H,I; weight_hh* H,H; bias_ih 2H; bias_hh H
-star torch_recurrent STAR. 0 whole: weight_ih 2H,I; weight_hh* H,H; bias_ih 2H; bias_hh H
-minimal_rnn torch_recurrent cell. 0 whole: weight_ih H,I; weight_hh* H,H; weight_mm H,H; bias_ih H;
-    bias_hh H
 lem lem cell. 0 whole: inp2hid.weight 4H,I; inp2hid.bias 4H; hid2hid.weight* 3H,H;
     hid2hid.bias 3H; transform_z.weight* H,H; transform_z.bias H
 fast_grnn fast_grnn cell. 0 whole: bias_gate 1,H; bias_update 1,H; zeta 1,1; nu 1,1; W H,I; U* H,H

@@ -15,7 +15,7 @@ from memcurse_cli.families.cells import gated_layer
 from memcurse_cli.families.cells.gated_layer import open_gate
 from memcurse_cli.families.detect import detect, named_family
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, NoDrive, OwnStateDrive
+from memcurse_cli.families.gate_inputs import GateDrive, OwnStateDrive
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped, Opening
@@ -69,9 +69,6 @@ def test_the_law_of_the_gates_at_the_bias_is_the_layer(case: Case) -> None:
     arrays = case.arrays()
     found = read_found(case, arrays, gates=True)
     drive = found.gate
-    if isinstance(drive, NoDrive):
-        assert case.family == "torch_recurrent"
-        return
     if isinstance(drive, OwnStateDrive):
         still, units = drive.preactivations(1.0, 0.0).mean, np.arange(found.size)
         ahead, behind = (drive.step(still, np.full(found.size, c), units) for c in (1e-6, -1e-6))
