@@ -104,20 +104,6 @@ def test_the_second_names_of_paddle_s_cells_are_no_second_layers(
     assert match.layer == "net.0.cell"
 
 
-@pytest.mark.parametrize("new_style", [True, False])
-def test_weight_normalisation_does_not_hide_the_layer(new_style: bool) -> None:
-    gru = torch.nn.GRU(3, H)
-    expected = read_layer(arrays_of(gru), GRU)
-    if new_style:
-        torch.nn.utils.parametrizations.weight_norm(gru, "weight_hh_l0")
-    else:
-        with pytest.warns(FutureWarning):
-            torch.nn.utils.weight_norm(gru, "weight_hh_l0")
-    recurrence = read_layer({f"net.{name}": array for name, array in arrays_of(gru).items()}, GRU)
-    assert recurrence.name == "net.l0"
-    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=0)
-
-
 def test_what_does_not_fit_is_named() -> None:
     arrays = arrays_of(torch.nn.LSTM(3, H)) | {"bias_ih_l0": np.zeros(19)}
     with pytest.raises(TensorError, match=r"bias_ih_l0: its shape \(19\) does not fit"):
