@@ -136,13 +136,7 @@ def _raft(half: str) -> Layout:
     kernels = {f"{module}.weight": gate for module, gate in gates.items()}
     biases = {f"{module}.bias": gate for module, gate in gates.items()}
     return Layout(
-        kernels,
-        kernels,
-        biases,
-        columns=False,
-        keeps=False,
-        state_first=True,
-        convolves=True,
+        kernels, kernels, biases, columns=False, keeps=False, state_first=True, convolves=True
     )
 
 

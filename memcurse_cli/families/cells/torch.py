@@ -86,10 +86,7 @@ GRU = CellFamily(
 
 PEEPHOLES = "weight_ph"  # of torchrecurrent, rows i, f, o
 LSTM_CELLS = Lookalikes(
-    "lstm",
-    "torch's LSTM",
-    refused=("tau_gru", "intersection_rnn"),
-    square=("intersection_rnn",),
+    "lstm", "torch's LSTM", refused=("tau_gru", "intersection_rnn"), square=("intersection_rnn",)
 )
 
 

@@ -60,8 +60,13 @@ def hidden_weights(
             added = {role: f"{module}{role}" for role in ("bias", "bias_n")}
             roles |= {role: tensor for role, tensor in added.items() if tensor in tensors}
         rows, columns = spec.shape
-        square = gates is None or rows == gates * columns
-        if (gates == 4 and not rows % 4) if gates and "weight_hr" in roles else square:
+        if gates is None:
+            fits = True
+        elif "weight_hr" in roles:  # what projects an LSTM's state
+            fits = gates == 4 and rows % 4 == 0
+        else:
+            fits = rows == gates * columns
+        if fits:
             joint = module[-1:] if module[-1:] in (".", "/", ",") else "."
             layer = joint.join(filter(None, (module.rstrip("./,_"), suffix.lstrip("_"))))
             found.append(Match(layer or family, roles))
