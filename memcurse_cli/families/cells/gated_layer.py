@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,16 +40,36 @@ _OWN_STATE = (
 )
 
 
+UNIT = 1e-100
+"""The imaginary step by which Jacobians are taken: squares of it are nothing beside any weight."""
+
+Step = Callable[[Any], Any]
+"""The next states (…, order) as a function of the states at zero input, by the dual functions."""
+
+
+def dual_sigmoid(x: Any) -> Any:
+    """σ(x), to first order in the imaginary part and exact in both tails."""
+    value = sigmoid(x.real)
+    return value + 1j * x.imag * value * sigmoid(-x.real)
+
+
+def dual_tanh(x: Any) -> Any:
+    """tanh(x), to first order in the imaginary part."""
+    value = np.tanh(x.real)
+    return value + 1j * x.imag * (1 - value**2)
+
+
 def step_spectra(
     weights: Mapping[str, Floats],
-    jacobian: Callable[[], Floats],
+    step: Step,
     order: int,
     device: str = "auto",
     reason: str | None = None,
 ) -> HiddenSpectra:
-    """The eigenvalues of each gate's (H, H) hidden matrix, and of the Jacobian of one step.
+    """The eigenvalues of each gate's (H, H) hidden matrix, and of a step's Jacobian at zero.
 
-    The Jacobian is made where it is not too large and no ``reason`` is given against it.
+    The Jacobian is taken by complex steps, which lose no digits, where it is not too large and no
+    ``reason`` is given against it.
     """
     reasons = [] if reason is None else [reason]
     if not weights:
@@ -59,95 +79,64 @@ def step_spectra(
             f"a Jacobian of order {order} costs more than all gates, so those above "
             f"{LARGEST_JACOBIAN} are not taken"
         )
-    taken = reason is None and order <= LARGEST_JACOBIAN
+    jacobian = None
+    if reason is None and order <= LARGEST_JACOBIAN:
+        jacobian = eigenvalues(step(np.eye(order) * 1j * UNIT).imag.T / UNIT, device)
     return HiddenSpectra(
         gates={gate: eigenvalues(matrix, device) for gate, matrix in weights.items()},
-        jacobian=eigenvalues(jacobian(), device) if taken else None,
+        jacobian=jacobian,
         reason="; ".join(reasons) or None,
     )
 
 
-def lstm_jacobian(
+def lstm_step(
     weights: Mapping[str, Floats],
     biases: Mapping[str, Floats],
-    projection: Floats | None = None,
-    peepholes: Mapping[str, Floats] | None = None,
-) -> Floats:
-    """d(h', c')/d(h, c) at zero input, h = 0 and c = 0, by the chain rule.
+    projection: Floats | None,
+    peepholes: Mapping[str, Floats],
+) -> Step:
+    """``c' = σ(f) c + σ(i) tanh(g)``, ``h' = R σ(o) tanh(c')`` of states [h, c].
 
-    ``c' = σ(f) c + σ(i) tanh(g)``, ``h' = R σ(o) tanh(c')``, and every gate is ``W h + b``, plus
-    ``p c`` for the input gate and ``p c'`` for the output gate where there are peepholes.
-
-    Args:
-        weights: (H, P) W of the gates input, forget, cell and output, row = target.
-        biases: (H,) b of each gate.
-        projection: (P, H) R, or None for the identity.
-        peepholes: (H,) p of the gates input and output, as far as they are there.
-
-    Returns:
-        (P + H, P + H), h before c.
+    Every gate is ``W h + b``, plus ``p c`` or, for the output gate, ``p c'``: W is (H, P) with
+    row = target, and R is (P, H), or None for the identity.
     """
-    seen = {"input": 0.0, "output": 0.0} | dict(peepholes or {})
-    opened, forget = sigmoid(biases["input"]), sigmoid(biases["forget"])
-    candidate = np.tanh(biases["cell"])
-    written = opened * candidate
-    bent = np.tanh(written)
-    shown = biases["output"] + seen["output"] * written
-    output, turned = sigmoid(shown), sigmoid(shown) * sigmoid(-shown) * bent
-    slope = output * (1 - bent**2) + seen["output"] * turned
-    # The forget gate's own weights and peephole multiply c = 0.
-    turned_input = opened * sigmoid(-biases["input"]) * candidate
-    cell_by_cell = forget + seen["input"] * turned_input
-    cell_by_state = _scaled(turned_input, weights["input"])
-    cell_by_state += _scaled(opened * (1 - candidate**2), weights["cell"])
-    state_by_state = _scaled(slope, cell_by_state)
-    state_by_state += _scaled(turned, weights["output"])
-    state_by_cell = np.diag(slope * cell_by_cell)
-    if projection is not None:
-        state_by_state, state_by_cell = projection @ state_by_state, projection @ state_by_cell
-    return np.block([[state_by_state, state_by_cell], [cell_by_state, np.diag(cell_by_cell)]])
+    size = len(biases["forget"])
+    p = dict.fromkeys(weights, 0.0) | dict(peepholes)
+
+    def step(state: Any) -> Any:
+        h, c = state[..., :-size], state[..., -size:]
+        z = {gate: h @ matrix.T + biases[gate] for gate, matrix in weights.items()}
+        kept = dual_sigmoid(z["forget"] + p["forget"] * c) * c
+        c = kept + dual_sigmoid(z["input"] + p["input"] * c) * dual_tanh(z["cell"])
+        h = dual_sigmoid(z["output"] + p["output"] * c) * dual_tanh(c)
+        return np.concatenate([h if projection is None else h @ projection.T, c], axis=-1)
+
+    return step
 
 
-def gru_jacobian(
+def gru_step(
     weights: Mapping[str, Floats],
     biases: Mapping[str, Floats],
     inner_bias: Floats | None,
     offset: Floats | float = 0.0,
-) -> Floats:
-    """dh'/dh at zero input and h = 0, by the chain rule.
+) -> Step:
+    """``h' = σ(z) h + (1 - σ(z - β)) tanh(n)`` with ``n = b_n + σ(r) (W_n h + b_inner)``.
 
-    ``h' = σ(z) h + (1 - σ(z - β)) tanh(n)`` with ``n = b_n + σ(r) (W_n h + b_inner)``, or, where
-    the reset gate acts before the matrix, ``n = b_n + W_n (σ(r) h)``.
-
-    Args:
-        weights: (H, H) W of the gates reset and update and of the candidate new, row = target;
-            without that of ``new`` the candidate does not see the state.
-        biases: (H,) b of the gates, summed over the tensors that hold it, and b_n of ``new``;
-            without that of ``reset`` there is no such gate.
-        inner_bias: (H,) b_inner, zeros where there is none; None where the reset gate acts before
-            the matrix.
-        offset: β.
+    Without b_inner the reset gate acts before the matrix: ``n = b_n + W_n (σ(r) h)``; without the
+    gate ``reset`` there is none, and without W_n the candidate does not see the state.
     """
-    update, shifted = sigmoid(biases["update"]), biases["update"] - offset
-    closed = sigmoid(-shifted)
-    reset = sigmoid(biases["reset"]) if "reset" in biases else np.ones_like(update)
-    inner = np.zeros_like(update) if inner_bias is None else reset * inner_bias
-    candidate = np.tanh(biases["new"] + inner)
-    jacobian: Floats = np.diag(update) - _scaled(
-        sigmoid(shifted) * closed * candidate, weights["update"]
-    )
-    if "new" in weights:
-        slope = closed * (1 - candidate**2)
-        if inner_bias is None:
-            return jacobian + _scaled(slope, weights["new"] * reset)
-        jacobian += _scaled(slope * reset, weights["new"])
-        jacobian += _scaled(slope * inner * sigmoid(-biases["reset"]), weights["reset"])
-    return jacobian
 
+    def step(h: Any) -> Any:
+        z = {gate: h @ matrix.T + biases[gate] for gate, matrix in weights.items()}
+        reset = dual_sigmoid(z["reset"]) if "reset" in z else 1.0
+        new = biases["new"]
+        if "new" in weights and inner_bias is None:
+            new = new + (reset * h) @ weights["new"].T
+        elif "new" in weights:
+            new = new + reset * (h @ weights["new"].T + inner_bias)
+        return dual_sigmoid(z["update"]) * h + dual_sigmoid(offset - z["update"]) * dual_tanh(new)
 
-def _scaled(factor: Floats, matrix: Floats) -> Floats:
-    """diag(factor) matrix."""
-    return factor[:, None] * matrix
+    return step
 
 
 class OpenGate(NamedTuple):

@@ -20,8 +20,8 @@ from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
     Part,
-    gru_jacobian,
-    lstm_jacobian,
+    gru_step,
+    lstm_step,
     open_gate,
     step_spectra,
     with_peepholes,
@@ -323,7 +323,7 @@ def without_jacobian(
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
         weights = {gate: cell.hidden[gate] for gate in gates or cell.hidden}
-        return step_spectra(weights, lambda: np.eye(cell.size), cell.size, device, reason)
+        return step_spectra(weights, lambda state: state, cell.size, device, reason)
 
     return spectra
 
@@ -532,7 +532,7 @@ def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:
         peepholes = {gate: peephole.values for gate, peephole in cell.peepholes.items()}
         found = step_spectra(
             cell.hidden if projection is None else {},
-            lambda: lstm_jacobian(cell.hidden, totals, projection, peepholes),
+            lstm_step(cell.hidden, totals, projection, peepholes),
             cell.size + (cell.size if projection is None else len(projection)),
             device,
         )
@@ -547,9 +547,7 @@ def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:
     if "reset" not in totals and layout.resets:
         weights["reset"], totals["reset"] = kept, totals[layout.gate]
     weights["update"], totals["update"] = sign * kept, sign * totals[layout.gate]
-    found = step_spectra(
-        cell.hidden, lambda: gru_jacobian(weights, totals, inner), cell.size, device
-    )
+    found = step_spectra(cell.hidden, gru_step(weights, totals, inner), cell.size, device)
     if inputs is None or "reset" not in inputs:
         return found
     inputs = {**inputs, "update": sign * inputs["update"]}

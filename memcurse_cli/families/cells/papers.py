@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.gated_layer import GateBias, Part, step_spectra
+from memcurse_cli.families.cells.gated_layer import (
+    GateBias,
+    Part,
+    Step,
+    dual_sigmoid,
+    dual_tanh,
+    step_spectra,
+)
 from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant, shapes_of
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
@@ -165,15 +173,16 @@ def fast_grnn_recurrence(
     ]
 
     def spectra() -> HiddenSpectra:
-        """Of U, and of one step: ``diag(λ) + diag(γ (1-c²) - σ(ζ) a' c) U``, c = tanh(b_h)."""
         _, hidden = matrices()
         assert hidden is not None  # a layer without it is not found
-        candidate = np.tanh(update())
-        shown = gain * (1 - candidate**2) - opened * slope * candidate
-        weights = {"shared": hidden}
-        return step_spectra(
-            weights, lambda: np.diag(kept) + shown[:, None] * hidden, bias.size, options.device
-        )
+        taken = update()
+
+        def step(h: Any) -> Any:
+            seen = h @ hidden.T
+            z = dual_tanh(seen + bias) if bent else dual_sigmoid(seen + bias)
+            return z * h + (opened * (1 - z) + sigmoid(floor)) * dual_tanh(seen + taken)
+
+        return step_spectra({"shared": hidden}, step, bias.size, options.device)
 
     def drive() -> GateDrive | NoDrive | None:
         """What W and U show to the gate and, with another bias, to the candidate."""
@@ -309,9 +318,8 @@ def read_lem(
     groups = bias.groups("steps", -opened * closed, closed)
     hidden = None
     if options.spectra:
-        hidden = step_spectra(
-            cell.hidden, lambda: _jacobian(cell, step, delayed), 2 * cell.size, options.device
-        )
+        whole = _whole_step(cell, step, delayed)
+        hidden = step_spectra(cell.hidden, whole, 2 * cell.size, options.device)
     return Recurrence(
         name=match.layer,
         family=family,
@@ -351,28 +359,22 @@ def _drive(cell: Cell, bias: Floats, step: float, groups: list[str]) -> GateDriv
     )
 
 
-def _jacobian(cell: Cell, step: float, delayed: bool) -> Floats:
-    """Of one step of (y, z) at zero input and zero state."""
-    weights = cell.hidden
+def _whole_step(cell: Cell, dt: float, delayed: bool) -> Step:
+    """Of [y, z], where what z shows to y is its state of a step before if that is delayed."""
     totals = {gate: bias.total for gate, bias in cell.biases.items()}
-    slow, fast = totals["step of y"], totals["step of z"]
-    slow_step, fast_step = step * sigmoid(slow), step * sigmoid(fast)
-    z = np.tanh(totals["z"])
-    seen = totals["y"] if delayed else totals["y"] + weights["y"] @ (fast_step * z)
-    y = np.tanh(seen)
-    z_by_z = np.diag(1 - fast_step)
-    z_by_y = (fast_step * (1 - z**2))[:, None] * weights["z"]
-    z_by_y += (fast_step * sigmoid(-fast) * z)[:, None] * weights["step of z"]
-    shown = (slow_step * (1 - y**2))[:, None] * weights["y"]
-    y_by_y = np.diag(1 - slow_step)
-    y_by_y += (slow_step * sigmoid(-slow) * y)[:, None] * weights["step of y"]
-    if delayed:
-        return np.block([[y_by_y, shown], [z_by_y, z_by_z]])
-    return np.block([[y_by_y + shown @ z_by_y, shown @ z_by_z], [z_by_y, z_by_z]])
+
+    def step(state: Any) -> Any:
+        y, z = np.split(state, 2, axis=-1)
+        slow, fast, into_z = (
+            y @ cell.hidden[gate].T + totals[gate] for gate in ("step of y", "step of z", "z")
+        )
+        after = z + dt * dual_sigmoid(fast) * (dual_tanh(into_z) - z)
+        into_y = (z if delayed else after) @ cell.hidden["y"].T + totals["y"]
+        return np.concatenate([y + dt * dual_sigmoid(slow) * (dual_tanh(into_y) - y), after], -1)
+
+    return step
 
 
-# ``c' = σ(f) c + σ(i) tanh(u)``, gates from x and ``m = (W_mx x) ∘ (W_mh h)``. It is no relation of
-# xLSTM's mLSTM, which has a matrix for a state.
 _IFOG = ("input", "forget", "output", "cell")
 WEIGHTS = ("wx", "wh", "wmx", "wmh")
 # wmh, mlstm_wmh:0, wmh.weight, and wmh.weight_v or .original1 where its norm is apart.

@@ -14,7 +14,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.gated_layer import gru_jacobian, step_spectra
+from memcurse_cli.families.cells.gated_layer import gru_step, step_spectra
 from memcurse_cli.families.cells.layout import (
     IFGO,
     RZN,
@@ -223,9 +223,8 @@ def _offset(plain: Variant, offset: Floats, tensor: str, dtype: str) -> Variant:
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
         biases = {"update": cell.biases["gate"].total, "new": cell.biases["new"].total}
         weights = {"update": cell.hidden["gate"], "new": cell.hidden["new"]}
-        return step_spectra(
-            cell.hidden, lambda: gru_jacobian(weights, biases, None, offset), cell.size, device
-        )
+        step = gru_step(weights, biases, None, offset)
+        return step_spectra(cell.hidden, step, cell.size, device)
 
     def finish(found: Recurrence, cell: Cell) -> Recurrence:
         bias = cell.biases["gate"].total

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
-from memcurse_cli.families.cells.gated_layer import step_spectra
+from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_spectra
 from memcurse_cli.families.cells.layout import PLAIN, Cell, Layout, Variant, read_cell, shapes_of
 from memcurse_cli.families.cells.papers import (
     FLOOR,
@@ -38,7 +39,7 @@ from memcurse_cli.families.cells.torch_names import (
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.reading import read_real, sigmoid
-from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.families.recurrence import HiddenSpectra, ParameterGroup, Recurrence
 
 NAME = "torch_recurrent"
 GATE_FUNCTION = Assumption(
@@ -62,43 +63,43 @@ def _layout(inputs: Rows, hidden: Rows, bias_ih: Rows, bias_hh: Rows, keeps: boo
     )
 
 
-def _spectra(jacobian: Callable[[Cell], Floats]) -> Callable[[Cell, str], HiddenSpectra]:
-    """With what makes ∂h'/∂h at zero input and h = 0."""
-    return lambda cell, device: step_spectra(cell.hidden, lambda: jacobian(cell), cell.size, device)
+def _spectra(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
+    """Those of a step of the state, given what each gate sees of it beside its bias."""
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        def whole(h: Any) -> Any:
+            z: dict[str, Any] = {gate: bias.total for gate, bias in cell.biases.items()}
+            for gate, weights in cell.hidden.items():
+                z[gate] = z[gate] + h @ weights.T
+            return step(cell, z, h)
+
+        return step_spectra(cell.hidden, whole, cell.size, device)
+
+    return spectra
 
 
-def _ran_jacobian(cell: Cell) -> Floats:
-    """``c' = σ(f) c + σ(i) W x``, ``h = tanh(c)``: at zero input no hidden weight acts on c."""
-    return np.diag(sigmoid(cell.biases["forget"].total))
+def _ran_step(_: Cell, z: dict[str, Any], c: Any) -> Any:
+    """``c' = σ(f) c + σ(i) W x``, ``h = tanh(c)``."""
+    return dual_sigmoid(z["forget"]) * c
 
 
-def _cfn_jacobian(cell: Cell) -> Floats:
-    """``h' = σ(f) tanh(h) + σ(i) tanh(W x + b)``, with slope 1 of tanh(h) at h = 0."""
-    forget, opened, new = (cell.biases[gate].total for gate in _CFN)
-    slope = sigmoid(opened) * sigmoid(-opened) * np.tanh(new)
-    return np.diag(sigmoid(forget)) + slope[:, None] * cell.hidden["input"]
+def _cfn_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
+    """``h' = σ(f) tanh(h) + σ(i) tanh(W x + b)``."""
+    return dual_sigmoid(z["forget"]) * dual_tanh(h) + dual_sigmoid(z["input"]) * dual_tanh(z["new"])
 
 
-def _mut1_jacobian(cell: Cell) -> Floats:
+def _mut1_step(cell: Cell, z: dict[str, Any], h: Any) -> Any:
     """``h' = (1-z) h + z tanh(U (r ∘ h) + tanh(W x + b_x) + b)``, z = σ(W_z x + b_z) alone."""
-    update, reset = cell.biases["update"].total, sigmoid(cell.biases["reset"].total)
     outer, inner = cell.biases["new"].split("bias_ih")
-    slope = sigmoid(update) * (1 - np.tanh(np.tanh(inner) + outer) ** 2)
-    shown: Floats = slope[:, None] * cell.hidden["new"] * reset
-    return shown + np.diag(sigmoid(-update))
+    reset = (dual_sigmoid(z["reset"]) * h) @ cell.hidden["new"].T
+    candidate = dual_tanh(reset + np.tanh(inner) + outer)
+    return dual_sigmoid(-z["update"]) * h + dual_sigmoid(z["update"]) * candidate
 
 
-def _star_jacobian(cell: Cell) -> Floats:
+def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
     """``h' = tanh((1-k) h + k c)``, c = tanh(W x + b_x)."""
-    opened, shut, candidate, slope = _star(cell.biases["gate"].total, cell.biases["new"].total)
-    turned: Floats = (slope * opened * shut * candidate)[:, None] * cell.hidden["gate"]
-    return turned + np.diag(slope * shut)
-
-
-def _star(gate: Floats, new: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """k, 1 - k, c and the slope s = sech²(k c) of the outer tanh."""
-    opened, candidate = sigmoid(gate), np.tanh(new)
-    return opened, sigmoid(-gate), candidate, np.cosh(opened * candidate) ** -2.0
+    k = z["gate"]
+    return dual_tanh(dual_sigmoid(-k) * h + dual_sigmoid(k) * dual_tanh(z["new"]))
 
 
 def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
@@ -108,8 +109,9 @@ def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
     and both logarithms have the slope -2T k (1 - c²) by b_x.
     """
     gate, new = cell.biases["gate"], cell.biases["new"]
-    opened, shut, candidate, slope = _star(gate.total, new.total)
-    bent, log_slope = np.tanh(opened * candidate), np.log(slope)
+    opened, shut, candidate = sigmoid(gate.total), sigmoid(-gate.total), np.tanh(new.total)
+    bent, log_slope = np.tanh(opened * candidate), -2 * np.log(np.cosh(opened * candidate))
+    slope = np.exp(log_slope)
     by_new = -2 * bent * opened * (1 - candidate**2)
     groups = (
         *gate.groups(
@@ -140,13 +142,12 @@ def _read_minimal_rnn(
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
         weights, total = cell.hidden["update"], cell.biases["update"].total
-        kept, lost = sigmoid(total), sigmoid(-total)
-        return step_spectra(
-            {"state": weights},
-            lambda: np.diag(kept) - (kept * lost * shown)[:, None] * weights,
-            size,
-            device,
-        )
+
+        def step(h: Any) -> Any:
+            z = h @ weights.T + total
+            return dual_sigmoid(z) * h + dual_sigmoid(-z) * shown
+
+        return step_spectra({"state": weights}, step, size, device)
 
     def finish(found: Recurrence, cell: Cell) -> Recurrence:
         total = cell.biases["update"].total
@@ -230,21 +231,21 @@ _LEM = lem_layout("weight_{}", "bias_{}", ("ih", "hh", "ch"), states=("z", "y"))
 _CELLS = {
     "ran": _Own(
         _layout(("new", *_TWO), _TWO, _TWO, _TWO),
-        Variant(spectra=_spectra(_ran_jacobian), undriven=_RAN_DRIVE),
+        Variant(spectra=_spectra(_ran_step), undriven=_RAN_DRIVE),
     ),
     "cfn": _Own(
         _layout(_CFN, _CFN[:2], _CFN, _CFN[:2]),
-        Variant(spectra=_spectra(_cfn_jacobian), undriven=_CFN_DRIVE),
+        Variant(spectra=_spectra(_cfn_step), undriven=_CFN_DRIVE),
     ),
     "mut1": _Own(
         _layout(_MUT1, _MUT1[1:], _MUT1, _MUT1[1:], keeps=False),
-        Variant(spectra=_spectra(_mut1_jacobian)),
+        Variant(spectra=_spectra(_mut1_step)),
     ),
     # h' = (1-f) h + f tanh(W x + b_x), whose gate f alone sees the state.
     "light_ru": _Own(_layout(_GATED, _GATED[1:], _GATED, _GATED[1:], keeps=False)),
     "star": _Own(
         _layout(_GATED, _GATED[1:], _GATED, _GATED[1:], keeps=False),
-        Variant(spectra=_spectra(_star_jacobian), undriven=_STAR_DRIVE, finish=_finish_star),
+        Variant(spectra=_spectra(_star_step), undriven=_STAR_DRIVE, finish=_finish_star),
     ),
     "minimal_rnn": _Own(
         _layout(("latent",), ("update",), ("latent",), ("update",)),
