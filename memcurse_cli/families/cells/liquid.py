@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.cells.gated_layer import UNIT, dual_sigmoid, dual_tanh
 from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, positive, shapes_of
 from memcurse_cli.families.dense.dense_layer import dense_recurrence
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
@@ -252,16 +254,7 @@ class CfC:
         elapsed = float(assumed.choose(ELAPSED))
         tensor = match.tensors["ff1.weight"]
         size = store.tensors[tensor].shape[0]
-        shown, slope = _backbone(store, match, assumed)
-        heads = {
-            head: _head(store, match, head, shown, slope)
-            for head in HEADS
-            if f"{head}.weight" in match.tensors
-        }
-        if PURE[0] in match.tensors:
-            jacobian = _pure(store, match, heads["ff1"], elapsed)
-        else:
-            jacobian = _gated(heads, elapsed, assumed.choose(MODE) == "no_gate")
+        jacobian = _jacobian(store, match, assumed, elapsed)
         require_finite(jacobian, tensor, "the Jacobian of its step")
         return dense_recurrence(
             store,
@@ -289,82 +282,49 @@ def _fits(shapes: Mapping[str, tuple[int, ...]], heads: tuple[str, ...]) -> bool
     return width > size
 
 
-def _backbone(store: TensorStore, match: Match, assumed: Assumed) -> tuple[Floats, Floats]:
-    """z at x = 0 and h = 0, and its Jacobian by [x, h]."""
+def _jacobian(store: TensorStore, match: Match, assumed: Assumed, elapsed: float) -> Floats:
+    """∂h'/∂[x, h] at zero, by complex steps of [x, h]."""
     layers = [layer for layer in _BACKBONE if f"{layer}.weight" in match.tensors]
     first = match.tensors[f"{layers[0] if layers else 'ff1'}.weight"]
-    width = store.tensors[first].shape[1]
-    shown, slope = np.zeros(width), np.eye(width)
-    name = assumed.choose(BACKBONE_ACTIVATION) if layers else "tanh"
+
+    def linear(role: str, x: Any) -> Any:
+        weight = read_real(store, match.tensors[f"{role}.weight"], (None, x.shape[-1]))
+        if MASK in match.tensors and role in ("ff1", "ff2"):
+            weight = weight * read_real(store, match.tensors[MASK], weight.shape)
+        seen = x @ weight.T
+        if f"{role}.bias" in match.tensors:
+            seen = seen + read_real(store, match.tensors[f"{role}.bias"], (len(weight),))
+        return seen
+
+    z: Any = np.eye(store.tensors[first].shape[1]) * 1j * UNIT
+    activation = _ACTIVATIONS[assumed.choose(BACKBONE_ACTIVATION)] if layers else dual_tanh
     for layer in layers:
-        inner, moved = _head(store, match, layer, shown, slope)
-        shown, rate = _ACTIVATIONS[name](inner)
-        slope = rate[:, None] * moved
-    return shown, slope
+        z = activation(linear(layer, z))
+    f = linear("ff1", z)
+    if PURE[0] in match.tensors:
+        # h' = A - A e^{-(|w_tau| + |f|) Δ} f
+        rate, level = (read_real(store, match.tensors[role], (1, f.shape[-1]))[0] for role in PURE)
+        after = -level * np.exp(-elapsed * (np.abs(rate) + f * np.sign(f.real))) * f
+    else:
+        # h' = f (1 - t) + g t, or f + g t
+        f, g = dual_tanh(f), dual_tanh(linear("ff2", z))
+        t = dual_sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
+        after = f + t * (g if assumed.choose(MODE) == "no_gate" else g - f)
+    jacobian: Floats = after.imag.T / UNIT
+    return jacobian
 
 
-def _head(
-    store: TensorStore, match: Match, role: str, shown: Floats, slope: Floats
-) -> tuple[Floats, Floats]:
-    """A linear's value and its Jacobian by [x, h]."""
-    weight = read_real(store, match.tensors[f"{role}.weight"], (None, shown.size))
-    if MASK in match.tensors and role in ("ff1", "ff2"):
-        weight = weight * read_real(store, match.tensors[MASK], weight.shape)
-    bias = np.zeros(len(weight))
-    if f"{role}.bias" in match.tensors:
-        bias = read_real(store, match.tensors[f"{role}.bias"], (len(weight),))
-    return weight @ shown + bias, weight @ slope
+def _gelu(x: Any) -> Any:
+    """x Φ(x), to first order in the imaginary part."""
+    # At zero every direction stands at the same values.
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.real[0]])
+    return x * (below + 1j * x.imag * np.exp(-(x.real**2) / 2) / math.sqrt(2 * math.pi))
 
 
-def _gated(heads: Mapping[str, tuple[Floats, Floats]], elapsed: float, added: bool) -> Floats:
-    """∂h'/∂[x, h] of ``f (1 - t) + g t``, or of ``f + g t``."""
-    (first, first_slope), (second, second_slope) = (_tanh(heads[head][0]) for head in HEADS[:2])
-    opening = heads["time_a"][0] * elapsed + heads["time_b"][0]
-    moved = heads["time_a"][1] * elapsed + heads["time_b"][1]
-    gate, rate = sigmoid(opening), sigmoid(opening) * sigmoid(-opening)
-    kept, mixed = (1.0, second) if added else (1 - gate, second - first)
-    jacobian: Floats = (kept * first_slope)[:, None] * heads["ff1"][1]
-    jacobian += (gate * second_slope)[:, None] * heads["ff2"][1]
-    return jacobian + (mixed * rate)[:, None] * moved
-
-
-def _pure(store: TensorStore, match: Match, head: tuple[Floats, Floats], elapsed: float) -> Floats:
-    """∂h'/∂[x, h] of ``A - A e^{-(|w_tau| + |f|) Δ} f``."""
-    value, slope = head
-    rate, level = (read_real(store, match.tensors[role], (1, value.size))[0] for role in PURE)
-    decayed = np.exp(-elapsed * (np.abs(rate) + np.abs(value)))
-    moved: Floats = (-level * decayed * (1 - elapsed * np.abs(value)))[:, None] * slope
-    return moved
-
-
-def _tanh(x: Floats) -> tuple[Floats, Floats]:
-    bent = np.tanh(x)
-    return bent, 1 - bent**2
-
-
-def _lecun(x: Floats) -> tuple[Floats, Floats]:
-    bent, slope = _tanh(0.666 * x)
-    return 1.7159 * bent, 1.7159 * 0.666 * slope
-
-
-def _relu(x: Floats) -> tuple[Floats, Floats]:
-    return np.maximum(x, 0.0), (x > 0).astype(np.float64)
-
-
-def _silu(x: Floats) -> tuple[Floats, Floats]:
-    opened = sigmoid(x)
-    return x * opened, opened + x * opened * sigmoid(-x)
-
-
-def _gelu(x: Floats) -> tuple[Floats, Floats]:
-    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x])
-    return x * below, below + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-
-
-_ACTIVATIONS: dict[str, Callable[[Floats], tuple[Floats, Floats]]] = {
-    "lecun_tanh": _lecun,
-    "tanh": _tanh,
-    "relu": _relu,
-    "silu": _silu,
+_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "lecun_tanh": lambda x: 1.7159 * dual_tanh(0.666 * x),
+    "tanh": dual_tanh,
+    "relu": lambda x: np.where(x.real > 0, x, 0),
+    "silu": lambda x: x * dual_sigmoid(x),
     "gelu": _gelu,
 }
