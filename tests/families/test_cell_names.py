@@ -110,6 +110,11 @@ def test_what_does_not_fit_is_named() -> None:
         read_layer(arrays, LSTM)
     with pytest.raises(TensorError, match="bias_ih: the tensor is empty"):
         read_layer({"weight_hh": np.ones((0, 0)), "bias_ih": np.ones(0)}, GRU)
+    for name, bias in (("flax_gru", "iz/bias"), ("mgu_linears", "U_f.bias")):
+        case = CASES[name]
+        spoilt = case.arrays() | {f"{case.module}{bias}": np.zeros(H + 2)}
+        with pytest.raises(TensorError, match="does not fit"):
+            read_layer(spoilt, named_family(case.family))
     peephole = CASES["tf_lstm_output_peephole"].arrays() | {"rnn/lstm_cell/w_o_diag": np.zeros(5)}
     with pytest.raises(TensorError, match="w_o_diag"):
         read_layer(peephole, TENSORFLOW_LSTM)

@@ -40,7 +40,7 @@ def _linen(sides: Mapping[str, str]) -> Layout:
     # `if` is a keyword, so that nnx's attribute is called if_.
     roles = {role: role for role in (*inputs, *hidden, *biases)}
     names = {role.replace("if.", "if_."): role for role in roles} | roles
-    return Layout(inputs, hidden, biases, inner="hn.bias", names=names, stacks=True)
+    return Layout(inputs, hidden, biases, inner="hn.bias", names=names, stacks=True, told=True)
 
 
 def _fused(gates: tuple[str, ...]) -> Layout:
@@ -51,6 +51,7 @@ def _fused(gates: tuple[str, ...]) -> Layout:
         {"dense_h.bias": gates, "dense_i.bias": gates},
         inner="",
         stacks=True,
+        told=True,
     )
 
 

@@ -89,6 +89,7 @@ class Layout:
     module: re.Pattern[str] | None = None
     names: Mapping[str, str] | None = None
     stacks: bool = False
+    told: bool = False  # by its names: a bias of another shape is refused, not passed over
 
     @property
     def gate(self) -> str:
@@ -145,6 +146,8 @@ class Layout:
             shapes = shapes_of(tensors, names)
             if self.stacks and {len(shapes.get(role, ())) for role in self.hidden} == {3}:
                 shapes = {role: shape[1:] for role, shape in shapes.items()}
+            if self.told:
+                shapes = {role: shapes[role] for role in shapes.keys() - self.biases.keys()}
             if (
                 len(names) == len(held)
                 and not (self.whole and self.biases.keys() - names.keys())

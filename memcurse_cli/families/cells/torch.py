@@ -140,6 +140,7 @@ LINEARS = Layout(
     },
     columns=False,
     strangers=tuple(f"{letter}_{gate}.weight" for letter in "WU" for gate in "iorzc"),
+    told=True,
 )
 ACTIVATION = "the activation of its candidate is not stored"
 _RELU = "the state that gates see is that of a ReLU candidate, as by default"
