@@ -110,6 +110,11 @@ def test_what_does_not_fit_is_named() -> None:
         read_layer(arrays, LSTM)
     with pytest.raises(TensorError, match="bias_ih: the tensor is empty"):
         read_layer({"weight_hh": np.ones((0, 0)), "bias_ih": np.ones(0)}, GRU)
+    projected = arrays_of(torch.nn.LSTM(3, H, proj_size=2)) | {"weight_hr_l0": np.ones((2, H + 1))}
+    store = MemoryStore(projected)
+    (match,) = LSTM.find(store.tensors)
+    with pytest.raises(TensorError, match=r"weight_hr_l0: its shape \(2, 5\) does not fit"):
+        LSTM.read(store, match, ReadOptions(spectra=True))
     for name, bias in (("flax_gru", "iz/bias"), ("mgu_linears", "U_f.bias")):
         case = CASES[name]
         spoilt = case.arrays() | {f"{case.module}{bias}": np.zeros(H + 2)}

@@ -453,6 +453,13 @@ def test_whatever_stands_beside_only_our_errors_come(
             assert group.eigenvalue.max() < recurrence.size
 
 
+def test_tensors_that_training_adds_are_no_strangers() -> None:
+    layer = torch.nn.LSTM(3, H, proj_size=2)
+    torch.nn.utils.parametrizations.weight_norm(layer, "weight_ih_l0")
+    arrays = arrays_of(layer) | {"weight_hh_l0_mask": np.ones((4 * H, 2))}
+    assert [one.family for one in inspect(arrays).layers] == ["lstm"]
+
+
 def test_a_readout_beside_a_hand_written_cell_is_no_stranger() -> None:
     arrays = {"weight_ih": np.ones((H, 3)), "weight_hh": np.eye(H), "weight_ho": np.ones((H, H))}
     assert [one.family for one in inspect(arrays).layers] == ["dense_rnn"]
