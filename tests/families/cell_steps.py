@@ -133,10 +133,14 @@ def joint_lstm(order: str, added: float, names: tuple[str, str, str], gates: str
     return step
 
 
-def sonnet(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
-    """sonnet.LSTM of Sonnet 2 with a projection."""
-    shown = rows("w_h", "ifgo", "b")(w, state)
-    return np.concatenate([shown[:H] @ w["projection"], shown[H:]])
+def projected(step: Step, projection: str) -> Step:
+    """An LSTM whose h is multiplied with a matrix (H, P), or (P, H)."""
+
+    def after(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
+        shown, matrix = step(w, state), w[projection]
+        return np.concatenate([shown[:H] @ (matrix if len(matrix) == H else matrix.T), shown[H:]])
+
+    return after
 
 
 def normalised(x: NDArray, scale: NDArray, epsilon: float = 1e-5) -> NDArray:
@@ -296,46 +300,19 @@ def dreamer(linear: str, norm: str) -> Step:
     return step
 
 
-def ran(w: Mapping[str, NDArray], c: NDArray) -> NDArray:
-    """RANCell of torchrecurrent, whose gates see tanh(c)."""
-    _, f = np.split(w["bias_ih"] + w["bias_hh"] + w["weight_hh"] @ np.tanh(c), 2)
-    return np.asarray(sigmoid(f) * c)
-
-
-def cfn(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """CFNCell of torchrecurrent."""
-    gates, new = np.split(w["bias_ih"], [2 * H])
-    f, i = np.split(gates + w["bias_hh"] + w["weight_hh"] @ h, 2)
-    return np.asarray(sigmoid(f) * np.tanh(h) + sigmoid(i) * np.tanh(new))
-
-
-def mut1(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """MUT1Cell of torchrecurrent, whose update gate does not see the state."""
-    z, r, x = np.split(w["bias_ih"], 3)
-    (b_r, b_n), (u_r, u_n) = np.split(w["bias_hh"], 2), np.split(w["weight_hh"], 2)
-    reset = sigmoid(r + b_r + u_r @ h)
-    return mix(1 - sigmoid(z), h, np.tanh(u_n @ (reset * h) + np.tanh(x) + b_n))
-
-
-def light_ru(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """LightRUCell of torchrecurrent."""
-    new, gate = np.split(w["bias_ih"], 2)
-    return mix(1 - sigmoid(gate + w["bias_hh"] + w["weight_hh"] @ h), h, np.tanh(new))
-
-
-def minimal_rnn(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """MinimalRNNCell of torchrecurrent."""
-    z = np.tanh(w["bias_ih"])
-    return mix(sigmoid(w["weight_hh"] @ h + w["weight_mm"] @ z + w["bias_hh"]), h, z)
-
-
 _TF = ("kernel", "bias", "projection/kernel")
 _STEPS: dict[str, Step] = {
     "torch_lstm": rows("weight_hh", "ifgo", "bias_ih", "bias_hh", columns=False),
+    "torch_lstm_projected": projected(
+        rows("weight_hh", "ifgo", "bias_ih", "bias_hh", columns=False), "weight_hr"
+    ),
     "torch_gru": gru("weight_hh", "rzn", "bias_ih", "bias_hh", columns=False),
     "equinox_gru": gru("weight_hh", "rzn", "bias", "bias_n", columns=False),
     "keras_lstm": rows("recurrent_kernel", "ifgo", "bias"),
     "keras_gru": gru("recurrent_kernel", "zrn", "bias"),
+    "keras_gru_after": lambda w, h: gru("recurrent_kernel", "zrn", "outer", "inner")(
+        {**w, "outer": w["bias"][0], "inner": w["bias"][1]}, h
+    ),
     "haste_lstm": rows("recurrent_kernel", "igfo", "bias"),
     "haste_gru": gru("recurrent_kernel", "zrn", "bias", "recurrent_bias"),
     "haste_lstm_normalised": haste_norm("igfo"),
@@ -352,7 +329,7 @@ _STEPS: dict[str, Step] = {
     "haiku_gru": haiku_gru,
     "haiku_lstm": joint_lstm("igfo", 1.0, ("linear/w", "linear/b", "")),
     "sonnet_lstm": rows("w_h", "ifgo", "b"),
-    "sonnet_lstm_projected": sonnet,
+    "sonnet_lstm_projected": projected(rows("w_h", "ifgo", "b"), "projection"),
     "tf_lstm": joint_lstm("igfo", 1.0, _TF),
     "tf_lstm_peepholes": joint_lstm("igfo", 1.0, _TF, "ifo"),
     "tf_lstm_output_peephole": joint_lstm("igfo", 1.0, _TF, "o"),
@@ -370,12 +347,6 @@ _STEPS: dict[str, Step] = {
     "ncps_lstm": ncps_lstm,
     "mgu": mgu,
     "mgu_linears": mgu_linears,
-    "ran": ran,
-    "cfn": cfn,
-    "mut1": mut1,
-    "light_ru": light_ru,
-    "star": lambda w, h: np.tanh(light_ru(w, h)),
-    "minimal_rnn": minimal_rnn,
     "lem": lem,
     "fast_grnn": fast_grnn,
     "fast_grnn_low_rank": fast_grnn,
@@ -391,10 +362,13 @@ _STEPS: dict[str, Step] = {
 # of the gates, and the shapes of its tensors: * is that of a hidden weight, > is positive.
 _TABLE = """
 torch_lstm lstm net. H whole: weight_hh* 4H,H; weight_ih 4H,I; bias_ih 4H; bias_hh 4H
+torch_lstm_projected lstm net. P whole: weight_hh* 4H,P; weight_ih 4H,I; bias_ih 4H; bias_hh 4H;
+    weight_hr P,H
 torch_gru gru net. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias_ih 3H; bias_hh 3H
 equinox_gru gru cell. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias 3H; bias_n H
 keras_lstm keras_lstm lstm/ H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
 keras_gru keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H
+keras_gru_after keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 2,3H
 haste_lstm haste_lstm rnn. H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
 haste_gru haste_gru rnn. 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H; recurrent_bias 3H
 haste_lstm_normalised haste_lstm rnn. H gates: kernel I,4H; recurrent_kernel* H,4H; bias 4H;
@@ -445,13 +419,6 @@ ncps_lstm liquid_lstm lstm. H whole: recurrent_map.weight* 4H,H; input_map.weigh
 mgu mgu mgu.cells.0. 0 whole: weight_hh* 2H,H; weight_ih 2H,I; bias_ih 2H; bias_hh 2H
 mgu_linears mgu mgu. 0 whole: W_f.bias H; W_h.bias H; U_f.bias H; U_h.bias H; U_f.weight* H,H;
     U_h.weight* H,H; W_f.weight H,I; W_h.weight H,I
-ran torch_recurrent RAN. 0 whole: weight_ih 3H,I; weight_hh* 2H,H; bias_ih 2H; bias_hh 2H
-cfn torch_recurrent CFN. 0 whole: weight_ih 3H,I; weight_hh* 2H,H; bias_ih 3H; bias_hh 2H
-mut1 torch_recurrent MUT1. 0 whole: weight_ih 3H,I; weight_hh* 2H,H; bias_ih 3H; bias_hh 2H
-light_ru torch_recurrent LightRU. 0 whole: weight_ih 2H,I; weight_hh* H,H; bias_ih 2H; bias_hh H
-star torch_recurrent STAR. 0 whole: weight_ih 2H,I; weight_hh* H,H; bias_ih 2H; bias_hh H
-minimal_rnn torch_recurrent cell. 0 whole: weight_ih H,I; weight_hh* H,H; weight_mm H,H; bias_ih H;
-    bias_hh H
 lem lem cell. 0 whole: inp2hid.weight 4H,I; inp2hid.bias 4H; hid2hid.weight* 3H,H;
     hid2hid.bias 3H; transform_z.weight* H,H; transform_z.bias H
 fast_grnn fast_grnn cell. 0 whole: bias_gate 1,H; bias_update 1,H; zeta 1,1; nu 1,1; W H,I; U* H,H

@@ -11,10 +11,14 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import MemcurseError, TensorError
+from memcurse_cli.families.cells import gated_layer
+from memcurse_cli.families.cells.gated_layer import open_gate
 from memcurse_cli.families.detect import detect, named_family
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, NoDrive, OwnStateDrive
+from memcurse_cli.families.gate_inputs import GateDrive, OwnStateDrive
+from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped, Opening
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -65,9 +69,6 @@ def test_the_law_of_the_gates_at_the_bias_is_the_layer(case: Case) -> None:
     arrays = case.arrays()
     found = read_found(case, arrays, gates=True)
     drive = found.gate
-    if isinstance(drive, NoDrive):
-        assert case.family == "torch_recurrent"
-        return
     if isinstance(drive, OwnStateDrive):
         still, units = drive.preactivations(1.0, 0.0).mean, np.arange(found.size)
         ahead, behind = (drive.step(still, np.full(found.size, c), units) for c in (1e-6, -1e-6))
@@ -180,13 +181,56 @@ def test_a_member_of_an_ensemble_is_a_layer_of_its_own() -> None:
         assert_allclose(member.log_eigenvalues, expected.log_eigenvalues, rtol=1e-14)
 
 
-def test_the_names_of_haste_joined_otherwise_are_keras_s() -> None:
-    arrays = CASES["haste_lstm"].arrays()
-    for prefix in ("lstm/lstm_cell/", ""):
-        named = {name.replace("rnn.", prefix): array for name, array in arrays.items()}
-        ((family, _),) = detect(MemoryStore(named).tensors)
-        assert family.name == "keras_lstm"
-    arrays = CASES["haste_gru"].arrays()
-    del arrays["rnn.recurrent_bias"]
-    ((family, _),) = detect(MemoryStore(arrays).tensors)
-    assert family.name == "keras_gru"
+def test_a_jacobian_that_is_too_large_is_left_out_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gated_layer, "LARGEST_JACOBIAN", 2 * H - 1)
+    for name, order in (("keras_lstm", 2 * H), ("keras_gru", None)):
+        hidden = read_found(CASES[name], CASES[name].arrays(), spectra=True).hidden
+        assert hidden is not None
+        assert hidden.gates
+        assert (hidden.jacobian is None) == (order is not None)
+        assert (f"order {order}" in (hidden.reason or "")) == (order is not None)
+
+
+def test_the_gates_of_a_projected_lstm_have_no_eigenvalues() -> None:
+    case = CASES["torch_lstm_projected"]
+    hidden = read_found(case, case.arrays(), spectra=True).hidden
+    assert hidden is not None
+    assert hidden.gates == {}
+    assert "not square" in (hidden.reason or "")
+
+
+FUNCTIONS = [LOGISTIC, Clipped(0.2, 0.5), Clipped(1 / 6, 0.5), Clipped(-0.3, 0.4)]
+STEP = 1e-6
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=str)
+def test_the_parts_agree_with_each_other(function: Opening) -> None:
+    bias = np.array([-1.1, -0.4, 0.0, 0.7, 1.2])
+    gate, before, after = (open_gate(function, bias + offset) for offset in (0, -STEP, STEP))
+    assert_allclose(np.exp(gate.log_value), gate.value, rtol=1e-15)
+    assert_allclose(np.exp(gate.log_opposite), 1 - gate.value, rtol=1e-15)
+    for name, derivative in (
+        ("value", gate.derivative),
+        ("log_value", gate.log_derivative),
+        ("log_opposite", gate.log_opposite_derivative),
+    ):
+        measured = (getattr(after, name) - getattr(before, name)) / (2 * STEP)
+        assert_allclose(derivative, measured, rtol=1e-8)
+
+
+def test_a_hard_gate_saturates_and_no_bias_moves_it_there() -> None:
+    gate = open_gate(Clipped(0.2, 0.5), np.array([-2.5, -9.0, 2.5, 9.0]))
+    assert_allclose(gate.value, [0, 0, 1, 1], rtol=0)
+    assert_allclose(gate.log_value, [-LARGEST_DECAY, -LARGEST_DECAY, 0, 0], rtol=1e-15)
+    assert_allclose(gate.log_opposite, [0, 0, -LARGEST_DECAY, -LARGEST_DECAY], rtol=1e-15)
+    for derivative in (gate.derivative, gate.log_derivative, gate.log_opposite_derivative):
+        assert_allclose(derivative, 0, rtol=0)
+
+
+def test_the_sigmoid_is_exact_in_both_tails() -> None:
+    gate = open_gate(LOGISTIC, np.array([40.0, -40.0]))
+    assert_allclose(gate.log_value, [-np.exp(-40), -40], rtol=1e-14)
+    assert_allclose(gate.log_opposite, [-40, -np.exp(-40)], rtol=1e-14)
+    assert_allclose(gate.derivative, np.exp([-40, -40]), rtol=1e-14)

@@ -1,19 +1,17 @@
-"""Cells whose gates see kernels of convolutions, MLX's RNN and what OpenAI's LSTM must not have."""
+"""Cells whose gates see kernels of convolutions, and what OpenAI's LSTM must not have."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
-from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.keras import KERAS_CONV_LSTM
-from memcurse_cli.families.cells.mlx import MLX_RNN
+from memcurse_cli.families.cells.libraries import CONV_GRU
 from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
-from memcurse_cli.families.cells.torch_libraries import CONV_GRU
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
@@ -46,14 +44,6 @@ def read_found(arrays: Arrays, family: Family, **asked: bool) -> Recurrence:
 
 
 BASELINES = drawn(wx=(INPUTS, 4 * H), wh=(H, 4 * H), b=(4 * H,))
-
-
-def test_an_rnn_of_mlx() -> None:
-    arrays = drawn(Wxh=(H, INPUTS), Whh=(H, H), bias=(H,))
-    found = read_found(prefixed("rnn.", arrays), MLX_RNN)
-    assert_same_spectrum(np.exp(found.log_eigenvalues), np.linalg.eigvals(arrays["Whh"]), 1e-10)
-    assert found.readin is not None
-    assert_allclose(found.readin, arrays["Wxh"])
 
 
 def test_the_normalised_lstm_of_the_baselines_is_refused() -> None:

@@ -66,15 +66,13 @@ def test_the_spectrum_and_the_input_of_one_step(given: dict[str, str], alpha: fl
 )
 @pytest.mark.parametrize("naming", ["low_rank_rnns", "psychrnn"])
 def test_a_leak_in_the_file_is_that_of_the_layer(
-    stored: dict[str, float], said: str, naming: str, tmp_path: Path
+    stored: dict[str, float], said: str, naming: str
 ) -> None:
     weight = network()["wrec"]
     arrays = network() if naming == "low_rank_rnns" else {"W_rec": weight, "W_in": weight[:, :2]}
-    np.savez(tmp_path / "weights.npz", **arrays, **stored)
-    with open_checkpoint(tmp_path / "weights.npz") as store:
-        (match,) = LeakyRNN().find(store.tensors)
-        recurrence = LeakyRNN().read(store, match, ReadOptions())
-        given = LeakyRNN().read(store, match, ReadOptions(assume={"alpha": "0.5"}))
+    arrays |= {name: np.asarray(value) for name, value in stored.items()}
+    recurrence = read_layer(arrays, LeakyRNN())
+    given = read_layer(arrays, LeakyRNN(), alpha="0.5")
     theirs = np.linalg.eigvals(0.75 * np.eye(N) + 0.25 * weight)
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
     assert recurrence.assumptions[0].startswith(said)

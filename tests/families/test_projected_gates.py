@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.cells.mgu import MGU
+from memcurse_cli.families.cells.torch import MGU
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive, low_rank_gate
 from memcurse_cli.families.selective.mamba import Mamba

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from end_to_end.command import SAMPLES, assert_refused, memcurse
 from tracking.build import assert_alike, write, write_run
 
 from memcurse_cli.errors import UsageError
@@ -34,10 +35,12 @@ def paths(tmp_path: Path) -> list[str]:
 def cluster() -> Iterator[Any]:
     """A scheduler and two worker processes."""
     distributed = pytest.importorskip("distributed", reason="the extra dask")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    ) as made:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # else rounding hangs on where work is done
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as made:
+            yield made
 
 
 def address(cluster: Any) -> str:
@@ -51,6 +54,20 @@ def test_a_cluster_gives_what_this_process_gives(cluster: Any, paths: list[str])
     with open_executor(address(cluster), None) as run:
         everything = [*paths, str(broken)]
         assert_alike(dict(run(everything, READING)), dict(inline(everything, READING)))
+
+
+def test_a_cluster_is_an_option_of_the_command(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    run, told = SAMPLES / "run", []
+    for chosen in (("--executor", address(cluster)), ("--jobs", "1")):
+        done = memcurse("track", run, "--no-cache", *chosen, "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        told.append(json.loads(done.stdout))
+    assert told[0] == told[1]
+    refused = memcurse("track", run, "--executor", address(cluster), "--jobs", "2")
+    assert_refused(refused, "--jobs")
 
 
 def test_nothing_is_lost_with_a_worker(cluster: Any, tmp_path: Path) -> None:

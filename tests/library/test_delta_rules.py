@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import match_of, read_layer
-from families.selective.layers import KDA_LAYER
 from families.simulated_gates import check_bands, drive_of, gates_of
 from library.cached_state import decay_of_the_state
 from numpy.testing import assert_allclose
@@ -32,14 +31,8 @@ from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDelta
 from memcurse_cli.families.selective.mamba import Mamba2
 
 HEADS, WIDTH = 4, 16
-
-
 RANDOM = np.random.default_rng(16)
-
-
 RATE, BIAS = RANDOM.normal(size=HEADS), RANDOM.normal(size=HEADS) - 3
-
-
 SHAPE = {
     "vocab_size": 8,
     "hidden_size": WIDTH,
@@ -49,8 +42,6 @@ SHAPE = {
     "linear_num_value_heads": HEADS,
     "layer_types": ["linear_attention", "full_attention"],
 }
-
-
 LIBRARIES = {
     "Qwen3-Next": (Qwen3NextGatedDeltaNet, Qwen3NextConfig(**SHAPE, linear_num_key_heads=2), 0.5),
     "Qwen3.5": (Qwen3_5GatedDeltaNet, Qwen3_5TextConfig(**SHAPE, linear_num_key_heads=2), 0.5),
@@ -142,22 +133,7 @@ def test_the_state_decays_as_kimi_linear_lets_it() -> None:
 
 
 @pytest.mark.parametrize("safe", [True, False])
-def test_the_gate_of_bailing(safe: bool) -> None:
-    config = BailingHybridConfig(
-        vocab_size=8, hidden_size=8, linear_num_heads=2, linear_head_dim=3,
-        kda_safe_gate=safe, kda_lower_bound=-5.0, pad_token_id=0,
-    )  # fmt: skip
-    gate = BailingHybridForgetGate(config).double()
-    with torch.no_grad():
-        gate.A_log.copy_(torch.from_numpy(KDA_LAYER["A_log"].ravel()))
-        gate.dt_bias.copy_(torch.from_numpy(KDA_LAYER["dt_bias"]))
-        decay = gate(torch.zeros(1, 1, 8, dtype=torch.float64)).ravel().numpy()
-    recurrence = read_layer(KDA_LAYER, KDA(), kda_lower_bound="-5" if safe else "0")
-    assert_allclose(recurrence.log_eigenvalues.real, decay, rtol=1e-6)
-
-
-@pytest.mark.parametrize("safe", [True, False])
-def test_the_bands_are_those_of_the_gate_of_bailing(safe: bool) -> None:
+def test_the_gate_of_bailing_and_its_bands(safe: bool) -> None:
     heads, keys, width = 4, 16, 32
     config = BailingHybridConfig(
         vocab_size=8, hidden_size=width, linear_num_heads=heads, linear_head_dim=keys,
@@ -169,12 +145,15 @@ def test_the_bands_are_those_of_the_gate_of_bailing(safe: bool) -> None:
         gate.A_log.normal_(0.0, 0.3)
         gate.dt_bias.normal_(-2.0, 0.5)
         gate.f_proj.weight.normal_(0.0, 0.2)
+        still = gate(torch.zeros(1, 1, width, dtype=torch.float64)).ravel().numpy()
         seen = gate(torch.randn(1, 20_000, width, dtype=torch.float64)).exp().numpy()
     arrays = {name: tensor.numpy() for name, tensor in gate.state_dict().items()}
     arrays |= {
         "b_proj.weight": RANDOM.normal(size=(heads, width)),
         "v_proj.weight": np.zeros((heads * 4, width)),
     }
+    recurrence = read_layer(arrays, KDA(), kda_lower_bound="-5" if safe else "0")
+    assert_allclose(recurrence.log_eigenvalues.real, still, rtol=1e-6)
     store = MemoryStore(arrays)
     store.config = {"kda_safe_gate": safe, "kda_lower_bound": -5.0}
     drive_of(store, KDA())

@@ -9,17 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families.oracles import (
-    assert_same_spectrum,
-    read_layers,
-)
+from families.oracles import read_layers
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras")
@@ -114,35 +108,6 @@ def test_a_simple_rnn_is_the_transposed_kernel(tmp_path: Path) -> None:
     assert_allclose(
         recurrence.dense.matrix @ state + recurrence.readin.real @ x, moved, rtol=FLOAT32
     )
-
-
-@pytest.mark.parametrize("kind", ["lstm", "gru", "gru_before"])
-def test_spectra_are_those_of_keras_s_own_step(tmp_path: Path, kind: str) -> None:
-    torch = pytest.importorskip("torch")
-    if kind == "lstm":
-        layer = keras.layers.LSTM(U)
-    else:
-        layer = keras.layers.GRU(U, reset_after=kind == "gru")
-    model = built(layer)
-    path = tmp_path / "a.keras"
-    model.save(path)
-    with open_checkpoint(path) as store:
-        ((family, match),) = detect(store.tensors)
-        hidden = family.read(store, match, ReadOptions(spectra=True)).hidden
-    assert hidden is not None
-    count = 2 if kind == "lstm" else 1
-
-    def step(state: Any) -> Any:
-        parts = list(torch.split(state[None], U, dim=1))
-        after = layer.cell(torch.zeros((1, INPUTS), dtype=torch.float64), parts)[1]
-        return torch.cat(list(after), dim=1)[0]
-
-    jacobian = torch.autograd.functional.jacobian(step, torch.zeros(count * U, dtype=torch.float64))
-    assert hidden.jacobian is not None
-    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(jacobian.numpy()), FLOAT32)
-    columns = keras.ops.convert_to_numpy(layer.cell.recurrent_kernel)
-    first = "input" if kind == "lstm" else "update"
-    assert_same_spectrum(hidden.gates[first], np.linalg.eigvals(columns[:, :U]))
 
 
 def test_gates_of_another_function_are_refused(tmp_path: Path) -> None:

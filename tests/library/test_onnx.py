@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families.oracles import (
-    assert_same_spectrum,
-    read_layers,
-)
+from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper

@@ -1,4 +1,4 @@
-"""Runs that trainers themselves saved: what they write beside the weights, and how they name it."""
+"""Runs of real trainers: what the callbacks log, and what is saved beside the weights."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import pytest
 import torch
 from tracking.build import state
 
+from memcurse_cli import inspect
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.derived import Tracking
+from memcurse_cli.schema.report import scalars
+from memcurse_cli.schema.track import Tracking
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
+
+HORIZON = 20
 
 
 def track(*given: Path | str) -> Tracking:
@@ -30,6 +34,8 @@ def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="the Trainer needs it")
     from transformers import MambaConfig, MambaForCausalLM, Trainer, TrainingArguments
 
+    from memcurse_cli.integrations.transformers import MemcurseCallback
+
     configuration = MambaConfig(
         vocab_size=11, hidden_size=8, state_size=4, num_hidden_layers=2, intermediate_size=16
     )
@@ -38,6 +44,8 @@ def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
         str(tmp_path),
         max_steps=4,
         per_device_train_batch_size=1,
+        learning_rate=1e-3,
+        lr_scheduler_type="constant",
         report_to=[],
         save_steps=2,
         use_cpu=True,
@@ -48,7 +56,15 @@ def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
         arguments,
         train_dataset=[{"input_ids": row, "labels": row} for row in tokens],
     )
+    callback = MemcurseCallback(trainer, every=2, horizon=HORIZON)
+    trainer.add_callback(callback)
     trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "memcurse/verdict" in entry]
+    assert [entry["step"] for entry in logged] == [2, 4]
+    assert callback.report is not None
+    assert len(callback.report.layers) == 2
+    assert callback.report.input.learning_rate == 1e-3
+    assert scalars(callback.report).items() <= logged[-1].items()
     trainer.save_model()
     trainer.save_state()  # the folder itself is now a checkpoint of step 4 too
     run = track(tmp_path)
@@ -63,6 +79,9 @@ def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
 def test_a_run_of_lightning(tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning", reason="it trains and saves the run")
     from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.loggers import CSVLogger
+
+    from memcurse_cli.integrations.lightning import MemcurseCallback
 
     class Module(lightning.LightningModule):  # type: ignore[name-defined,misc]  # imported late
         def __init__(self) -> None:
@@ -76,24 +95,32 @@ def test_a_run_of_lightning(tmp_path: Path) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.Adam(self.parameters(), lr=0.3)
 
-    saving = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1, save_last=True)
+    folder, module = tmp_path / "run", Module()
+    saving = ModelCheckpoint(folder, every_n_train_steps=2, save_top_k=-1, save_last=True)
+    callback = MemcurseCallback(every=2, horizon=HORIZON)
     trainer = lightning.Trainer(
         max_steps=6,
-        logger=False,
-        callbacks=[saving],
+        logger=CSVLogger(tmp_path / "logs", flush_logs_every_n_steps=1),
+        callbacks=[saving, callback],
         enable_progress_bar=False,
         enable_model_summary=False,
         accelerator="cpu",
     )
-    trainer.fit(Module(), torch.utils.data.DataLoader(torch.zeros(6, 1), batch_size=1))
-    run = track(tmp_path)
+    trainer.fit(module, torch.utils.data.DataLoader(torch.zeros(6, 1), batch_size=1))
+    (table,) = (tmp_path / "logs").rglob("metrics.csv")
+    head, *lines = (line.split(",") for line in table.read_text().splitlines())
+    assert [int(line[head.index("step")]) for line in lines] == [2, 4, 6]
+    assert callback.report is not None
+    end = inspect(module.state_dict(), horizon=HORIZON, learning_rate=0.3)
+    assert scalars(callback.report) == scalars(end)
+    run = track(folder)
     assert told(run) == [(2, "metadata"), (4, "metadata"), (6, "metadata")]
     moduli = [one.snapshot.summary.modulus for one in run.steps if one.snapshot]
     assert moduli == sorted(moduli)
     assert "max |λ| rose" in run.sentence
-    assert find_step(str(tmp_path / "last.ckpt")) == FoundStep(6, "metadata")
+    assert find_step(str(folder / "last.ckpt")) == FoundStep(6, "metadata")
     with pytest.raises(UsageError, match=r"last\.ckpt.* both of step 6"):
-        track(tmp_path / "*.ckpt")
+        track(folder / "*.ckpt")
 
 
 @pytest.mark.filterwarnings("ignore")

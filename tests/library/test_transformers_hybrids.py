@@ -20,26 +20,21 @@ from memcurse_cli.schema.report import LayerReport, Report
 
 STATE, HEADS, HEAD_DIMENSION, GROUPS = 3, 4, 4, 2
 SIZES = {"vocab_size": 16, "hidden_size": 8}
-ATTENTION = {
-    **SIZES,
-    "intermediate_size": 16,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-}
+ATTENTION = SIZES | {"intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+EXPERTS = {"num_experts_per_tok": 1}
 SSD = {"mamba_d_state": STATE, "mamba_n_heads": HEADS, "mamba_n_groups": GROUPS}
 STEPS = 3
-SHARED_BLOCKS = ["mamba", "hybrid", "mamba", "hybrid"]
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model of transformers.
+    """A model of transformers with recurrent layers.
 
     Attributes:
         config: the name of its configuration class.
         family: what its recurrent layers are.
-        sizes: the arguments of the configuration.
         recurrent: the numbers of the layers that have a mixer.
+        sizes: the arguments of the configuration.
         inside: the mixer's module within its layer.
         attention: how many blocks of attention are stored; Zamba's layers share theirs.
     """
@@ -52,129 +47,73 @@ class Architecture:
     attention: int = 0
 
 
+def layers(count: int, **others: Any) -> dict[str, Any]:
+    """A number of layers, and other arguments of a configuration."""
+    return {"num_hidden_layers": count, **others}
+
+
+MAMBA = SIZES | layers(2, state_size=STATE, time_step_rank=2)
+SHARED = layers(4, layers_block_type=["mamba", "hybrid"] * 2, mamba_d_state=STATE)
 ARCHITECTURES = (
-    Architecture(
-        "MambaConfig",
-        "mamba",
-        (0, 1),
-        {**SIZES, "state_size": STATE, "num_hidden_layers": 2, "time_step_rank": 2},
-        "mixer",
-    ),
-    Architecture(
-        "FalconMambaConfig",
-        "mamba",
-        (0, 1),
-        {**SIZES, "state_size": STATE, "num_hidden_layers": 2, "time_step_rank": 2},
-        "mixer",
-    ),
+    Architecture("MambaConfig", "mamba", (0, 1), MAMBA, "mixer"),
+    Architecture("FalconMambaConfig", "mamba", (0, 1), MAMBA, "mixer"),
     Architecture(
         "JambaConfig",
         "mamba",
         (0, 2),
-        {
-            **ATTENTION,
-            "num_hidden_layers": 3,
-            "attn_layer_period": 3,
-            "attn_layer_offset": 1,
-            "num_experts": 2,
-            "num_experts_per_tok": 1,
-            "mamba_d_state": STATE,
-            "mamba_dt_rank": 2,
-        },
+        {**ATTENTION, **EXPERTS, "mamba_d_state": STATE, "mamba_dt_rank": 2}
+        | layers(3, attn_layer_period=3, attn_layer_offset=1, num_experts=2),
         attention=1,
     ),
     Architecture(
         "ZambaConfig",
         "mamba",
         (0, 1, 2, 3),
-        {
-            **ATTENTION,
-            "attention_hidden_size": 16,
-            "attention_head_dim": 8,
-            "num_hidden_layers": 4,
-            "layers_block_type": SHARED_BLOCKS,
-            "mamba_d_state": STATE,
-            "mamba_dt_rank": 2,
-            "n_mamba_heads": 2,
-        },
+        {**ATTENTION, **SHARED, "mamba_dt_rank": 2, "n_mamba_heads": 2}
+        | {"attention_hidden_size": 16, "attention_head_dim": 8},
         attention=1,
     ),
     Architecture(
         "Mamba2Config",
         "mamba2",
         (0, 1),
-        {
-            **SIZES,
-            "num_hidden_layers": 2,
-            "state_size": STATE,
-            "num_heads": HEADS,
-            "head_dim": HEAD_DIMENSION,
-            "n_groups": GROUPS,
-        },
+        SIZES
+        | layers(2, state_size=STATE, num_heads=HEADS, head_dim=HEAD_DIMENSION, n_groups=GROUPS),
         "mixer",
     ),
     Architecture(
         "Zamba2Config",
         "mamba2",
         (0, 1, 2, 3),
-        {
-            **ATTENTION,
-            "num_hidden_layers": 4,
-            "layers_block_type": SHARED_BLOCKS,
-            "mamba_d_state": STATE,
-            "n_mamba_heads": HEADS,
-            "mamba_ngroups": GROUPS,
-            "num_mem_blocks": 1,
-        },
+        {**ATTENTION, **SHARED, "n_mamba_heads": HEADS, "mamba_ngroups": GROUPS}
+        | {"num_mem_blocks": 1},
         attention=1,
     ),
     Architecture(
         "BambaConfig",
         "mamba2",
         (0, 2),
-        {
-            **ATTENTION,
-            **SSD,
-            "num_hidden_layers": 3,
-            "attn_layer_indices": [1],
-            "mamba_d_head": HEAD_DIMENSION,
-            "mamba_proj_bias": True,
-        },
+        {**ATTENTION, **SSD, "attn_layer_indices": [1]}
+        | layers(3, mamba_d_head=HEAD_DIMENSION, mamba_proj_bias=True),
         attention=1,
     ),
     Architecture(
         "FalconH1Config",
         "mamba2",
         (0, 1),
-        {
-            **ATTENTION,
-            **SSD,
-            "head_dim": 4,
-            "num_hidden_layers": 2,
-            "mamba_d_head": HEAD_DIMENSION,
-            "mamba_d_ssm": HEADS * HEAD_DIMENSION,
-            "mamba_proj_bias": True,
-            "ssm_multipliers": [1.0, 1.0, 1.0, 1.0, 0.3],
-        },
+        {**ATTENTION, **SSD, "mamba_d_ssm": HEADS * HEAD_DIMENSION, "head_dim": 4}
+        | layers(2, mamba_d_head=HEAD_DIMENSION, mamba_proj_bias=True)
+        | {"ssm_multipliers": [1.0, 1.0, 1.0, 1.0, 0.3]},
         attention=2,
     ),
     Architecture(
         "NemotronHConfig",
         "mamba2",
         (0, 2),
-        {
-            **ATTENTION,
-            "head_dim": 4,
-            "layers_block_type": ["mamba", "attention", "mamba", "moe"],
-            "ssm_state_size": STATE,
-            "mamba_num_heads": HEADS,
-            "mamba_head_dim": HEAD_DIMENSION,
-            "n_groups": GROUPS,
-            "n_routed_experts": 2,
-            "num_experts_per_tok": 1,
-            "moe_intermediate_size": 4,
-            "moe_shared_expert_intermediate_size": 4,
-        },
+        {**ATTENTION, **EXPERTS, "layers_block_type": ["mamba", "attention", "mamba", "moe"]}
+        | {"head_dim": 4, "ssm_state_size": STATE, "mamba_num_heads": HEADS, "n_groups": GROUPS}
+        | {"mamba_head_dim": HEAD_DIMENSION, "n_routed_experts": 2, "moe_intermediate_size": 4}
+        | {"moe_shared_expert_intermediate_size": 4},
         "mixer",
         attention=1,
     ),
@@ -182,16 +121,8 @@ ARCHITECTURES = (
         "GraniteMoeHybridConfig",
         "mamba2",
         (0, 2),
-        {
-            **ATTENTION,
-            **SSD,
-            "num_hidden_layers": 3,
-            "layer_types": ["mamba", "attention", "mamba"],
-            "mamba_d_head": HEAD_DIMENSION,
-            "num_local_experts": 2,
-            "num_experts_per_tok": 1,
-            "shared_intermediate_size": 8,
-        },
+        {**ATTENTION, **EXPERTS, **SSD, "layer_types": ["mamba", "attention", "mamba"]}
+        | layers(3, mamba_d_head=HEAD_DIMENSION, num_local_experts=2, shared_intermediate_size=8),
         attention=1,
     ),
 )
@@ -203,7 +134,6 @@ class Saved:
 
     architecture: Architecture
     model: torch.nn.Module
-    path: Path
     report: Report
 
     def mixer(self, layer: LayerReport) -> torch.nn.Module:
@@ -242,7 +172,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 parameter[-HEADS:] = torch.randn(HEADS)
     path = tmp_path_factory.mktemp(architecture.config)
     model.save_pretrained(path)
-    return Saved(architecture, model, path, inspect(path, values=True))
+    return Saved(architecture, model, inspect(path, values=True))
 
 
 def test_no_model_of_the_library_is_left_out() -> None:
@@ -256,28 +186,21 @@ def test_no_model_of_the_library_is_left_out() -> None:
     assert with_mixers == set(listed)
 
 
-def test_every_mixer_is_found_by_its_own_name(saved: Saved) -> None:
-    assert not saved.report.skipped
-    assert {layer.family for layer in saved.report.layers} == {saved.architecture.family}
-    numbers = sorted(number_of(layer) for layer in saved.report.layers)
-    assert tuple(numbers) == saved.architecture.recurrent
-    for layer in saved.report.layers:
-        assert layer.name.split(".")[-1] == saved.architecture.inside
+def test_every_mixer_is_found_with_the_size_of_its_state(saved: Saved) -> None:
+    architecture, report = saved.architecture, saved.report
+    assert not report.skipped
+    assert tuple(sorted(map(number_of, report.layers))) == architecture.recurrent
+    counts = [other.count for other in report.not_recurrent]
+    assert counts == ([architecture.attention] if architecture.attention else [])
+    ssd = architecture.family == "mamba2"
+    for layer in report.layers:
+        assert layer.family == architecture.family
+        assert layer.name.split(".")[-1] == architecture.inside
         assert all(tensor.startswith(f"{layer.name}.") for tensor in layer.tensors)
         assert not any("beside it" in each for each in layer.assumptions)
-
-
-def test_the_configuration_gives_the_size_of_the_state(saved: Saved) -> None:
-    ssd = saved.architecture.family == "mamba2"
-    for layer in saved.report.layers:
         assert layer.eigenvalues.multiplicity == (HEAD_DIMENSION * STATE if ssd else 1)
         groups = [sentence for sentence in layer.assumptions if sentence.startswith("groups=")]
         assert [f"groups={GROUPS} (from config.json)" in each for each in groups] == [True] * ssd
-
-
-def test_attention_is_counted_and_not_read(saved: Saved) -> None:
-    counts = [other.count for other in saved.report.not_recurrent]
-    assert counts == ([saved.architecture.attention] if saved.architecture.attention else [])
 
 
 def test_the_state_decays_as_reported(saved: Saved) -> None:

@@ -18,9 +18,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
+from memcurse_cli.checkpoints.untrusted.json_header import parse_object
+from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.gated_layer import HardSigmoid, Sigmoid
+from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import (
     IFGO,
     STATE,
@@ -29,12 +30,26 @@ from memcurse_cli.families.cells.layout import (
     Layout,
     Variant,
     elman,
+    shapes_of,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module, split_name
+from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
-LETTERS = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
+RECURRENT_ACTIVATION = Assumption(
+    key="recurrent_activation",
+    default="sigmoid",
+    choices=("sigmoid", "hard_sigmoid"),
+    meaning="the function of a Keras layer's gates, which its configuration would say",
+)
+ROLES = KERNEL, RECURRENT, BIAS = ("kernel", "recurrent_kernel", "bias")
+# Keras 3 stores a cell's variables by the order in which it made them.
+VARIABLES = dict(zip(("0", "1", "2"), ROLES, strict=True))
+_CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?")
+_CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn|conv_lstm)_cell(?:_\d+)?)$")
+# Keras 1.
+LETTERS = {"W": KERNEL, "U": RECURRENT, "b": BIAS}
 LSTM_LETTERS = {"input": "i", "forget": "f", "cell": "c", "output": "o"}
 GRU_LETTERS = {"update": "z", "reset": "r", "new": "h"}
 GATES = {letter: gate for gates in (LSTM_LETTERS, GRU_LETTERS) for gate, letter in gates.items()}
@@ -43,7 +58,25 @@ _NAME = re.compile(
 )
 _RECURRENT = re.compile(r"lstm|gru|rnn")
 
-Shape = tuple[int, ...]
+
+def _layouts(gates: tuple[str, ...]) -> tuple[Layout, Layout]:
+    """A cell whose kernels hold all gates, and one of Keras 1, which may keep a tensor of each."""
+    whole = Layout({KERNEL: gates}, {RECURRENT: gates}, {BIAS: gates}, sides=_SIDES)
+    inputs, hidden, biases = ({f"{role}_{gate}": (gate,) for gate in gates} for role in ROLES)
+    return whole, Layout(inputs, hidden, biases)
+
+
+_SIDES = ("bias_input", "bias_recurrent")
+CONVOLUTION = Layout({KERNEL: IFGO}, {RECURRENT: IFGO}, {BIAS: IFGO}, convolves=True)
+LSTMS, GRUS, (SIMPLE, _) = _layouts(IFGO), _layouts(ZRN), _layouts(STATE)
+
+
+class KerasCell(NamedTuple):
+    """A module's cell: how many blocks of columns its kernels have (4, 3 or 1), and its tensors."""
+
+    module: str
+    gates: int
+    tensors: Mapping[str, str]
 
 
 def keras1_cells(tensors: Mapping[str, TensorSpec]) -> Iterator[KerasCell]:
@@ -64,37 +97,69 @@ def keras1_cells(tensors: Mapping[str, TensorSpec]) -> Iterator[KerasCell]:
         gate = f"_{GATES[found['gate']]}" if found["gate"] else ""
         layers.setdefault(layer, {})[LETTERS[found["letter"]] + gate] = name
     for layer, roles in layers.items():
-        gates = _gates({role: tensors[name].shape for role, name in roles.items()})
+        shapes = shapes_of(tensors, roles)
+        gates = _joined_gates(shapes)
+        for apart in (LSTMS[1], GRUS[1]):
+            if apart.matrices | apart.biases.keys() == shapes.keys() and apart.fits(shapes):
+                gates = len(apart.hidden)
         if gates:
             yield KerasCell(layer, gates, roles)
 
 
-def is_keras1_name(name: str) -> bool:
-    """Whether a recurrent cell's tensor has a name of Keras 1."""
-    return _NAME.fullmatch(name) is not None
-
-
-def _gates(shapes: Mapping[str, Shape]) -> int:
-    """How many gates a cell of these shapes has; 0 where it is none."""
-    if "recurrent_kernel" in shapes:
-        return _joined_gates(shapes)
-    for letters in (LSTM_LETTERS, GRU_LETTERS):
-        if {f"{role}_{gate}" for role in LETTERS.values() for gate in letters} == shapes.keys():
-            units = shapes[f"bias_{next(iter(letters))}"]
-            square = all(shapes[f"recurrent_kernel_{gate}"] == units * 2 for gate in letters)
-            wide = all(shapes[f"kernel_{gate}"][-1:] == units for gate in letters)
-            biases = all(shapes[f"bias_{gate}"] == units for gate in letters)
-            return len(letters) if len(units) == 1 and square and wide and biases else 0
-    return 0
-
-
-def _joined_gates(shapes: Mapping[str, Shape]) -> int:
-    """How many gates a kernel (inputs, kU) and a recurrent kernel (U, kU) have."""
-    kernel, recurrent = shapes.get("kernel", ()), shapes["recurrent_kernel"]
+def _joined_gates(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """How many gates a kernel (inputs, kU) and a recurrent kernel (U, kU) have; 0 for no cell."""
+    kernel, recurrent = (shapes.get(role, ()) for role in (KERNEL, RECURRENT))
     if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0]:
         return 0
     gates, rest = divmod(recurrent[1], recurrent[0])
     return gates if gates in (1, 3, 4) and not rest and kernel[1] == recurrent[1] else 0
+
+
+def _modules(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, dict[str, str], bool]]:
+    """Modules with both kernels, and whether their names alone tell a cell.
+
+    Matrices under numbers could be anything, unless a cell holds them.
+    """
+    for module, names in group_by_module(tensors, ROLES).items():
+        if {KERNEL, RECURRENT} <= names.keys():
+            yield module, names, True
+    for module, numbered in group_by_module(tensors, VARIABLES).items():
+        above = module.removesuffix("/vars")
+        names = {VARIABLES[role]: name for role, name in numbered.items()}
+        if (above != module or module == "vars") and {KERNEL, RECURRENT} <= names.keys():
+            yield above, names, _CELL.fullmatch(above) is not None
+
+
+def _matches(gates: int) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
+    def matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+        cells = [
+            KerasCell(module, count, names)
+            for module, names, told in _modules(tensors)
+            if (count := _joined_gates(shapes_of(tensors, names))) > 1 or (count and told)
+        ]
+        cells += keras1_cells(tensors)
+        # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
+        short = {cell.module: _CELL_NAME.sub("", cell.module) for cell in cells}
+        shared = Counter(short.values())
+        return [
+            Match(
+                (cell.module if shared[short[cell.module]] > 1 else short[cell.module]) or family,
+                cell.tensors,
+            )
+            for cell in cells
+            if cell.gates == gates
+        ]
+
+    return matches
+
+
+def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules of kernels of convolutions, in a cell where they are numbered."""
+    return [
+        Match(_CELL_NAME.sub("", module) or family, names)
+        for module, names, told in _modules(tensors)
+        if told and CONVOLUTION.fits(shapes_of(tensors, names))
+    ]
 
 
 MAX_NODES = 200_000
@@ -102,13 +167,9 @@ KERAS1_KEYS = {"recurrent_activation": "inner_activation"}
 
 
 def configured(store: TensorStore, layer: str, kind: str, key: str) -> str | None:
-    """A text value in a layer's configuration, or None where it is not stored or not unique.
+    """A text value in the configuration of a layer ``bidirectional/forward_layer`` and its class.
 
-    Args:
-        store: the open checkpoint.
-        layer: the layer's name, ``bidirectional/forward_layer``.
-        kind: the layer's class without prefix and suffix: ``LSTM``, ``GRU``, ``SimpleRNN``.
-        key: what to look for.
+    None where it is not stored or not unique.
     """
     named = _layers(store.metadata.get("model_config", ""))
     # The innermost part of the name that a layer of the configuration bears.
@@ -126,12 +187,6 @@ def configured(store: TensorStore, layer: str, kind: str, key: str) -> str | Non
         and isinstance(value := node["config"].get(key, node["config"].get(old)), str)
     }
     return values.pop() if len(values) == 1 else None
-
-
-def keras_version(store: TensorStore) -> tuple[int, int] | None:
-    """The major and minor version of stand-alone Keras that wrote the file, if it did."""
-    found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})\.[\w.]*", store.metadata.get("keras_version", ""))
-    return (int(found[1]), int(found[2])) if found else None
 
 
 @lru_cache(maxsize=4)
@@ -164,120 +219,6 @@ def _described(root: object) -> Iterator[dict[str, Any]]:
             pending += reversed(node)
 
 
-RECURRENT_ACTIVATION = Assumption(
-    key="recurrent_activation",
-    default="sigmoid",
-    choices=("sigmoid", "hard_sigmoid"),
-    meaning="the function of a Keras layer's gates, which its configuration would say",
-)
-ROLES = ("kernel", "recurrent_kernel", "bias")
-# Keras 3 stores a cell's variables by the order in which it made them.
-VARIABLES = dict(zip(("0", "1", "2"), ROLES, strict=True))
-_CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?")
-_CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn|conv_lstm)_cell(?:_\d+)?)$")
-
-
-class KerasCell(NamedTuple):
-    """A cell's tensors.
-
-    Attributes:
-        module: the name of the module that holds them.
-        gates: how many blocks of columns the kernels have: 4, 3 or 1.
-        tensors: the kernel, the recurrent kernel and the bias, as far as they are there; of Keras 1
-            those of each gate.
-    """
-
-    module: str
-    gates: int
-    tensors: Mapping[str, str]
-
-
-def _modules(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, dict[str, str], bool]]:
-    """Modules with both kernels, and whether their names alone tell a cell.
-
-    Matrices under numbers could be anything, unless a cell holds them.
-    """
-    for module, names in group_by_module(tensors, ROLES).items():
-        if {"kernel", "recurrent_kernel"} <= names.keys():
-            yield module, names, True
-    for module, numbered in group_by_module(tensors, VARIABLES).items():
-        above = module.removesuffix("/vars")
-        names = {VARIABLES[role]: name for role, name in numbered.items()}
-        if (above != module or module == "vars") and {"kernel", "recurrent_kernel"} <= names.keys():
-            yield above, names, _CELL.fullmatch(above) is not None
-
-
-def keras_cells(tensors: Mapping[str, TensorSpec]) -> list[KerasCell]:
-    """Every module with a kernel (inputs, kU) and a recurrent kernel (U, kU)."""
-    found = []
-    for module, names, told in _modules(tensors):
-        gates = _joined_gates({role: tensors[name].shape for role, name in names.items()})
-        if gates > 1 or (gates and told):
-            found.append(KerasCell(module, gates, names))
-    return found + list(keras1_cells(tensors))
-
-
-def _matches(gates: int) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
-    def matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-        cells = keras_cells(tensors)
-        # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
-        short = {cell.module: _CELL_NAME.sub("", cell.module) for cell in cells}
-        shared = Counter(short.values())
-        return [
-            Match(
-                (cell.module if shared[short[cell.module]] > 1 else short[cell.module]) or family,
-                cell.tensors,
-            )
-            for cell in cells
-            if cell.gates == gates
-        ]
-
-    return matches
-
-
-def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules of kernels of convolutions, in a cell where they are numbered."""
-    return [
-        Match(_CELL_NAME.sub("", module) or family, names)
-        for module, names, told in _modules(tensors)
-        if told and CONVOLUTION.fits({role: tensors[name].shape for role, name in names.items()})
-    ]
-
-
-def _layouts(gates: tuple[str, ...]) -> tuple[Layout, ...]:
-    """A cell whose kernels hold all gates, and one of Keras 1, which may keep a tensor of each."""
-    whole = Layout(
-        {"kernel": gates},
-        {"recurrent_kernel": gates},
-        {"bias": gates},
-        sides=("bias_input", "bias_recurrent"),
-    )
-    inputs, hidden, biases = ({f"{role}_{gate}": (gate,) for gate in gates} for role in ROLES)
-    return whole, Layout(inputs, hidden, biases)
-
-
-CONVOLUTION = Layout({"kernel": IFGO}, {"recurrent_kernel": IFGO}, {"bias": IFGO}, convolves=True)
-LSTMS, GRUS, (SIMPLE, _) = _layouts(IFGO), _layouts(ZRN), _layouts(STATE)
-
-
-def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    return _gated(store, match, options, "LSTM")
-
-
-def _gru(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    """With ``reset_after`` the bias has two parts, of which the recurrent one stands inside."""
-    variant = _gated(store, match, options, "GRU")
-    if "recurrent_kernel" not in match.tensors:
-        return variant
-    halves = "bias" not in match.tensors or _halves(store, match)
-    return replace(variant, layout=replace(GRUS[0], inner="bias_recurrent" if halves else None))
-
-
-def _convolution(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    rank = len(store.tensors[match.tensors["kernel"]].shape) - 2
-    return _gated(store, match, options, f"ConvLSTM{rank}D")
-
-
 def _simple(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     stored = configured(store, match.layer, "SimpleRNN", "activation")
     known = stored if stored in ACTIVATION.choices else None
@@ -286,51 +227,50 @@ def _simple(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     return elman(options, sentences, default=known, silent=known is not None)
 
 
-def _halves(store: TensorStore, match: Match) -> bool:
-    """Whether the bias has a part of the kernel and one of the recurrent kernel."""
-    if not {"bias", "recurrent_kernel"} <= match.tensors.keys():
-        return False
-    shapes = (store.tensors[match.tensors[role]].shape for role in ("bias", "recurrent_kernel"))
-    bias, kernel = shapes
-    return prod(bias) == 2 * kernel[1]
+def _gated(kind: str) -> Callable[[TensorStore, Match, ReadOptions], Variant]:
+    """The function of the gates of a class of Keras's, and what was assumed of it."""
+    convolves = kind == "ConvLSTM"
 
+    def variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+        shapes = shapes_of(store.tensors, match.tensors)
+        halves = False
+        if {BIAS, RECURRENT} <= shapes.keys():
+            halves = prod(shapes[BIAS]) == 2 * shapes[RECURRENT][-1]
+        layout = None
+        if kind == "GRU" and RECURRENT in shapes:
+            # With ``reset_after`` the recurrent half of the bias stands inside the reset gate.
+            inside = halves or BIAS not in shapes
+            layout = replace(GRUS[0], inner=_SIDES[1] if inside else None)
+        named = f"ConvLSTM{len(shapes[KERNEL]) - 2}D" if convolves else kind
+        stored = configured(store, match.layer, named, "recurrent_activation")
+        if halves and len(shapes[BIAS]) == 1:
+            stored = "sigmoid"  # cuDNN has no other
+        if stored is not None and stored not in RECURRENT_ACTIVATION.choices:
+            raise TensorError(
+                f"its gates have the activation {stored}, which is not read",
+                where=match.layer,
+                remedy=f"known are {', '.join(RECURRENT_ACTIVATION.choices)}",
+            )
+        # Until 2.3 Keras's gates were hard unless told otherwise, and those of a convolution until
+        # 3; tf.keras calls itself 2.2.4-tf.
+        written = store.metadata.get("keras_version", "")
+        found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})\.[\w.]*", written)
+        version = (int(found[1]), int(found[2])) if found else None
+        if version is not None:
+            old = version < ((3, 0) if convolves else (2, 3))
+        elif convolves:
+            old = not any(split_name(name)[1] in VARIABLES for name in match.tensors.values())
+        else:
+            old = any(_NAME.fullmatch(name) for name in match.tensors.values())
+        assumed = Assumed(options)
+        default = stored or ("hard_sigmoid" if old else None)
+        name = assumed.choose(RECURRENT_ACTIVATION, default=default, silent=stored is not None)
+        # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
+        slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
+        opening = LOGISTIC if name == "sigmoid" else Clipped(slope, 0.5)
+        return Variant(opening, tuple(assumed.sentences), layout)
 
-def _gated(store: TensorStore, match: Match, options: ReadOptions, kind: str) -> Variant:
-    """The function of the gates, and what was assumed of it.
-
-    Raises:
-        TensorError: the configuration names another function.
-    """
-    version = keras_version(store)
-    stored = configured(store, match.layer, kind, "recurrent_activation")
-    if _halves(store, match) and len(store.tensors[match.tensors["bias"]].shape) == 1:
-        stored = "sigmoid"  # cuDNN has no other
-    if stored is not None and stored not in RECURRENT_ACTIVATION.choices:
-        raise TensorError(
-            f"its gates have the activation {stored}, which is not read",
-            where=match.layer,
-            remedy=f"known are {', '.join(RECURRENT_ACTIVATION.choices)}",
-        )
-    # Until 2.3 Keras's gates were hard unless told otherwise, and those of a convolution until 3;
-    # tf.keras calls itself 2.2.4-tf.
-    first_soft = (3, 0) if kind.startswith("Conv") else (2, 3)
-    if version is not None:
-        old = version < first_soft
-    elif kind.startswith("Conv"):
-        old = not any(split_name(name)[1] in VARIABLES for name in match.tensors.values())
-    else:
-        old = any(map(is_keras1_name, match.tensors.values()))
-    assumed = Assumed(options)
-    name = assumed.choose(
-        RECURRENT_ACTIVATION,
-        default=stored or ("hard_sigmoid" if old else None),
-        silent=stored is not None,
-    )
-    if name == "sigmoid":
-        return Variant(Sigmoid(), tuple(assumed.sentences))
-    # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
-    slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
-    return Variant(HardSigmoid(slope, 0.5), tuple(assumed.sentences))
+    return variant
 
 
 # unit_forget_bias only initialises, so that nothing is added to what is stored. cuDNN's layers have
@@ -343,7 +283,7 @@ KERAS_LSTM = CellFamily(
     source="keras.layers.LSTM, CuDNNLSTM of Keras 2; Gers et al. 2000",
     layouts=LSTMS,
     matches=_matches(4),
-    variant=_lstm,
+    variant=_gated("LSTM"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
 KERAS_GRU = CellFamily(
@@ -354,7 +294,7 @@ KERAS_GRU = CellFamily(
     source="keras.layers.GRU, CuDNNGRU of Keras 2; Cho et al. 2014",
     layouts=GRUS,
     matches=_matches(3),
-    variant=_gru,
+    variant=_gated("GRU"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
 KERAS_CONV_LSTM = CellFamily(
@@ -365,7 +305,7 @@ KERAS_CONV_LSTM = CellFamily(
     source="keras.layers.ConvLSTM1D, ConvLSTM2D, ConvLSTM3D; Shi et al. 2015, arXiv 1506.04214",
     layouts=(CONVOLUTION,),
     matches=_convolutions,
-    variant=_convolution,
+    variant=_gated("ConvLSTM"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
 # Linearised; its bias says at which slope.

@@ -1,11 +1,11 @@
 """Gated and Elman cells as libraries store them: which block of which tensor is which gate.
 
-A library's cell is a `Layout`; `read_cell` takes it to the layer's `Recurrence`. What else a
-library does differently, such as hard sigmoids, peepholes or a norm, is a `Variant`.
+A library's cell is a `Layout`, and what it does otherwise, as hard sigmoids or a norm, a `Variant`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,34 +14,35 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import (
+    WITHOUT_BIAS,
     GateBias,
-    GateFunction,
-    Peephole,
-    Sigmoid,
-    coupled_recurrence,
-    gru_jacobian,
-    lstm_jacobian,
-    lstm_recurrence,
+    Part,
+    gru_step,
+    lstm_step,
+    open_gate,
     step_spectra,
     with_peepholes,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
+    GateDrive,
     GateInput,
     HiddenState,
     NoDrive,
     RowNorms,
     squared_rows,
 )
-from memcurse_cli.families.layers import member_of
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real, shown_shape
-from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.theory.gates.moments import TANH, Candidate
-from memcurse_cli.theory.mean_field.network import GatedNetwork
+from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.families.stacked import member_of, split_stack
+from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
+from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
+from memcurse_cli.theory.gates.network import GatedNetwork
 
 # The usual orders of the gates.
 IFGO = ("input", "forget", "cell", "output")
@@ -60,45 +61,40 @@ class Layout:
 
     A cell with a gate ``forget`` is an LSTM, one with a gate ``update`` or ``gate`` a GRU or a
     cell of one gate, one whose only block is called ``state`` an Elman network.
-
-    Attributes:
-        inputs: the blocks of the matrices that multiply x.
-        hidden: of those that multiply the state; one that is named on both sides multiplies
-            [x, h], so that the state meets the last of its columns or rows.
-        biases: of the biases, which may have other gates; all that are there are summed.
-        columns: matrices multiply from the right, so that a gate's block is of columns.
-        sides: what the halves of a bias are called that holds one for each side; else none.
-        inner: the part of the candidate's bias that the reset gate multiplies; None where that
-            gate acts before the matrix.
-        keeps: an open update gate keeps the state; False where it writes.
-        resets: what the candidate sees of the state is reset, by the update gate where there is no
-            other.
-        state_first: a matrix of both sides multiplies [h, x].
-        convolves: the matrices are kernels of convolutions, whose channels the gates are.
-        projection: the role of the matrix that the state is multiplied with, or "".
     """
 
-    inputs: Blocks
+    inputs: Blocks  # of the matrices that multiply x
+    # Of those that multiply the state; one that is named on both sides multiplies [x, h], or
+    # [h, x], so that the state meets the last or the first of its columns or rows.
     hidden: Blocks
-    biases: Blocks = field(default_factory=dict)
-    columns: bool = True
-    sides: tuple[str, str] | tuple[()] = ()
+    biases: Blocks = field(default_factory=dict)  # which may have other gates; all are summed
+    columns: bool = True  # matrices multiply from the right: a gate's block is of columns
+    sides: tuple[str, str] | tuple[()] = ()  # what the halves of a bias for each side are called
+    # The part of the candidate's bias that the reset gate multiplies; None where it acts before
+    # the matrix.
     inner: str | None = None
-    keeps: bool = True
+    keeps: bool = True  # an open update gate keeps the state; else it writes
+    # What the candidate sees of the state is reset, by the update gate where there is no other.
     resets: bool = True
     state_first: bool = False
-    convolves: bool = False
-    projection: str = ""
+    convolves: bool = False  # kernels of convolutions, whose channels the gates are
+    projection: str = ""  # the role of the matrix that the state is multiplied with
+    peepholes: Blocks = field(default_factory=dict)  # by which gates see their own unit's cell
+    # How it is found: other roles that belong to it where they are there, whether all of its
+    # biases have to be, names beside which it is another cell, what its module is called, roles by
+    # the names of the tensors where these differ, and whether a leading axis may stack layers.
+    others: tuple[str, ...] = ()
+    whole: bool = False
+    strangers: tuple[str, ...] = ()
+    module: re.Pattern[str] | None = None
+    names: Mapping[str, str] | None = None
+    stacks: bool = False
+    told: bool = False  # by its names: a bias of another shape is refused, not passed over
 
     @property
     def gate(self) -> str:
         """What the gate is called that keeps or writes the state of a GRU or its like."""
         return "gate" if any("gate" in gates for gates in self.inputs.values()) else "update"
-
-    @property
-    def gates_see_state(self) -> bool:
-        """Whether that gate sees the state."""
-        return any(self.gate in gates for gates in self.hidden.values())
 
     @property
     def matrices(self) -> frozenset[str]:
@@ -142,21 +138,38 @@ class Layout:
 
     def find(self, tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
         """The modules that hold such a cell; one at the root bears its family's name."""
+        own = (*self.matrices, *self.biases, *self.peepholes, *self.others, self.projection)
+        called = self.names or {role: role for role in own if role}
         found = []
-        roles = (*self.matrices, *self.biases, self.projection)
-        for module, names in group_by_module(tensors, filter(None, roles)).items():
-            if self.fits({role: tensors[name].shape for role, name in names.items()}):
-                found.append(Match(module or family, names))
+        for module, held in group_by_module(tensors, (*called, *self.strangers)).items():
+            names = {called[name]: tensor for name, tensor in held.items() if name in called}
+            shapes = shapes_of(tensors, names)
+            if self.stacks and {len(shapes.get(role, ())) for role in self.hidden} == {3}:
+                shapes = {role: shape[1:] for role, shape in shapes.items()}
+            if self.told:
+                shapes = {role: shapes[role] for role in shapes.keys() - self.biases.keys()}
+            if (
+                len(names) == len(held)
+                and not (self.whole and self.biases.keys() - names.keys())
+                and (self.module is None or self.module.fullmatch(module))
+                and self.fits(shapes)
+            ):
+                axes = dict.fromkeys(self.hidden, 2) if self.stacks else {}
+                found += split_stack(Match(module or family, names), tensors, axes)
         return found
+
+
+def shapes_of(
+    tensors: Mapping[str, TensorSpec], names: Mapping[str, str]
+) -> dict[str, tuple[int, ...]]:
+    """The shape of each role's tensor."""
+    return {role: tensors[name].shape for role, name in names.items()}
 
 
 class Cell:
     """The tensors of one cell, read when they are asked for; matrices have row = target.
 
-    Args:
-        store: the open checkpoint.
-        match: the layer.
-        layout: where its gates are.
+    What is read raises a `TensorError` for NaN or inf in it, or another shape.
     """
 
     def __init__(self, store: TensorStore, match: Match, layout: Layout) -> None:
@@ -197,20 +210,12 @@ class Cell:
 
     @cached_property
     def hidden(self) -> dict[str, Floats]:
-        """(H, P) of each gate: what multiplies the state, or its projection of P entries.
-
-        Raises:
-            TensorError: NaN or inf in them, or another shape.
-        """
+        """(H, P) of each gate: what multiplies the state, or its projection of P entries."""
         return self._side(self.layout.hidden, hidden=True)
 
     @cached_property
     def inputs(self) -> dict[str, Floats] | None:
-        """(H, inputs) of each gate; None where they are not in the file, or do not fit.
-
-        Raises:
-            TensorError: NaN or inf in them.
-        """
+        """(H, inputs) of each gate; None where they are not in the file, or do not fit."""
         for role, gates in self.layout.inputs.items():
             if role not in self._match.tensors or (
                 self._shape(role)[:1] != (len(gates) * self.size,)
@@ -220,11 +225,7 @@ class Cell:
 
     @cached_property
     def projection(self) -> Floats | None:
-        """(P, H) what the state is multiplied with, or None for the identity.
-
-        Raises:
-            TensorError: NaN or inf in it, or another shape.
-        """
+        """(P, H) what the state is multiplied with, or None for the identity."""
         if self.layout.projection not in self._match.tensors:
             return None
         return self._matrix(self.layout.projection, self._seen, self.size)
@@ -246,16 +247,10 @@ class Cell:
 
     @cached_property
     def biases(self) -> dict[str, GateBias]:
-        """The bias of every gate.
-
-        Raises:
-            TensorError: NaN or inf in one, or another shape.
-        """
+        """The bias of every gate."""
         layout = self.layout
         sides = (*layout.hidden.values(), *layout.inputs.values(), *layout.biases.values())
-        parts: dict[str, list[tuple[str, str, Floats, str]]] = {
-            gate: [] for blocks in sides for gate in blocks
-        }
+        parts: dict[str, list[Part]] = {gate: [] for blocks in sides for gate in blocks}
         for role, blocks in self.layout.biases.items():
             tensor = self._match.tensors.get(role)
             if tensor is None:
@@ -264,10 +259,10 @@ class Cell:
             own = role.removesuffix(f"_{blocks[0]}")  # of one gate, which its group names anyway
             for side, row in self._bias_rows(own, tensor, len(blocks) * self.size):
                 for gate, values in zip(blocks, np.split(row, len(blocks)), strict=True):
-                    parts[gate].append((side, tensor, values, dtype))
+                    parts[gate].append(Part(side, tensor, values, dtype))
         zero = np.zeros(self.size)
         return {
-            gate: GateBias(np.sum([zero, *(part[2] for part in found)], axis=0), tuple(found))
+            gate: GateBias(sum((part.values for part in found), zero), tuple(found))
             for gate, found in parts.items()
         }
 
@@ -290,38 +285,38 @@ class Cell:
             return [(role, values)]
         return list(zip(sides, values.reshape(2, width), strict=True))
 
+    @cached_property
+    def peepholes(self) -> dict[str, Part]:
+        """Those of each gate that has one."""
+        found = {}
+        for role, gates in self.layout.peepholes.items():
+            if role in self._match.tensors:
+                tensor = self._match.tensors[role]
+                values = read_real(self._store, tensor, (len(gates) * self.size,))
+                dtype = self._store.tensors[tensor].dtype
+                for gate, own in zip(gates, np.split(values, len(gates)), strict=True):
+                    name = role if len(gates) == 1 else f"{role}[{gate}]"
+                    found[gate] = Part(name, tensor, own, dtype)
+        return found
+
 
 @dataclass(frozen=True)
 class Variant:
-    """What a layer has beside, or other than, the plain cell of its layout.
+    """What a layer has beside, or other than, the plain cell of its layout."""
 
-    Attributes:
-        function: what opens its gates.
-        assumptions: what was assumed, one sentence each.
-        layout: the layout where the tensors say another than the family's.
-        added: what is added to the stored bias, by gate.
-        peepholes: what its gates see of their own unit's cell, by gate.
-        candidate: what a cell of one update gate takes in, as a function of its pre-activation.
-        spectra: those of its hidden weights and its step, on a device; None for the plain cell's.
-        seen: what its gates see, as far as that has figures; None for the plain cell's.
-        undriven: why what moves its gates has no figures, or None.
-        finish: the recurrence with what the plain cell's lacks, or None.
-        activation: that of an Elman network: ``linear``, ``tanh`` or ``relu``.
-        matrix: the dense matrix of an Elman network from the stored one, or None for itself.
-    """
-
-    function: GateFunction = field(default_factory=Sigmoid)
-    assumptions: tuple[str, ...] = ()
-    layout: Layout | None = None
-    added: Mapping[str, Floats | float] = field(default_factory=dict)
-    peepholes: Mapping[str, Peephole] = field(default_factory=dict)
-    candidate: Candidate = TANH
+    opening: Opening = LOGISTIC  # what opens its gates
+    assumptions: tuple[str, ...] = ()  # one sentence each
+    layout: Layout | None = None  # where the tensors say another than the family's
+    added: Mapping[str, Floats | float] = field(default_factory=dict)  # to the bias, by gate
+    candidate: Candidate = TANH  # what a cell of one update gate takes in
+    # The spectra of its hidden weights and its step, on a device; what its gates see, as far as
+    # that has figures, and why not. None for the plain cell's.
     spectra: Callable[[Cell, str], HiddenSpectra] | None = None
     seen: Callable[[Cell], Mapping[str, GateInput]] | None = None
     undriven: NoDrive | None = None
-    finish: Callable[[Recurrence, Cell], Recurrence] | None = None
-    activation: str = "tanh"
-    matrix: Callable[[Floats], Floats] | None = None
+    finish: Callable[[Recurrence, Cell], Recurrence] | None = None  # adds what the plain cell lacks
+    activation: str = "tanh"  # of an Elman network: ``linear``, ``tanh`` or ``relu``
+    matrix: Callable[[Floats], Floats] | None = None  # its dense matrix from the stored one
 
 
 def without_jacobian(
@@ -331,25 +326,36 @@ def without_jacobian(
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
         weights = {gate: cell.hidden[gate] for gate in gates or cell.hidden}
-        return step_spectra(weights, lambda: np.eye(cell.size), cell.size, device, reason)
+        return step_spectra(weights, lambda state: state, cell.size, device, reason)
 
     return spectra
 
 
-def elman(options: ReadOptions, sentences: Sequence[str] = (), **choice: Any) -> Variant:
-    """An Elman network's activation, as the user or the file says it or by default.
+def positive(assumed: Assumed, assumption: Assumption) -> float:
+    """A number above 0 that was assumed.
 
-    Args:
-        options: what the user chose.
-        sentences: what else was assumed.
-        choice: as of `Assumed.choose`.
+    Raises:
+        UsageError: the user gave another.
     """
+    value = float(assumed.choose(assumption))
+    if not 0 < value < np.inf:
+        raise UsageError(
+            f"{assumption.key}={value:g} is not positive",
+            where="--assume",
+            remedy=f"give {assumption.meaning}",
+        )
+    return value
+
+
+def elman(options: ReadOptions, sentences: Sequence[str] = (), **choice: Any) -> Variant:
+    """An Elman network's activation, as of `Assumed.choose`, beside what else was assumed."""
     assumed = Assumed(options)
     activation = assumed.choose(ACTIVATION, **choice)
     return Variant(activation=activation, assumptions=(*assumed.sentences, *sentences))
 
 
 PLAIN = Variant()
+_HARD = "the gates are hard sigmoids, for which they are not taken"
 _CONVOLVED = "its hidden weights are kernels of a convolution, for which they are not taken"
 _CHANNELS = (
     "λ is that of a channel by itself, from the gates' biases alone: what its recurrent kernel, a "
@@ -359,22 +365,17 @@ _CHANNELS = (
 
 @dataclass(frozen=True, eq=False)
 class CellFamily:
-    """A library's cell: what it is recognised by, where its gates are, and what is odd about it.
-
-    Attributes:
-        name, title, recognised_by, equation, source, assumptions: as of `Family`.
-        layouts: the first of which all matrices are there is the layer's.
-        matches: the layers among the tensors, where the layout's shapes alone do not tell.
-        variant: what a layer has beside the plain cell, or other than it.
-    """
+    """A library's cell: what it is recognised by, where its gates are, and what is odd about it."""
 
     name: str
     title: str
     recognised_by: str
     equation: str
     source: str
-    layouts: tuple[Layout, ...]
-    matches: Callable[[Mapping[str, TensorSpec], str], list[Match]] | None = None
+    layouts: tuple[Layout, ...]  # the first that fits is the layer's
+    matches: Callable[[Mapping[str, TensorSpec], str], list[Match]] | None = (
+        None  # else the layouts'
+    )
     variant: Callable[[TensorStore, Match, ReadOptions], Variant] = lambda *_: PLAIN
     assumptions: tuple[Assumption, ...] = ()
 
@@ -382,7 +383,12 @@ class CellFamily:
         """The layers of this family among the tensors, by names and shapes alone."""
         if self.matches is not None:
             return self.matches(tensors, self.name)
-        return [match for layout in self.layouts for match in layout.find(tensors, self.name)]
+        found = {
+            (match.layer, *match.tensors.values()): match
+            for layout in self.layouts
+            for match in layout.find(tensors, self.name)
+        }
+        return list(found.values())
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the biases of a gated cell, and the matrices where what they do is asked for.
@@ -392,9 +398,9 @@ class CellFamily:
                 family knows not to be this cell.
         """
         variant = self.variant(store, match, options)
-        layout = variant.layout or next(
-            layout for layout in self.layouts if layout.hidden.keys() <= match.tensors.keys()
-        )
+        shapes = shapes_of(store.tensors, match.tensors)
+        named = [layout for layout in self.layouts if layout.hidden.keys() <= shapes.keys()]
+        layout = variant.layout or next((one for one in named if one.fits(shapes)), named[0])
         axes = dict.fromkeys(layout.hidden, 2)
         member = member_of(store, match, axes, others=())
         return read_cell(member, match, options, self.name, layout, variant)
@@ -421,93 +427,121 @@ def read_cell(
             undriven=NoDrive(_CONVOLVED),
         )
     cell = Cell(store, match, layout)
-    if "state" in cell.biases:
-        return _dense(cell, store, match, options, family, variant)
     biases = cell.biases
+    if "state" in biases:
+        matrix, inputs = cell.hidden["state"], cell.inputs
+        return dense_recurrence(
+            store,
+            match,
+            family=family,
+            matrix=matrix if variant.matrix is None else variant.matrix(matrix),
+            tensor=match.tensors[next(iter(layout.hidden))],
+            activation=variant.activation,
+            device=options.device,
+            readin=None if inputs is None else inputs["state"].astype(np.complex128),
+            bias=biases["state"].total,
+            assumptions=variant.assumptions,
+        )
     for gate, added in variant.added.items():
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
-    hidden = None
-    if options.spectra:
-        hidden = variant.function.spectra(lambda: _spectra(cell, options.device, variant))
     undriven = variant.undriven if options.gates else None
-    seen = _seen(cell, variant) if options.gates and undriven is None else {}
-    if "forget" in biases:
-        projection = cell.projection if seen else None
-        found = lstm_recurrence(
-            match,
-            family=family,
-            biases=biases,
-            function=variant.function,
-            hidden=hidden,
-            assumptions=variant.assumptions,
-            seen=seen,
-            undriven=undriven,
-            projection=None if projection is None else squared_rows(projection),
-        )
-        found = with_peepholes(found, biases, variant.peepholes, variant.function)
-    else:
-        state = None
-        if layout.gates_see_state and "new" in seen:
-            reset = seen.get("reset", seen[layout.gate]) if layout.resets else None
-            opening = variant.function.opening
-            state = HiddenState(seen["new"], variant.candidate, reset=reset, opening=opening)
-        found = coupled_recurrence(
-            match,
-            family=family,
-            gate=layout.gate,
-            bias=biases[layout.gate],
-            keeps=layout.keeps,
-            function=variant.function,
-            hidden_feedback=True,
-            hidden=hidden,
-            assumptions=variant.assumptions,
-            inputs=undriven or seen.get(layout.gate),
-            state=state,
-        )
+    seen: Mapping[str, GateInput] = {}
+    if options.gates and undriven is None:
+        seen = variant.seen(cell) if variant.seen is not None else _seen(cell)
+    lstm = "forget" in biases
+    log_kept, log_gain, groups, drive = (_lstm if lstm else _mix)(cell, variant, seen)
+    stored = biases["forget" if lstm else layout.gate].parts
+    found = Recurrence(
+        name=match.layer,
+        family=family,
+        tensors=tuple(match.tensors.values()),
+        log_eigenvalues=log_kept.astype(np.complex128),
+        log_gain=log_gain.astype(np.complex128),
+        parameters=groups,
+        input_dependent=True,
+        stable_by_construction=variant.opening.smooth,
+        assumptions=variant.assumptions if stored else (*variant.assumptions, WITHOUT_BIAS),
+        hidden_feedback=True,
+        hidden=_spectra(cell, options.device, variant) if options.spectra else None,
+        gate=undriven or drive,
+    )
+    found = with_peepholes(found, biases, cell.peepholes, variant.opening)
     return found if variant.finish is None else variant.finish(found, cell)
 
 
-def _dense(
-    cell: Cell,
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
-    family: str,
-    variant: Variant,
-) -> Recurrence:
-    matrix, inputs = cell.hidden["state"], cell.inputs
-    return dense_recurrence(
-        store,
-        match,
-        family=family,
-        matrix=matrix if variant.matrix is None else variant.matrix(matrix),
-        tensor=match.tensors[next(iter(cell.layout.hidden))],
-        activation=variant.activation,
-        device=options.device,
-        readin=None if inputs is None else inputs["state"].astype(np.complex128),
-        bias=cell.biases["state"].total,
-        assumptions=variant.assumptions,
-    )
+_Step = tuple[Floats, Floats, tuple[ParameterGroup, ...], GateDrive | None]
 
 
-def _seen(cell: Cell, variant: Variant) -> Mapping[str, GateInput]:
-    """What each gate sees; nothing where that is not known."""
-    if variant.seen is not None:
-        return variant.seen(cell)
-    return {
-        gate: GateInput(cell.biases[gate].total, norms)
-        for gate, norms in (cell.norms or {}).items()
+def _lstm(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> _Step:
+    """``c' = σ(f) c + σ(i) tanh(g)``: the state is c, λ = σ(b_f) and γ = σ(b_i)."""
+    forget, entered, opening = cell.biases["forget"], cell.biases["input"], variant.opening
+    kept, written = open_gate(opening, forget.total), open_gate(opening, entered.total)
+    groups = {
+        "forget": forget.groups("forget", kept.derivative),
+        "input": entered.groups("input", np.zeros(cell.size), written.log_derivative),
     }
+    drive = None
+    if seen:
+        projected = None if cell.projection is None else squared_rows(cell.projection)
+        drive = GateDrive(
+            law=Keep(opening),
+            gate=seen["forget"],
+            write=Write(opening),
+            write_gate=seen["input"],
+            state=HiddenState(
+                seen["cell"], output=seen["output"], opening=opening, projection=projected
+            ),
+            motions={group.name: (gate, 1.0) for gate in groups for group in groups[gate]},
+        )
+    return kept.log_value, written.log_value, (*groups["forget"], *groups["input"]), drive
+
+
+def _mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> _Step:
+    """``h' = λ h + (1-λ) u`` with λ = σ(b), or 1 - σ(b), and γ = 1 - λ.
+
+    dλ/db = ±σ'(b) and d log γ/db = ∓σ'(b) / (1-λ), the upper sign where the gate keeps the state.
+    """
+    layout, gate, opening = cell.layout, cell.layout.gate, variant.opening
+    bias, sign = cell.biases[gate], 1.0 if layout.keeps else -1.0
+    kept = open_gate(opening, sign * bias.total)
+    groups = bias.groups(gate, sign * kept.derivative, sign * kept.log_opposite_derivative)
+    state = drive = None
+    if "new" in seen and any(gate in gates for gates in layout.hidden.values()):
+        reset = seen.get("reset", seen[gate]) if layout.resets else None
+        state = HiddenState(seen["new"], variant.candidate, reset=reset, opening=opening)
+    if gate in seen:
+        motions = {group.name: ("update", 1.0) for group in groups}
+        law = Mix(keeps=layout.keeps, opening=opening)
+        drive = GateDrive(law=law, gate=seen[gate], state=state, motions=motions)
+    return kept.log_value, kept.log_opposite, groups, drive
+
+
+def _seen(cell: Cell) -> dict[str, GateInput]:
+    """What each gate of a plain cell sees; nothing where that is not known."""
+    norms = (cell.norms or {}).items()
+    return {gate: GateInput(cell.biases[gate].total, norm) for gate, norm in norms}
 
 
 def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:
     """The spectra of a cell's hidden weights and of its step."""
+    if not variant.opening.smooth:
+        return HiddenSpectra({}, None, _HARD)
     if variant.spectra is not None:
         return variant.spectra(cell, device)
     inputs = cell.inputs if variant.undriven is None else None
     totals = {gate: bias.total for gate, bias in cell.biases.items()}
     if "forget" in totals:
-        return _lstm_spectra(cell, totals, inputs, variant, device)
+        projection = cell.projection
+        peepholes = {gate: peephole.values for gate, peephole in cell.peepholes.items()}
+        found = step_spectra(
+            cell.hidden if projection is None else {},
+            lstm_step(cell.hidden, totals, projection, peepholes),
+            cell.size + (cell.size if projection is None else len(projection)),
+            device,
+        )
+        if inputs is None or projection is not None or peepholes:
+            return found
+        return replace(found, network=GatedNetwork(cell.hidden, inputs, totals))
     layout, weights, inner = cell.layout, dict(cell.hidden), None
     if layout.inner is not None:
         totals["new"], inner = cell.biases["new"].split(layout.inner)
@@ -516,30 +550,8 @@ def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:
     if "reset" not in totals and layout.resets:
         weights["reset"], totals["reset"] = kept, totals[layout.gate]
     weights["update"], totals["update"] = sign * kept, sign * totals[layout.gate]
-    found = step_spectra(
-        cell.hidden, lambda: gru_jacobian(weights, totals, inner), cell.size, device
-    )
+    found = step_spectra(cell.hidden, gru_step(weights, totals, inner), cell.size, device)
     if inputs is None or "reset" not in inputs:
         return found
     inputs = {**inputs, "update": sign * inputs["update"]}
     return replace(found, network=GatedNetwork(weights, inputs, totals, inner))
-
-
-def _lstm_spectra(
-    cell: Cell,
-    totals: Mapping[str, Floats],
-    inputs: Mapping[str, Floats] | None,
-    variant: Variant,
-    device: str,
-) -> HiddenSpectra:
-    weights, projection = cell.hidden, cell.projection
-    peepholes = {gate: peephole.values for gate, peephole in variant.peepholes.items()}
-    found = step_spectra(
-        weights if projection is None else {},
-        lambda: lstm_jacobian(weights, totals, projection, peepholes),
-        cell.size + (cell.size if projection is None else len(projection)),
-        device,
-    )
-    if inputs is None or projection is not None or peepholes:
-        return found
-    return replace(found, network=GatedNetwork(weights, inputs, totals))

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.cells.gated_layer import UNIT, dual_sigmoid, dual_tanh
+from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, positive, shapes_of
 from memcurse_cli.families.dense.dense_layer import dense_recurrence
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
-    one_to_one,
     read_real,
     require_finite,
     sigmoid,
@@ -35,17 +36,9 @@ CONSTRAINTS = Assumption(
     meaning="whether an LTC keeps its conductances positive by a softplus, or stores them so",
 )
 UNFOLDS = Assumption(
-    key="ode_unfolds",
-    default="6",
-    choices=(),
-    meaning="the steps of an LTC's solver in one step of the network",
+    "ode_unfolds", "6", (), "the steps of an LTC's solver in one step of the network"
 )
-ELAPSED = Assumption(
-    key="elapsed_time",
-    default="1",
-    choices=(),
-    meaning="the time that a step of a liquid network takes",
-)
+ELAPSED = Assumption("elapsed_time", "1", (), "the time that a step of a liquid network takes")
 EPSILON = 1e-8  # the default of ncps, added to every denominator
 LEAKS = ("cm", "gleak")
 SYNAPSES = ("w", "mu", "sigma")
@@ -55,19 +48,6 @@ _CONDUCTANCES = NoDrive(
     "its λ follows a sum of conductances that each have a gate of their own, not one pre-activation"
 )
 LSTM_GATES = ("cell", "input", "forget", "output")
-
-
-@dataclass(frozen=True)
-class _Conductances:
-    """What one side's synapses add to the leak of each neuron, and what moves it.
-
-    Attributes:
-        total: (H,) the sum over presynaptic neurons.
-        rates: by parameter, (sources, H) d total / d parameter.
-    """
-
-    total: Floats
-    rates: Mapping[str, Floats]
 
 
 class LTC:
@@ -109,45 +89,60 @@ class LTC:
         """
         assumed = Assumed(options)
         implicit = assumed.choose(CONSTRAINTS) == "yes"
-        unfolds, elapsed = (_positive(assumed, one) for one in (UNFOLDS, ELAPSED))
+        unfolds, elapsed = (positive(assumed, one) for one in (UNFOLDS, ELAPSED))
         size = store.tensors[match.tensors["cm"]].shape[0]
         stored = {role: read_real(store, match.tensors[role], (size,)) for role in LEAKS}
         leaks = {role: _conductance(values, implicit) for role, values in stored.items()}
+        inputs = store.tensors[match.tensors[f"{SENSORY}w"]].shape[0]
+        shown = np.zeros(inputs)  # what an input of zero becomes before the synapses
+        if "input_b" in match.tensors:
+            shown = read_real(store, match.tensors["input_b"], (inputs,))
         capacity, factor = leaks["cm"][0] * unfolds / elapsed, unfolds / elapsed
-        sides = {
-            "": _synapses(store, match, "", np.zeros(size), implicit),
-            SENSORY: _synapses(store, match, SENSORY, _shown(store, match), implicit),
-        }
-        leak = leaks["gleak"][0] + sides[""].total + sides[SENSORY].total + EPSILON
-        _require_positive(match, capacity, leak)
+        leak = leaks["gleak"][0] + EPSILON
+        # The derivative of G by every parameter but cm, which moves c alone.
+        by_role = {"gleak": leaks["gleak"][1]}
+        for side, seen in (("", np.zeros(size)), (SENSORY, shown)):
+            total, rates = _synapses(store, match, side, seen, implicit)
+            leak = leak + total
+            by_role |= {f"{side}{name}": rate for name, rate in rates.items()}
+        for what, tensor, values in (("capacity", "cm", capacity), ("leak", "gleak", leak)):
+            if not (np.isfinite(values).all() and (values > np.finfo(float).tiny).all()):
+                raise TensorError(
+                    f"a neuron whose {what} is not positive",
+                    where=match.tensors[tensor],
+                    remedy="say how they are kept positive with --assume implicit_constraints=",
+                )
         log_eigenvalues = -np.minimum(unfolds * np.log1p(leak / capacity), LARGEST_DECAY)
         value, kept = np.exp(log_eigenvalues), -np.expm1(log_eigenvalues)
         # d log λ / dG and / dc; γ = (1 - λ) / G, the state per unit of the current N.
         by_leak = -unfolds / (capacity + leak)
         by_capacity = unfolds * leak / (capacity * (capacity + leak))
 
-        def rates(log_rate: Floats, leak_rate: Floats | float) -> tuple[Floats, Floats]:
-            moved = value * log_rate
-            return moved, -moved / kept - leak_rate / leak
+        def group(role: str, log_rate: Floats, leak_rate: Floats | float) -> ParameterGroup:
+            """Scalars (H,) or (sources, H), each of which moves the λ of its neuron."""
+            tensor, moved = match.tensors[role], value * log_rate
+            values = stored[role] if role in stored else read_real(store, tensor, moved.shape)
+            return ParameterGroup(
+                name=role,
+                tensor=tensor,
+                values=values.ravel(),
+                dtype=store.tensors[tensor].dtype,
+                scalar=np.arange(values.size),
+                eigenvalue=np.indices(values.shape)[-1].ravel(),
+                eigenvalue_derivative=moved.ravel().astype(np.complex128),
+                log_gain_derivative=(-moved / kept - leak_rate / leak).ravel().astype(complex),
+            )
 
-        groups = []
-        for role, rate in (("cm", factor * by_capacity), ("gleak", by_leak)):
-            slope = leaks[role][1]
-            moved, gain = rates(rate * slope, slope if role == "gleak" else 0.0)
-            tensor = match.tensors[role]
-            dtype = store.tensors[tensor].dtype
-            groups.append(one_to_one(role, tensor, stored[role], dtype, moved, gain))
-        for side, synapses in sides.items():
-            for name, slope in synapses.rates.items():
-                moved, gain = rates(by_leak * slope, slope)
-                groups.append(_synaptic_group(store, match, f"{side}{name}", moved, gain))
         return Recurrence(
             name=match.layer,
             family=self.name,
             tensors=tuple(match.tensors.values()),
             log_eigenvalues=log_eigenvalues.astype(np.complex128),
             log_gain=(np.log(kept) - np.log(leak)).astype(np.complex128),
-            parameters=tuple(groups),
+            parameters=(
+                group("cm", factor * by_capacity * leaks["cm"][1], 0.0),
+                *(group(role, by_leak * rate, rate) for role, rate in by_role.items()),
+            ),
             input_dependent=True,
             stable_by_construction=implicit,
             assumptions=tuple(assumed.sentences),
@@ -156,44 +151,15 @@ class LTC:
         )
 
 
-def _positive(assumed: Assumed, assumption: Assumption) -> float:
-    value = float(assumed.choose(assumption))
-    if not (np.isfinite(value) and value > 0):
-        raise UsageError(
-            f"{assumption.key}={value:g} is not positive",
-            where="--assume",
-            remedy=f"give {assumption.meaning}",
-        )
-    return value
-
-
-def _require_positive(match: Match, capacity: Floats, leak: Floats) -> None:
-    for what, tensor, values in (("capacity", "cm", capacity), ("leak", "gleak", leak)):
-        if not (np.isfinite(values).all() and (values > np.finfo(float).tiny).all()):
-            raise TensorError(
-                f"a neuron whose {what} is not positive",
-                where=match.tensors[tensor],
-                remedy="say how they are kept positive with --assume implicit_constraints=",
-            )
-
-
 def _conductance(stored: Floats, implicit: bool) -> tuple[Floats, Floats]:
     """A conductance and its derivative by what is stored."""
     return (softplus(stored), sigmoid(stored)) if implicit else (stored, np.ones_like(stored))
 
 
-def _shown(store: TensorStore, match: Match) -> Floats:
-    """(inputs,) what an input of zero becomes before the synapses."""
-    inputs = store.tensors[match.tensors[f"{SENSORY}w"]].shape[0]
-    if "input_b" not in match.tensors:
-        return np.zeros(inputs)
-    return read_real(store, match.tensors["input_b"], (inputs,))
-
-
 def _synapses(
     store: TensorStore, match: Match, side: str, seen: Floats, implicit: bool
-) -> _Conductances:
-    """``Σ_j mask_j w_j σ(sigma_j (v_j - mu_j))`` for v as it is seen."""
+) -> tuple[Floats, dict[str, Floats]]:
+    """``Σ_j mask_j w_j σ(sigma_j (v_j - mu_j))`` for v as it is seen, and its derivatives."""
     shape = store.tensors[match.tensors[f"{side}w"]].shape
     weight, middle, steepness = (
         read_real(store, match.tensors[f"{side}{name}"], shape) for name in SYNAPSES
@@ -206,33 +172,15 @@ def _synapses(
     opened = sigmoid(steepness * distance)
     turned = mask * strength * opened * sigmoid(-steepness * distance)
     rates = {"w": mask * slope * opened, "mu": -turned * steepness, "sigma": turned * distance}
-    return _Conductances(np.sum(mask * strength * opened, axis=0), rates)
+    return np.sum(mask * strength * opened, axis=0), rates
 
 
-def _synaptic_group(
-    store: TensorStore, match: Match, role: str, moved: Floats, gain: Floats
-) -> ParameterGroup:
-    """The synapses of one tensor (sources, H): each moves the λ of the neuron that it leads to."""
-    tensor = match.tensors[role]
-    values = read_real(store, tensor, moved.shape)
-    return ParameterGroup(
-        name=role,
-        tensor=tensor,
-        values=values.ravel(),
-        dtype=store.tensors[tensor].dtype,
-        scalar=np.arange(values.size),
-        eigenvalue=np.indices(values.shape)[1].ravel(),
-        eigenvalue_derivative=moved.ravel().astype(np.complex128),
-        log_gain_derivative=gain.ravel().astype(np.complex128),
-    )
-
-
-_INPUT_BIAS = "input_map.bias"
 _LSTM = Layout(
     {"input_map.weight": LSTM_GATES},
     {"recurrent_map.weight": LSTM_GATES},
-    {_INPUT_BIAS: LSTM_GATES},
+    {"input_map.bias": LSTM_GATES},
     columns=False,
+    whole=True,
 )
 # c' = σ(f + 1) c + σ(i) tanh(z)
 LIQUID_LSTM = CellFamily(
@@ -242,9 +190,6 @@ LIQUID_LSTM = CellFamily(
     equation="λ = σ(b_f + 1), γ = σ(b_i), rows z, i, f, o",
     source="ncps.torch.LSTMCell; Gers et al. 2000",
     layouts=(_LSTM,),
-    matches=lambda tensors, family: [
-        match for match in _LSTM.find(tensors, family) if _INPUT_BIAS in match.tensors
-    ],
     variant=lambda *_: Variant(added={"forget": 1.0}),
 )
 
@@ -261,17 +206,14 @@ BACKBONE_ACTIVATION = Assumption(
     choices=("lecun_tanh", "tanh", "relu", "silu", "gelu"),
     meaning="the activation of the backbone of a CfC",
 )
-MOST_LAYERS = 32
 HEADS = ("ff1", "ff2", "time_a", "time_b")
 PURE = ("w_tau", "A")
 
-_BACKBONE = tuple(f"backbone.{index}" for index in range(MOST_LAYERS))
+_BACKBONE = tuple(f"backbone.{index}" for index in range(32))
 JACOBIAN = (
     "A is the Jacobian of one step at zero input and zero state; sensitivities are those of its "
     "entries, not of the stored weights"
 )
-
-Slope = Callable[[Floats], tuple[Floats, Floats]]
 
 
 class CfC:
@@ -298,9 +240,7 @@ class CfC:
             heads = HEADS[:1] if PURE[0] in names else HEADS
             needed = {f"{head}.{part}" for head in heads for part in ("weight", "bias")}
             needed |= {*PURE} if PURE[0] in names else set()
-            if needed <= names.keys() and _fits(
-                {role: tensors[name].shape for role, name in names.items()}, heads
-            ):
+            if needed <= names.keys() and _fits(shapes_of(tensors, names), heads):
                 found.append(Match(module or self.name, names))
         return found
 
@@ -314,16 +254,7 @@ class CfC:
         elapsed = float(assumed.choose(ELAPSED))
         tensor = match.tensors["ff1.weight"]
         size = store.tensors[tensor].shape[0]
-        shown, slope = _backbone(store, match, assumed)
-        heads = {
-            head: _head(store, match, head, shown, slope)
-            for head in HEADS
-            if f"{head}.weight" in match.tensors
-        }
-        if PURE[0] in match.tensors:
-            jacobian = _pure(store, match, heads["ff1"], elapsed)
-        else:
-            jacobian = _gated(heads, elapsed, assumed.choose(MODE) == "no_gate")
+        jacobian = _jacobian(store, match, assumed, elapsed)
         require_finite(jacobian, tensor, "the Jacobian of its step")
         return dense_recurrence(
             store,
@@ -351,87 +282,49 @@ def _fits(shapes: Mapping[str, tuple[int, ...]], heads: tuple[str, ...]) -> bool
     return width > size
 
 
-def _backbone(store: TensorStore, match: Match, assumed: Assumed) -> tuple[Floats, Floats]:
-    """z at x = 0 and h = 0, and its Jacobian by [x, h]."""
+def _jacobian(store: TensorStore, match: Match, assumed: Assumed, elapsed: float) -> Floats:
+    """∂h'/∂[x, h] at zero, by complex steps of [x, h]."""
     layers = [layer for layer in _BACKBONE if f"{layer}.weight" in match.tensors]
     first = match.tensors[f"{layers[0] if layers else 'ff1'}.weight"]
-    width = store.tensors[first].shape[1]
-    shown, slope = np.zeros(width), np.eye(width)
-    activation = _ACTIVATIONS[assumed.choose(BACKBONE_ACTIVATION)] if layers else None
+
+    def linear(role: str, x: Any) -> Any:
+        weight = read_real(store, match.tensors[f"{role}.weight"], (None, x.shape[-1]))
+        if MASK in match.tensors and role in ("ff1", "ff2"):
+            weight = weight * read_real(store, match.tensors[MASK], weight.shape)
+        seen = x @ weight.T
+        if f"{role}.bias" in match.tensors:
+            seen = seen + read_real(store, match.tensors[f"{role}.bias"], (len(weight),))
+        return seen
+
+    z: Any = np.eye(store.tensors[first].shape[1]) * 1j * UNIT
+    activation = _ACTIVATIONS[assumed.choose(BACKBONE_ACTIVATION)] if layers else dual_tanh
     for layer in layers:
-        inner, moved = _head(store, match, layer, shown, slope)
-        assert activation is not None
-        shown, rate = activation(inner)
-        slope = rate[:, None] * moved
-    return shown, slope
-
-
-def _head(
-    store: TensorStore, match: Match, role: str, shown: Floats, slope: Floats
-) -> tuple[Floats, Floats]:
-    """A linear's value and its Jacobian by [x, h]."""
-    weight = read_real(store, match.tensors[f"{role}.weight"], (None, shown.size))
-    if MASK in match.tensors and role in ("ff1", "ff2"):
-        weight = weight * read_real(store, match.tensors[MASK], weight.shape)
-    bias = np.zeros(len(weight))
-    if f"{role}.bias" in match.tensors:
-        bias = read_real(store, match.tensors[f"{role}.bias"], (len(weight),))
-    return weight @ shown + bias, weight @ slope
-
-
-def _gated(heads: Mapping[str, tuple[Floats, Floats]], elapsed: float, added: bool) -> Floats:
-    """∂h'/∂[x, h] of ``f (1 - t) + g t``, or of ``f + g t``."""
-    (first, second), slopes = zip(*(_tanh(heads[head][0]) for head in ("ff1", "ff2")), strict=True)
-    by_first, by_second = (
-        slope[:, None] * heads[head][1] for head, slope in zip(("ff1", "ff2"), slopes, strict=True)
-    )
-    opening = heads["time_a"][0] * elapsed + heads["time_b"][0]
-    moved = heads["time_a"][1] * elapsed + heads["time_b"][1]
-    gate, rate = sigmoid(opening), sigmoid(opening) * sigmoid(-opening)
-    kept = np.ones_like(gate) if added else 1 - gate
-    mixed = second if added else second - first
-    by_gate = (mixed * rate)[:, None] * moved
-    jacobian: Floats = kept[:, None] * by_first + gate[:, None] * by_second + by_gate
+        z = activation(linear(layer, z))
+    f = linear("ff1", z)
+    if PURE[0] in match.tensors:
+        # h' = A - A e^{-(|w_tau| + |f|) Δ} f
+        rate, level = (read_real(store, match.tensors[role], (1, f.shape[-1]))[0] for role in PURE)
+        after = -level * np.exp(-elapsed * (np.abs(rate) + f * np.sign(f.real))) * f
+    else:
+        # h' = f (1 - t) + g t, or f + g t
+        f, g = dual_tanh(f), dual_tanh(linear("ff2", z))
+        t = dual_sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
+        after = f + t * (g if assumed.choose(MODE) == "no_gate" else g - f)
+    jacobian: Floats = after.imag.T / UNIT
     return jacobian
 
 
-def _pure(store: TensorStore, match: Match, head: tuple[Floats, Floats], elapsed: float) -> Floats:
-    """∂h'/∂[x, h] of ``A - A e^{-(|w_tau| + |f|) Δ} f``."""
-    value, slope = head
-    rate, level = (read_real(store, match.tensors[role], (1, value.size))[0] for role in PURE)
-    decayed = np.exp(-elapsed * (np.abs(rate) + np.abs(value)))
-    moved: Floats = (-level * decayed * (1 - elapsed * np.abs(value)))[:, None] * slope
-    return moved
+def _gelu(x: Any) -> Any:
+    """x Φ(x), to first order in the imaginary part."""
+    # At zero every direction stands at the same values.
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.real[0]])
+    return x * (below + 1j * x.imag * np.exp(-(x.real**2) / 2) / math.sqrt(2 * math.pi))
 
 
-def _tanh(x: Floats) -> tuple[Floats, Floats]:
-    bent = np.tanh(x)
-    return bent, 1 - bent**2
-
-
-def _lecun(x: Floats) -> tuple[Floats, Floats]:
-    bent, slope = _tanh(0.666 * x)
-    return 1.7159 * bent, 1.7159 * 0.666 * slope
-
-
-def _relu(x: Floats) -> tuple[Floats, Floats]:
-    return np.maximum(x, 0.0), (x > 0).astype(np.float64)
-
-
-def _silu(x: Floats) -> tuple[Floats, Floats]:
-    opened = sigmoid(x)
-    return x * opened, opened + x * opened * sigmoid(-x)
-
-
-def _gelu(x: Floats) -> tuple[Floats, Floats]:
-    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x])
-    return x * below, below + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-
-
-_ACTIVATIONS: dict[str, Slope] = {
-    "lecun_tanh": _lecun,
-    "tanh": _tanh,
-    "relu": _relu,
-    "silu": _silu,
+_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "lecun_tanh": lambda x: 1.7159 * dual_tanh(0.666 * x),
+    "tanh": dual_tanh,
+    "relu": lambda x: np.where(x.real > 0, x, 0),
+    "silu": lambda x: x * dual_sigmoid(x),
     "gelu": _gelu,
 }

@@ -14,15 +14,24 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant, without_jacobian
-from memcurse_cli.families.cells.mgu import ACTIVATION
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.errors import TensorError
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.cells.layout import (
+    Cell,
+    CellFamily,
+    Layout,
+    Variant,
+    positive,
+    shapes_of,
+    without_jacobian,
+)
+from memcurse_cli.families.cells.torch import ACTIVATION
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import one_to_one, read_real, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.theory.gates.moments import RELU
+from memcurse_cli.theory.gates.fixed_point import RELU
 
 BATCH_EPSILON = Assumption(
     key="batch_norm_epsilon",
@@ -31,15 +40,16 @@ BATCH_EPSILON = Assumption(
     meaning="ε beside the running variance of a light GRU's batch normalisation",
 )
 NZ = ("new", "update")
-_SCALE, _STATE_BIAS = "norm.weight", "layer_norm.bias"
+_SCALE, _BIAS, _STATE_BIAS = "norm.weight", "norm.bias", "layer_norm.bias"
+_RUNNING = ("norm.running_mean", "norm.running_var")
 LIGHT = Layout(
     {"w.weight": NZ},
     {"u.weight": NZ},
-    {"norm.bias": NZ, _STATE_BIAS: NZ},
+    {_BIAS: NZ, _STATE_BIAS: NZ},
     columns=False,
     resets=False,
+    others=(_SCALE, *_RUNNING),
 )
-_RUNNING = ("norm.running_mean", "norm.running_var")
 _RELU = (
     "the state that gates see is that of a ReLU candidate, as by default, without the normalisation"
     " of U h that SLiGRU has and does not store"
@@ -49,38 +59,28 @@ _STATE_NORMALISED = NoDrive("a layer normalisation stands between the hidden sta
 
 def _light_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
     """Modules with both stacked linears and their normalisation."""
-    roles = (*LIGHT.matrices, *LIGHT.biases, _SCALE, *_RUNNING)
     found = []
-    for module, names in group_by_module(tensors, roles).items():
-        shapes = {role: tensors[name].shape for role, name in names.items()}
-        vectors = {shapes[role] for role in shapes.keys() - LIGHT.matrices}
-        whole = {"norm.bias", _SCALE} <= shapes.keys() and len(vectors) == 1
-        if whole and (_RUNNING[0] in shapes) == (_RUNNING[1] in shapes) and LIGHT.fits(shapes):
-            found.append(Match(module or family, names))
+    for match in LIGHT.find(tensors, family):
+        vectors = match.tensors.keys() - LIGHT.matrices
+        sizes = {tensors[match.tensors[role]].shape for role in vectors}
+        if len(sizes) == 1 and {_SCALE, _BIAS} <= vectors and len(vectors & {*_RUNNING}) != 1:
+            found.append(match)
     return found
 
 
 def _light_variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    """What the normalisation adds to the biases, and what it shows of the input.
-
-    Raises:
-        TensorError: NaN or inf in the normalisation, or a running variance below 0.
-        UsageError: ε is not positive.
-    """
+    """What the normalisation adds to the biases, and what it shows of the input."""
     names, assumed = match.tensors, Assumed(options)
     rows = store.tensors[names[_SCALE]].shape
     scale = read_real(store, names[_SCALE], rows)
     share, width = np.zeros(rows), np.ones(rows)
     batch = _RUNNING[0] in names
     if batch:
-        share, width = _running(store, names, float(assumed.choose(BATCH_EPSILON)))
+        share, width = _running(store, names, positive(assumed, BATCH_EPSILON))
     shown = dict(zip(NZ, np.split((scale / width) ** 2, len(NZ)), strict=True))
 
     def seen(cell: Cell) -> dict[str, GateInput]:
-        """A layer normalisation puts out ``s_i w_i / √(mean_j w_j²)``, at any scale of the input.
-
-        So it does not matter there how large the input is.
-        """
+        """A layer normalisation puts out ``s_i w_i / √(mean_j w_j²)``, at any scale of x."""
         norms = cell.norms or {}
         mean = max(float(np.mean([norm.inputs for norm in norms.values()])), np.finfo(float).tiny)
         found = {}
@@ -93,17 +93,11 @@ def _light_variant(store: TensorStore, match: Match, options: ReadOptions) -> Va
         return found
 
     def finish(found: Recurrence, cell: Cell) -> Recurrence:
-        total, moved = cell.biases["update"].total, share[cell.size :]
-        kept = sigmoid(total)
-        tensor = names[_SCALE]
-        group = one_to_one(
-            f"{_SCALE}[update]",
-            tensor,
-            scale[cell.size :],
-            store.tensors[tensor].dtype,
-            kept * sigmoid(-total) * moved,
-            -kept * moved,
-        )
+        total, moved, own = cell.biases["update"].total, share[cell.size :], scale[cell.size :]
+        kept, tensor = sigmoid(total), names[_SCALE]
+        by_scale = kept * sigmoid(-total) * moved, -kept * moved
+        dtype = store.tensors[tensor].dtype
+        group = one_to_one(f"{_SCALE}[update]", tensor, own, dtype, *by_scale)
         return replace(found, parameters=(*found.parameters, group))
 
     driven = options.gates and _STATE_BIAS not in names
@@ -120,12 +114,6 @@ def _light_variant(store: TensorStore, match: Match, options: ReadOptions) -> Va
 
 def _running(store: TensorStore, names: Mapping[str, str], epsilon: float) -> tuple[Floats, Floats]:
     """-μ/√(v + ε), and √(v + ε)."""
-    if not 0 < epsilon < np.inf:
-        raise UsageError(
-            f"{epsilon:g} is not a value of {BATCH_EPSILON.key}",
-            where="--assume",
-            remedy="give a positive number",
-        )
     mean, variance = (
         read_real(store, names[role], store.tensors[names[role]].shape) for role in _RUNNING
     )
@@ -166,13 +154,7 @@ LAYER_EPSILON = Assumption(
     meaning="ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
 )
 RNZ = ("reset", "new", "update")
-DREAMER = Layout(
-    {"weight": RNZ},
-    {"weight": RNZ},
-    {"bias": RNZ},
-    columns=False,
-    keeps=False,
-)
+DREAMER = Layout({"weight": RNZ}, {"weight": RNZ}, {"bias": RNZ}, columns=False, keeps=False)
 # dreamerv3-torch, its later version, and SheepRL, which puts h before x.
 _NAMES = (("_layer", "_norm"), ("GRU_linear", "GRU_norm"), ("linear", "layer_norm"))
 _STATE_FIRST = "linear"
@@ -201,7 +183,7 @@ def _dreamer_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Mat
             # Without a normalisation the linear has the bias.
             if "scale" not in held and linear == "_layer" and "linear_bias" in held:
                 held["bias"] = held.pop("linear_bias")
-            shapes = {role: tensors[name].shape for role, name in held.items()}
+            shapes = shapes_of(tensors, held)
             vectors = {shapes[role] for role in shapes.keys() - {"weight"}}
             if "bias" in shapes and len(vectors) == 1 and DREAMER.fits(shapes):
                 # The list that the linear stands in is no part of the cell's name.
@@ -211,11 +193,7 @@ def _dreamer_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Mat
 
 
 def _dreamer_variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    """What is added to β.
-
-    Raises:
-        TensorError: NaN or inf in what is read.
-    """
+    """What is added to β."""
     names, assumed = match.tensors, Assumed(options)
     rows = store.tensors[names["bias"]].shape
     shift = float(assumed.choose(UPDATE_BIAS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +11,12 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.gated_layer import (
-    GateFunction,
-    HardSigmoid,
-    Sigmoid,
-    read_peepholes,
-)
 from memcurse_cli.families.cells.layout import STATE, ZRN, CellFamily, Layout, Variant, elman
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import require_shape
+from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 LSTM_GATES = ("input", "output", "forget", "cell")
 ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu"}
@@ -38,7 +33,8 @@ def _layout(gates: tuple[str, ...]) -> Layout:
     return Layout({"W": gates}, {"R": gates}, {"B": gates}, columns=False, sides=("Wb", "Rb"))
 
 
-LSTM, GRU, RNN = _layout(LSTM_GATES), _layout(ZRN), _layout(STATE)
+LSTM = replace(_layout(LSTM_GATES), peepholes={"P": LSTM_GATES[:3]})
+GRU, RNN = _layout(ZRN), _layout(STATE)
 
 
 def _matches(tensors: Mapping[str, TensorSpec], operator: str) -> list[Match]:
@@ -56,16 +52,10 @@ def _attributes(store: TensorStore, match: Match, operator: str) -> dict[str, An
     return {} if text is None else parse_object(text.encode())
 
 
-def _first(attributes: Mapping[str, Any], name: str, default: int) -> int:
-    values = attributes.get(name)
-    return values[0] if values and isinstance(values[0], int) else default
-
-
 def _activations(
     match: Match, attributes: Mapping[str, Any], count: int
 ) -> Iterator[tuple[str, float, float]]:
     """The functions of this direction, each with its alpha and beta."""
-    names = [name for name in attributes.get("activations") or () if isinstance(name, str)]
     alphas, betas = (
         iter(attributes.get(key) or ()) for key in ("activation_alpha", "activation_beta")
     )
@@ -75,74 +65,56 @@ def _activations(
             float(next(alphas, _ALPHA)) if name.lower() in _TAKE_ALPHA else _ALPHA,
             float(next(betas, _BETA)) if name.lower() in _TAKE_BETA else _BETA,
         )
-        for name in names
+        for name in attributes.get("activations") or ()
+        if isinstance(name, str)
     ]
     # A node of both directions lists the functions of the forward one first.
     second = match.layer.endswith("/reverse") and len(taken) >= 2 * count
     yield from taken[count : 2 * count] if second else taken[:count]
 
 
-def _gate_function(match: Match, attributes: Mapping[str, Any], count: int) -> GateFunction:
-    """The function of the gates, the first of the node's list."""
-    name, alpha, beta = next(_activations(match, attributes, count), ("Sigmoid", _ALPHA, _BETA))
-    if name.lower() == "sigmoid":
-        return Sigmoid()
-    if name.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
-        return HardSigmoid(alpha, beta)
-    raise TensorError(
-        f"its gates have the activation {printable(name, 40)}, which is not read",
-        where=match.layer,
-        remedy="known are Sigmoid and HardSigmoid",
-    )
+def _is_set(attributes: Mapping[str, Any], name: str) -> bool:
+    values = attributes.get(name)
+    return bool(values and isinstance(values[0], int) and values[0])
 
 
-def _variant(store: TensorStore, match: Match, operator: str, layout: Layout) -> Variant:
-    """What the node's attributes say.
-
-    Raises:
-        TensorError: gates that are not read, or a bias that is not of both sides.
-    """
-    attributes = _attributes(store, match, operator)
+def _variant(operator: str, layout: Layout) -> Callable[[TensorStore, Match, ReadOptions], Variant]:
+    """What a node's attributes say of its functions, and of the order of a GRU's gates."""
     (gates,) = layout.hidden.values()
-    if "B" in match.tensors:
-        size = store.tensors[match.tensors["R"]].shape[1]
-        require_shape(store, match.tensors["B"], (2 * len(gates) * size,))
-    sentences = (_CLIPPED,) if attributes.get("clip") else ()
-    if layout is RNN:
-        return Variant(assumptions=sentences)
-    # An LSTM's node lists three functions, a GRU's two.
-    function = _gate_function(match, attributes, len(gates) - 1)
-    return Variant(function, sentences)
 
-
-def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    if _first(_attributes(store, match, "LSTM"), "input_forget", 0):
+    def variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+        attributes = _attributes(store, match, operator)
+        if "B" in match.tensors:
+            size = store.tensors[match.tensors["R"]].shape[1]
+            require_shape(store, match.tensors["B"], (2 * len(gates) * size,))
+        if _is_set(attributes, "input_forget"):
+            raise TensorError(
+                "its input and forget gates are coupled (input_forget), which is not read",
+                where=match.layer,
+                remedy="export the model without input_forget",
+            )
+        sentences = (_CLIPPED,) if attributes.get("clip") else ()
+        # An LSTM's node lists three functions, a GRU's two, the first of which opens the gates.
+        found = _activations(match, attributes, max(len(gates) - 1, 1))
+        if layout is RNN:
+            stored = next(found, ("Tanh",))[0]
+            known = ACTIVATIONS.get(stored)
+            unknown = () if known else (f"the node's activation {stored} is not modelled",)
+            return elman(options, (*unknown, *sentences), default=known, silent=known is not None)
+        name, alpha, beta = next(found, ("Sigmoid", _ALPHA, _BETA))
+        inside = _is_set(attributes, "linear_before_reset")  # Rb, inside the reset gate
+        own = replace(layout, inner="Rb") if inside else layout
+        if name.lower() == "sigmoid":
+            return Variant(LOGISTIC, sentences, own)
+        if name.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
+            return Variant(Clipped(alpha, beta), sentences, own)
         raise TensorError(
-            "its input and forget gates are coupled (input_forget), which is not read",
+            f"its gates have the activation {printable(name, 40)}, which is not read",
             where=match.layer,
-            remedy="export the model without input_forget",
+            remedy="known are Sigmoid and HardSigmoid",
         )
-    variant = _variant(store, match, "LSTM", LSTM)
-    if "P" not in match.tensors:
-        return variant
-    size = store.tensors[match.tensors["R"]].shape[1]
-    return replace(variant, peepholes=read_peepholes(store, match, "P", LSTM_GATES[:3], size))
 
-
-def _gru(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    """``linear_before_reset`` puts Rb of the candidate inside the reset gate."""
-    variant = _variant(store, match, "GRU", GRU)
-    inside = _first(_attributes(store, match, "GRU"), "linear_before_reset", 0)
-    return replace(variant, layout=replace(GRU, inner="Rb")) if inside else variant
-
-
-def _rnn(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    attributes = _attributes(store, match, "RNN")
-    stored = next(_activations(match, attributes, 1), ("Tanh", _ALPHA, _BETA))[0]
-    known = ACTIVATIONS.get(stored)
-    unknown = () if known else (f"the node's activation {stored} is not modelled",)
-    sentences = (*unknown, *_variant(store, match, "RNN", RNN).assumptions)
-    return elman(options, sentences, default=known, silent=known is not None)
+    return variant
 
 
 # Initialisers that the graph slices and puts together anew are followed, so that the order of the
@@ -155,7 +127,7 @@ ONNX_LSTM = CellFamily(
     source="onnx.ai/onnx/operators/onnx__LSTM.html; Gers et al. 2000",
     layouts=(LSTM,),
     matches=lambda tensors, family: _matches(tensors, "LSTM"),
-    variant=_lstm,
+    variant=_variant("LSTM", LSTM),
 )
 ONNX_GRU = CellFamily(
     name="onnx_gru",
@@ -165,7 +137,7 @@ ONNX_GRU = CellFamily(
     source="onnx.ai/onnx/operators/onnx__GRU.html; Cho et al. 2014",
     layouts=(GRU,),
     matches=lambda tensors, family: _matches(tensors, "GRU"),
-    variant=_gru,
+    variant=_variant("GRU", GRU),
 )
 # Linearised; its bias says at which slope.
 ONNX_RNN = CellFamily(
@@ -176,6 +148,6 @@ ONNX_RNN = CellFamily(
     source="onnx.ai/onnx/operators/onnx__RNN.html; Elman 1990",
     layouts=(RNN,),
     matches=lambda tensors, family: _matches(tensors, "RNN"),
-    variant=_rnn,
+    variant=_variant("RNN", RNN),
     assumptions=(ACTIVATION,),
 )

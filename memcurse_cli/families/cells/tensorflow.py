@@ -4,39 +4,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.cells.gated_layer import Peephole
+from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import IGFO, STATE, CellFamily, Layout, Variant, elman
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import read_real
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
 
 FORGET_BIAS = Assumption(
-    key="forget_bias",
-    default="1.0",
-    choices=(),
-    meaning="what TensorFlow's LSTM cell adds to the stored bias of forgetting",
+    "forget_bias", "1.0", (), "what TensorFlow's LSTM cell adds to the stored bias of forgetting"
 )
 KERNEL, BIAS, PROJECTION = "kernel", "bias", "projection.kernel"
-LSTM = Layout({KERNEL: IGFO}, {KERNEL: IGFO}, {BIAS: IGFO}, projection=PROJECTION)
 DIAGONALS = {gate: f"w_{gate[0]}_diag" for gate in ("forget", "input", "output")}
-# What Sonnet 1 and the file of ELMo's weights call them.
-_LSTM_NAMES = (
-    {role: role for role in (KERNEL, BIAS, PROJECTION)},
-    {"w_gates": KERNEL, "b_gates": BIAS, "w_h_projection": PROJECTION},
-    {"W_0": KERNEL, "B": BIAS, "W_P_0": PROJECTION},
+LSTM = Layout(
+    {KERNEL: IGFO},
+    {KERNEL: IGFO},
+    {BIAS: IGFO},
+    projection=PROJECTION,
+    peepholes={role: (gate,) for gate, role in DIAGONALS.items()},
+    whole=True,
+    strangers=("recurrent_kernel",),
 )
+_DIAGONALS = {role: role for role in DIAGONALS.values()}
+# What Sonnet 1 and the file of ELMo's weights call them.
+_RENAMED = tuple(
+    replace(LSTM, names=names | _DIAGONALS, strangers=())
+    for names in (
+        {"w_gates": KERNEL, "b_gates": BIAS, "w_h_projection": PROJECTION},
+        {"W_0": KERNEL, "B": BIAS, "W_P_0": PROJECTION},
+    )
+)
+_IFOG = ("input", "forget", "output", "cell")
+BASELINES = Layout({"wx": _IFOG}, {"wh": _IFOG}, {"b": _IFOG}, whole=True)
 # A kernel and a bias alone are any dense layer's.
 _CELL = re.compile(r"(?:.*[./,])?\w*lstm_?(?:fused_?)?cell\w*", re.IGNORECASE)
 # Its forget_bias is 0, since cuDNN adds none, as that of OpenAI's baselines.
 _CUDNN = re.compile(r"(?:.*[./,])?cudnn_compatible_lstm_cell\w*")
-_BASIC = re.compile(r"(?:.*[./,])?\w*basic_rnn_cell\w*")
 
 RU = ("reset", "update")
 _JOINT = {"gates.kernel": RU, "candidate.kernel": ("new",)}
-GRU = Layout(_JOINT, _JOINT, {"gates.bias": RU, "candidate.bias": ("new",)})
+GRU = Layout(_JOINT, _JOINT, {"gates.bias": RU, "candidate.bias": ("new",)}, whole=True)
 # GRUBlockCell's names, and what they are in a GRUCell.
 _BLOCK = {
     "w_ru": "gates.kernel",
@@ -51,77 +59,34 @@ CUDNN_GRU = Layout(
     {"gates.kernel": RU, f"{_INNER}.kernel": ("new",)},
     {"gates.bias": RU, f"{_OUTER}.bias": ("new",), f"{_INNER}.bias": ("new",)},
     inner=f"{_INNER}.bias",
+    whole=True,
 )
-_IFOG = ("input", "forget", "output", "cell")
-BASELINES = Layout({"wx": _IFOG}, {"wh": _IFOG}, {"b": _IFOG})
-RNN = Layout({KERNEL: STATE}, {KERNEL: STATE}, {BIAS: STATE})
-
-
-def _shapes(
-    tensors: Mapping[str, TensorSpec], names: Mapping[str, str]
-) -> dict[str, tuple[int, ...]]:
-    return {role: tensors[name].shape for role, name in names.items()}
+RNN = Layout(
+    {KERNEL: STATE},
+    {KERNEL: STATE},
+    {BIAS: STATE},
+    whole=True,
+    module=re.compile(r"(?:.*[./,])?\w*basic_rnn_cell\w*"),
+)
 
 
 def _lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
     """Modules with a kernel of [x, h] and its bias, and peepholes or an LSTM cell's name."""
-    found = []
-    for renamed in _LSTM_NAMES:
-        plain = KERNEL in renamed
-        roles = (*renamed, *DIAGONALS.values(), *(("recurrent_kernel",) if plain else ()))
-        for module, names in group_by_module(tensors, roles).items():
-            named = {renamed.get(role, role): name for role, name in names.items()}
-            told = not plain or names.keys() & set(DIAGONALS.values()) or _CELL.fullmatch(module)
-            whole = BIAS in named and "recurrent_kernel" not in named
-            if told and whole and LSTM.fits(_shapes(tensors, named)):
-                found.append(Match(module or family, named))
-    return found + [match for match in BASELINES.find(tensors, family) if "b" in match.tensors]
+    plain = [
+        match
+        for match in LSTM.find(tensors, family)
+        if match.tensors.keys() & _DIAGONALS.keys() or _CELL.fullmatch(match.layer)
+    ]
+    others = (*_RENAMED, BASELINES)
+    return plain + [match for layout in others for match in layout.find(tensors, family)]
 
 
 def _lstm(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     """``forget_bias`` is added at run time and not stored."""
-    layout = BASELINES if "wh" in match.tensors else LSTM
-    silent = layout is BASELINES or bool(_CUDNN.fullmatch(match.layer))
+    silent = "wh" in match.tensors or bool(_CUDNN.fullmatch(match.layer))
     assumed = Assumed(options)
     added = assumed.choose(FORGET_BIAS, default="0.0" if silent else None, silent=silent)
-    (bias,) = layout.biases
-    size = store.tensors[match.tensors[bias]].shape[0] // len(IGFO)
-    peepholes = {
-        gate: Peephole(
-            role,
-            match.tensors[role],
-            read_real(store, match.tensors[role], (size,)),
-            store.tensors[match.tensors[role]].dtype,
-        )
-        for gate, role in DIAGONALS.items()
-        if role in match.tensors
-    }
-    return Variant(
-        assumptions=tuple(assumed.sentences),
-        layout=layout,
-        added={"forget": float(added)},
-        peepholes=peepholes,
-    )
-
-
-def _grus(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules with the kernels and biases of both gates and of the candidate."""
-    found = []
-    for layout in (CUDNN_GRU, GRU):
-        own = layout.matrices | layout.biases.keys()
-        namings = [{role: role for role in own}, *([_BLOCK] if layout is GRU else [])]
-        for naming in namings:
-            for module, names in group_by_module(tensors, naming).items():
-                named = {naming[role]: name for role, name in names.items()}
-                if named.keys() == own and layout.fits(_shapes(tensors, named)):
-                    found.append(Match(module or family, named))
-    return found
-
-
-def _rnns(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules of this name with a kernel of [x, h] and its bias."""
-    found = RNN.find(tensors, "")
-    return [match for match in found if BIAS in match.tensors and _BASIC.fullmatch(match.layer)]
+    return Variant(assumptions=tuple(assumed.sentences), added={"forget": float(added)})
 
 
 # c[t+1] = σ(f + forget_bias + w_f c[t]) c[t] + σ(i + w_i c[t]) tanh(j)
@@ -155,8 +120,7 @@ TENSORFLOW_GRU = CellFamily(
         "tf.compat.v1.nn.rnn_cell.GRUCell; tf.contrib.rnn.GRUBlockCell; tf.contrib.cudnn_rnn's "
         "CudnnCompatibleGRUCell; Cho et al. 2014"
     ),
-    layouts=(CUDNN_GRU, GRU),
-    matches=_grus,
+    layouts=(CUDNN_GRU, GRU, replace(GRU, names=_BLOCK)),
 )
 # A = the rows of the kernel that meet h, transposed.
 TENSORFLOW_RNN = CellFamily(
@@ -166,7 +130,6 @@ TENSORFLOW_RNN = CellFamily(
     equation="λ = eig(kernelᵀ) of the last H rows",
     source="tf.compat.v1.nn.rnn_cell.BasicRNNCell; Elman 1990",
     layouts=(RNN,),
-    matches=_rnns,
     variant=lambda store, match, options: elman(options),
     assumptions=(ACTIVATION,),
 )

@@ -1,15 +1,23 @@
-"""Hidden-to-hidden weights under torch's names, and the tensors that stand beside them."""
+"""Hidden-to-hidden weights under torch's names, and the cells that are stored alike.
+
+torchrecurrent alone has some forty cells whose tensors are all called ``weight_ih``, ``weight_hh``,
+``bias_ih`` and ``bias_hh``. What tells them apart is a tensor that torch's own cell has not, or
+the name of the layer or of the file; where neither does, the report says what else it could be.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
+from typing import NamedTuple
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.layout import Layout
-from memcurse_cli.families.family import Match
-from memcurse_cli.families.reading import read_real
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats
 
 # encoder.weight_hh_l0_reverse of nn.LSTM, cell.weight_hh of nn.LSTMCell, enc_w_hh of a port.
@@ -20,68 +28,48 @@ _HIDDEN_WEIGHT = re.compile(
 _PADDLE_CELL = re.compile(
     r"(?P<network>(?:.*\.)?)(?P<index>\d{1,6})\.cell(?P<direction>|_fw|_bw)\."
 )
-_BIAS_STEMS: dict[str, tuple[str, ...]] = {
-    "weight": ("bias",),
-    "w": ("b", "bias"),
-    "W": ("b", "bias"),
-}
 
 
-@dataclass(frozen=True)
-class HiddenWeight:
-    """One layer and direction.
+def hidden_weights(
+    tensors: Mapping[str, TensorSpec], family: str, gates: int | None = None
+) -> list[Match]:
+    """The layer and direction of every hidden weight (gates · H, H), in the order of the file.
 
-    Attributes:
-        layer: the module's name and ``l0``, ``l0_reverse``, …; empty for a cell at the root.
-        rows: the number of rows: H, 3H or 4H.
-        columns: the number of columns: H, or the projected size of an LSTM.
-        projected: whether ``weight_hr`` projects the state.
-        tensors: the names of weight_hh, weight_ih, weight_hr, bias_ih, bias_hh, bias and bias_n,
-            as far as they are there.
+    Of four gates it may be (4H, P) beside a projection ``weight_hr``; of None it is any matrix.
+    The roles are weight_hh, weight_ih, weight_hr, bias_ih, bias_hh, and Equinox's bias and bias_n.
     """
-
-    layer: str
-    rows: int
-    columns: int
-    projected: bool
-    tensors: Mapping[str, str]
-
-    def match(self, family: str) -> Match:
-        """The layer as a match; one without any name bears its family's."""
-        return Match(self.layer or family, self.tensors)
-
-
-def hidden_weights(tensors: Mapping[str, TensorSpec]) -> list[HiddenWeight]:
-    """Every two-dimensional hidden-to-hidden weight in the order of the file."""
     found = []
     for name, spec in tensors.items():
         parts = _HIDDEN_WEIGHT.fullmatch(name) if "_hh" in name and len(spec.shape) == 2 else None
-        if parts is None:
+        if parts is None or _is_alias(tensors, parts["module"], spec):
             continue
-        stem, suffix = parts["stem"], parts["suffix"]
-        module = parts["module"]
-        if _is_alias(tensors, module, spec):
-            continue
+        module, stem, suffix = parts["module"], parts["stem"], parts["suffix"]
         roles = {"weight_hh": name}
-        beside: dict[str, tuple[str, ...]] = {
+        biases = ("bias",) if stem == "weight" else ("b", "bias")
+        for role, candidates in {
             "weight_ih": (f"{stem}_ih", f"{stem}_xh"),
             "weight_hr": (f"{stem}_hr",),
-        }
-        for side in ("ih", "hh"):
-            beside[f"bias_{side}"] = tuple(f"{bias}_{side}" for bias in _BIAS_STEMS[stem])
-        for role, candidates in beside.items():
+            "bias_ih": [f"{bias}_ih" for bias in biases],
+            "bias_hh": [f"{bias}_hh" for bias in biases],
+        }.items():
             for candidate in candidates:
                 if f"{module}{candidate}{suffix}" in tensors:
                     roles[role] = f"{module}{candidate}{suffix}"
-        # Equinox keeps one bias for both sides.
+        # Equinox keeps one bias for both sides, and what the reset gate of its GRU multiplies.
         if f"{module}bias" in tensors and not roles.keys() & {"bias_ih", "bias_hh"} and not suffix:
-            roles["bias"] = f"{module}bias"
-            if f"{module}bias_n" in tensors:  # what the reset gate of its GRU multiplies
-                roles["bias_n"] = f"{module}bias_n"
+            added = {role: f"{module}{role}" for role in ("bias", "bias_n")}
+            roles |= {role: tensor for role, tensor in added.items() if tensor in tensors}
         rows, columns = spec.shape
-        found.append(
-            HiddenWeight(_layer(module, suffix), rows, columns, "weight_hr" in roles, roles)
-        )
+        if gates is None:
+            fits = True
+        elif "weight_hr" in roles:  # what projects an LSTM's state
+            fits = gates == 4 and rows % 4 == 0
+        else:
+            fits = rows == gates * columns
+        if fits:
+            joint = module[-1:] if module[-1:] in (".", "/", ",") else "."
+            layer = joint.join(filter(None, (module.rstrip("./,_"), suffix.lstrip("_"))))
+            found.append(Match(layer or family, roles))
     return found
 
 
@@ -99,11 +87,6 @@ def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) 
         return False
     end = "_reverse" if cell["direction"] == "_bw" else ""
     return tensors.get(f"{cell['network']}weight_hh_l{cell['index']}{end}") == spec
-
-
-def _layer(module: str, suffix: str) -> str:
-    joint = module[-1:] if module[-1:] in (".", "/", ",") else "."
-    return joint.join(part for part in (module.rstrip("./,_"), suffix.lstrip("_")) if part)
 
 
 def read_weight(store: TensorStore, match: Match, role: str) -> Floats | None:
@@ -127,3 +110,209 @@ def torch_layout(gates: tuple[str, ...], hidden: tuple[str, ...] = ()) -> Layout
         columns=False,
         projection="weight_hr",
     )
+
+
+KEY = "cell"
+MEANING = "which of the cells that are stored alike it is"
+
+
+def _within(words: str) -> re.Pattern[str]:
+    return re.compile(words, re.IGNORECASE)
+
+
+def _word(words: str) -> re.Pattern[str]:
+    """As a word of its own: ``mut1``, ``MUT1Cell``, ``my_star_rnn`` and ``STARNet2``."""
+    ending = r"(?:_?(?:cells?|layers?|rnn|net|network))?"
+    return re.compile(rf"(?<![a-z])(?:{words}){ending}(?![a-z])", re.IGNORECASE)
+
+
+# A cell's name in a sentence, and what a layer's or a file's name has in it.
+_CALLED = {
+    "mgu": ("MGU", _within(r"mgu|minimal_?gated")),
+    "ligru": ("LiGRU", _within(r"li_?gru|light_?gru")),
+    "janet": ("JANET", _within(r"janet")),
+    "ugrnn": ("UGRNN", _within(r"ugrnn")),
+    "sgu": ("SGU", _word(r"d?sgu")),
+    "miru": ("MiRU", _word(r"mi_?ru_?[12]?")),
+    "mut1": ("MUT1", _word(r"mut_?1")),
+    "mut2": ("MUT2", _word(r"mut_?2")),
+    "mut3": ("MUT3", _word(r"mut_?3")),
+    "original_lstm": ("OriginalLSTM", _within(r"original_?lstm")),
+    "tau_gru": ("tauGRU", _word(r"tau_?gru")),
+    "intersection_rnn": ("IntersectionRNN", _within(r"intersection_?rnn")),
+    "tgru": ("TGRU", _word(r"tgru")),
+    "tlstm": ("TLSTM", _word(r"tlstm")),
+    "atr": ("ATR", _word(r"atr")),
+    "antisymmetric_rnn": ("AntisymmetricRNN", _within(r"anti_?symmetric")),
+    "nbr": ("NBR", _word(r"nbr")),
+    "cfn": ("CFN", _word(r"cfn")),
+    "light_ru": ("LightRU", _word(r"light_?ru")),
+    "star": ("STAR", _word(r"star")),
+    "sgrn": ("SGRN", _word(r"sgrn")),
+}
+# As torchrecurrent keeps the cells of a layer, and many a network those of torch.
+_CELL_LIST = re.compile(r"(?:.*[./])?cells[./]\d+[./]")
+
+# Tensors that stand beside the hidden weight of another cell than torch's.
+_OTHER_WEIGHTS = (
+    *("ph", "ch", "mh", "mm", "proj", "res", "pi", "pf", "po", "ci", "cf", "co", "cc"),
+    *("peephole", "peepholes", "peep"),
+)
+_OTHER_BIASES = ("ch", "mh", "mm", "ph")
+_OTHER_SCALES = (
+    *("alpha", "beta", "beta1", "beta2", "gamma", "zeta", "nu", "eta", "epsilon", "dt", "tau"),
+    *("leak", "leak_rate", "taus", "log_tau"),
+)
+# Norms inside the gates, whose biases add to theirs: those of TorchScript's LSTM and its like.
+_OTHER_NORMS = (
+    *("layernorm_i", "layernorm_h", "layernorm_c", "layer_norm_i", "layer_norm_h"),
+    *("ln_ih", "ln_hh", "ln_i2h", "ln_h2h", "norm_ih", "norm_hh"),
+)
+# A network of one hidden layer calls its readout so; only a square one can be inside the cell.
+_READOUT = "ho"
+
+
+class Choice(NamedTuple):
+    """The cell that a layer is taken for, what that assumes, and who told: a name, the user."""
+
+    cell: str
+    sentences: tuple[str, ...] = ()
+    told: bool = False
+    given: bool = False
+
+
+@dataclass(frozen=True)
+class Lookalikes:
+    """A cell of torch's, and what is stored in its names and shapes."""
+
+    own: str  # the key of torch's cell
+    title: str  # in a sentence
+    read: tuple[str, ...] = ()  # the keys of the others that the family reads
+    refused: tuple[str, ...] = ()  # and of those that it does not
+    square: tuple[str, ...] = ()  # of the latter, alike only with as many inputs as units
+
+    @property
+    def assumption(self) -> Assumption:
+        """Which of the cells it is, for ``--assume``."""
+        return Assumption(KEY, self.own, (self.own, *self.read), MEANING)
+
+    def choose(self, store: TensorStore, match: Match, options: ReadOptions) -> Choice:
+        """The cell that a layer with a role ``weight_hh`` is taken for.
+
+        Raises:
+            TensorError: a tensor beside the weight, or a name, says that it is a cell that the
+                family does not read. A norm inside the gates says so whatever the user does.
+        """
+        given = options.assume.get(KEY)
+        insists = given in (self.own, *self.read)
+        weight = match.tensors["weight_hh"]
+        for role, tensor in beside(store.tensors, weight).items():
+            norm, _, part = role.rpartition(".")
+            if norm in _OTHER_NORMS:
+                raise TensorError(
+                    f"it stands beside {weight}: the {part} of a norm inside the gates or around "
+                    f"the state, which {self.title} has not",
+                    where=tensor,
+                    remedy="a cell with such norms is not read",
+                )
+            if not insists and role not in match.tensors:  # those the family knows
+                raise self.stranger(match, role, tensor)
+        if given is not None and insists:
+            sentence = f"{KEY}={given} (as given): {MEANING}"
+            return Choice(given, (sentence,), told=True, given=True)
+        module, _, suffix = split_hidden_weight(weight)
+        inputs = match.tensors.get("weight_ih", weight)
+        as_many = store.tensors[inputs].shape[1:] == store.tensors[weight].shape[1:]
+        excluded = () if as_many else self.square
+        others = [cell for cell in (*self.read, *self.refused) if cell not in excluded]
+        own = (self.own,) if self.own in _CALLED else ()
+        if suffix and not own:  # a layer of torch's own, weight_hh_l0
+            return Choice(self.own)
+        named = named_cell(module, store.path, (*own, *others))
+        if named == self.own:
+            return Choice(self.own, told=True)
+        if named in self.refused:
+            raise TensorError(
+                f"its name says {_CALLED[named][0]}, a cell that is stored like {self.title} and is"
+                " not read",
+                where=weight,
+                remedy=f"give --assume {KEY}={self.own} if it is {self.title}",
+            )
+        if named is not None:
+            return Choice(named, (f"{KEY}={named} (by its name): {MEANING}",), told=True)
+        if not _CELL_LIST.fullmatch(module) or not others:
+            return Choice(self.own)
+        alike = ", ".join(_CALLED[cell][0] for cell in others)
+        sentence = (
+            f"{KEY}={self.own} (the default): torchrecurrent stores other cells alike ({alike}), "
+            "and the layer's name does not tell"
+        )
+        return Choice(self.own, (sentence,))
+
+    @property
+    def _insist(self) -> str:
+        return f"if it is no part of it, give --assume {KEY}={self.own} to read the layer so"
+
+    def misfit(self, store: TensorStore, weight: str, inputs: str) -> TensorError:
+        """What is said of an input weight of other rows than the hidden one."""
+        rows, hidden = (shown_shape(store.tensors[name].shape) for name in (inputs, weight))
+        return TensorError(
+            f"its shape {rows} does not fit {hidden} of {weight} as in {self.title}: this is "
+            "another cell",
+            where=inputs,
+            remedy=self._insist,
+        )
+
+    def stranger(self, match: Match, role: str, tensor: str) -> TensorError:
+        """What is said of a tensor that the cell has not."""
+        weight = match.tensors["weight_hh"]
+        return TensorError(
+            f"it stands beside {weight}, and {self.title} has no {role}: this is another cell",
+            where=tensor,
+            remedy=self._insist,
+        )
+
+
+def beside(tensors: Mapping[str, TensorSpec], weight: str) -> dict[str, str]:
+    """The tensors in the module of a hidden weight that torch's own cells have not, by role."""
+    module, stem, suffix = split_hidden_weight(weight)
+    bias = "bias" if stem == "weight" else "b"
+    roles = (
+        *(f"{norm}.{part}" for norm in _OTHER_NORMS for part in ("weight", "bias")),
+        *(f"{stem}_{end}" for end in _OTHER_WEIGHTS),
+        *(f"{bias}_{end}" for end in _OTHER_BIASES),
+        *_OTHER_SCALES,
+    )
+    found = {}
+    for role in roles:
+        for tensor in (f"{module}{role}{suffix}", f"{module}{role}"):
+            if tensor in tensors:
+                found[role] = tensor
+    shape = tensors[weight].shape
+    readout = f"{module}{stem}_{_READOUT}"
+    if (
+        readout in tensors
+        and len(shape) == 2
+        and shape[0] != shape[1]
+        and tensors[readout].shape == (shape[1], shape[1])
+    ):
+        found[f"{stem}_{_READOUT}"] = readout
+    return found
+
+
+def named_cell(module: str, path: str, among: Iterable[str]) -> str | None:
+    """The cell that a module's name tells, or else that of its file; None where neither does.
+
+    Of a path the last part counts; a match's name may be its family's and tells nothing.
+    """
+    among = tuple(among)
+    for name in (module, PurePath(path).stem if path else ""):
+        for cell in among:
+            if _CALLED[cell][1].search(name):
+                return cell
+    return None
+
+
+def title_of(cell: str) -> str:
+    """What a cell is called."""
+    return _CALLED[cell][0]

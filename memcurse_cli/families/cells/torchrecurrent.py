@@ -8,22 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.fast_grnn import FLOOR, SCALE, fast_grnn_recurrence
-from memcurse_cli.families.cells.gated_layer import GateBias, coupled_recurrence, step_spectra
-from memcurse_cli.families.cells.layout import PLAIN, Cell, Layout, Variant, read_cell
-from memcurse_cli.families.cells.lem import STEP, lem_layout, read_lem
-from memcurse_cli.families.cells.torch_lookalikes import KEY, beside, named_cell, title_of
-from memcurse_cli.families.cells.torch_names import hidden_weights, split_hidden_weight
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_spectra
+from memcurse_cli.families.cells.layout import PLAIN, Cell, Layout, Variant, read_cell, shapes_of
+from memcurse_cli.families.cells.papers import (
+    FLOOR,
+    SCALE,
+    STEP,
+    fast_grnn_recurrence,
+    lem_layout,
+    read_lem,
+)
+from memcurse_cli.families.cells.torch_names import (
+    KEY,
+    MEANING,
+    beside,
+    hidden_weights,
+    named_cell,
+    split_hidden_weight,
+    title_of,
+)
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.reading import read_real, sigmoid
-from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.families.recurrence import HiddenSpectra, ParameterGroup, Recurrence
 
 NAME = "torch_recurrent"
 GATE_FUNCTION = Assumption(
@@ -34,8 +50,6 @@ GATE_FUNCTION = Assumption(
 )
 
 Rows = tuple[str, ...]
-Jacobian = Callable[[Mapping[str, Floats], Mapping[str, Floats]], Floats]
-"""∂h'/∂h at h = 0 from the (H, H) hidden weights and the (H,) biases of the gates."""
 
 
 def _layout(inputs: Rows, hidden: Rows, bias_ih: Rows, bias_hh: Rows, keeps: bool = True) -> Layout:
@@ -49,50 +63,43 @@ def _layout(inputs: Rows, hidden: Rows, bias_ih: Rows, bias_hh: Rows, keeps: boo
     )
 
 
-def _spectra(jacobian: Jacobian) -> Callable[[Cell, str], HiddenSpectra]:
+def _spectra(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
+    """Those of a step of the state, given what each gate sees of it beside its bias."""
+
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
-        totals = {gate: bias.total for gate, bias in cell.biases.items()}
-        weights = cell.hidden
-        return step_spectra(weights, lambda: jacobian(weights, totals), cell.size, device)
+        def whole(h: Any) -> Any:
+            z: dict[str, Any] = {gate: bias.total for gate, bias in cell.biases.items()}
+            for gate, weights in cell.hidden.items():
+                z[gate] = z[gate] + h @ weights.T
+            return step(cell, z, h)
+
+        return step_spectra(cell.hidden, whole, cell.size, device)
 
     return spectra
 
 
-def _ran_jacobian(weights: Mapping[str, Floats], biases: Mapping[str, Floats]) -> Floats:
-    """``c' = σ(f) c + σ(i) W x``, ``h = tanh(c)``: at zero input no hidden weight acts on c."""
-    return np.diag(sigmoid(biases["forget"]))
+def _ran_step(_: Cell, z: dict[str, Any], c: Any) -> Any:
+    """``c' = σ(f) c + σ(i) W x``, ``h = tanh(c)``."""
+    return dual_sigmoid(z["forget"]) * c
 
 
-def _cfn_jacobian(weights: Mapping[str, Floats], biases: Mapping[str, Floats]) -> Floats:
-    """``h' = σ(f) tanh(h) + σ(i) tanh(W x + b)``, with slope 1 of tanh(h) at h = 0."""
-    slope = sigmoid(biases["input"]) * sigmoid(-biases["input"]) * np.tanh(biases["new"])
-    return np.diag(sigmoid(biases["forget"])) + slope[:, None] * weights["input"]
+def _cfn_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
+    """``h' = σ(f) tanh(h) + σ(i) tanh(W x + b)``."""
+    return dual_sigmoid(z["forget"]) * dual_tanh(h) + dual_sigmoid(z["input"]) * dual_tanh(z["new"])
 
 
-def _mut1_spectra(cell: Cell, device: str) -> HiddenSpectra:
+def _mut1_step(cell: Cell, z: dict[str, Any], h: Any) -> Any:
     """``h' = (1-z) h + z tanh(U (r ∘ h) + tanh(W x + b_x) + b)``, z = σ(W_z x + b_z) alone."""
-    update, reset = cell.biases["update"].total, sigmoid(cell.biases["reset"].total)
     outer, inner = cell.biases["new"].split("bias_ih")
-    slope = sigmoid(update) * (1 - np.tanh(np.tanh(inner) + outer) ** 2)
-
-    def jacobian(weights: Mapping[str, Floats], _: Mapping[str, Floats]) -> Floats:
-        shown: Floats = slope[:, None] * weights["new"] * reset
-        return shown + np.diag(sigmoid(-update))
-
-    return _spectra(jacobian)(cell, device)
+    reset = (dual_sigmoid(z["reset"]) * h) @ cell.hidden["new"].T
+    candidate = dual_tanh(reset + np.tanh(inner) + outer)
+    return dual_sigmoid(-z["update"]) * h + dual_sigmoid(z["update"]) * candidate
 
 
-def _star_jacobian(weights: Mapping[str, Floats], biases: Mapping[str, Floats]) -> Floats:
+def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
     """``h' = tanh((1-k) h + k c)``, c = tanh(W x + b_x)."""
-    opened, shut, candidate, slope = _star(biases["gate"], biases["new"])
-    turned: Floats = (slope * opened * shut * candidate)[:, None] * weights["gate"]
-    return turned + np.diag(slope * shut)
-
-
-def _star(gate: Floats, new: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """k, 1 - k, c and the slope s = sech²(k c) of the outer tanh."""
-    opened, candidate = sigmoid(gate), np.tanh(new)
-    return opened, sigmoid(-gate), candidate, np.cosh(opened * candidate) ** -2.0
+    k = z["gate"]
+    return dual_tanh(dual_sigmoid(-k) * h + dual_sigmoid(k) * dual_tanh(z["new"]))
 
 
 def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
@@ -102,8 +109,9 @@ def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
     and both logarithms have the slope -2T k (1 - c²) by b_x.
     """
     gate, new = cell.biases["gate"], cell.biases["new"]
-    opened, shut, candidate, slope = _star(gate.total, new.total)
-    bent, log_slope = np.tanh(opened * candidate), np.log(slope)
+    opened, shut, candidate = sigmoid(gate.total), sigmoid(-gate.total), np.tanh(new.total)
+    bent, log_slope = np.tanh(opened * candidate), -2 * np.log(np.cosh(opened * candidate))
+    slope = np.exp(log_slope)
     by_new = -2 * bent * opened * (1 - candidate**2)
     groups = (
         *gate.groups(
@@ -121,120 +129,79 @@ def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
     )
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """A cell that is no variant of a plain one, to be read.
-
-    Attributes:
-        store: the open checkpoint.
-        match: its tensors.
-        options: what to read beside the biases.
-        layout: where its rows are.
-        assumptions: what was assumed, one sentence each.
-    """
-
-    store: TensorStore
-    match: Match
-    options: ReadOptions
-    layout: Layout
-    assumptions: tuple[str, ...]
-
-
-def _read_minimal_rnn(layer: _Layer) -> Recurrence:
+def _read_minimal_rnn(
+    store: TensorStore, match: Match, options: ReadOptions, layout: Layout, assumptions: Rows
+) -> Recurrence:
     """``h' = u h + (1-u) z``, z = tanh(W x + b_x), u = σ(U h + V z + b): λ = σ(V tanh(b_x) + b).
 
     V = ``weight_mm``: every b_x moves every λ, and every row of V its own.
     """
-    store, match, options = layer.store, layer.match, layer.options
-    cell = Cell(store, match, layer.layout)
-    size, own, latent = cell.size, cell.biases["update"], cell.biases["latent"]
-    tensor = match.tensors["weight_mm"]
+    latent, tensor = Cell(store, match, layout).biases["latent"], match.tensors["weight_mm"]
+    shown, size = np.tanh(latent.total), latent.total.size
     mixed = read_real(store, tensor, (size, size))
-    shown = np.tanh(latent.total)
-    total = mixed @ shown + own.total
-    kept, lost = sigmoid(total), sigmoid(-total)
-    hidden = None
-    if options.spectra:
-        weights = cell.hidden["update"]
-        hidden = step_spectra(
-            {"state": weights},
-            lambda: np.diag(kept) - (kept * lost * shown)[:, None] * weights,
-            size,
-            options.device,
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        weights, total = cell.hidden["update"], cell.biases["update"].total
+
+        def step(h: Any) -> Any:
+            z = h @ weights.T + total
+            return dual_sigmoid(z) * h + dual_sigmoid(-z) * shown
+
+        return step_spectra({"state": weights}, step, size, device)
+
+    def finish(found: Recurrence, cell: Cell) -> Recurrence:
+        total = cell.biases["update"].total
+        kept, lost = sigmoid(total), sigmoid(-total)
+        unit, source = np.indices((size, size)).reshape(2, -1)  # of every entry of V, row by row
+        ((role, held, values, dtype),) = latent.parts
+        by_latent = mixed.ravel() * (1 - shown**2)[source]
+        entries, stored_as = np.arange(size * size), store.tensors[tensor].dtype
+        groups = tuple(
+            ParameterGroup(
+                name,
+                at,
+                scalars,
+                kind,
+                scalar,
+                unit,
+                ((kept * lost)[unit] * moved).astype(np.complex128),
+                (-kept[unit] * moved).astype(np.complex128),
+            )
+            for name, at, scalars, kind, scalar, moved in (
+                (role, held, values, dtype, source, by_latent),
+                ("weight_mm", tensor, mixed.ravel(), stored_as, entries, shown[source]),
+            )
         )
-    found = coupled_recurrence(
-        match,
-        family=NAME,
-        gate="update",
-        bias=GateBias(total, own.parts),
-        keeps=True,
-        hidden_feedback=True,
-        hidden=hidden,
-        assumptions=layer.assumptions,
-        inputs=_MINIMAL_DRIVE if options.gates else None,
+        return replace(found, parameters=(*found.parameters, *groups))
+
+    variant = Variant(
+        assumptions=assumptions,
+        added={"update": mixed @ shown},
+        spectra=spectra,
+        undriven=_MINIMAL_DRIVE,
+        finish=finish,
     )
-    unit, source = np.indices((size, size)).reshape(2, -1)  # of every entry of V, row by row
-    ((role, held, values, dtype),) = latent.parts
-    entries = np.arange(size * size)
-    groups = (
-        (role, held, values, dtype, source, mixed.ravel() * (1 - shown**2)[source]),
-        ("weight_mm", tensor, mixed.ravel(), store.tensors[tensor].dtype, entries, shown[source]),
-    )
-    return replace(
-        found,
-        parameters=(
-            *found.parameters,
-            *(
-                ParameterGroup(
-                    name=name,
-                    tensor=at,
-                    values=scalars,
-                    dtype=stored_as,
-                    scalar=scalar,
-                    eigenvalue=unit,
-                    eigenvalue_derivative=((kept * lost)[unit] * moved).astype(np.complex128),
-                    log_gain_derivative=(-kept[unit] * moved).astype(np.complex128),
-                )
-                for name, at, scalars, stored_as, scalar, moved in groups
-            ),
-        ),
-    )
+    return read_cell(store, match, options, NAME, layout, variant)
 
 
-def _read_fast_grnn(layer: _Layer) -> Recurrence:
+def _read_fast_grnn(
+    store: TensorStore, match: Match, options: ReadOptions, layout: Layout, assumptions: Rows
+) -> Recurrence:
     """The library's default for what opens the gate is a tanh; that of the paper is σ."""
-    assumed = Assumed(layer.options)
+    assumed = Assumed(options)
     bent = assumed.choose(GATE_FUNCTION) == "tanh"
-    cell = Cell(layer.store, layer.match, layer.layout)
-
-    def matrices() -> tuple[Floats | None, Floats | None]:
-        inputs = cell.inputs
-        return (None if inputs is None else inputs["shared"]), cell.hidden["shared"]
-
+    cell = Cell(store, match, layout)
     return fast_grnn_recurrence(
-        layer.store,
-        layer.match,
-        layer.options,
+        store,
+        match,
+        options,
         family=NAME,
         gate=cell.biases["gate"],
         block="gate",
         update=lambda: cell.biases["new"].total,
-        matrices=matrices,
+        matrices=lambda: ((cell.inputs or {}).get("shared"), cell.hidden["shared"]),
         bent=bent,
-        assumptions=(*layer.assumptions, *assumed.sentences),
-    )
-
-
-def _read_lem(layer: _Layer) -> Recurrence:
-    """As in the authors' code, but that y takes in z as it was a step before."""
-    return read_lem(
-        layer.store,
-        layer.match,
-        layer.options,
-        NAME,
-        layer.layout,
-        delayed=True,
-        assumptions=layer.assumptions,
+        assumptions=(*assumptions, *assumed.sentences),
     )
 
 
@@ -248,18 +215,12 @@ _MINIMAL_DRIVE = NoDrive("its gate sees the input through a tanh, and so has no 
 
 @dataclass(frozen=True)
 class _Own:
-    """One of the cells.
-
-    Attributes:
-        layout: the rows of its weights and biases.
-        variant: what it has other than the plain cell of its layout.
-        read: what reads it, where it is no variant of a plain cell.
-        beside: what else stands in the module, with its rank: H, (H, H), or one number of any rank.
-    """
+    """One of the cells: its rows, what it has other than the plain cell, or what reads it."""
 
     layout: Layout
     variant: Variant = PLAIN
-    read: Callable[[_Layer], Recurrence] | None = None
+    read: Callable[[TensorStore, Match, ReadOptions, Layout, Rows], Recurrence] | None = None
+    # What else stands in the module, with its rank: H, (H, H), or one number of any rank.
     beside: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -270,20 +231,21 @@ _LEM = lem_layout("weight_{}", "bias_{}", ("ih", "hh", "ch"), states=("z", "y"))
 _CELLS = {
     "ran": _Own(
         _layout(("new", *_TWO), _TWO, _TWO, _TWO),
-        Variant(spectra=_spectra(_ran_jacobian), undriven=_RAN_DRIVE),
+        Variant(spectra=_spectra(_ran_step), undriven=_RAN_DRIVE),
     ),
     "cfn": _Own(
         _layout(_CFN, _CFN[:2], _CFN, _CFN[:2]),
-        Variant(spectra=_spectra(_cfn_jacobian), undriven=_CFN_DRIVE),
+        Variant(spectra=_spectra(_cfn_step), undriven=_CFN_DRIVE),
     ),
     "mut1": _Own(
-        _layout(_MUT1, _MUT1[1:], _MUT1, _MUT1[1:], keeps=False), Variant(spectra=_mut1_spectra)
+        _layout(_MUT1, _MUT1[1:], _MUT1, _MUT1[1:], keeps=False),
+        Variant(spectra=_spectra(_mut1_step)),
     ),
     # h' = (1-f) h + f tanh(W x + b_x), whose gate f alone sees the state.
     "light_ru": _Own(_layout(_GATED, _GATED[1:], _GATED, _GATED[1:], keeps=False)),
     "star": _Own(
         _layout(_GATED, _GATED[1:], _GATED, _GATED[1:], keeps=False),
-        Variant(spectra=_spectra(_star_jacobian), undriven=_STAR_DRIVE, finish=_finish_star),
+        Variant(spectra=_spectra(_star_step), undriven=_STAR_DRIVE, finish=_finish_star),
     ),
     "minimal_rnn": _Own(
         _layout(("latent",), ("update",), ("latent",), ("update",)),
@@ -295,16 +257,11 @@ _CELLS = {
         read=_read_fast_grnn,
         beside={SCALE: 0, FLOOR: 0},
     ),
-    "lem": _Own(_LEM, read=_read_lem),
+    "lem": _Own(_LEM, read=partial(read_lem, family=NAME, delayed=True)),
 }
 # Cells that are stored as those of the library that are read, and are not.
 _REFUSED = {"cfn": ("nbr",), "light_ru": ("antisymmetric_rnn",)}
-CELL = Assumption(
-    key=KEY,
-    default="by_name",
-    choices=("by_name", *_CELLS),
-    meaning="which of the cells that are stored alike it is",
-)
+CELL = Assumption(KEY, "by_name", ("by_name", *_CELLS), MEANING)
 
 
 class TorchRecurrent:
@@ -327,13 +284,13 @@ class TorchRecurrent:
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with both weights and both biases, of the rows of one kind of cell."""
         matches = []
-        for weight in hidden_weights(tensors):
-            names = dict(weight.tensors)
-            if split_hidden_weight(names["weight_hh"])[2]:  # weight_hh_l0 is torch's own
+        for match in hidden_weights(tensors, self.name):
+            weight = match.tensors["weight_hh"]
+            if split_hidden_weight(weight)[2]:  # weight_hh_l0 is torch's own
                 continue
-            names |= beside(tensors, names["weight_hh"])
-            if _stored_alike({role: tensors[name].shape for role, name in names.items()}):
-                matches.append(Match(weight.layer or self.name, names))
+            names = {**match.tensors, **beside(tensors, weight)}
+            if _stored_alike(shapes_of(tensors, names)):
+                matches.append(replace(match, tensors=names))
         return matches
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
@@ -346,7 +303,7 @@ class TorchRecurrent:
         name, assumptions = _told(store, match, options)
         cell = _CELLS[name]
         if cell.read is not None:
-            return cell.read(_Layer(store, match, options, cell.layout, assumptions))
+            return cell.read(store, match, options, cell.layout, assumptions)
         variant = replace(cell.variant, assumptions=assumptions)
         return read_cell(store, match, options, self.name, cell.layout, variant)
 
@@ -369,17 +326,17 @@ def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
 
 def _told(store: TensorStore, match: Match, options: ReadOptions) -> tuple[str, tuple[str, ...]]:
     """The cell that the user, the name or its shapes alone tell, and what that assumes."""
-    read = _stored_alike({role: store.tensors[name].shape for role, name in match.tensors.items()})
+    read = _stored_alike(shapes_of(store.tensors, match.tensors))
     given = options.assume.get(KEY)
     if given in read:
-        return given, (f"{KEY}={given} (as given): {CELL.meaning}",)
+        return given, (f"{KEY}={given} (as given): {MEANING}",)
     cells = (*read, *_REFUSED.get(read[0], ()))
     if len(cells) == 1:
         return cells[0], ()
     weight = match.tensors["weight_hh"]
     named = named_cell(split_hidden_weight(weight)[0], store.path, cells)
     if named in read:
-        return named, (f"{KEY}={named} (by its name): {CELL.meaning}",)
+        return named, (f"{KEY}={named} (by its name): {MEANING}",)
     alike = " and ".join(title_of(cell) for cell in cells)
     what = f"its shapes are those of torchrecurrent's {alike}, and no name tells which it is"
     if named is not None:

@@ -1,4 +1,4 @@
-"""Cells of libraries for torch under names of their own: AllenNLP, haste, RAFT and RVM."""
+"""Cells of libraries under names of their own: AllenNLP, haste, RAFT and RVM, and MLX."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.cells.layout import (
     IFGO,
     IGFO,
+    PLAIN,
     RZN,
+    STATE,
     ZRN,
     Cell,
     CellFamily,
     Layout,
     Variant,
+    elman,
     read_cell,
+    shapes_of,
     without_jacobian,
 )
+from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Match, ReadOptions
-from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
 
 # The last rows are those of a highway, which gates the output and not the cell.
@@ -46,9 +50,8 @@ WITH_HIGHWAY = _allennlp((*HIGHWAY, "carried"), HIGHWAY)
 
 
 def _highway(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    shapes = {role: store.tensors[name].shape for role, name in match.tensors.items()}
-    if PROJECTED.fits(shapes):
-        return Variant()
+    if PROJECTED.fits(shapes_of(store.tensors, match.tensors)):
+        return PLAIN
     return Variant(
         layout=WITH_HIGHWAY, spectra=without_jacobian(ALTERED, IFGO), seen=lambda cell: {}
     )
@@ -75,34 +78,34 @@ NORM = "gamma"
 NORMALISED = (
     "a layer normalisation stands behind the hidden matrix: its slope at zero is not stored"
 )
-HASTE_IGFO = Layout({"kernel": IGFO}, {"recurrent_kernel": IGFO}, {"bias": IGFO})
+HASTE_IGFO = Layout(
+    {"kernel": IGFO},
+    {"recurrent_kernel": IGFO},
+    {"bias": IGFO},
+    whole=True,
+    others=(NORM,),
+    strangers=("recurrent_bias",),
+)
 HASTE_ZRN = Layout(
     {"kernel": ZRN},
     {"recurrent_kernel": ZRN},
     {"bias": ZRN, "recurrent_bias": ZRN},
     inner="recurrent_bias",
+    whole=True,
+    others=(NORM,),
 )
-_ROLES = (*HASTE_ZRN.matrices, *HASTE_ZRN.biases, NORM)
 
 
-def _haste(layout: Layout, tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules with both kernels and all of the biases, and no other."""
-    found = []
-    for module, names in group_by_module(tensors, _ROLES).items():
-        if names.keys() - {NORM} != layout.matrices | layout.biases.keys():
-            continue
-        # Nothing but the way that names are joined tells such an LSTM from one of Keras.
-        if layout is HASTE_IGFO and names["kernel"] != f"{module}.kernel":
-            continue
-        if layout.fits({role: tensors[name].shape for role, name in names.items()}):
-            found.append(Match(module or family, names))
-    return found
+def _haste_lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Nothing but the way that names are joined tells such an LSTM from one of Keras."""
+    found = HASTE_IGFO.find(tensors, family)
+    return [match for match in found if match.tensors["kernel"].endswith(".kernel")]
 
 
 def _normalised(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     """A normalisation of what the kernels put out is zero at zero input and zero state."""
     if NORM not in match.tensors:
-        return Variant()
+        return PLAIN
     return Variant(spectra=without_jacobian(NORMALISED), seen=lambda cell: {})
 
 
@@ -113,7 +116,7 @@ HASTE_LSTM = CellFamily(
     equation="λ = σ(b_f), γ = σ(b_i), columns i, g, f, o",
     source="haste_pytorch.LSTM and LayerNormLSTM; Gers et al. 2000",
     layouts=(HASTE_IGFO,),
-    matches=lambda tensors, family: _haste(HASTE_IGFO, tensors, family),
+    matches=_haste_lstms,
     variant=_normalised,
 )
 HASTE_GRU = CellFamily(
@@ -123,7 +126,6 @@ HASTE_GRU = CellFamily(
     equation="λ = σ(b_z), γ = 1 - λ, b = bias + recurrent_bias, columns z, r, n",
     source="haste_pytorch.GRU and LayerNormGRU; Cho et al. 2014",
     layouts=(HASTE_ZRN,),
-    matches=lambda tensors, family: _haste(HASTE_ZRN, tensors, family),
     variant=_normalised,
 )
 
@@ -134,13 +136,7 @@ def _raft(half: str) -> Layout:
     kernels = {f"{module}.weight": gate for module, gate in gates.items()}
     biases = {f"{module}.bias": gate for module, gate in gates.items()}
     return Layout(
-        kernels,
-        kernels,
-        biases,
-        columns=False,
-        keeps=False,
-        state_first=True,
-        convolves=True,
+        kernels, kernels, biases, columns=False, keeps=False, state_first=True, convolves=True
     )
 
 
@@ -171,7 +167,7 @@ def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]
 def _halves(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
     """A step of two halves decays by the product of both."""
     if not VERTICAL.matrices <= match.tensors.keys():
-        return Variant()
+        return PLAIN
 
     def finish(first: Recurrence, cell: Cell) -> Recurrence:
         second = read_cell(store, match, ReadOptions(), first.family, VERTICAL)
@@ -215,4 +211,44 @@ CONV_GRU = CellFamily(
     layouts=(RAFT, HORIZONTAL, RVM),
     matches=_convolutions,
     variant=_halves,
+)
+
+
+def _both(rows: Layout) -> tuple[Layout, Layout]:
+    """Rows are targets; before 0.18 MLX stored the matrices transposed, as their shapes tell."""
+    return rows, replace(rows, columns=True)
+
+
+LSTMS = _both(Layout({"Wx": IFGO}, {"Wh": IFGO}, {"bias": IFGO}, columns=False))
+GRUS = _both(
+    Layout({"Wx": RZN}, {"Wh": RZN}, {"b": RZN, "bhn": ("new",)}, columns=False, inner="bhn")
+)
+RNNS = _both(Layout({"Wxh": STATE}, {"Whh": STATE}, {"bias": STATE}, columns=False))
+
+MLX_LSTM = CellFamily(
+    name="mlx_lstm",
+    title="MLX LSTM",
+    recognised_by="Wh (4H, H) beside Wx (4H, inputs)",
+    equation="λ = σ(b_f), γ = σ(b_i), rows i, f, g, o",
+    source="mlx.nn.LSTM; Gers et al. 2000",
+    layouts=LSTMS,
+)
+# bhn stands inside the reset gate.
+MLX_GRU = CellFamily(
+    name="mlx_gru",
+    title="MLX GRU",
+    recognised_by="Wh (3H, H) beside Wx (3H, inputs)",
+    equation="λ = σ(b_z), γ = 1 - λ, rows r, z, n",
+    source="mlx.nn.GRU; Cho et al. 2014",
+    layouts=GRUS,
+)
+MLX_RNN = CellFamily(
+    name="mlx_rnn",
+    title="MLX RNN (dense)",
+    recognised_by="Whh (H, H) beside Wxh (H, inputs)",
+    equation="λ = eig(Whh)",
+    source="mlx.nn.RNN; Elman 1990",
+    layouts=RNNS,
+    variant=lambda store, match, options: elman(options),
+    assumptions=(ACTIVATION,),
 )

@@ -1,16 +1,20 @@
-"""The norms of SpeechBrain's light GRU against torch's, and its gates against its own run."""
+"""GRUs behind a norm: SpeechBrain's light GRU against torch's norms, and Dreamer's."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.cell_steps import CASES, INPUTS, H
+from families.derivatives import check_derivatives, read_layer
+from families.oracles import assert_same_spectrum
 from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
+from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.normalised_grus import LIGHT_GRU
+from memcurse_cli.families.cells.normalised_grus import LAYER_NORM_GRU, LIGHT_GRU
+from memcurse_cli.families.family import ReadOptions
 
 WIDTH, SIZE = 3, 4
 
@@ -65,8 +69,7 @@ def test_the_scale_is_a_group_only_where_it_moves_something() -> None:
     assert names["layernorm"] == ["norm.bias[update]"]
 
 
-@pytest.mark.parametrize("scale", [1.0, 3.0])
-@pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
+@pytest.mark.parametrize(("norm", "scale"), [("batchnorm", 3.0), ("layernorm", 1.0)])
 def test_the_band_and_the_state_are_those_of_the_layer(norm: str, scale: float) -> None:
     torch.manual_seed(3)
     made = layer(norm, inputs=40, size=128)
@@ -108,7 +111,37 @@ def test_what_cannot_be_read() -> None:
         read_layer(arrays, LIGHT_GRU, batch_norm_epsilon="0")
 
 
-def test_half_a_running_average_is_not_it() -> None:
-    arrays = arrays_of("batchnorm")
-    del arrays["norm.running_var"]
-    assert match_of(arrays, LIGHT_GRU) == []
+def test_the_spectra_and_the_spread_of_dreamers_gates() -> None:
+    """Over inputs of any size, since the normalisation puts out a variance of 1."""
+    for name in ("dreamer", "sheeprl"):  # SheepRL puts h before x
+        case = CASES[name]
+        arrays = case.arrays()
+        store = MemoryStore(arrays)
+        (match,) = LAYER_NORM_GRU.find(store.tensors)
+        found = LAYER_NORM_GRU.read(store, match, ReadOptions(spectra=True, gates=True))
+        assert found.hidden is not None
+        assert "layer normalisation" in str(found.hidden.reason)
+        weight = arrays[f"{case.module}{case.hidden[0]}"]
+        hidden = weight[:, :H] if name == "sheeprl" else weight[:, INPUTS:]
+        for gate, rows in zip(("reset", "new", "update"), np.split(hidden, 3), strict=True):
+            assert_same_spectrum(found.hidden.gates[gate], np.linalg.eigvals(rows), 1e-12)
+        (scale,) = (array for tensor, array in arrays.items() if tensor.endswith("norm.weight"))
+        assert found.gate is not None
+        for size in (1.0, 100.0):
+            assert_allclose(found.gate.gate.variance(size, 1.0), scale[2 * H :] ** 2)
+
+
+def test_the_bias_that_dreamer_adds_is_said_and_can_be_given() -> None:
+    arrays = {
+        name.replace("_cell._layer", "_cell.layers.GRU_linear").replace(
+            "_cell._norm", "_cell.layers.GRU_norm"
+        ): array
+        for name, array in CASES["dreamer"].arrays().items()
+    }
+    stored = arrays["dynamics._cell.layers.GRU_norm.bias"][2 * H :]
+    recurrence = read_layer(arrays, LAYER_NORM_GRU)
+    assert recurrence.name == "dynamics._cell"
+    assert any("update_bias=-1.0" in sentence for sentence in recurrence.assumptions)
+    assert_allclose(np.exp(recurrence.log_eigenvalues.real), 1 / (1 + np.exp(stored - 1)))
+    other = read_layer(arrays, LAYER_NORM_GRU, update_bias="0.5")
+    assert_allclose(np.exp(other.log_eigenvalues.real), 1 / (1 + np.exp(stored + 0.5)))

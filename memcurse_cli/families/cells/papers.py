@@ -1,0 +1,471 @@
+"""Cells as their papers' code stores them: FastGRNN, LEM, and the multiplicative LSTM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.families.assumptions import Assumed
+from memcurse_cli.families.cells.gated_layer import (
+    GateBias,
+    Part,
+    Step,
+    dual_sigmoid,
+    dual_tanh,
+    step_spectra,
+)
+from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant, shapes_of
+from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.gate_inputs import (
+    GateDrive,
+    GateInput,
+    HiddenState,
+    NoDrive,
+    RowNorms,
+    squared_rows,
+)
+from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.reading import (
+    gain_scalar,
+    log_of_eigenvalues,
+    log_sigmoid,
+    read_finite,
+    read_real,
+    read_vector,
+    sigmoid,
+)
+from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.theory.gates.laws import FlooredMix, PartialMix, Written
+
+SCALE, FLOOR = "zeta", "nu"
+_GATE, _UPDATE = "bias_gate", "bias_update"
+_REQUIRED = (_GATE, _UPDATE, SCALE, FLOOR)
+_INPUT, _HIDDEN = ("W", "W1", "W2"), ("U", "U1", "U2")  # each whole, or of two factors
+_FUNCTIONS = (
+    "the gate is taken as a sigmoid and the candidate as a tanh, as by default: EdgeML stores"
+    " neither"
+)
+_UNLAWFUL = NoDrive("a tanh opens its gate, which no law of gates has")
+
+
+class FastGRNN:
+    """``h' = z h + (σ(ζ)(1-z) + σ(ν)) tanh(u + b_h)``, ``z = σ(u + b_z)``, ``u = W x + U h``.
+
+    At zero input and zero state λ = σ(b_z) and γ = σ(ζ)(1-λ) + σ(ν).
+    """
+
+    name = "fast_grnn"
+    title = "FastGRNN (EdgeML)"
+    recognised_by = "bias_gate and bias_update (1, H) beside zeta and nu (1, 1), and U or U1 and U2"
+    equation = "λ = σ(bias_gate), γ = σ(zeta) (1 - λ) + σ(nu)"
+    source = "edgeml_pytorch FastGRNNCell; Kusupati et al. 2018, arXiv 1901.02358"
+    assumptions: tuple[Assumption, ...] = ()
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Cells with one gate, its two scalars and a hidden matrix, whole or of low rank."""
+        roles = (*_REQUIRED, *_INPUT, *_HIDDEN)
+        return [
+            Match(module or self.name, names)
+            for module, names in group_by_module(tensors, roles).items()
+            if _fits(shapes_of(tensors, names))
+        ]
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the gate's bias and the scalars, and W and U where what they do is asked for.
+
+        Raises:
+            TensorError: NaN or inf in what is read.
+        """
+        names = match.tensors
+        gate = read_vector(store, names[_GATE])
+        part = Part(_GATE, names[_GATE], gate, store.tensors[names[_GATE]].dtype)
+        return fast_grnn_recurrence(
+            store,
+            match,
+            options,
+            family=self.name,
+            gate=GateBias(gate, (part,)),
+            block="",
+            update=lambda: read_vector(store, names[_UPDATE], gate.size),
+            matrices=lambda: (
+                _matrix(store, names, _INPUT, gate.size),
+                _matrix(store, names, _HIDDEN, gate.size),
+            ),
+            assumptions=(_FUNCTIONS,),
+        )
+
+
+def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the shapes are (1, H), scalars, and (H, H) or two factors of it."""
+    size = shapes.get(_GATE, ())[-1:]
+    if size < (1,) or any(shapes.get(role) != (1, *size) for role in (_GATE, _UPDATE)):
+        return False
+    if any(shapes.get(role) != (1, 1) for role in (SCALE, FLOOR)):
+        return False
+    if "U" in shapes:
+        return shapes["U"] == size * 2
+    inner, outer = (shapes.get(role, ()) for role in _HIDDEN[1:])
+    return len(inner) == 2 and inner[1:] == size and outer == (*size, inner[0])
+
+
+def _matrix(
+    store: TensorStore, names: Mapping[str, str], roles: tuple[str, str, str], size: int
+) -> Floats | None:
+    """(H, sources), whole or the product of its factors; None where it is not there."""
+    whole, inner, outer = roles
+    if whole in names:
+        return read_real(store, names[whole], (size, None))
+    if inner not in names or outer not in names:
+        return None
+    below = read_real(store, names[inner], (None, None))
+    product: Floats = read_real(store, names[outer], (size, len(below))) @ below
+    return product
+
+
+def fast_grnn_recurrence(
+    store: TensorStore,
+    match: Match,
+    options: ReadOptions,
+    *,
+    family: str,
+    gate: GateBias,
+    block: str,
+    update: Callable[[], Floats],
+    matrices: Callable[[], tuple[Floats | None, Floats | None]],
+    bent: bool = False,
+    assumptions: tuple[str, ...] = (),
+) -> Recurrence:
+    """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ or a tanh.
+
+    One ζ and one ν move the gain of every unit: d log γ/db_z = -σ(ζ) a'(b_z) / γ,
+    d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ.
+
+    Args:
+        store, match, options, family: as `Family.read` has them; ζ and ν have roles.
+        gate: b_z.
+        block: what the gate's block of a bias is called, or "" where a bias is the gate's alone.
+        update: reads (H,) b_h, the candidate's bias.
+        matrices: reads W and U, None for what is not there.
+        bent: a tanh opens the gate, so that λ is negative where b_z is.
+        assumptions: what was assumed, one sentence each.
+    """
+    bias = gate.total
+    scale, floor = (read_vector(store, match.tensors[role], 1) for role in (SCALE, FLOOR))
+    # 1 - tanh(b) = 2σ(-2b), without cancellation.
+    stretch = 2.0 if bent else 1.0
+    lost = stretch * sigmoid(-stretch * bias)
+    kept: Floats = np.tanh(bias) if bent else sigmoid(bias)
+    slope = lost * stretch * sigmoid(stretch * bias)
+    opened = sigmoid(scale)
+    log_lost = np.log(stretch) + log_sigmoid(-stretch * bias)
+    log_gain = np.logaddexp(log_sigmoid(scale) + log_lost, log_sigmoid(floor))
+    gain = np.exp(log_gain)
+    groups = gate.groups(block, slope, -opened * slope / gain)
+    by_scale = opened * sigmoid(-scale) * lost / gain
+    by_floor = sigmoid(floor) * sigmoid(-floor) / gain
+    scalars = [
+        gain_scalar(role, match.tensors[role], value, store.tensors[match.tensors[role]].dtype, by)
+        for role, value, by in ((SCALE, scale, by_scale), (FLOOR, floor, by_floor))
+    ]
+
+    def spectra() -> HiddenSpectra:
+        _, hidden = matrices()
+        assert hidden is not None  # a layer without it is not found
+        taken = update()
+
+        def step(h: Any) -> Any:
+            seen = h @ hidden.T
+            z = dual_tanh(seen + bias) if bent else dual_sigmoid(seen + bias)
+            return z * h + (opened * (1 - z) + sigmoid(floor)) * dual_tanh(seen + taken)
+
+        return step_spectra({"shared": hidden}, step, bias.size, options.device)
+
+    def drive() -> GateDrive | NoDrive | None:
+        """What W and U show to the gate and, with another bias, to the candidate."""
+        if bent:
+            return _UNLAWFUL
+        inputs, hidden = matrices()
+        if inputs is None or hidden is None:
+            return None
+        norms = RowNorms(squared_rows(inputs), squared_rows(hidden))
+        law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR)
+        candidate = update()
+        return GateDrive(
+            law=law,
+            gate=GateInput(bias, norms),
+            state=HiddenState(
+                GateInput(candidate, norms), convex=False, written=Written(law, candidate - bias)
+            ),
+            motions={group.name: ("gate", 1.0) for group in groups}
+            | {role: (role, 1.0) for role in (SCALE, FLOOR)},
+        )
+
+    log_kept = log_of_eigenvalues(kept) if bent else log_sigmoid(bias).astype(np.complex128)
+    return Recurrence(
+        name=match.layer,
+        family=family,
+        tensors=tuple(match.tensors.values()),
+        log_eigenvalues=log_kept,
+        log_gain=log_gain.astype(np.complex128),
+        parameters=(*groups, *scalars),
+        input_dependent=True,
+        stable_by_construction=True,
+        assumptions=assumptions,
+        hidden_feedback=True,
+        hidden=spectra() if options.spectra else None,
+        gate=drive() if options.gates else None,
+    )
+
+
+STEP = Assumption(
+    key="dt",
+    default="1",
+    choices=(),
+    meaning="the largest time step of a network that is an ordinary differential equation",
+    tensors=("dt",),
+)
+
+
+def lem_layout(
+    weight: str, bias: str, linears: tuple[str, str, str], states: tuple[str, str]
+) -> Layout:
+    """Where the rows are of the linears of x, of y and of z, by what ``{}`` stands for.
+
+    The last two blocks of rows of the first lead into ``states``.
+    """
+    steps = ("step of y", "step of z")
+    sides = dict(zip(linears, ((*steps, *states), (*steps, "z"), ("y",)), strict=True))
+    of_x, *of_state = linears
+    return Layout(
+        {weight.format(of_x): sides[of_x]},
+        {weight.format(linear): sides[linear] for linear in of_state},
+        {bias.format(linear): rows for linear, rows in sides.items()},
+        columns=False,
+        others=STEP.roles,
+    )
+
+
+LINEARS = lem_layout(
+    "{}.weight", "{}.bias", ("inp2hid", "hid2hid", "transform_z"), states=("y", "z")
+)
+
+
+class LEM:
+    """``z' = (1-Δ) z + Δ tanh(·)``, ``y' = (1-Δ̄) y + Δ̄ tanh(·)`` with ``Δ = dt σ(b)``: λ = 1 - Δ.
+
+    The eigenvalues of y stand before those of z.
+    """
+
+    name = "lem"
+    title = "LEM (long expressive memory)"
+    recognised_by = (
+        "hid2hid.weight (3H, H) beside inp2hid.weight (4H, inputs) and transform_z.weight"
+    )
+    equation = "λ = 1 - dt σ(b), γ = dt σ(b), b = inp2hid.bias + hid2hid.bias, first 2H rows"
+    source = "tk-rusch/LEM; Rusch et al. 2022, arXiv 2110.04744"
+    assumptions: tuple[Assumption, ...] = (STEP,)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with the three linears, of shapes that fit together."""
+        return LINEARS.find(tensors, self.name)
+
+    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
+        """Read the biases, and the weights where what they do is asked for.
+
+        Raises:
+            TensorError: NaN or inf in what is read, or shapes that do not fit together.
+            UsageError: the user's dt is not in (0, 1].
+        """
+        return read_lem(store, match, options, LINEARS)
+
+
+def read_lem(
+    store: TensorStore,
+    match: Match,
+    options: ReadOptions,
+    layout: Layout,
+    assumptions: tuple[str, ...] = (),
+    *,
+    family: str = "lem",
+    delayed: bool = False,
+) -> Recurrence:
+    """λ = 1 - Δ and γ = Δ of both states: d log γ/db = 1 - σ(b), dλ/db = -Δ (1 - σ(b)).
+
+    ``delayed``: y takes in z as it was a step before.
+
+    Raises:
+        TensorError: NaN or inf in what is read, or shapes that do not fit together.
+        UsageError: the user's dt is not in (0, 1].
+    """
+    assumed = Assumed(options, store=store, match=match)
+    step = assumed.fraction(STEP)
+    cell = Cell(store, match, layout)
+    slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
+    bias = GateBias(
+        np.concatenate([slow.total, fast.total]),
+        tuple(
+            of_y._replace(values=np.concatenate([of_y.values, of_z.values]))
+            for of_y, of_z in zip(slow.parts, fast.parts, strict=True)
+        ),
+    )
+    opened, closed = step * sigmoid(bias.total), sigmoid(-bias.total)
+    # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.
+    kept = closed + (1 - step) * sigmoid(bias.total)
+    groups = bias.groups("steps", -opened * closed, closed)
+    hidden = None
+    if options.spectra:
+        whole = _whole_step(cell, step, delayed)
+        hidden = step_spectra(cell.hidden, whole, 2 * cell.size, options.device)
+    return Recurrence(
+        name=match.layer,
+        family=family,
+        tensors=tuple(match.tensors.values()),
+        log_eigenvalues=np.where(
+            opened < 0.5, np.log1p(-np.minimum(opened, 0.5)), log_of_eigenvalues(kept)
+        ),
+        log_gain=np.log(opened).astype(np.complex128),
+        parameters=groups,
+        input_dependent=True,
+        stable_by_construction=True,
+        assumptions=(*assumptions, *assumed.sentences),
+        hidden_feedback=True,
+        hidden=hidden,
+        gate=_drive(cell, bias.total, step, [group.name for group in groups])
+        if options.gates
+        else None,
+    )
+
+
+def _drive(cell: Cell, bias: Floats, step: float, groups: list[str]) -> GateDrive | None:
+    """Both steps see x and y; what z takes in sees them too, and what y takes in sees x and z."""
+    norms = cell.norms
+    if norms is None:
+        return None
+
+    def both(first: str, second: str) -> RowNorms:
+        sides = ((norms[gate].inputs, norms[gate].hidden) for gate in (first, second))
+        return RowNorms(*map(np.concatenate, zip(*sides, strict=True)))
+
+    taken = np.concatenate([cell.biases["y"].total, cell.biases["z"].total])
+    return GateDrive(
+        law=PartialMix(step, "steps"),
+        gate=GateInput(bias, both("step of y", "step of z")),
+        state=HiddenState(GateInput(taken, both("y", "z")), cascade=cell.size),
+        motions=dict.fromkeys(groups, ("steps", 1.0)),
+    )
+
+
+def _whole_step(cell: Cell, dt: float, delayed: bool) -> Step:
+    """Of [y, z], where what z shows to y is its state of a step before if that is delayed."""
+    totals = {gate: bias.total for gate, bias in cell.biases.items()}
+
+    def step(state: Any) -> Any:
+        y, z = np.split(state, 2, axis=-1)
+        slow, fast, into_z = (
+            y @ cell.hidden[gate].T + totals[gate] for gate in ("step of y", "step of z", "z")
+        )
+        after = z + dt * dual_sigmoid(fast) * (dual_tanh(into_z) - z)
+        into_y = (z if delayed else after) @ cell.hidden["y"].T + totals["y"]
+        return np.concatenate([y + dt * dual_sigmoid(slow) * (dual_tanh(into_y) - y), after], -1)
+
+    return step
+
+
+_IFOG = ("input", "forget", "output", "cell")
+WEIGHTS = ("wx", "wh", "wmx", "wmh")
+# wmh, mlstm_wmh:0, wmh.weight, and wmh.weight_v or .original1 where its norm is apart.
+_MULTIPLIED = re.compile(
+    r"(?P<before>(?:.*[./,_])?)wmh"
+    r"(?P<after>|:0|\.weight|\.weight_v|\.parametrizations\.weight\.original1)"
+)
+
+
+def _layout(bias: str) -> Layout:
+    return Layout({"wx": _IFOG}, {"wmh": ("state of m",)}, {bias: _IFOG})
+
+
+def _multiplicative_lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules with the four matrices under one naming, and the bias of the gates."""
+    matches = []
+    for name, spec in tensors.items():
+        parts = _MULTIPLIED.fullmatch(name) if "wmh" in name else None
+        if parts is None or len(spec.shape) != 2 or spec.shape[0] != spec.shape[1]:
+            continue
+        before, after = parts["before"], parts["after"]
+        bias = "wh.bias" if after.startswith(".") else "b"
+        roles = {weight: f"{before}{weight}{after}" for weight in WEIGHTS}
+        roles[bias] = f"{before}wh.bias" if bias == "wh.bias" else f"{before}b{after}"
+        held = all(role in tensors for role in roles.values())
+        if held and tensors[roles[bias]].shape == (4 * spec.shape[0],):
+            matches.append(Match(before.rstrip("./,_") or family, roles))
+    return matches
+
+
+def _variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+    """At zero input m is zero, whatever the state: the Jacobian has σ(b_f) and 0 alone."""
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        kept = sigmoid(cell.biases["forget"].total)
+        return HiddenSpectra({}, np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128))
+
+    return Variant(
+        layout=_layout("wh.bias" if "wh.bias" in match.tensors else "b"),
+        spectra=spectra,
+        seen=lambda cell: _seen(store, match.tensors, cell),
+    )
+
+
+def _seen(store: TensorStore, names: Mapping[str, str], cell: Cell) -> dict[str, GateInput]:
+    """What the gates see of x, and of ``m = (W_mx x) ∘ (W_mh h)``, of independent entries.
+
+    Nothing where a weight is not whole in one tensor, and where their shapes do not fit.
+    """
+    weights = {role: _weight(store, names[role], role) for role in WEIGHTS}
+    if any(weight is None for weight in weights.values()):
+        return {}
+    wx, wh, wmx, wmh = (weight for weight in weights.values() if weight is not None)
+    units = len(wmh)
+    if len(wx) != 4 * units or wh.shape != (4 * units, units) or len(wmx) != units:
+        return {}
+    product = squared_rows(wmx) * squared_rows(wmh)
+    inputs = np.split(squared_rows(wx), len(_IFOG))
+    products = np.split(np.square(wh) @ product, len(_IFOG))
+    return {
+        gate: GateInput(cell.biases[gate].total, RowNorms(own, np.zeros(units), both))
+        for gate, own, both in zip(_IFOG, inputs, products, strict=True)
+    }
+
+
+def _weight(store: TensorStore, tensor: str, role: str) -> Floats | None:
+    """(outputs, inputs), with the length of its rows where TensorFlow's names keep it apart."""
+    if ".weight" in tensor:
+        if not tensor.endswith(".weight"):
+            return None
+        stored: Floats = read_finite(store, tensor)
+        return stored
+    weight: Floats = read_finite(store, tensor).T
+    start = tensor.rindex(role)
+    length = f"{tensor[:start]}g{role[1:]}{tensor[start + len(role) :]}"
+    if length in store.tensors:
+        rows = np.sqrt(np.maximum(squared_rows(weight), np.finfo(np.float64).tiny))
+        weight = weight * (read_real(store, length, (len(weight),)) / rows)[:, None]
+    return weight
+
+
+MULTIPLICATIVE_LSTM = CellFamily(
+    name="multiplicative_lstm",
+    title="Multiplicative LSTM (sentiment neuron, UniRep)",
+    recognised_by="wmx, wmh, wx, wh and b; or wmh.weight, wx.weight beside wh.bias (4H)",
+    equation="λ = σ(b_f), γ = σ(b_i), rows i, f, o, u",
+    source=(
+        "openai/generating-reviews-discovering-sentiment; tape's UniRep; Krause et al. 2017, "
+        "arXiv 1609.07959"
+    ),
+    layouts=(_layout("b"),),
+    matches=_multiplicative_lstms,
+    variant=_variant,
+)
