@@ -184,8 +184,6 @@ def open_file(file: File, *, weights: bool = True) -> TensorStore:
     try:
         store = open_known(file)
         if store is None:
-            from memcurse_cli.checkpoints.open import unknown_file
-
             raise unknown_file(file, FORMATS)
         store.config, notes = read_model_config(file)
         store = _finished(store, weights=weights)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memcurse_cli.checkpoints.lazy import LazyStore
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.optimizer.state import adam_state, open_optimizer, require_state
-from memcurse_cli.checkpoints.shards import sibling_shards
+from memcurse_cli.checkpoints.safetensors import sibling_shards
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.diagnose import diagnose, sensitivity_curves
 from memcurse_cli.diagnosis.settings import Settings
@@ -244,14 +244,14 @@ def _options(
     return options
 
 
-def _open(checkpoint: Checkpoint) -> LazyStore:
+def _open(checkpoint: Checkpoint) -> TensorStore:
     if isinstance(checkpoint, Mapping):
         return MemoryStore(checkpoint)
     return open_checkpoint(checkpoint)
 
 
 def _each(
-    store: LazyStore,
+    store: TensorStore,
     matches: Found,
     options: ReadOptions,
     progress: Progress | None,
@@ -278,7 +278,7 @@ def _each(
     return tuple(taken), tuple(skipped)
 
 
-def _summarise_checkpoint(store: LazyStore, found: Found) -> CheckpointSummary:
+def _summarise_checkpoint(store: TensorStore, found: Found) -> CheckpointSummary:
     """The file of a report on these layers, once its tensors are read."""
     others = sibling_shards(store.path)
     notes = (*store.notes, *tied_notes([match for _, match in found]))

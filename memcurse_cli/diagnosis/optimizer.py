@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.lazy import LazyStore
-from memcurse_cli.checkpoints.optimizer.adam import AdamSlot, AdamState
+from memcurse_cli.checkpoints.optimizer.state import AdamSlot, AdamState
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.hessian import (
     LARGEST_BLOCK,
     at_work,
@@ -69,8 +69,8 @@ def summarise_optimizer(state: AdamState, path: str) -> OptimizerSummary:
 def summarise_adam(
     recurrence: Recurrence,
     state: AdamState,
-    store: LazyStore,
-    source: LazyStore,
+    store: TensorStore,
+    source: TensorStore,
     settings: Settings,
     *,
     curvature: bool,
@@ -141,7 +141,7 @@ def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] 
 
 
 def _recurrent(
-    found: _Group, state: AdamState, store: LazyStore, source: LazyStore, settings: Settings
+    found: _Group, state: AdamState, store: TensorStore, source: TensorStore, settings: Settings
 ) -> AdamGroup:
     group = found.group
     held = store.aliases.get(group.tensor, group.tensor)
@@ -171,7 +171,7 @@ def _recurrent(
 
 
 def _other(
-    name: str, layer: str, slot: AdamSlot, source: LazyStore, settings: Settings
+    name: str, layer: str, slot: AdamSlot, source: TensorStore, settings: Settings
 ) -> AdamGroup:
     size = int(np.prod(slot.second_moment.spec.shape))
     inside = name.removeprefix(layer).strip("./")

@@ -215,8 +215,7 @@ def read_autocorrelation(given: Autocorrelation | str | os.PathLike[str]) -> Aut
 
 
 def _from_file(path: str) -> Autocorrelation:
-    from memcurse_cli.checkpoints.untrusted.json_header import MAX_JSON_BYTES, parse_json
-    from memcurse_cli.checkpoints.untrusted.names import printable
+    from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, printable
     from memcurse_cli.checkpoints.untrusted.source import read_bounded
     from memcurse_cli.schema.theory import AutocorrelationDocument
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from end_to_end.command import SAMPLES, assert_refused, memcurse
 
-from memcurse_cli.checkpoints.untrusted import json_header
+from memcurse_cli.checkpoints.untrusted import names
 from memcurse_cli.checkpoints.untrusted.names import MAX_CONTAINERS, MAX_JSON_BYTES
 from memcurse_cli.commands import request
 
@@ -138,7 +138,7 @@ def test_json_has_the_bounds_of_a_tensors_header(
     os.write(opened, reports["lru"].encode())
     assert_refused(memcurse("check", LRU, "--baseline", tmp_path / "pipe"), "nor a directory")
     os.close(opened)
-    for module in (request, json_header):
+    for module in (request, names):
         monkeypatch.setattr(module, "MAX_JSON_BYTES", 1000)
     outcome = memcurse("check", "-", stdin=reports["lru"])
     assert_refused(outcome, "standard input", "more than 1000 bytes")

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import (
     IFGO,
     IGFO,
@@ -22,7 +21,7 @@ from memcurse_cli.families.cells.layout import (
     elman,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 
 RESIDUAL = Assumption(
     key="residual",

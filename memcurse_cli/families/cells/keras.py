@@ -18,10 +18,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.checkpoints.untrusted.json_header import parse_object
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import (
     IFGO,
     STATE,
@@ -33,7 +31,7 @@ from memcurse_cli.families.cells.layout import (
     shapes_of,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 

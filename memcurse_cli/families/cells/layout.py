@@ -15,7 +15,6 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
@@ -27,7 +26,7 @@ from memcurse_cli.families.cells.gated_layer import (
     with_peepholes,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -36,13 +35,13 @@ from memcurse_cli.families.gate_inputs import (
     RowNorms,
     squared_rows,
 )
+from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
-from memcurse_cli.families.stacked import member_of, split_stack
-from memcurse_cli.theory.gates.fixed_point import TANH, Candidate
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
-from memcurse_cli.theory.gates.network import GatedNetwork
+from memcurse_cli.theory.gates.moments import TANH, Candidate
+from memcurse_cli.theory.mean_field.network import GatedNetwork
 
 # The usual orders of the gates.
 IFGO = ("input", "forget", "cell", "output")

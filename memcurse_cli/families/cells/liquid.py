@@ -13,11 +13,10 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import UNIT, dual_sigmoid, dual_tanh
 from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, positive, shapes_of
 from memcurse_cli.families.dense.dense_layer import dense_recurrence
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (

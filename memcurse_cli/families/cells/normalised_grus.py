@@ -15,7 +15,6 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import (
     Cell,
     CellFamily,
@@ -26,12 +25,12 @@ from memcurse_cli.families.cells.layout import (
     without_jacobian,
 )
 from memcurse_cli.families.cells.torch import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import one_to_one, read_real, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.theory.gates.fixed_point import RELU
+from memcurse_cli.theory.gates.moments import RELU
 
 BATCH_EPSILON = Assumption(
     key="batch_norm_epsilon",

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import (
     GateBias,
     Part,
@@ -19,7 +18,7 @@ from memcurse_cli.families.cells.gated_layer import (
     step_spectra,
 )
 from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant, shapes_of
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -39,7 +38,7 @@ from memcurse_cli.families.reading import (
     sigmoid,
 )
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.theory.gates.laws import FlooredMix, PartialMix, Written
+from memcurse_cli.theory.gates.laws import FlooredMix, Mix, Written
 
 SCALE, FLOOR = "zeta", "nu"
 _GATE, _UPDATE = "bias_gate", "bias_update"
@@ -352,7 +351,7 @@ def _drive(cell: Cell, bias: Floats, step: float, groups: list[str]) -> GateDriv
 
     taken = np.concatenate([cell.biases["y"].total, cell.biases["z"].total])
     return GateDrive(
-        law=PartialMix(step, "steps"),
+        law=Mix(keeps=False, parameter="steps", largest=step),
         gate=GateInput(bias, both("step of y", "step of z")),
         state=HiddenState(GateInput(taken, both("y", "z")), cascade=cell.size),
         motions=dict.fromkeys(groups, ("steps", 1.0)),

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.layout import IGFO, STATE, CellFamily, Layout, Variant, elman
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 
 FORGET_BIAS = Assumption(
     "forget_bias", "1.0", (), "what TensorFlow's LSTM cell adds to the stored bias of forgetting"

@@ -13,7 +13,6 @@ from math import prod
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import gru_step, step_spectra
 from memcurse_cli.families.cells.layout import (
     IFGO,
@@ -36,12 +35,12 @@ from memcurse_cli.families.cells.torch_names import (
     split_hidden_weight,
     torch_layout,
 )
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
 from memcurse_cli.families.reading import gain_scalar, log_sigmoid, read_vector, sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.theory.gates.fixed_point import RELU
 from memcurse_cli.theory.gates.laws import OffsetMix
+from memcurse_cli.theory.gates.moments import RELU
 
 MUT2, MUT3 = "mut2", "mut3"
 GRU_CELLS = Lookalikes(

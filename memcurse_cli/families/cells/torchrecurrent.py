@@ -16,7 +16,6 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.assumptions import Assumed
 from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_spectra
 from memcurse_cli.families.cells.layout import PLAIN, Cell, Layout, Variant, read_cell, shapes_of
 from memcurse_cli.families.cells.papers import (
@@ -36,7 +35,7 @@ from memcurse_cli.families.cells.torch_names import (
     split_hidden_weight,
     title_of,
 )
-from memcurse_cli.families.family import Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.reading import read_real, sigmoid
 from memcurse_cli.families.recurrence import HiddenSpectra, ParameterGroup, Recurrence

@@ -9,8 +9,12 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
-from memcurse_cli.families.cells.torch_lookalikes import Lookalikes
-from memcurse_cli.families.cells.torch_names import hidden_weights, read_weight, torch_layout
+from memcurse_cli.families.cells.torch_names import (
+    Lookalikes,
+    hidden_weights,
+    read_weight,
+    torch_layout,
+)
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer, dense_recurrence
 from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.module_names import group_by_module
@@ -50,7 +54,7 @@ class ElmanRNN(LayoutFamily):
 
         The latter are found to be reported as unreadable, not passed over in silence.
         """
-        return [weight.match(self.name) for weight in hidden_weights(tensors)]
+        return hidden_weights(tensors, self.name)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         store, match, options = layer.store, layer.match, layer.options
