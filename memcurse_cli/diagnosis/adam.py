@@ -18,9 +18,8 @@ from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.schema.optimizer import AdamGroup, OptimizerSummary, StepQuantiles
-from memcurse_cli.theory.adaptive_steps import compensation, effective_steps
 from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
-from memcurse_cli.theory.sensitivity import group_sensitivity
+from memcurse_cli.theory.sensitivity import compensation, effective_steps, group_sensitivity
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import HessianSummary, ParameterSummary
 from memcurse_cli.schema.optimizer import GroupRate, LearningRates, RelativeSharpness
 from memcurse_cli.schema.report import UsableRate
-from memcurse_cli.theory.hessian.diagonality import diagonality_scores
+from memcurse_cli.theory.diagonality import diagonality_scores
 
 
 def learning_rates(

@@ -19,10 +19,16 @@ from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, Quantiles, Rounding, quantiles
 from memcurse_cli.schema.report import finite
-from memcurse_cli.theory.moments.moments import Moments
-from memcurse_cli.theory.rounding import Dtype, rounded, rounding_error, rounding_steps
+from memcurse_cli.theory.moments import Moments
+from memcurse_cli.theory.rounding import (
+    Dtype,
+    moved_logs,
+    rounded,
+    rounding_error,
+    rounding_steps,
+    state_change,
+)
 from memcurse_cli.theory.sensitivity import group_sensitivity
-from memcurse_cli.theory.state_change import moved_logs, state_change
 
 Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
@@ -180,8 +186,7 @@ def summarise_matrix_rounding(
     """
     errors = []
     for dtype in DTYPES:
-        held = bool(np.array_equal(rounded(matrix, dtype, largest), matrix))
-        steps = rounding_steps(matrix, dtype, stored=held, largest=largest)
+        steps = rounding_steps(matrix, dtype, stored=None, largest=largest)
         each = rounding_error(relative_sensitivity, steps)
         errors.append(math.sqrt(float(np.sum(each**2))))
     return Rounding(*map(finite, errors))

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.rewriting import Rewriting
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import Moments, Readout, moments
 
 FILE = "memcurse.toml"
 PROJECT = "pyproject.toml"

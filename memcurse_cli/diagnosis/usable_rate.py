@@ -19,7 +19,7 @@ from memcurse_cli.diagnosis.verdicts import direction, effect_rate
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import HessianSummary, ParameterSummary, Verdict, quantiles
 from memcurse_cli.schema.report import LayerReport, UsableRate
-from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
+from memcurse_cli.theory.sensitivity import EigenvalueShift, dense_shift, diagonal_shift
 
 ALIGNMENT = 0.5
 """How far the signs of an Adam step pull one way: half-way, in the logarithm, between

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Readout
-from memcurse_cli.theory.moments.pairs import PairMoments, finite_pairs, stationary_pairs
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import PairMoments, Readout, finite_pairs, stationary_pairs
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     coordinates,
@@ -49,16 +48,8 @@ def loss(
 ) -> Floats:
     """(n,) L over that of a silent student, ½ |γ*|² E|h*|² at γ = 1.
 
-    It is 0 at the target, 1 at λ of no use, and inf where |λ| ≥ 1 diverges.
-
-    Args:
-        log_eigenvalues: (n,) log λ.
-        log_gains: (n,) log γ.
-        target: log λ*, with |λ*| < 1 on an infinite sequence.
-        target_log_gain: log γ*.
-        autocorrelation: R(Δ) of the input.
-        horizon: the number of steps T; None for an infinite sequence.
-        readout: at the last step, or the mean over every one.
+    It is 0 at the target, 1 at λ of no use, and inf where |λ| ≥ 1 diverges. The first four are (n,)
+    log λ and log γ, and log λ* and log γ*; the others are those of `Landscape`.
     """
     diverges = (log_eigenvalues.real >= 0) & (horizon is None)
     diverges |= ~np.isfinite(log_eigenvalues.imag) | np.isnan(log_eigenvalues.real)

@@ -13,7 +13,7 @@ from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
 

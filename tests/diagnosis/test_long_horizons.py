@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import memcurse_cli
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.pairs import lags_within
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import lags_within
 
 HORIZON = 10**9
 

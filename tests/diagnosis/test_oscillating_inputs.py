@@ -19,7 +19,7 @@ from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.terminal.autocorrelation import to_text
 from memcurse_cli.schema.json_codec import from_json, to_json
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
 

@@ -7,7 +7,7 @@ import pytest
 
 from memcurse_cli.diagnosis.prediction import DEFAULT_MODULI, predict
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 
 def test_the_grid_goes_from_no_memory_to_a_million_steps() -> None:

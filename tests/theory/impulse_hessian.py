@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.hessian.hessian import LayerHessian
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.hessian import LayerHessian
 
 Complexes = NDArray[np.complex128]
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.theory.adaptive_steps import compensation, effective_steps
+from memcurse_cli.theory.sensitivity import compensation, effective_steps
 
 
 @pytest.mark.parametrize("steps", [1, 7, 300])

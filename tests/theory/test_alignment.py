@@ -9,8 +9,8 @@ import pytest
 import scipy.linalg
 
 from memcurse_cli.families.recurrence import ParameterGroup
-from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
 from memcurse_cli.theory.dense.bases import Eigenbasis
+from memcurse_cli.theory.sensitivity import EigenvalueShift, dense_shift, diagonal_shift
 
 STEP = 1e-7
 

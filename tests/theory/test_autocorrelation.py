@@ -5,7 +5,7 @@ import math
 import pytest
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 
 
 def test_reads_pairs_of_weight_and_rho() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.draw import averaged_variance
 from memcurse_cli.theory.gates.laws import Exponential, Keep, Write
 from memcurse_cli.theory.gates.quadrature import Preactivation

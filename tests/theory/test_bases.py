@@ -12,8 +12,13 @@ from scipy.linalg import solve_discrete_lyapunov
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
 
 from memcurse_cli.theory.dense import bases as module
-from memcurse_cli.theory.dense.bases import DoublingStein, Eigenbasis, ModalStein, PairTables
-from memcurse_cli.theory.dense.uncertainty import stein_solver
+from memcurse_cli.theory.dense.bases import (
+    DoublingStein,
+    Eigenbasis,
+    ModalStein,
+    PairTables,
+    stein_solver,
+)
 
 Floats = NDArray[np.float64]
 USABLE = {

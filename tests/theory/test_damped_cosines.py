@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.dense import sensitivity as dense_sensitivity_module
 from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.hessian import dense_hessian
 from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
 from memcurse_cli.theory.dense.stationary import remembered_lags, sensitivity_by_lags
+from memcurse_cli.theory.finite_sums import Readout, finite_moments
 from memcurse_cli.theory.gates.laws import Keep, Mix
 from memcurse_cli.theory.gates.moments import gated_moments
 from memcurse_cli.theory.gates.quadrature import Preactivation
-from memcurse_cli.theory.moments.horizon import Readout, finite_moments
-from memcurse_cli.theory.moments.moments import bilinear, moments
-from memcurse_cli.theory.moments.pairs import finite_pairs, stationary_pairs
+from memcurse_cli.theory.moments import bilinear, finite_pairs, moments, stationary_pairs
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gates.laws import Keep, Overwrite, StepSize, Write
 from memcurse_cli.theory.gates.moments import GatedMoments, gated_moments
 from memcurse_cli.theory.gates.quadrature import Preactivation, mean_of

@@ -23,16 +23,15 @@ from theory.matrices import (
     with_eigenvalues,
 )
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.dense import horizon as dense_horizon
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import sensitivity as sensitivity_module
 from memcurse_cli.theory.dense import stationary as dense_stationary
-from memcurse_cli.theory.dense.bases import Eigenbasis
-from memcurse_cli.theory.dense.horizon import entries_within_horizon
+from memcurse_cli.theory.dense.bases import Eigenbasis, henrici_departure
 from memcurse_cli.theory.dense.sensitivity import (
     DenseSensitivity,
     SensitivitySplit,
     dense_sensitivity,
+    entries_within_horizon,
     finite_dense_sensitivity,
     sensitivity_split,
 )
@@ -41,8 +40,7 @@ from memcurse_cli.theory.dense.stationary import (
     sensitivity_by_eigenbasis,
     sensitivity_by_lags,
 )
-from memcurse_cli.theory.dense.uncertainty import henrici_departure
-from memcurse_cli.theory.moments.moments import Readout, moments
+from memcurse_cli.theory.moments import Readout, moments
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997, 1.0)), MIXTURE]
@@ -378,7 +376,7 @@ def test_the_mean_over_every_step_in_the_eigenbasis(
 @pytest.mark.parametrize("chunk", [1, 60, 500])
 def test_chunks_of_any_size_give_the_same(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, readin = MATRICES["random"], np.ones((5, 1))
-    monkeypatch.setattr(dense_horizon, "CHUNK", chunk)
+    monkeypatch.setattr(sensitivity_module, "CHUNK", chunk)
     found = finite_dense_sensitivity(matrix, None, readin, INPUTS[-1], 23)
     assert_allclose(found.per_entry, sums(matrix, readin, INPUTS[-1], 23)[1], rtol=1e-12)
     found = finite_dense_sensitivity(matrix, None, readin, INPUTS[-1], 23, "every")
@@ -408,7 +406,7 @@ def test_memory_does_not_grow_with_the_square_of_the_horizon() -> None:
 def test_units_a_few_at_a_time_give_the_same(
     elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dense_horizon, "ENTRY_ELEMENTS", elements)
+    monkeypatch.setattr(sensitivity_module, "ENTRY_ELEMENTS", elements)
     matrix, readin = MATRICES["random"], np.random.default_rng(2).normal(size=(5, 2))
     for readout in (None, np.random.default_rng(3).normal(size=(7, 5)), np.ones((2, 5))):
         wanted = sums(matrix, readin, INPUTS[-1], 17, readout)

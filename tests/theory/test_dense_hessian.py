@@ -16,13 +16,13 @@ from theory.impulse_hessian import expected, group
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
 
 import memcurse_cli.theory.dense.hessian
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory import linalg
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import hessian as dense_hessian_horizon
 from memcurse_cli.theory.dense.hessian import DenseHessian, dense_hessian, dense_hessian_scores
-from memcurse_cli.theory.hessian.diagonality import diagonality_scores
-from memcurse_cli.theory.hessian.hessian import LayerHessian
-from memcurse_cli.theory.linalg import lanczos
-from memcurse_cli.theory.moments.moments import Readout
+from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.hessian import LayerHessian
+from memcurse_cli.theory.moments import Readout
 
 Floats = NDArray[np.float64]
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
@@ -271,7 +271,7 @@ def test_products_find_whole_eigenspaces() -> None:
 def test_scores_without_the_matrix_are_those_of_the_matrix(
     horizon: int | None, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanczos, "EXPLICIT_ORDER", 0)
+    monkeypatch.setattr(linalg, "EXPLICIT_ORDER", 0)
     monkeypatch.setattr(memcurse_cli.theory.dense.hessian, "FORMED_ORDER", 0)
     matrix = random(7, 0.95, 3)
     b, c = channels(matrix, 2, 1)
@@ -361,6 +361,6 @@ def test_lanczos_finds_every_copy_of_an_eigenvalue(spectrum: list[float]) -> Non
     """Of a low rank as well, where all that is left beside the eigenvectors is rounding."""
     values = np.r_[spectrum, np.zeros(300 - len(spectrum))]
     basis = np.linalg.qr(np.random.default_rng(2).normal(size=(300, 300)))[0]
-    found, vectors = lanczos.largest_eigenpairs(lambda v: basis @ (values * (basis.T @ v)), 300, 11)
+    found, vectors = linalg.largest_eigenpairs(lambda v: basis @ (values * (basis.T @ v)), 300, 11)
     assert_allclose(found, values[:11], atol=1e-8)
     assert_allclose(vectors.T @ vectors, np.eye(11), atol=1e-6)

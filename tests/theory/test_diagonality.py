@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memcurse_cli.theory.hessian.diagonality import DENSE_ORDER, TOP, diagonality_scores
+from memcurse_cli.theory.diagonality import DENSE_ORDER, TOP, diagonality_scores
 
 
 def gram(order: int, rank: int, seed: int) -> np.ndarray:

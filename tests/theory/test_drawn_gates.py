@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.integrate import dblquad
 from scipy.stats import norm, rice
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.draw import (
     AIM,
     REPLICATES,
@@ -38,7 +38,7 @@ from memcurse_cli.theory.gates.laws import (
 )
 from memcurse_cli.theory.gates.moments import gated_moments
 from memcurse_cli.theory.gates.quadrature import Preactivation
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import moments
 
 Floats = NDArray[np.float64]
 

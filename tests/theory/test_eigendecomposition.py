@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from memcurse_cli.diagnosis import inspection
 from memcurse_cli.diagnosis.hessian import inspection as hessian_inspection
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.linalg import eigendecomposition, threads
-from memcurse_cli.theory.linalg.eigendecomposition import (
+from memcurse_cli.theory import linalg, threads
+from memcurse_cli.theory.linalg import (
     eigendecompose,
     eigenvalues,
     validate_device,
@@ -71,7 +71,7 @@ class Torch(types.ModuleType):
 def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     module = Torch(gpus=2)
     monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setattr(eigendecomposition, "CROSSOVER", 8)
+    monkeypatch.setattr(linalg, "CROSSOVER", 8)
     return module
 
 
@@ -133,7 +133,7 @@ def test_a_gpu_computes_in_double_precision(torch: Torch) -> None:
 def test_auto_without_a_gpu_or_without_torch_runs_on_the_processor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(eigendecomposition, "CROSSOVER", 4)
+    monkeypatch.setattr(linalg, "CROSSOVER", 4)
     monkeypatch.setitem(sys.modules, "torch", Torch(gpus=0))
     assert eigendecompose(matrix(4)).engine == "numpy"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -238,8 +238,8 @@ LOADED_LATER = """
 import sys
 import numpy
 from threadpoolctl import threadpool_info
-from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
-from memcurse_cli.theory.linalg.threads import threads_by_order
+from memcurse_cli.theory.linalg import eigendecompose
+from memcurse_cli.theory.threads import threads_by_order
 
 def used():
     return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from theory.sequences import PAPER, estimate_covariance, gaussian
 
-from memcurse_cli.theory.autocorrelation import empirical as module
-from memcurse_cli.theory.autocorrelation.empirical import (
+from memcurse_cli.theory import estimate as module
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.estimate import (
     empirical_autocorrelation,
     gaussian_standard_error,
     padded_steps,
 )
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 
 def products(data: np.ndarray, seen: np.ndarray, lag: int) -> tuple[float, int]:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.empirical import empirical_moments
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import empirical_moments, moments
 
 MIXTURES = {
     "white": Autocorrelation((1.3,), (0.0,)),

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from theory import brute_force
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.moments import bilinear, moments
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import bilinear, moments
 from memcurse_cli.theory.parametrization import parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 

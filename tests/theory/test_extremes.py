@@ -8,8 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import Moments, Readout, moments
 from memcurse_cli.theory.parametrization import normalizing_rate, parametrize
 from memcurse_cli.theory.sensitivity import (
     parameter_sensitivity,

@@ -13,10 +13,10 @@ from numpy.testing import assert_allclose
 from theory import layers
 from theory.impulse_hessian import Layer, expected, group, projection
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.hessian.diagonality import DiagonalityTally, diagonality_scores
-from memcurse_cli.theory.hessian.hessian import HessianBlocks, LayerHessian
-from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.diagonality import DiagonalityTally, diagonality_scores
+from memcurse_cli.theory.hessian import HessianBlocks, LayerHessian
+from memcurse_cli.theory.linalg import PartialCholesky
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997)), MIXTURE]

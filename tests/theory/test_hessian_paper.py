@@ -27,7 +27,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from theory.impulse_hessian import Layer, Projection, expected, group, on_data, projection
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE
+from memcurse_cli.theory.autocorrelation import WHITE
 
 STEPS = 300
 RAW_STEP = float(np.float32(-4.6001649))

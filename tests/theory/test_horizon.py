@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from theory import brute_force
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, Readout, moments
-from memcurse_cli.theory.moments.pairs import finite_pairs
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import Moments, Readout, finite_pairs, moments
 
 RHOS = [0.0, 0.3, 0.9, 0.997, 1.0]
 EIGENVALUES = [0.0, 0.5, -0.8, 0.9 * np.exp(0.3j), 0.999j, 1.0, np.exp(2j), 1.02, 1.05 * np.exp(1j)]

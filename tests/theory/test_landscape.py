@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.landscape import Landscape, loss
-from memcurse_cli.theory.moments.moments import Readout, bilinear, moments
+from memcurse_cli.theory.moments import Readout, bilinear, moments
 from memcurse_cli.theory.parametrization import coordinates, normalizing_log_gain, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
 

@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 from theory.sequences import PAPER, estimate_covariance, gaussian
 
-from memcurse_cli.theory.autocorrelation.empirical import empirical_autocorrelation
-from memcurse_cli.theory.autocorrelation.fit import MixtureFit, nonnegative_least_squares
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.estimate import (
+    MixtureFit,
+    empirical_autocorrelation,
+    nonnegative_least_squares,
+)
 
 MIXTURES = [
     [(1.0, 0.0)],
@@ -30,7 +33,7 @@ def test_a_curve_without_noise_gives_its_own_decays(parts: list[tuple[float, flo
     fit = MixtureFit(values, pairs)
     full = fit.with_decays()
     assert full.at(lags) == pytest.approx(values, abs=1e-7 * values[0])
-    found = fit.simplified(full, np.full(lags.size, 1e-6 * values[0]))
+    found = fit.simplified(full, *2 * [np.full(lags.size, 1e-6 * values[0])])
     assert np.array(list(found)) == pytest.approx(np.array(parts), rel=1e-4, abs=1e-6)
 
 
@@ -45,7 +48,7 @@ def test_finds_the_numbers_of_the_paper_within_their_sampling_error(seed: int) -
     empirical = empirical_autocorrelation(gaussian(PAPER, (sequences, steps, features), seed), lags)
     assert empirical.standard_errors is not None
     fit = MixtureFit(empirical.values, empirical.pairs)
-    found = fit.simplified(fit.with_decays(), 2 * empirical.standard_errors)
+    found = fit.simplified(fit.with_decays(), *2 * [2 * empirical.standard_errors])
 
     (_, weight), (_, rho) = PAPER.weights, PAPER.rhos
     k = np.arange(lags + 1.0)
@@ -74,7 +77,7 @@ def test_what_chance_alone_shows_is_left_out() -> None:
         assert empirical.standard_errors is not None
         fit = MixtureFit(empirical.values, empirical.pairs)
         tolerance = 2 * empirical.standard_errors
-        found = fit.simplified(fit.with_decays(), tolerance)
+        found = fit.simplified(fit.with_decays(), tolerance, tolerance)
         coloured += found.rhos != (0.0,)
     assert coloured <= 4
 

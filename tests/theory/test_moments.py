@@ -12,8 +12,8 @@ import torch
 from scipy.linalg import solve_discrete_lyapunov
 from theory import brute_force
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, Readout, bilinear, moments, one_minus_exp
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import Moments, Readout, bilinear, moments, one_minus_exp
 
 RHOS = [0.0, 0.3, 0.9, 0.997, 1.0]
 DECAYS = [2.0, 0.5, 1e-2, 1e-4, 1e-8, 1e-12]

@@ -5,10 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 from theory import brute_force
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments import pairs as pair_moments
-from memcurse_cli.theory.moments.moments import moments
-from memcurse_cli.theory.moments.pairs import PairMoments, finite_pairs, stationary_pairs
+from memcurse_cli.theory import moments as pair_moments
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import PairMoments, finite_pairs, moments, stationary_pairs
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997, 1.0)), MIXTURE]

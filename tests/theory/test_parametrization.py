@@ -12,8 +12,8 @@ import pytest
 from theory import brute_force
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.parametrization import (
     NORMALIZATIONS,
     PARAMETRIZATIONS,

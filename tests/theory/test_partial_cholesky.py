@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky, partial_cholesky
+from memcurse_cli.theory.linalg import PartialCholesky, partial_cholesky
 
 
 def gram(order: int, rank: int, seed: int, spread: float = 2.0) -> np.ndarray:

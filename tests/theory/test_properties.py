@@ -13,10 +13,10 @@ from theory import layers
 from theory.impulse_hessian import Group, Layer
 from theory.matrices import eigenbasis
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
-from memcurse_cli.theory.hessian.hessian import LayerHessian
-from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+from memcurse_cli.theory.hessian import LayerHessian
+from memcurse_cli.theory.moments import Moments, Readout, moments
 from memcurse_cli.theory.parametrization import (
     NORMALIZATIONS,
     PARAMETRIZATIONS,

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.moments import Readout, moments
-from memcurse_cli.theory.moments.ring import ring_moments
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import Readout, moments, ring_moments
 from memcurse_cli.theory.parametrization import normalizing_log_gain
 
 COLOURED = Autocorrelation((0.3, 0.5, 0.7), (0.0, 0.9, 0.8), (0.0, 0.0, 1.1))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.rounding import Dtype, rounded, rounding_error, rounding_steps, spacing
 from memcurse_cli.theory.sensitivity import relative_sensitivity
 

@@ -9,20 +9,21 @@ from numpy.testing import assert_allclose
 from theory.matrices import MATRICES, eigenbasis, jordan, sums
 from theory.non_normal import CASES, exact_powers, exact_sensitivity, far_from_normal
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.dense.bases import DoublingStein, schur_form
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
-from memcurse_cli.theory.dense.stationary import sensitivity_by_frequencies
-from memcurse_cli.theory.dense.transients import kreiss_bound, transient_growth
-from memcurse_cli.theory.dense.uncertainty import (
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.dense.bases import (
+    DoublingStein,
     are_powers_lost,
     is_undetermined,
     radius_within_rounding,
     rounding_of,
+    schur_form,
     stein_solver,
     uncertainty,
     within_rounding,
 )
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
+from memcurse_cli.theory.dense.stationary import sensitivity_by_frequencies
+from memcurse_cli.theory.dense.transients import kreiss_bound, transient_growth
 
 INPUTS = [
     WHITE,

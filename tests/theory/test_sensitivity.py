@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, moments
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import Moments, moments
 from memcurse_cli.theory.sensitivity import (
     group_sensitivity,
     parameter_sensitivity,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Readout, moments
-from memcurse_cli.theory.state_change import matrix_state_change, moved_logs, state_change
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import Readout, moments
+from memcurse_cli.theory.rounding import matrix_state_change, moved_logs, state_change
 
 INPUTS = [
     WHITE,

@@ -25,7 +25,14 @@ from memcurse_cli.schema.figures import (
     quantiles,
 )
 from memcurse_cli.schema.report import finite
-from memcurse_cli.theory.dense.bases import Eigenbasis, schur_form
+from memcurse_cli.theory.dense.bases import (
+    TOO_UNCERTAIN,
+    Eigenbasis,
+    henrici_departure,
+    is_undetermined,
+    schur_form,
+    within_rounding,
+)
 from memcurse_cli.theory.dense.sensitivity import (
     DenseSensitivity,
     SensitivitySplit,
@@ -33,13 +40,7 @@ from memcurse_cli.theory.dense.sensitivity import (
     sensitivity_split,
 )
 from memcurse_cli.theory.dense.transients import kreiss_bound, memory, transient_growth
-from memcurse_cli.theory.dense.uncertainty import (
-    TOO_UNCERTAIN,
-    henrici_departure,
-    is_undetermined,
-    within_rounding,
-)
-from memcurse_cli.theory.linalg.eigendecomposition import eigenvalue_conditions
+from memcurse_cli.theory.linalg import eigenvalue_conditions
 
 LARGEST = 512  # units up to which a report takes the time
 SPLIT_FLOPS = 2e10  # what the moments of every pair of eigenvalues may cost

@@ -14,8 +14,7 @@ from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, Rounding
 from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.dense.hessian import HorizonHessian, StationaryHessian
-from memcurse_cli.theory.rounding import rounded
-from memcurse_cli.theory.state_change import matrix_state_change
+from memcurse_cli.theory.rounding import matrix_state_change, rounded
 
 Floats = NDArray[np.float64]
 

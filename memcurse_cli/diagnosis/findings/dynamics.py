@@ -9,7 +9,7 @@ import numpy as np
 from memcurse_cli.diagnosis.findings.facts import Facts, Rule
 from memcurse_cli.diagnosis.wording import count, duration, number, share_having
 from memcurse_cli.schema.report import Finding
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import moments
 
 UNSTABLE = Rule(
     "MC101",

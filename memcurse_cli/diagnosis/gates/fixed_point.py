@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.gate_inputs import GateDrive, GateInput, HiddenState
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gates.draw import averaged_variance
 from memcurse_cli.theory.gates.fixed_point import TANH, CandidateMoments
 from memcurse_cli.theory.gates.laws import Opening

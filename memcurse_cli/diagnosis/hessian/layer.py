@@ -47,13 +47,13 @@ from memcurse_cli.schema.hessian import (
 from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.hessian import FORMED_ORDER, DenseHessian, dense_hessian_scores
-from memcurse_cli.theory.hessian.diagonality import (
+from memcurse_cli.theory.diagonality import (
     DiagonalityScores,
     DiagonalityTally,
     Eigenpair,
     correlations,
 )
-from memcurse_cli.theory.hessian.hessian import HessianBlocks, LargeBlock, LayerHessian
+from memcurse_cli.theory.hessian import HessianBlocks, LargeBlock, LayerHessian
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.schema.hessian import HessianPicture
-from memcurse_cli.theory.hessian.diagonality import SPECTRUM_ORDER, TOP, correlations, largest
+from memcurse_cli.theory.diagonality import SPECTRUM_ORDER, TOP, correlations, largest
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]

@@ -11,6 +11,7 @@ from memcurse_cli.diagnosis.gates.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import DenseDynamics, ProjectionGroup, Recurrence
 from memcurse_cli.schema.figures import HessianSummary
+from memcurse_cli.theory.dense.bases import ANGLES, TOO_UNCERTAIN, is_undetermined
 from memcurse_cli.theory.dense.hessian import (
     GRAM_ORDER,
     HESSIAN_CONDITION,
@@ -19,10 +20,9 @@ from memcurse_cli.theory.dense.hessian import (
     dense_hessian_scores,
 )
 from memcurse_cli.theory.dense.stationary import cost_without_eigenbasis
-from memcurse_cli.theory.dense.uncertainty import ANGLES, TOO_UNCERTAIN, is_undetermined
-from memcurse_cli.theory.hessian.diagonality import DiagonalityScores, DiagonalityTally
-from memcurse_cli.theory.hessian.hessian import LayerHessian
-from memcurse_cli.theory.moments.pairs import MOST_LAGS, lags_within
+from memcurse_cli.theory.diagonality import DiagonalityScores, DiagonalityTally
+from memcurse_cli.theory.hessian import LayerHessian
+from memcurse_cli.theory.moments import MOST_LAGS, lags_within
 
 LARGEST_BLOCK = 6000  # parameters in a block that is formed: 288 MB
 LARGEST = 512  # units of a dense layer; its Hessian has an order of 262,144

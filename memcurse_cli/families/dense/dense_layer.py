@@ -9,7 +9,7 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.reading import log_of_eigenvalues, require_order, shown_shape
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
-from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
+from memcurse_cli.theory.linalg import eigendecompose
 
 ACTIVATION = Assumption(
     key="activation",

@@ -27,7 +27,7 @@ from memcurse_cli.families.reading import (
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import Seen, Slot, law_recurrence, layers_with
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
-from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
+from memcurse_cli.theory.linalg import eigenvalues
 
 GATE_SOFT_CAP = Assumption(
     key="gate_soft_cap",

@@ -41,17 +41,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.dense.bases import Eigenbasis
-from memcurse_cli.theory.dense.horizon import entries_within_horizon, powers
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.dense.bases import Eigenbasis, stein_solver
+from memcurse_cli.theory.dense.sensitivity import entries_within_horizon, powers
 from memcurse_cli.theory.dense.stationary import (
     TOO_LONG,
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
 )
-from memcurse_cli.theory.dense.uncertainty import stein_solver
-from memcurse_cli.theory.hessian.diagonality import (
+from memcurse_cli.theory.diagonality import (
     FLAT,
     TOP,
     DiagonalityScores,
@@ -59,8 +58,8 @@ from memcurse_cli.theory.hessian.diagonality import (
     mean_concentration,
     top_eigenpairs,
 )
-from memcurse_cli.theory.linalg.lanczos import largest_eigenpairs, largest_eigenvalue
-from memcurse_cli.theory.moments.moments import Readout, one_minus_exp
+from memcurse_cli.theory.linalg import largest_eigenpairs, largest_eigenvalue
+from memcurse_cli.theory.moments import Readout, one_minus_exp
 
 Floats = NDArray[np.float64]
 

@@ -31,17 +31,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.dense.bases import DoublingStein, Eigenbasis, PairTables, schur_form
-from memcurse_cli.theory.dense.uncertainty import (
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.dense.bases import (
     CHUNK,
     TOO_UNCERTAIN,
     UNCERTAIN,
+    DoublingStein,
+    Eigenbasis,
+    PairTables,
     largest_norm,
     resolvents,
     rounding_of,
+    schur_form,
 )
-from memcurse_cli.theory.moments.moments import one_minus_exp
+from memcurse_cli.theory.moments import one_minus_exp
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

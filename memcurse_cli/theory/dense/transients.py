@@ -14,9 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.dense.bases import Eigenbasis, schur_form
-from memcurse_cli.theory.dense.uncertainty import TOO_UNCERTAIN, UNCERTAIN, rounding_of
-from memcurse_cli.theory.linalg.lanczos import largest_eigenvalue
+from memcurse_cli.theory.dense.bases import (
+    TOO_UNCERTAIN,
+    UNCERTAIN,
+    Eigenbasis,
+    rounding_of,
+    schur_form,
+)
+from memcurse_cli.theory.linalg import largest_eigenvalue
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gates.laws import GateLaw, JointLaw, JointValues, Write
 from memcurse_cli.theory.gates.moments import GatedMoments, gathered
 from memcurse_cli.theory.gates.quadrature import Preactivation, evenly_taken

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation, Decay
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
 from memcurse_cli.theory.gates.laws import Exponential, GateLaw, GateValues, Motion, Write
 from memcurse_cli.theory.gates.quadrature import Preactivation, at_nodes, normal_nodes, pieces
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.namespace import array_namespace
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from memcurse_cli.families.state_space.s4.names import (
     roles_of,
     system_of_channel,
 )
-from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
+from memcurse_cli.theory.linalg import eigendecompose
 
 DISCRETIZATION = Assumption(
     key="discretization",

@@ -14,21 +14,55 @@ The sum of moments that an element of a Hessian is, for every pair of Jacobian e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.hessian.jacobian import ParameterJacobian, ProjectionJacobian
-from memcurse_cli.theory.moments.pairs import PairMoments
+from memcurse_cli.theory.moments import PairMoments
+from memcurse_cli.theory.sensitivity import ParameterJacobian
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 
 ASSEMBLED = 2**20  # matrix elements that are held as complex numbers at once
+
+
+class ProjectionJacobian(Protocol):
+    """What the scalars of a part of B, C or D move.
+
+    Entry ``e`` says that one unit of scalar ``scalar[e]`` changes the matrix at row ``row[e]`` and
+    column ``column[e]`` by ``derivative[e]``: 1 for a real part, i for an imaginary one. B has a
+    row per eigenvalue, C a column per eigenvalue; D has rows of outputs and columns of inputs, or
+    of channels where each channel has an input of its own.
+    """
+
+    @property
+    def matrix(self) -> Literal["B", "C", "D"]:
+        """Which matrix."""
+
+    @property
+    def size(self) -> int:
+        """The number of scalars."""
+
+    @property
+    def scalar(self) -> Integers:
+        """(entries,) which."""
+
+    @property
+    def row(self) -> Integers:
+        """(entries,) of the matrix."""
+
+    @property
+    def column(self) -> Integers:
+        """(entries,) of the matrix."""
+
+    @property
+    def derivative(self) -> Complexes:
+        """(entries,) what one unit of the scalar adds there."""
 
 
 class Factors(NamedTuple):
@@ -48,14 +82,9 @@ class Factors(NamedTuple):
     derivative: Complexes
     rate: Complexes
 
-    @property
-    def on_eigenvalues(self) -> bool:
-        """Whether every vector is that of the entry's own eigenvalue."""
-        return np.array_equal(self.places, self.left) and np.array_equal(self.places, self.right)
-
-    def conjugate(self) -> Factors:
-        """The same with both weights conjugated."""
-        return self._replace(derivative=self.derivative.conj(), rate=self.rate.conj())
+    def seen(self, turn: Callable[[Complexes], Complexes]) -> Factors:
+        """The same with both weights conjugated, or as they are."""
+        return self._replace(derivative=turn(self.derivative), rate=turn(self.rate))
 
 
 def assemble(
@@ -70,7 +99,11 @@ def assemble(
         columns: those along the columns, with weights conjugated where the tables are.
     """
     ss, sh, hs, hh = pairs
-    own = rows.on_eigenvalues and columns.on_eigenvalues
+    # Every vector is that of the entry's own eigenvalue.
+    own = all(
+        np.array_equal(one.places, one.left) and np.array_equal(one.places, one.right)
+        for one in (rows, columns)
+    )
     if own:
         size, width = ss.shape[1:]
         weight = weights[0][:, :size, :width] * weights[1][:, :size, :width]
@@ -92,7 +125,10 @@ def assemble(
                 places = rows.places[part][chosen, None], columns.places[active]
                 product = table[:, *places] * right[:, None, active]
                 product *= left[:, part][:, chosen, None]
-                _add(found, chosen, active, product)
+                if (chosen.size, active.size) == found.shape[1:]:
+                    found += product
+                else:
+                    found[:, chosen[:, None], active] += product
         if not own:
             found *= weights[0][:, rows.left[part, None], columns.left]
             found *= weights[1][:, rows.right[part, None], columns.right]
@@ -103,14 +139,6 @@ def assemble(
 def _active(weights: Complexes) -> Integers:
     """The entries that have a weight in any of the units."""
     return np.flatnonzero(weights.any(axis=0))
-
-
-def _add(found: Complexes, rows: Integers, columns: Integers, product: Complexes) -> None:
-    """Add to some rows and columns; all of them without an index."""
-    if rows.size == found.shape[1] and columns.size == found.shape[2]:
-        found += product
-    else:
-        found[:, rows[:, None], columns] += product
 
 
 def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
@@ -168,57 +196,33 @@ class Entries:
             amplitude: κ.
             single_input: every channel has one input of its own, which a column of D names.
         """
-        sizes = [*(one.size for one in jacobians), *(one.size for one in projections)]
-        offsets = np.cumsum([0, *sizes]).tolist()
-        parts = [
-            _recurrent(one, offset, channels)
-            for one, offset in zip(jacobians, offsets, strict=False)
-        ]
-        for one, offset in zip(projections, offsets[len(jacobians) :], strict=False):
-            parts.append(_projection(one, offset, channels, gain, amplitude, single_input))
-        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return cls(offsets[-1], *columns)
-
-
-_Columns = tuple[Integers, Integers, Integers, Integers, Integers, Complexes, Complexes]
-
-
-def _recurrent(jacobian: ParameterJacobian, offset: int, channels: Integers) -> _Columns:
-    rate = jacobian.log_gain_derivative
-    absent = np.full(jacobian.scalar.size, -1)
-    return (
-        jacobian.scalar + offset,
-        channels[jacobian.eigenvalue],
-        jacobian.eigenvalue,
-        absent,
-        absent,
-        jacobian.eigenvalue_derivative,
-        np.zeros(jacobian.scalar.size, np.complex128) if rate is None else rate,
-    )
-
-
-def _projection(
-    jacobian: ProjectionJacobian,
-    offset: int,
-    channels: Integers,
-    gain: Complexes,
-    amplitude: float,
-    single_input: bool,
-) -> _Columns:
-    row, column, rate = jacobian.row, jacobian.column, jacobian.derivative
-    absent = np.full(row.size, -1)
-    if jacobian.matrix == "B":
-        channel, eigenvalue, output, given = channels[row], row, absent, column
-        rate = rate * gain[row]
-    elif jacobian.matrix == "C":
-        channel, eigenvalue, output, given = channels[column], column, row, absent
-    else:
-        own = column if single_input else np.zeros_like(column)
-        given = np.zeros_like(column) if single_input else column
-        channel, eigenvalue, output = own, np.full(row.size, channels.size), row
-        rate = rate / amplitude
-    still = np.zeros(row.size, np.complex128)
-    return jacobian.scalar + offset, channel, eigenvalue, output, given, still, rate
+        parts: list[tuple[NDArray[Any], ...]] = []
+        size = 0
+        for one in jacobians:
+            absent, rate = np.full(one.scalar.size, -1), one.log_gain_derivative
+            if rate is None:
+                rate = np.zeros(one.scalar.size, np.complex128)
+            moved, derivative = one.eigenvalue, one.eigenvalue_derivative
+            scalar = one.scalar + size
+            parts.append((scalar, channels[moved], moved, absent, absent, derivative, rate))
+            size += one.size
+        for group in projections:
+            row, column, rate = group.row, group.column, group.derivative
+            absent, still = np.full(row.size, -1), np.zeros(row.size, np.complex128)
+            if group.matrix == "B":
+                channel, moved, output, given = channels[row], row, absent, column
+                rate = rate * gain[row]
+            elif group.matrix == "C":
+                channel, moved, output, given = channels[column], column, row, absent
+            else:
+                channel, given = np.zeros_like(column), column
+                if single_input:
+                    channel, given = given, channel
+                moved, output = np.full(row.size, channels.size), row
+                rate = rate / amplitude
+            parts.append((group.scalar + size, channel, moved, output, given, still, rate))
+            size += group.size
+        return cls(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -258,8 +262,9 @@ def units(entries: Entries, channels: Integers) -> Iterator[Unit]:
     sorted_channels, sorted_entries = channels[order], entries.channel[entry_order]
     place = np.full(channels.size + 1, -1)
     for label in range(int(channels.max(initial=-1)) + 1):
-        eigenvalues = order[_run(sorted_channels, label)]
-        chosen = entry_order[_run(sorted_entries, label)]
+        ends = [label, label + 1]
+        eigenvalues = order[slice(*np.searchsorted(sorted_channels, ends))]
+        chosen = entry_order[slice(*np.searchsorted(sorted_entries, ends))]
         if chosen.size == 0:
             continue
         count = eigenvalues.size
@@ -299,7 +304,3 @@ def components(found: Sequence[Unit], size: int) -> list[list[Unit]]:
     for unit, label in zip(found, labels.tolist(), strict=True):
         together[label].append(unit)
     return list(together.values())
-
-
-def _run(labels: Integers, label: int) -> slice:
-    return slice(*np.searchsorted(labels, [label, label + 1]))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from memcurse_cli.theory.autocorrelation.mixture import GRAIN
+from memcurse_cli.theory.autocorrelation import GRAIN
 from memcurse_cli.theory.namespace import array_namespace
 
 if TYPE_CHECKING:

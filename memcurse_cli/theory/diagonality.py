@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky
+from memcurse_cli.theory.linalg import PartialCholesky
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -235,18 +235,7 @@ class DiagonalityTally:
 
 
 def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
-    """The scores of a block-diagonal H, one block after the other.
-
-    Args:
-        blocks: arrays of (blocks, N, N) symmetric positive semi-definite matrices; each array may
-            have its own N. One dense H is one array (1, N, N).
-
-    Returns:
-        The scores, or None where H is empty, or zero to rounding.
-
-    Raises:
-        OverflowError: an element or its square is not finite.
-    """
+    """The scores of a block-diagonal H; one dense H is one (1, N, N) array of blocks."""
     tally = DiagonalityTally()
     for hessians in blocks:
         tally.add(hessians)
