@@ -26,6 +26,7 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 EXPLICIT_ORDER = 256  # up to here the matrix itself costs less than an iteration on it
 TOLERANCE = 1e-8  # residual ‖Hv - μv‖ / μ where vectors are asked for
 RESIDUAL = 1e-6  # the same where only the value is, whose error is of second order in it
+SURE = 4  # residuals by which a value below a level stays below it
 NOTHING = 1e-12  # share of the largest eigenvalue below which one is rounding
 WIDER = 4  # how many times the basis may be doubled before the iteration is given up
 CHECKED = 8  # steps between two looks at the residual
@@ -207,7 +208,7 @@ def _from_one_start(
 
 
 def largest_eigenvalue(
-    apply: Callable[[Floats], Floats], order: int, enough: float = np.inf
+    apply: Callable[[Floats], Floats], order: int, level: float | None = None
 ) -> float:
     """The largest eigenvalue of a positive semi-definite H, to about 10 digits.
 
@@ -217,7 +218,7 @@ def largest_eigenvalue(
     Args:
         apply: v → H v, both (order,).
         order: N ≥ 1.
-        enough: a value from which on a lower bound will do.
+        level: where only the side of it on which the eigenvalue is matters.
     """
     vector = np.random.default_rng(0).normal(size=order)  # the same report every time
     vector /= np.linalg.norm(vector)
@@ -234,7 +235,9 @@ def largest_eigenvalue(
             tridiagonal = np.diag(diagonal) + np.diag(beside[1:-1], -1)
             values, vectors = np.linalg.eigh(tridiagonal)
             value = float(values[-1])
-            if value >= enough or beside[-1] * abs(vectors[-1, -1]) <= RESIDUAL * value:
+            residual = beside[-1] * abs(vectors[-1, -1])
+            apart = level is not None and (value >= level or value + SURE * residual < level)
+            if apart or residual <= RESIDUAL * value:
                 break
         previous, vector = vector, image / beside[-1]
     return value

@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,11 +119,7 @@ class Eigenbasis:
 
     @cached_property
     def inverse(self) -> Complexes:
-        """(n, n) P⁻¹.
-
-        Raises:
-            LinAlgError: P is singular.
-        """
+        """(n, n) P⁻¹; LinAlgError where P is singular."""
         return np.asarray(np.linalg.inv(self.vectors))
 
     @cached_property
@@ -155,22 +151,14 @@ class Eigenbasis:
         return self.condition < EIGENBASIS_CONDITION
 
     def vector_products(self, readout: Floats | None = None) -> PairTables:
-        """``p_kᵀ CᵀC p̄_l`` and ``p_kᵀ CᵀC p_l``.
-
-        Args:
-            readout: (outputs, n) real C, or None for the identity.
-        """
+        """``p_kᵀ CᵀC p̄_l`` and ``p_kᵀ CᵀC p_l`` of a real C, or None for the identity."""
         if readout is None:
             return self.tables(self._gram, 1j)
         seen = readout @ self.real_vectors
         return self.tables(seen.T @ seen, 1j)
 
     def row_products(self, readin: Floats | None = None) -> PairTables:
-        """``q_k B Bᵀ q̄_l`` and ``q_k B Bᵀ q_l``.
-
-        Args:
-            readin: (n, inputs) real B, or None for the identity.
-        """
+        """``q_k B Bᵀ q̄_l`` and ``q_k B Bᵀ q_l`` of a real B, or None for the identity."""
         gram = self._inverse_gram
         if readin is not None:
             driven = self.real_inverse @ readin
@@ -249,10 +237,7 @@ class SchurForm(NamedTuple):
 
 
 def schur_form(matrix: Floats) -> SchurForm:
-    """The real Schur form.
-
-    Args:
-        matrix: (n, n) real A.
+    """The real Schur form of a real A.
 
     Raises:
         ArithmeticError: an entry is not finite, or the iteration has not converged.
@@ -266,16 +251,6 @@ def schur_form(matrix: Floats) -> SchurForm:
     except np.linalg.LinAlgError as error:
         raise ArithmeticError("the Schur form of the matrix has not converged") from error
     return SchurForm(triangle, vectors)
-
-
-class SteinSolver(Protocol):
-    """Both Stein equations of one A, for many right-hand sides."""
-
-    def forward(self, source: Floats) -> Floats:
-        """X = A X Aᵀ + F."""
-
-    def adjoint(self, source: Floats) -> Floats:
-        """Y = AᵀYA + F."""
 
 
 class ModalStein:
@@ -362,9 +337,7 @@ def henrici_departure(matrix: Floats, eigenvalues: Complexes) -> float:
 def is_undetermined(matrix: Floats, basis: Eigenbasis) -> bool:
     """Whether rounding A in float64 can change by more than 1 % what it does in infinitely long.
 
-    Args:
-        matrix: (n, n) real A.
-        basis: its eigenbasis; one with κ(P) < 1e8 determines it.
+    An eigenbasis with κ(P) < 1e8 determines it.
     """
     # An eigenvalue of 1 is stored as such.
     if basis.is_usable or 0 <= basis.log_radius < ON_CIRCLE:
@@ -372,12 +345,8 @@ def is_undetermined(matrix: Floats, basis: Eigenbasis) -> bool:
     return not uncertainty(matrix) < UNCERTAIN
 
 
-def stein_solver(matrix: Floats, basis: Eigenbasis | None) -> SteinSolver:
-    """Whatever solves the Stein equations of this matrix.
-
-    Args:
-        matrix: (n, n) real A, all |λ| < 1.
-        basis: its eigenbasis, or None where that is too ill-conditioned.
+def stein_solver(matrix: Floats, basis: Eigenbasis | None) -> ModalStein | DoublingStein:
+    """The Stein equations of an A with all |λ| < 1, by its eigenbasis where that is usable.
 
     Raises:
         ArithmeticError: the powers of A do not vanish, or rounding A changes the solutions.
@@ -441,23 +410,15 @@ def resolvent_on_circle(matrix: Floats, radius: float = 1.0) -> float:
 
 
 def uncertainty(matrix: Floats) -> float:
-    """δ, the relative change of a resolvent on the unit circle by the rounding of A.
-
-    Args:
-        matrix: (n, n) real A.
-    """
+    """δ, the relative change of a resolvent on the unit circle by the rounding of A."""
     return rounding_of(matrix) * resolvent_on_circle(matrix)
 
 
 def radius_within_rounding(matrix: Floats, radius: float) -> float:
     """The pseudospectral radius: the largest |λ| of any matrix within rounding of A.
 
-    The circle outside which ``‖(z - A)⁻¹‖ < 1/‖E‖``, by bisection on a grid of angles; ‖·‖_F stands
-    for the 2-norm, which it is never below.
-
-    Args:
-        matrix: (n, n) real A.
-        radius: the largest |λ| that was computed.
+    The circle outside which ``‖(z - A)⁻¹‖ < 1/‖E‖``, by bisection from the largest |λ| that was
+    computed, on a grid of angles; ‖·‖_F stands for the 2-norm, which it is never below.
     """
     allowed = rounding_of(matrix)
     if allowed == 0 or math.isinf(allowed):
@@ -478,10 +439,6 @@ def are_powers_lost(matrix: Floats, steps: int) -> bool:
     Each product is exact for a matrix within rounding of A, so that A^k is off by at most
     ``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``, here against the largest norm of any of them. Powers that leave
     the range of a float are not lost: they diverge.
-
-    Args:
-        matrix: (n, n) real A.
-        steps: T.
     """
     norms = np.empty(steps)
     power = np.eye(len(matrix))

@@ -105,14 +105,7 @@ class DenseSensitivity:
         total: float | None = None,
         reason: str | None = None,
     ) -> DenseSensitivity:
-        """What was computed, where anything that is not finite has diverged.
-
-        Args:
-            second_moment: (n,) E h_i².
-            per_entry: (n, n) E‖dh/dA_ij‖², whose sum is the total; None where not computed.
-            total: Σ_ij E‖dh/dA_ij‖² where that alone is computed.
-            reason: why something is None.
-        """
+        """What was computed, where anything not finite has diverged; entries add to the total."""
         if per_entry is not None:
             per_entry = np.where(np.isfinite(per_entry), per_entry, np.inf)
             total = float(per_entry.sum())
@@ -186,13 +179,7 @@ def dense_sensitivity(
 
 
 def _mean(rise: DenseSensitivity, limit: DenseSensitivity, share: float) -> DenseSensitivity:
-    """The mean over a sequence whose first steps have one mean, and all others the limit.
-
-    Args:
-        rise: the mean over the first steps.
-        limit: what every later step has.
-        share: which part of the sequence the first steps are, in [0, 1].
-    """
+    """The mean over a sequence, of which a share rises and all other steps have the limit."""
     if rise.second_moment is None or limit.second_moment is None:
         return rise if rise.second_moment is None else limit
     moment = share * rise.second_moment + (1 - share) * limit.second_moment
@@ -212,15 +199,9 @@ def finite_dense_sensitivity(
     horizon: int,
     read_at: Readout = "last",
 ) -> DenseSensitivity:
-    """The same on T steps, or the sum of all entries alone where they cost too much.
+    """The same on T ≥ 1 steps, or the sum of all entries alone where they cost too much.
 
-    Args:
-        matrix: (n, n) real A.
-        basis: its eigenbasis, or None where that is not to be used.
-        readin: (n, inputs) real B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        horizon: T ≥ 1.
-        read_at: at the last step, or the mean over every one.
+    The eigenbasis is None where that is not to be used.
     """
     size = matrix.shape[0]
     inputs = size if readin is None else readin.shape[1]
@@ -264,15 +245,9 @@ def sensitivity_split(
     horizon: int | None = None,
     read_at: Readout = "last",
 ) -> SensitivitySplit:
-    """The share of the eigenvalues, that of the eigenvectors and what they have in common.
+    """The parts, of a matrix with κ(P) far below 1/ε and |λ| < 1 on an infinite sequence.
 
-    Args:
-        basis: the eigenbasis of a real A, with κ(P) far below 1/ε.
-        total: E‖dh/dA‖²_F under the same input.
-        readin: (n, inputs) real B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        horizon: T for T steps from h = 0; None for an infinite sequence, which needs |λ| < 1.
-        read_at: at the last step, or the mean over every one.
+    ``total`` is E‖dh/dA‖²_F under the same input; the others are those of `dense_sensitivity`.
     """
     logs = basis.log_eigenvalues
     if horizon is None:
@@ -337,11 +312,7 @@ def entries_within_horizon(
     """(n,) E h_i² and (n, n) E‖dh/dA_ij‖², from explicit powers of A: no eigenbasis takes part.
 
     Args:
-        matrix: (n, n) real A.
-        readin: (n, inputs) B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        horizon: T ≥ 1.
-        read_at: at the last step, or the mean over every one.
+        matrix, readin, autocorrelation, horizon, read_at: as above.
         readout: (outputs, n) C for E‖dy/dA_ij‖² of y = C h, or None for h itself.
     """
     identity = np.eye(matrix.shape[0])
@@ -388,10 +359,7 @@ def total_within_horizon(
     horizon: int,
     read_at: Readout,
 ) -> tuple[Floats, float]:
-    """(n,) E h_i² and Σ_ij E‖dh/dA_ij‖² alone, in the eigenbasis, where powers are those of λ.
-
-    The arguments are those of `entries_within_horizon`.
-    """
+    """(n,) E h_i² and Σ_ij E‖dh/dA_ij‖² alone, in the eigenbasis, where powers are those of λ."""
     vectors, drive = basis.vector_products(), basis.row_products(readin)
     second_moment = np.zeros(basis.vectors.shape[0])
     states = []
