@@ -180,7 +180,10 @@ class Eigenbasis:
         """(n, ...) rows r of `half`, then r' of the pairs → (h, ...) r + turn r'."""
         size = self.half.size
         modes = array[:size].astype(np.complex128)
-        modes[self.paired] += turn * array[size:]
+        if np.iscomplexobj(array):
+            modes[self.paired] += turn * array[size:]
+        else:
+            modes.imag[self.paired] = turn.imag * array[size:]
         return modes
 
     def tables(self, array: Floats, turn: complex) -> PairTables:
@@ -192,9 +195,14 @@ class Eigenbasis:
         """Σ_l T_kl v_l with v = r + turn r' of real rows, as one real product."""
         conjugated, plain = tables
         both = np.where(self.weight == 2, conjugated + plain, conjugated)
-        left = np.hstack([both, turn * (plain - conjugated)[:, self.paired]])
-        product = np.vstack([left.real, left.imag]) @ real
-        return product[: len(left)] + 1j * product[len(left) :]
+        apart = turn * (plain - conjugated)[:, self.paired]
+        size = len(both)
+        left = np.empty((2, size, len(real)))
+        left[0, :, :size], left[0, :, size:] = both.real, apart.real
+        left[1, :, :size], left[1, :, size:] = both.imag, apart.imag
+        product = np.empty((size, real.shape[1]), np.complex128)
+        product.real, product.imag = (left.reshape(2 * size, -1) @ real).reshape(2, size, -1)
+        return product
 
     @cached_property
     def _gram(self) -> Floats:

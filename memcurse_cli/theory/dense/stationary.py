@@ -89,6 +89,10 @@ def sensitivity_by_eigenbasis(
     factor = PairTables(np.zeros_like(rest.conjugated), np.zeros_like(rest.plain))
     coloured: list[tuple[Complexes, Complexes, Complexes | None]] = []
     for share, rho, frequency in autocorrelation.parts:
+        if rho == 0:
+            for table, u in zip(factor, rest, strict=True):
+                table += share / u
+            continue
         innovation = (1 - rho) * (1 + rho)
         # 1 - ρλ without cancellation, of λ turned by ω and by -ω.
         forth = (1 - rho) + rho * one_minus_exp(logs + 1j * frequency)
@@ -99,8 +103,6 @@ def sensitivity_by_eigenbasis(
             # The second of a pair turns the other way, so that the product of both stays.
             turned = 1 / np.outer(forth, p) + 1 / np.outer(back, q)
             table += (0.5 * share) * (innovation / u + rho**2) * turned
-        if rho == 0:
-            continue
         carried = _carried(basis, drive, forth, back)
         scale = share * rho * eigenvalues
         if frequency == 0:
