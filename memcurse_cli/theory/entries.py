@@ -66,21 +66,13 @@ class ProjectionJacobian(Protocol):
 
 
 class Factors(NamedTuple):
-    """Entries of k units of one pattern: their place in the tables and their two weights.
+    """Entries of k units of one pattern: their place in the tables and their two weights."""
 
-    Attributes:
-        places: (e,) the eigenvalue within the unit.
-        left: (e,) the vector over the outputs.
-        right: (e,) the vector over the inputs.
-        derivative: (k, e) λ'.
-        rate: (k, e) η.
-    """
-
-    places: Integers
-    left: Integers
-    right: Integers
-    derivative: Complexes
-    rate: Complexes
+    places: Integers  # (e,) the eigenvalue within the unit
+    left: Integers  # (e,) the vector over the outputs
+    right: Integers  # (e,) the vector over the inputs
+    derivative: Complexes  # (k, e) λ'
+    rate: Complexes  # (k, e) η
 
     def seen(self, turn: Callable[[Complexes], Complexes]) -> Factors:
         """The same with both weights conjugated, or as they are."""
@@ -153,27 +145,16 @@ def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of all groups, scalars numbered throughout in the order of the groups.
+    """The entries of all groups, scalars numbered throughout in the order of the groups."""
 
-    Attributes:
-        size: the number of scalars.
-        scalar: (e,) each entry's scalar.
-        channel: (e,) the channel whose output it moves.
-        eigenvalue: (e,) the eigenvalue whose state it passes through; n is the input itself.
-        output: (e,) the output whose unit vector is ``left``, or -1 for the column of C.
-        input: (e,) the input whose unit vector is ``right``, or -1 for the row of γB.
-        derivative: (e,) λ', the weight of s.
-        rate: (e,) η, the weight of h.
-    """
-
-    size: int
-    scalar: Integers
-    channel: Integers
-    eigenvalue: Integers
-    output: Integers
-    input: Integers
-    derivative: Complexes
-    rate: Complexes
+    size: int  # the number of scalars
+    scalar: Integers  # (e,) each entry's scalar
+    channel: Integers  # (e,) the channel whose output it moves
+    eigenvalue: Integers  # (e,) the eigenvalue whose state it passes through; n is the input itself
+    output: Integers  # (e,) the output whose unit vector is ``left``, or -1 for the column of C
+    input: Integers  # (e,) the input whose unit vector is ``right``, or -1 for the row of γB
+    derivative: Complexes  # (e,) λ', the weight of s
+    rate: Complexes  # (e,) η, the weight of h
 
     @classmethod
     def of(
@@ -227,25 +208,16 @@ class Entries:
 
 @dataclass(frozen=True)
 class Unit:
-    """One channel: the eigenvalues that meet in its outputs, and the entries that move them.
+    """One channel: the eigenvalues that meet in its outputs, and the entries that move them."""
 
-    Attributes:
-        eigenvalues: (m,) which.
-        entries: (e,) which.
-        places: (e,) each entry's eigenvalue within the unit; m is the input itself.
-        left: (e,) each entry's vector over the outputs: below m a column of C, from m on a unit.
-        right: (e,) its vector over the inputs: below m a row of γB, from m on a unit.
-        scalars: (e,) each entry's scalar within the unit.
-        numbers: (N,) the scalars of the unit, ascending.
-    """
-
-    eigenvalues: Integers
-    entries: Integers
-    places: Integers
+    eigenvalues: Integers  # (m,) which
+    entries: Integers  # (e,) which
+    places: Integers  # (e,) each entry's eigenvalue within the unit; m is the input itself
+    # (e,) each entry's vector over the outputs: below m a column of C, from m on a unit
     left: Integers
-    right: Integers
-    scalars: Integers
-    numbers: Integers
+    right: Integers  # (e,) its vector over the inputs: below m a row of γB, from m on a unit
+    scalars: Integers  # (e,) each entry's scalar within the unit
+    numbers: Integers  # (N,) the scalars of the unit, ascending
 
     @property
     def pattern(self) -> tuple[bytes, ...]:

@@ -42,19 +42,13 @@ NEGLIGIBLE = 1e-12  # of the variance: a weight that the bound at 0 has stopped
 
 @dataclass(frozen=True)
 class EmpiricalAutocorrelation:
-    """R̂(Δ) for Δ = 0..K, each the mean of all products of samples Δ steps apart.
+    """R̂(Δ) for Δ = 0..K, each the mean of all products of samples Δ steps apart."""
 
-    Attributes:
-        values: (K+1,) R̂.
-        pairs: (K+1,) how many products stand behind each.
-        standard_errors: (K+1,) from the spread between sequences; None for a single one.
-        observed: how many samples were not masked.
-    """
-
-    values: Floats
-    pairs: Floats
+    values: Floats  # (K+1,) R̂
+    pairs: Floats  # (K+1,) how many products stand behind each
+    # (K+1,) from the spread between sequences; None for a single one
     standard_errors: Floats | None
-    observed: int
+    observed: int  # how many samples were not masked
 
     @property
     def taper(self) -> Floats:

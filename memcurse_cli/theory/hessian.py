@@ -55,17 +55,11 @@ TURNS = (np.asarray, np.conj)  # the second of a pair, as each of `tables` takes
 
 @dataclass(frozen=True)
 class HessianBlocks:
-    """Diagonal blocks of one shape; everything outside the blocks is zero.
+    """Diagonal blocks of one shape; everything outside the blocks is zero."""
 
-    Attributes:
-        hessians: (blocks, N, N) real.
-        scalars: (blocks, N) the scalars of each block, numbered in the order of the groups.
-        output_second_moments: (blocks,) E|Re[C h]|², the outputs of each block summed.
-    """
-
-    hessians: Floats
-    scalars: Integers
-    output_second_moments: Floats
+    hessians: Floats  # (blocks, N, N) real
+    scalars: Integers  # (blocks, N) the scalars of each block, numbered in the order of the groups
+    output_second_moments: Floats  # (blocks,) E|Re[C h]|², the outputs of each block summed
 
 
 @dataclass(frozen=True)
@@ -76,34 +70,24 @@ class LayerHessian:
     per channel, or per set of channels that share a parameter. Scalars are numbered in the order
     of the groups, those of λ and γ first.
 
-    Attributes:
-        log_eigenvalues: (n,) log λ.
-        log_gain: (n,) log γ.
-        jacobians: what each group of recurrent parameters moves.
-        readin: (n, inputs) B without γ.
-        readout: (outputs, n) C.
-        projections: what each part of B, C and D moves; none for recurrent parameters alone.
-        channel: (n,) the channel of each eigenvalue, or None for one block.
-        conjugate_pairs: whether ``y = 2 Re[C h]`` rather than ``Re[C h]``.
-        autocorrelation: R(Δ) of each input.
-        horizon: T for sequences of T steps, which is exact for every λ; None for an infinite
-            sequence, which needs |λ| < 1.
-        read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
-
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
     """
 
-    log_eigenvalues: Complexes
-    log_gain: Complexes
-    jacobians: Sequence[ParameterJacobian]
-    readin: Complexes
-    readout: Complexes
+    log_eigenvalues: Complexes  # (n,) log λ
+    log_gain: Complexes  # (n,) log γ
+    jacobians: Sequence[ParameterJacobian]  # what each group of recurrent parameters moves
+    readin: Complexes  # (n, inputs) B without γ
+    readout: Complexes  # (outputs, n) C
+    # what each part of B, C and D moves; none for recurrent parameters alone
     projections: Sequence[ProjectionJacobian] = ()
-    channel: Integers | None = None
-    conjugate_pairs: bool = False
-    autocorrelation: Autocorrelation = WHITE
+    channel: Integers | None = None  # (n,) the channel of each eigenvalue, or None for one block
+    conjugate_pairs: bool = False  # whether ``y = 2 Re[C h]`` rather than ``Re[C h]``
+    autocorrelation: Autocorrelation = WHITE  # R(Δ) of each input
+    # T for sequences of T steps, which is exact for every λ; None for an infinite sequence, which
+    # needs |λ| < 1
     horizon: int | None = None
+    # ``every`` for a loss that is the mean over the steps, ``last`` for one at step T
     read_at: Readout = "every"
 
     def __post_init__(self) -> None:
@@ -234,32 +218,20 @@ class LayerHessian:
 
 @dataclass(frozen=True)
 class FactoredBlock:
-    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal.
+    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal."""
 
-    Attributes:
-        scalars: (N,) its scalars, ascending.
-        diagonal: (N,) its exact diagonal.
-        plain: of H.
-        scaled: of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero.
-    """
-
-    scalars: Integers
-    diagonal: Floats
-    plain: PartialCholesky
-    scaled: PartialCholesky
+    scalars: Integers  # (N,) its scalars, ascending
+    diagonal: Floats  # (N,) its exact diagonal
+    plain: PartialCholesky  # of H
+    scaled: PartialCholesky  # of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero
 
 
 @dataclass(frozen=True)
 class LargeBlock:
-    """A block of a layer's Hessian by its diagonal and its columns.
+    """A block of a layer's Hessian by its diagonal and its columns."""
 
-    Attributes:
-        hessian: the layer's.
-        units: the channels of the block.
-    """
-
-    hessian: LayerHessian
-    units: Sequence[Unit]
+    hessian: LayerHessian  # the layer's
+    units: Sequence[Unit]  # the channels of the block
 
     @cached_property
     def scalars(self) -> Integers:

@@ -77,16 +77,11 @@ def _pairs(
 
 
 class Slope(NamedTuple):
-    """The loss at one student.
+    """The loss at one student."""
 
-    Attributes:
-        loss: over that of a silent student.
-        values: the parameters there, by name.
-        gradient: dL/dω of L = ½ E|h - h*|² by each of them, in the units of the input.
-    """
-
-    loss: float
-    values: dict[str, float]
+    loss: float  # over that of a silent student
+    values: dict[str, float]  # the parameters there, by name
+    # dL/dω of L = ½ E|h - h*|² by each of them, in the units of the input
     gradient: dict[str, float]
 
 

@@ -38,17 +38,11 @@ ROUNDING = 1e-14  # a residual below this share of the diagonal is none
 
 @dataclass(frozen=True)
 class Eigendecomposition:
-    """``A = P diag(λ) P⁻¹``.
+    """``A = P diag(λ) P⁻¹``."""
 
-    Attributes:
-        values: (..., n) complex eigenvalues.
-        vectors: (..., n, n) complex right eigenvectors, columns of norm 1.
-        engine: what computed it: ``numpy`` or ``torch:cuda:0``.
-    """
-
-    values: NDArray[np.complex128]
-    vectors: NDArray[np.complex128]
-    engine: str
+    values: NDArray[np.complex128]  # (..., n) complex eigenvalues
+    vectors: NDArray[np.complex128]  # (..., n, n) complex right eigenvectors, columns of norm 1
+    engine: str  # what computed it: ``numpy`` or ``torch:cuda:0``
 
 
 def validate_device(device: str) -> None:
@@ -249,16 +243,11 @@ class PartialCholesky:
 
     Its trace bounds the error of every eigenvalue: ``λ_k(L Lᵀ) ≤ λ_k(H) ≤ λ_k(L Lᵀ) +
     tr(H - L Lᵀ)`` (Harbrecht, Peters & Schneider 2012).
-
-    Attributes:
-        factor: (N, r) L.
-        residual: (N,) the diagonal of H - L Lᵀ, non-negative.
-        pivots: (r,) the columns of the whole that L was made from.
     """
 
-    factor: Floats
-    residual: Floats
-    pivots: Integers
+    factor: Floats  # (N, r) L
+    residual: Floats  # (N,) the diagonal of H - L Lᵀ, non-negative
+    pivots: Integers  # (r,) the columns of the whole that L was made from
 
     def of(self, rows: slice) -> PartialCholesky:
         """The same of a principal submatrix."""

@@ -35,33 +35,21 @@ SLOW = 1.0  # -log|λ|² below which it is the variable of a ring, as |λ|² no 
 
 
 class Moments(NamedTuple):
-    """Stationary moments at γ = 1, one per eigenvalue.
+    """Stationary moments at γ = 1, one per eigenvalue."""
 
-    Attributes:
-        second_moment: E|h|²; +inf where it diverges.
-        cross_moment: E[s h̄]; 0 where E|s|² diverges, as it has no meaning there.
-        sensitivity: E|s|² with s = dh/dλ; +inf where it diverges.
-    """
-
-    second_moment: Float[Array, " n"]
+    second_moment: Float[Array, " n"]  # E|h|²; +inf where it diverges
+    # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
     cross_moment: Complex[Array, " n"]
-    sensitivity: Float[Array, " n"]
+    sensitivity: Float[Array, " n"]  # E|s|² with s = dh/dλ; +inf where it diverges
 
 
 class Bilinear(NamedTuple):
-    """f(α, β) = Σ_nm α^n β^m R(n-m) and its derivatives.
+    """f(α, β) = Σ_nm α^n β^m R(n-m) and its derivatives."""
 
-    Attributes:
-        value: f.
-        derivative_alpha: ∂f/∂α.
-        derivative_beta: ∂f/∂β.
-        mixed_derivative: ∂²f/∂α∂β.
-    """
-
-    value: Complex[Array, "*shape"]
-    derivative_alpha: Complex[Array, "*shape"]
-    derivative_beta: Complex[Array, "*shape"]
-    mixed_derivative: Complex[Array, "*shape"]
+    value: Complex[Array, "*shape"]  # f
+    derivative_alpha: Complex[Array, "*shape"]  # ∂f/∂α
+    derivative_beta: Complex[Array, "*shape"]  # ∂f/∂β
+    mixed_derivative: Complex[Array, "*shape"]  # ∂²f/∂α∂β
 
 
 def one_minus_exp(z: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
@@ -249,19 +237,12 @@ def _stationary_moments(
 
 
 class PairMoments(NamedTuple):
-    """Second moments of every pair of the m eigenvalues of a block, (..., m, m) each.
+    """Second moments of every pair of the m eigenvalues of a block, (..., m, m) each."""
 
-    Attributes:
-        ss: E[s_i s_j].
-        sh: E[s_i h_j].
-        hs: E[h_i s_j].
-        hh: E[h_i h_j].
-    """
-
-    ss: Complexes
-    sh: Complexes
-    hs: Complexes
-    hh: Complexes
+    ss: Complexes  # E[s_i s_j]
+    sh: Complexes  # E[s_i h_j]
+    hs: Complexes  # E[h_i s_j]
+    hh: Complexes  # E[h_i h_j]
 
 
 def stationary_pairs(

@@ -32,28 +32,18 @@ SMALLEST_ANGLE = 1e-300
 
 @dataclass(frozen=True)
 class Derivative:
-    """What one unit of a parameter does.
+    """What one unit of a parameter does."""
 
-    Attributes:
-        eigenvalue: (n,) dλ/dω.
-        log_gain: (n,) d log γ/dω, or None where γ does not depend on ω.
-    """
-
-    eigenvalue: Complexes
-    log_gain: Complexes | None = None
+    eigenvalue: Complexes  # (n,) dλ/dω
+    log_gain: Complexes | None = None  # (n,) d log γ/dω, or None where γ does not depend on ω
 
 
 @dataclass(frozen=True)
 class Parametrized:
-    """Eigenvalues and gains as functions of named real parameters.
+    """Eigenvalues and gains as functions of named real parameters."""
 
-    Attributes:
-        log_gain: (n,) log γ; complex, since the gain of a zero-order hold is.
-        derivatives: what each parameter moves.
-    """
-
-    log_gain: Complexes
-    derivatives: Mapping[str, Derivative]
+    log_gain: Complexes  # (n,) log γ; complex, since the gain of a zero-order hold is
+    derivatives: Mapping[str, Derivative]  # what each parameter moves
 
 
 class Parametrization:

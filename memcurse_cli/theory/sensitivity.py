@@ -53,15 +53,10 @@ class ParameterJacobian(Protocol):
 
 
 class GroupSensitivity(NamedTuple):
-    """The sensitivities of one parameter group, one per scalar.
+    """The sensitivities of one parameter group, one per scalar."""
 
-    Attributes:
-        sensitivity: (size,) Σ_i w_i E|dh_i/dω|² over the eigenvalues that the scalar moves.
-        relative_sensitivity: (size,) κ(ω) = Σ_i w_i E|dh_i/dω|² / Σ_i w_i E|h_i|².
-    """
-
-    sensitivity: Floats
-    relative_sensitivity: Floats
+    sensitivity: Floats  # (size,) Σ_i w_i E|dh_i/dω|² over the eigenvalues that the scalar moves
+    relative_sensitivity: Floats  # (size,) κ(ω) = Σ_i w_i E|dh_i/dω|² / Σ_i w_i E|h_i|²
 
 
 def state_second_moment(moments: Moments, log_gain: Complexes) -> Floats:
@@ -232,14 +227,10 @@ class EigenvalueShift(NamedTuple):
     A step changes every scalar ω_e by ±lr, so an eigenvalue moves by ``lr |Σ_e ± dλ/dω_e|``: with
     independent signs by ``lr √Σ|dλ/dω_e|²`` in the root mean square, with signs that all pull the
     same way by at most ``lr Σ|dλ/dω_e|``.
-
-    Attributes:
-        independent: (n,) with independent signs.
-        concerted: (n,) with signs that all pull the same way.
     """
 
-    independent: Floats
-    concerted: Floats
+    independent: Floats  # (n,) with independent signs
+    concerted: Floats  # (n,) with signs that all pull the same way
 
     def aligned(self, alignment: float) -> Floats:
         """(n,) between the two: ``independent^(1-a) concerted^a`` for an alignment a in [0, 1]."""
@@ -272,20 +263,15 @@ def dense_shift(basis: Eigenbasis) -> EigenvalueShift:
 
 
 class Compensation(NamedTuple):
-    """How far effective steps follow a sensitivity.
+    """How far effective steps follow a sensitivity."""
 
-    Attributes:
-        correlation: of log(effective step) with the logarithm of the sensitivity: -1 where Adam
-            takes smaller steps wherever the sensitivity is larger, 0 where they have nothing to do
-            with each other.
-        spread_before: the standard deviation, in decades, of the square root of the sensitivity:
-            that of the effects of equal steps per unit of gradient.
-        spread_after: that of the effective step times this square root: what Adam leaves.
-    """
-
+    # of log(effective step) with the logarithm of the sensitivity: -1 where Adam takes smaller
+    # steps wherever the sensitivity is larger, 0 where they have nothing to do with each other
     correlation: float
+    # the standard deviation, in decades, of the square root of the sensitivity: that of the effects
+    # of equal steps per unit of gradient
     spread_before: float
-    spread_after: float
+    spread_after: float  # that of the effective step times this square root: what Adam leaves
 
 
 def effective_steps(

@@ -57,28 +57,18 @@ TOO_UNCERTAIN = (
 
 
 class PairTables(NamedTuple):
-    """A bilinear form T of two modes k and l, each one of a conjugate pair, (h, h) each.
+    """A bilinear form T of two modes k and l, each one of a conjugate pair, (h, h) each."""
 
-    Attributes:
-        conjugated: T(k, l̄).
-        plain: T(k, l). Equal to ``conjugated`` where λ_l is real.
-    """
-
-    conjugated: Complexes
-    plain: Complexes
+    conjugated: Complexes  # T(k, l̄)
+    plain: Complexes  # T(k, l). Equal to ``conjugated`` where λ_l is real
 
 
 @dataclass(frozen=True)
 class Eigenbasis:
-    """``A = P diag(λ) P⁻¹`` of a real A: columns p_k of P, rows q_k of P⁻¹.
+    """``A = P diag(λ) P⁻¹`` of a real A: columns p_k of P, rows q_k of P⁻¹."""
 
-    Attributes:
-        log_eigenvalues: (n,) log λ; -inf for λ = 0.
-        vectors: (n, n) P, columns of norm 1, real where λ is.
-    """
-
-    log_eigenvalues: Complexes
-    vectors: Complexes
+    log_eigenvalues: Complexes  # (n,) log λ; -inf for λ = 0
+    vectors: Complexes  # (n, n) P, columns of norm 1, real where λ is
 
     @cached_property
     def half(self) -> NDArray[np.intp]:
@@ -225,15 +215,10 @@ def _largest(gram: Floats) -> float:
 
 
 class SchurForm(NamedTuple):
-    """``A = Q T Qᵀ``.
+    """``A = Q T Qᵀ``."""
 
-    Attributes:
-        triangle: (n, n) T, upper triangular but for a 2x2 block for each conjugate pair.
-        vectors: (n, n) Q.
-    """
-
-    triangle: Floats
-    vectors: Floats
+    triangle: Floats  # (n, n) T, upper triangular but for a 2x2 block for each conjugate pair
+    vectors: Floats  # (n, n) Q
 
     def squares(self) -> Iterator[Floats]:
         """T, T², T⁴, …, without end."""

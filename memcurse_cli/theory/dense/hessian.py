@@ -317,20 +317,13 @@ class HorizonHessian:
 
 @dataclass(frozen=True)
 class DenseHessian:
-    """H over the entries of A, or over those of its diagonal blocks.
+    """H over the entries of A, or over those of its diagonal blocks."""
 
-    Attributes:
-        apply: (n, n) X → (n, n) H[X].
-        diagonal: (n, n) H_ij,ij = E‖dy/dA_ij‖².
-        output_second_moment: E|y|², the outputs summed.
-        squared_norm: ‖H‖_F², or None where no closed form is at hand.
-        gram_top: what `top` returns, where the Gram matrix of all responses is small enough.
-    """
-
-    apply: Callable[[Floats], Floats]
-    diagonal: Floats
-    output_second_moment: float
-    squared_norm: float | None
+    apply: Callable[[Floats], Floats]  # (n, n) X → (n, n) H[X]
+    diagonal: Floats  # (n, n) H_ij,ij = E‖dy/dA_ij‖²
+    output_second_moment: float  # E|y|², the outputs summed
+    squared_norm: float | None  # ‖H‖_F², or None where no closed form is at hand
+    # what `top` returns, where the Gram matrix of all responses is small enough
     gram_top: Callable[[int], tuple[Floats, Floats]] | None = None
 
     @property

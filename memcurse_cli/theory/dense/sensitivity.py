@@ -83,19 +83,13 @@ CHUNK = 2**20  # elements of a table over pairs of times that are held at once
 
 @dataclass(frozen=True)
 class DenseSensitivity:
-    """The state and its sensitivity to a dense matrix.
+    """The state and its sensitivity to a dense matrix."""
 
-    Attributes:
-        second_moment: (n,) E h_i²; inf where it diverges, None where not computed.
-        total: E‖dh/dA‖²_F = Σ_ij E‖dh/dA_ij‖²; inf where it diverges, None where not computed.
-        per_entry: (n, n) E‖dh/dA_ij‖², or None where only the total is computed.
-        reason: why something is None.
-    """
-
-    second_moment: Floats | None
+    second_moment: Floats | None  # (n,) E h_i²; inf where it diverges, None where not computed
+    # E‖dh/dA‖²_F = Σ_ij E‖dh/dA_ij‖²; inf where it diverges, None where not computed
     total: float | None
-    per_entry: Floats | None
-    reason: str | None = None
+    per_entry: Floats | None  # (n, n) E‖dh/dA_ij‖², or None where only the total is computed
+    reason: str | None = None  # why something is None
 
     @classmethod
     def of(
@@ -224,17 +218,11 @@ def finite_dense_sensitivity(
 
 
 class SensitivitySplit(NamedTuple):
-    """The parts of E‖dh/dA‖²_F, which is their sum.
+    """The parts of E‖dh/dA‖²_F, which is their sum."""
 
-    Attributes:
-        eigenvalues: Σ_ij E‖dh_λ‖².
-        eigenvectors: Σ_ij E‖dh_P‖².
-        cross: 2 Σ_ij E<dh_λ, dh_P>, of either sign.
-    """
-
-    eigenvalues: float
-    eigenvectors: float
-    cross: float
+    eigenvalues: float  # Σ_ij E‖dh_λ‖²
+    eigenvectors: float  # Σ_ij E‖dh_P‖²
+    cross: float  # 2 Σ_ij E<dh_λ, dh_P>, of either sign
 
 
 def sensitivity_split(
@@ -280,15 +268,10 @@ def sensitivity_split(
 
 @dataclass(frozen=True)
 class _Products:
-    """A table of products over two times, ``x[a]·y[b]``, one for each unit.
+    """A table of products over two times, ``x[a]·y[b]``, one for each unit."""
 
-    Attributes:
-        first: (units, T, width) x.
-        second: (units, T, width) y.
-    """
-
-    first: Floats
-    second: Floats
+    first: Floats  # (units, T, width) x
+    second: Floats  # (units, T, width) y
 
     def rows(self, start: int, stop: int) -> Floats:
         """(units, stop - start, stop) the rows from ``start`` on, up to column ``stop``."""

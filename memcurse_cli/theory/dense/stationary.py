@@ -203,15 +203,10 @@ def _stride(size: int, lags: int) -> int:
 
 
 class Memory(NamedTuple):
-    """How long a matrix remembers.
+    """How long a matrix remembers."""
 
-    Attributes:
-        lags: after how many A^d is negligible; inf where summing so many costs too much.
-        growth: the largest ‖A^d‖_F of those that were squared on the way.
-    """
-
-    lags: float
-    growth: float
+    lags: float  # after how many A^d is negligible; inf where summing so many costs too much
+    growth: float  # the largest ‖A^d‖_F of those that were squared on the way
 
 
 def remembered_lags(matrix: Floats) -> Memory:
