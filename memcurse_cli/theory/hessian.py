@@ -19,7 +19,7 @@ and by its columns.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,7 +50,10 @@ BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed togeth
 FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
 HIGHEST_RANK = 1024
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
-TURNS = (np.asarray, np.conj)  # the second of a pair, as each of `tables` takes it
+TURNS: tuple[Callable[[Complexes], Complexes], ...] = (
+    np.asarray,
+    np.conj,
+)  # the second of a pair, as each of `tables` takes it
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products
 from memcurse_cli.theory.finite_sums import Readout as Readout
-from memcurse_cli.theory.finite_sums import finite_moments
 from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ def moments(
             if horizon is None:
                 f, c, s = _stationary_moments(log_modulus, turned, rho)
             else:
-                f, c, s = finite_moments(log_modulus, turned, rho, horizon, readout)
+                sums = DerivativeSums(log_modulus, turned, rho)
+                f, c, s = summed_products(sums, rho, horizon, readout)[-3:]
             if turn != 0:
                 c = c * complex(math.cos(turn), math.sin(turn))
             second_moment = second_moment + weight * f

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.finite_sums import Readout, finite_change, summed_products
+from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
 from memcurse_cli.theory.moments import bilinear, turned_parts
 
 Floats = NDArray[np.float64]
@@ -185,9 +185,8 @@ def state_change(
                 angles = None
                 if not is_real or turn != 0:
                     angles = log_eigenvalues.imag + turn, log_moved.imag + turn
-                change = change + weight * finite_change(
-                    moduli, angles, gain_change, rho, horizon, readout
-                )
+                sums = ChangeSums(moduli, angles, gain_change, rho)
+                change = change + weight * summed_products(sums, rho, horizon, readout)[-1]
     return np.where(np.isfinite(change), np.maximum(change, 0.0), np.inf)
 
 

@@ -20,7 +20,7 @@ from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.hessian import dense_hessian
 from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
 from memcurse_cli.theory.dense.stationary import remembered_lags, sensitivity_by_lags
-from memcurse_cli.theory.finite_sums import Readout, finite_moments
+from memcurse_cli.theory.finite_sums import DerivativeSums, Readout, summed_products
 from memcurse_cli.theory.gates.laws import Keep, Mix
 from memcurse_cli.theory.gates.moments import gated_moments
 from memcurse_cli.theory.gates.quadrature import Preactivation
@@ -304,7 +304,8 @@ def test_the_horizon_of_a_turned_decay_is_its_own() -> None:
     expected = summed(eigenvalue, source, 25)
     np.testing.assert_allclose([moment[0] for moment in found], expected, rtol=1e-12)
     log_modulus, angle = np.array([math.log(1.05)]), np.array([0.6 + 0.7])
-    alone = finite_moments(log_modulus, angle, 0.9, 25)[0]
+    sums = DerivativeSums(log_modulus, angle, 0.9)
+    alone = summed_products(sums, 0.9, 25, "last")[-3]
     assert alone[0] < 2 * found.second_moment[0]
 
 

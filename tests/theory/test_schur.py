@@ -14,7 +14,6 @@ from memcurse_cli.theory.dense.bases import (
     DoublingStein,
     are_powers_lost,
     is_undetermined,
-    radius_within_rounding,
     rounding_of,
     schur_form,
     stein_solver,
@@ -148,7 +147,8 @@ def test_what_is_determined_is_not_refused() -> None:
 def test_the_radius_within_rounding_bounds_that_of_every_rounded_matrix() -> None:
     matrix = jordan(8, 0.6)
     allowed = rounding_of(matrix)
-    bound = radius_within_rounding(matrix, 0.6)
+    bound = within_rounding(matrix, eigenbasis(matrix))
+    assert bound is not None
     # The corner moves the eigenvalues of a Jordan block the furthest: by its eighth root.
     matrix[-1, 0] = allowed
     reached = np.abs(np.linalg.eigvals(matrix)).max()

@@ -352,11 +352,6 @@ def stein_solver(matrix: Floats, basis: Eigenbasis | None) -> ModalStein | Doubl
     return solver
 
 
-def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
-    """The largest |λ| of any matrix within rounding of A; None where κ(P) < 1e8 determines it."""
-    return None if basis.is_usable else radius_within_rounding(matrix, math.exp(basis.log_radius))
-
-
 def rounding_of(matrix: Floats) -> float:
     """ε √n ‖A‖_F, the size of the change of A that its computed Schur form is exact for."""
     with np.errstate(over="ignore"):
@@ -407,12 +402,16 @@ def uncertainty(matrix: Floats) -> float:
     return rounding_of(matrix) * resolvent_on_circle(matrix)
 
 
-def radius_within_rounding(matrix: Floats, radius: float) -> float:
+def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
     """The pseudospectral radius: the largest |λ| of any matrix within rounding of A.
 
     The circle outside which ``‖(z - A)⁻¹‖ < 1/‖E‖``, by bisection from the largest |λ| that was
-    computed, on a grid of angles; ‖·‖_F stands for the 2-norm, which it is never below.
+    computed, on a grid of angles; ‖·‖_F stands for the 2-norm, which it is never below. None where
+    κ(P) < 1e8 determines it.
     """
+    if basis.is_usable:
+        return None
+    radius = math.exp(basis.log_radius)
     allowed = rounding_of(matrix)
     if allowed == 0 or math.isinf(allowed):
         return radius + allowed
