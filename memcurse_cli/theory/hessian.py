@@ -50,10 +50,8 @@ BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed togeth
 FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
 HIGHEST_RANK = 1024
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
-TURNS: tuple[Callable[[Complexes], Complexes], ...] = (
-    np.asarray,
-    np.conj,
-)  # the second of a pair, as each of `tables` takes it
+# The second of a pair, as each of `tables` takes it.
+TURNS: tuple[Callable[[Complexes], Complexes], ...] = (np.asarray, np.conj)
 
 
 @dataclass(frozen=True)
