@@ -159,8 +159,7 @@ def expected(responses: Floats, autocorrelation: Autocorrelation, horizon: int |
     old enough. Without a horizon the responses must have died out.
     """
     lags = np.arange(responses.shape[-1])
-    apart = np.abs(lags[:, None] - lags[None, :])
-    weight = sum(w * rho**apart for w, rho in autocorrelation)
+    weight = autocorrelation.at(np.abs(lags[:, None] - lags[None, :]).astype(np.float64))
     if horizon is not None:
         weight = weight * (horizon - np.maximum(lags[:, None], lags[None, :])) / horizon
     flat = responses.reshape(len(responses), -1, lags.size)

@@ -9,25 +9,19 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.signal
-from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.dense import sensitivity as dense_sensitivity_module
 from memcurse_cli.theory.dense.bases import Eigenbasis
-from memcurse_cli.theory.dense.hessian import dense_hessian
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
-from memcurse_cli.theory.dense.stationary import remembered_lags, sensitivity_by_lags
 from memcurse_cli.theory.finite_sums import DerivativeSums, Readout, summed_products
 from memcurse_cli.theory.gates.laws import Keep, Mix
 from memcurse_cli.theory.gates.moments import gated_moments
 from memcurse_cli.theory.gates.quadrature import Preactivation
-from memcurse_cli.theory.moments import bilinear, finite_pairs, moments, stationary_pairs
+from memcurse_cli.theory.moments import moments
 
 Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 
 MIXED = Autocorrelation((0.7, 0.3, 0.2), (0.9, 0.0, 0.6), (0.4, 0.0, 0.0))
 SWUNG = Autocorrelation((0.7, 0.5), (0.8, 0.95), (2.1, math.pi))
@@ -35,12 +29,7 @@ INPUTS = [MIXED, SWUNG]
 
 LOGS = np.log(np.array([0.8 * np.exp(0.5j), -0.7 + 0j, 0.6, 0.9 * np.exp(-2.1j)]))
 
-weights = st.floats(0.01, 10)
-rhos = st.floats(0, 0.999)
 frequencies = st.floats(0, math.pi)
-eigenvalues = st.builds(
-    lambda decay, angle: complex(-decay, angle), st.floats(1e-3, 3), st.floats(-math.pi, math.pi)
-)
 
 
 def covariance(source: Autocorrelation, steps: int) -> Floats:
@@ -102,73 +91,6 @@ def test_nothing_cancels_near_the_circle(decay: float, damping: float, detuning:
         assert float(abs(found.sensitivity[0] / rate - 1)) < 1e-13
 
 
-@given(eigenvalues, rhos, weights)
-def test_no_frequency_is_a_plain_decay(log: complex, rho: float, weight: float) -> None:
-    logs = np.array([log])
-    plain = moments(logs, Autocorrelation((weight,), (rho,)))
-    turned = moments(logs, Autocorrelation((weight,), (rho,), (1e-12,)))
-    for one, other in zip(plain, turned, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-6)
-    assert plain == moments(logs, Autocorrelation((weight,), (rho,), (0.0,)))
-
-
-@given(eigenvalues, rhos, frequencies)
-def test_moments_are_those_of_a_covariance(log: complex, rho: float, frequency: float) -> None:
-    """Positive, with |E s h̄|² <= E|s|² E|h|², the same at λ̄, and what a long horizon tends to."""
-    source = Autocorrelation((1.0,), (rho,), (frequency,))
-    logs = np.array([log, log.conjugate()])
-    found = moments(logs, source)
-    assert np.all(found.second_moment > 0)
-    assert np.all(found.sensitivity > 0)
-    bound = found.second_moment * found.sensitivity * (1 + 1e-12)
-    assert np.all(np.abs(found.cross_moment) ** 2 <= bound)
-    np.testing.assert_allclose(found.second_moment[1], found.second_moment[0], rtol=1e-12)
-    np.testing.assert_allclose(found.sensitivity[1], found.sensitivity[0], rtol=1e-12)
-    finite = moments(logs, source, 2**20)
-    for one, other in zip(found, finite, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9 * np.abs(one).max())
-
-
-@given(eigenvalues, eigenvalues, rhos, frequencies)
-def test_pairs_are_symmetric_and_even(
-    first: complex, second: complex, rho: float, frequency: float
-) -> None:
-    a, b = np.array(first), np.array(second)
-    one, other = bilinear(a, b, rho, frequency), bilinear(b, a, rho, frequency)
-    np.testing.assert_allclose(one.value, other.value, rtol=1e-12)
-    np.testing.assert_allclose(one.derivative_alpha, other.derivative_beta, rtol=1e-12)
-    back = bilinear(a, b, rho, -frequency)
-    np.testing.assert_allclose(one.mixed_derivative, back.mixed_derivative, rtol=1e-12)
-
-
-@pytest.mark.parametrize("source", INPUTS)
-@pytest.mark.parametrize("conjugate", [False, True])
-def test_pairs_by_closed_form_and_by_responses_agree(
-    source: Autocorrelation, conjugate: bool
-) -> None:
-    endless = stationary_pairs(LOGS, source, conjugate=conjugate)
-    finite = finite_pairs(LOGS, source, 800, "last")[conjugate]
-    for one, other in zip(endless, finite, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
-
-
-def test_a_simulated_sinusoid_in_noise() -> None:
-    """SciPy's filters on AR(1) noise whose phase turns: E h² of four sequences of 200 000 steps."""
-    rho, frequency, eigenvalue = 0.95, 0.4, 0.9 * np.exp(0.35j)
-    random = np.random.default_rng(5)
-    noise = random.standard_normal((4, 200_000)) + 1j * random.standard_normal((4, 200_000))
-    turning = scipy.signal.lfilter(
-        [math.sqrt(1 - rho**2)], [1, -rho * np.exp(1j * frequency)], noise, axis=1
-    )
-    h = scipy.signal.lfilter([1.0], [1, -eigenvalue], turning.real, axis=1)
-    delayed = np.concatenate([np.zeros((4, 1)), h[:, :-1]], axis=1)
-    s = scipy.signal.lfilter([1.0], [1, -eigenvalue], delayed, axis=1)
-    source = Autocorrelation((1.0,), (rho,), (frequency,))
-    exact = moments(np.log(np.array([eigenvalue])), source)
-    assert np.mean(np.abs(h[:, 1000:]) ** 2) == pytest.approx(exact.second_moment[0], rel=0.03)
-    assert np.mean(np.abs(s[:, 1000:]) ** 2) == pytest.approx(exact.sensitivity[0], rel=0.05)
-
-
 def dense() -> tuple[Floats, Eigenbasis, Floats, Floats]:
     random = np.random.default_rng(1)
     matrix = random.standard_normal((5, 5))
@@ -176,65 +98,6 @@ def dense() -> tuple[Floats, Eigenbasis, Floats, Floats]:
     values, vectors = np.linalg.eig(matrix)
     basis = Eigenbasis(np.log(values.astype(complex)), vectors.astype(complex))
     return matrix, basis, random.standard_normal((5, 2)), random.standard_normal((3, 5))
-
-
-def dense_sum(
-    matrix: Floats, readin: Floats, readout: Floats, source: Autocorrelation, steps: int
-) -> Floats:
-    """(n², n²) E[J Jᵀ] of y[T] from every impulse response."""
-    powers = [np.linalg.matrix_power(matrix, k) for k in range(steps)]
-    size = len(matrix)
-    jacobian = np.zeros((size, size, steps, len(readout), readin.shape[1]))
-    for lag in range(1, steps):
-        for m in range(lag):
-            jacobian[:, :, lag] += np.einsum(
-                "oi,jb->ijob", readout @ powers[m], powers[lag - 1 - m] @ readin
-            )
-    seen = np.einsum("ac,klcob->klaob", covariance(source, steps), jacobian)
-    whole = np.tensordot(jacobian, seen, axes=([2, 3, 4], [2, 3, 4]))
-    return np.asarray(whole.reshape(size**2, size**2))
-
-
-@pytest.mark.parametrize("source", INPUTS)
-def test_dense_sensitivities_are_the_sums(source: Autocorrelation) -> None:
-    matrix, basis, readin, _ = dense()
-    expected = np.diag(dense_sum(matrix, readin, np.eye(5), source, 80)).reshape(5, 5)
-    by_modes = dense_sensitivity(matrix, basis, readin, source).per_entry
-    _, by_lags = sensitivity_by_lags(matrix, readin, source, remembered_lags(matrix).lags)
-    for entries in (by_modes, by_lags):
-        np.testing.assert_allclose(entries, expected, rtol=1e-9)
-    steps = [np.diag(dense_sum(matrix, readin, np.eye(5), source, t)) for t in range(1, 13)]
-    last = dense_sensitivity(matrix, basis, readin, source, 12)
-    every = dense_sensitivity(matrix, basis, readin, source, 12, "every")
-    assert last.per_entry is not None
-    assert every.per_entry is not None
-    np.testing.assert_allclose(last.per_entry.ravel(), steps[-1], rtol=1e-12)
-    np.testing.assert_allclose(every.per_entry.ravel(), np.mean(steps, axis=0), rtol=1e-12)
-
-
-@pytest.mark.parametrize("source", INPUTS)
-def test_the_total_in_the_eigenbasis_is_that_of_the_entries(
-    source: Autocorrelation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    matrix, basis, readin, _ = dense()
-    expected = dense_sensitivity(matrix, basis, readin, source, 12, "every").total
-    monkeypatch.setattr(dense_sensitivity_module, "ENTRY_FLOPS", 0)
-    found = dense_sensitivity(matrix, basis, readin, source, 12, "every")
-    assert found.per_entry is None
-    assert found.total == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("source", INPUTS)
-@pytest.mark.parametrize("steps", [None, 12])
-def test_the_dense_hessian_is_the_sum(source: Autocorrelation, steps: int | None) -> None:
-    matrix, basis, readin, readout = dense()
-    expected = dense_sum(matrix, readin, readout, source, steps or 80)
-    found = dense_hessian(
-        matrix, basis, readin, readout, autocorrelation=source, horizon=steps, read_at="last"
-    )
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(found.to_matrix(), expected, rtol=0, atol=1e-10 * scale)
-    np.testing.assert_allclose(found.diagonal.ravel(), np.diag(expected), rtol=1e-9)
 
 
 @pytest.mark.parametrize("source", INPUTS)

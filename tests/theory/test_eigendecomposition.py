@@ -163,11 +163,6 @@ def test_an_unknown_device_is_named_with_the_choices(device: str) -> None:
         )
 
 
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:13"])
-def test_known_devices_need_no_torch_to_be_named(device: str) -> None:
-    validate_device(device)
-
-
 def blas_threads() -> set[int]:
     """What every BLAS of this process uses."""
     return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}

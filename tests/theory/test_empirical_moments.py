@@ -31,25 +31,6 @@ def test_of_a_mixture_s_lags_they_are_those_of_the_mixture(
     assert_allclose(found.sensitivity, expected.sensitivity[0], rtol=1e-10)
 
 
-def test_of_any_lags_they_are_the_double_sums() -> None:
-    """Σ α^n β^m R(n-m) and its derivative by both, with JAX."""
-    jax = pytest.importorskip("jax")
-    values = np.array([2.0, -0.7, 0.4, 0.1])
-    length = 400
-    with jax.enable_x64(True):
-        steps = jax.numpy.arange(length)
-        lags = jax.numpy.abs(steps[:, None] - steps)
-        table = jax.numpy.asarray(values)[jax.numpy.minimum(lags, 3)] * (lags <= 3)
-
-        def f(a: float, b: float) -> float:
-            return (a**steps) @ table @ (b**steps)
-
-        slope = jax.grad(jax.grad(f, 0), 1)(0.9, 0.9)
-        found = empirical_moments(math.log(0.9), values)
-        assert_allclose(found.second_moment, f(0.9, 0.9), rtol=1e-10)
-        assert_allclose(found.sensitivity, slope, rtol=1e-10)
-
-
 @pytest.mark.parametrize("log", [0.0, -math.inf, 0.1, math.nan])
 def test_other_eigenvalues_are_refused(log: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):

@@ -7,7 +7,7 @@ from theory import brute_force
 
 from memcurse_cli.theory import moments as pair_moments
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.moments import PairMoments, finite_pairs, moments, stationary_pairs
+from memcurse_cli.theory.moments import PairMoments, finite_pairs, stationary_pairs
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997, 1.0)), MIXTURE]
@@ -67,16 +67,6 @@ def test_the_mean_over_the_steps(autocorrelation: Autocorrelation, horizon: int)
         assert_same(tables, wanted, 1e-12)
 
 
-def test_the_diagonal_is_that_of_the_single_moments() -> None:
-    logs = logs_of(STABLE)
-    for autocorrelation in INPUTS:
-        alone = moments(logs, autocorrelation)
-        found = stationary_pairs(logs, autocorrelation, conjugate=True)
-        assert_allclose(np.diag(found.ss), alone.sensitivity, rtol=1e-12)
-        assert_allclose(np.diag(found.hh), alone.second_moment, rtol=1e-12)
-        assert_allclose(np.diag(found.sh), alone.cross_moment, rtol=1e-12, atol=1e-12)
-
-
 def test_batches() -> None:
     logs = logs_of(np.array([[0.5, 0.9j, -0.3], [0.99, 0.1, 0.2 + 0.3j]]))
     for index in range(2):
@@ -96,12 +86,3 @@ def test_chunks_of_lags_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_moments, "CHUNK", 1)
     for one, other in zip(finite_pairs(logs, MIXTURE, 300), whole, strict=True):
         assert_same(one, other, 1e-13)
-
-
-def test_three_hundred_steps_of_long_memories() -> None:
-    """The share of the infinite value that 300 white steps see, section 4 of the theory."""
-    logs = np.log(np.array([0.9, 0.99, 0.999], complex))
-    limit = stationary_pairs(logs, WHITE, conjugate=True)
-    _, found = finite_pairs(logs, WHITE, 300)
-    shares = np.diag(found.ss).real / np.diag(limit.ss).real
-    assert shares == pytest.approx([0.95, 0.52, 0.0063], rel=0.02)

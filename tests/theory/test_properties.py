@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from theory import layers
-from theory.impulse_hessian import Group, Layer
+from theory.impulse_hessian import Layer
 from theory.matrices import eigenbasis
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
@@ -24,7 +24,6 @@ from memcurse_cli.theory.parametrization import (
     parametrize,
 )
 from memcurse_cli.theory.sensitivity import (
-    group_sensitivity,
     parameter_sensitivity,
     relative_sensitivity,
     state_second_moment,
@@ -92,129 +91,6 @@ def test_moments_and_sensitivities_are_positive(
             assert 0 <= kappa[0] < np.inf
             held = state_second_moment(moment, found.log_gain)
             assert value[0] == pytest.approx(kappa[0] * held[0], rel=1e-11)
-
-
-@settings(max_examples=200)
-@given(decay=decays, share=st.floats(0.01, 0.999), sequence=sequences)
-def test_a_real_eigenvalue_that_remembers_longer_is_more_sensitive(
-    decay: float, share: float, sequence: Setting
-) -> None:
-    """E|h|² and E|dh/dλ|² at every input, horizon and readout, and κ(λ) of an infinite sequence.
-
-    At T = 2 and white noise h = x₂ + λ x₁, so that E|dh/dλ|² = 1 and κ = 1/(1+λ²) falls.
-    """
-    logs = np.array([-decay, -share * decay])
-    moment = sequence.moments(logs)
-    for short, long in (moment.second_moment, moment.sensitivity):
-        assert long >= short * (1 - 1e-11)
-    short, long = relative_sensitivity(moments(logs, sequence.autocorrelation), np.ones(2, complex))
-    assert long >= short * (1 - 1e-11)
-
-
-@settings(max_examples=200)
-@given(
-    decay=decays,
-    share=st.floats(0.01, 0.999),
-    angle=angles,
-    horizon=st.none() | st.integers(1, 2000),
-    readout=readouts,
-)
-def test_white_noise_makes_it_so_at_every_angle(
-    decay: float, share: float, angle: float, horizon: int | None, readout: Readout
-) -> None:
-    sequence = Setting(Autocorrelation.from_rho(0.0), horizon, readout)
-    moment = sequence.moments(np.array([complex(-decay, angle), complex(-share * decay, angle)]))
-    for short, long in (moment.second_moment, moment.sensitivity):
-        assert long >= short * (1 - 1e-11)
-
-
-@pytest.mark.parametrize(("parametrization", "normalization"), MAPS)
-@settings(max_examples=15)
-@given(decay=decays, angle=angles, sequence=sequences, scale=st.floats(-100, 100))
-def test_the_scale_of_b_and_of_the_input_cancels_from_kappa(
-    parametrization: str,
-    normalization: str,
-    decay: float,
-    angle: float,
-    sequence: Setting,
-    scale: float,
-) -> None:
-    """B times c multiplies E|dh/dω|² by c², of single scalars and of tied ones.
-
-    Where γ' h takes most of λ' s away, what is left is known to the rounding of the two.
-    """
-    turn = 0.0 if {parametrization, normalization} & REAL else angle
-    logs = np.array([complex(-decay, turn), complex(-0.1 - decay, turn)])
-    squared = 10.0**scale
-    moment = sequence.moments(logs)
-    found = parametrize(logs, parametrization, normalization)
-    louder = Setting(
-        Autocorrelation(
-            tuple(squared * weight for weight in sequence.autocorrelation.weights),
-            sequence.autocorrelation.rhos,
-        ),
-        sequence.horizon,
-        sequence.readout,
-    ).moments(logs)
-    for moved in found.derivatives.values():
-        for size, scalar in ((2, [0, 1]), (1, [0, 0])):
-            group = Group(size, np.array(scalar), np.arange(2), moved.eigenvalue, moved.log_gain)
-            one = group_sensitivity(moment, found.log_gain, group, np.array([1.0, 2.0]))
-            uncoupled = group_sensitivity(
-                moment,
-                found.log_gain,
-                replace(group, log_gain_derivative=None),
-                np.array([1.0, 2.0]),
-            )
-            for other in (
-                group_sensitivity(moment, found.log_gain, group, squared * np.array([1.0, 2.0])),
-                group_sensitivity(louder, found.log_gain, group, np.array([1.0, 2.0])),
-            ):
-                for relative, wanted, unit in (
-                    (other.relative_sensitivity, one.relative_sensitivity, 1.0),
-                    (other.sensitivity, one.sensitivity, squared),
-                ):
-                    parts = uncoupled.relative_sensitivity if unit == 1 else uncoupled.sensitivity
-                    error = np.abs(relative / unit - wanted)
-                    subnormal = 1e-300 / min(squared, 1.0)
-                    assert np.all(error <= 1e-12 * wanted + 1e-14 * parts + subnormal)
-
-
-@pytest.mark.parametrize(("parametrization", "normalization"), MAPS)
-@settings(max_examples=10)
-@given(decay=st.floats(0.02, 5), angle=angles, autocorrelation=inputs)
-def test_a_long_horizon_is_an_infinite_one(
-    parametrization: str,
-    normalization: str,
-    decay: float,
-    angle: float,
-    autocorrelation: Autocorrelation,
-) -> None:
-    """At the last step as |λ|^T falls, and in the mean over every step as 1/T."""
-    turn = 0.0 if {parametrization, normalization} & REAL else angle
-    logs = np.array([complex(-decay, turn)])
-    found = parametrize(logs, parametrization, normalization)
-
-    def of(horizon: int | None, readout: Readout) -> np.ndarray:
-        moment = moments(logs, autocorrelation, horizon, readout)
-        moved = found.derivatives.values()
-        each = [
-            parameter_sensitivity(moment, found.log_gain, one.eigenvalue, one.log_gain)[0]
-            for one in moved
-        ]
-        return np.array([state_second_moment(moment, found.log_gain)[0], *each])
-
-    # A coupled gain subtracts: its sensitivity is known to the rounding of the parts.
-    parts = [
-        abs(one.eigenvalue[0]) ** 2 * moments(logs, autocorrelation).sensitivity[0]
-        for one in found.derivatives.values()
-    ]
-    scale = np.exp(2 * found.log_gain[0].real) * np.array([0.0, *parts])
-    limit = of(None, "last")
-    last = of(10**5, "last")
-    assert np.all(np.abs(last - limit) <= 1e-10 * limit + 1e-12 * scale)
-    short, long = (np.abs(of(steps, "every") - limit) for steps in (10**5, 10**7))
-    assert np.all(long <= 0.02 * short + 1e-9 * limit + 1e-12 * scale)
 
 
 @settings(max_examples=40)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.integrate import dblquad
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import Readout, moments, ring_moments
@@ -64,35 +61,6 @@ def test_a_normalized_ring_keeps_the_variance_and_costs_less() -> None:
     assert found.second_moment == pytest.approx(2, rel=1e-12)
     moved = [2 / (1 - square) + np.log(1 - square) for square in (low, high)]
     assert found.sensitivity == pytest.approx(2 * (moved[1] - moved[0]) / (high - low), rel=1e-10)
-
-
-def test_autodiff_and_scipy_agree_over_the_plane() -> None:
-    """∂α∂β of the sum of powers, by JAX, integrated over the ring in x and y by SciPy."""
-
-    def powers(pair: jax.Array) -> jax.Array:
-        return 1 / (1 - pair[0] * pair[1])
-
-    mixed = jax.jit(lambda pair: jax.hessian(powers)(pair)[0, 1])
-    with jax.enable_x64(True):
-        total = dblquad(
-            lambda radius, _: radius * float(mixed(jnp.array([radius, radius]))),
-            0,
-            2 * np.pi,
-            0.4,
-            0.7,
-        )[0]
-    area = np.pi * (0.7**2 - 0.4**2)
-    assert ring_moments(np.log(0.4), np.log(0.7)).sensitivity == pytest.approx(total / area)
-
-
-def test_draws_of_an_initialisation() -> None:
-    """|λ| as the LRU's authors draw it: √(u (r_max² - r_min²) + r_min²)."""
-    rng = np.random.default_rng(0)
-    drawn = np.sqrt(rng.random(200_000) * (0.95**2 - 0.5**2) + 0.5**2)
-    found = ring_moments(np.log(0.5), np.log(0.95))
-    held, moved = 1 / (1 - drawn**2), (1 + drawn**2) / (1 - drawn**2) ** 3
-    for sample, mean in ((held, found.second_moment), (moved, found.sensitivity)):
-        assert abs(sample.mean() - mean) < 4 * sample.std() / np.sqrt(drawn.size)
 
 
 def test_what_leaves_the_range_of_a_float() -> None:

@@ -94,17 +94,6 @@ def test_a_tied_parameter_adds_squares_above_and_below() -> None:
         assert found.relative_sensitivity[k] == pytest.approx(relative, rel=1e-13)
 
 
-def test_an_eigenvalue_that_several_parameters_move() -> None:
-    """The real and the imaginary part of the same eigenvalues, as one group of 2n scalars."""
-    logs, gain, _ = layer(4)
-    moment = moments(logs)
-    derivative = np.repeat([1, 1j], 4).astype(complex)
-    group = Jacobian(8, np.arange(8), np.tile(np.arange(4), 2), derivative)
-    found = group_sensitivity(moment, gain, group)
-    expected = np.exp(2 * gain.real) * moment.sensitivity
-    np.testing.assert_allclose(found.sensitivity, np.tile(expected, 2), rtol=1e-14)
-
-
 @pytest.mark.parametrize("scalar", [[0, 1, 2], [0, 0, 1]])
 def test_a_divergent_eigenvalue_makes_its_parameter_infinite_and_no_other(
     scalar: list[int],
