@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.hessian import LayerHessian
@@ -164,11 +163,3 @@ def expected(responses: Floats, autocorrelation: Autocorrelation, horizon: int |
         weight = weight * (horizon - np.maximum(lags[:, None], lags[None, :])) / horizon
     flat = responses.reshape(len(responses), -1, lags.size)
     return np.einsum("ack,kl,bcl->ab", flat, weight, flat, optimize=True)
-
-
-def on_data(responses: Floats, data: Floats) -> Floats:
-    """H on (sequences, steps) samples of a single input, the mean over all of their steps."""
-    flat = responses.reshape(len(responses), 1, -1)
-    seen = fftconvolve(flat, data[None], axes=2)[..., : data.shape[1]]
-    seen = seen.reshape(len(responses), -1)
-    return seen @ seen.T / data.size

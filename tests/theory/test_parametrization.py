@@ -1,6 +1,9 @@
+"""Parametrisations and their inverse, against autodiff of the maps as the papers define them."""
+
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,16 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.parametrization import (
+    DEFAULT_STEP_SIZE,
+    INVERTIBLE,
     NORMALIZATIONS,
     PARAMETRIZATIONS,
+    chrono_bias,
+    chrono_steps,
+    coordinates,
+    log_eigenvalues_at,
     parametrize,
+    printed_chrono_bias,
 )
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 
@@ -171,3 +181,73 @@ def test_the_gru_of_the_papers_own_code(paper: Path) -> None:
 def test_what_is_refused(log: complex, arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parametrize(np.array([log]), *arguments)
+
+
+LOGS: dict[str, Callable[..., np.ndarray]] = {
+    "real-imaginary": lambda real, imaginary: np.log(real + 1j * imaginary),
+    "polar": lambda nu, theta: np.log(nu) + 1j * theta,
+    "lru": lambda nu_log, theta_log: -np.exp(nu_log) + 1j * np.exp(theta_log),
+    "optimal": lambda w, v: (
+        np.log(np.tanh(w)) + 1j * v * (1 - np.tanh(w) ** 2) / np.tanh(w) / np.hypot(1, np.tanh(w))
+    ),
+    "s4": lambda log_dt, a, b: np.exp(log_dt) * (-np.exp(a) + 1j * b),
+}
+"""log λ of the parameters, as the papers define it."""
+
+
+@pytest.mark.parametrize("parametrization", INVERTIBLE)
+@pytest.mark.parametrize("decay", [3.0, 0.1, 1e-3])
+@pytest.mark.parametrize("angle", [0.0, 1e-3, 1.2, np.pi])
+def test_the_map_takes_the_coordinates_back(
+    parametrization: str, decay: float, angle: float
+) -> None:
+    log = np.array([complex(-decay, angle)])
+    values = coordinates(log, parametrization)
+    assert log_eigenvalues_at(values, parametrization)[0] == pytest.approx(
+        log[0], rel=1e-11, abs=1e-12
+    )
+    assert LOGS[parametrization](*values.values())[0] == pytest.approx(log[0], rel=1e-11, abs=1e-12)
+
+
+@pytest.mark.parametrize("parametrization", INVERTIBLE)
+def test_the_names_are_those_of_the_derivatives(parametrization: str) -> None:
+    log = np.array([complex(-0.1, 0.5)])
+    assert list(coordinates(log, parametrization)) == list(
+        parametrize(log, parametrization).derivatives
+    )
+
+
+@pytest.mark.parametrize("parametrization", ["lru", "optimal", "s4"])
+def test_a_decay_of_1e_minus_12_keeps_its_digits(parametrization: str) -> None:
+    """|λ| itself holds four of them."""
+    found = list(coordinates(np.array([complex(-1e-12, 0.3)]), parametrization).values())
+    expected = {
+        "lru": [np.log(1e-12)],
+        "optimal": [0.5 * np.log(2e12)],
+        "s4": [np.log(DEFAULT_STEP_SIZE), np.log(1e-12 / DEFAULT_STEP_SIZE)],
+    }
+    for value, exact in zip(found, expected[parametrization], strict=False):
+        assert value[0] == pytest.approx(exact, rel=1e-12)
+
+
+def kept(bias: float) -> float:
+    return 1 / (1 + math.exp(-bias))
+
+
+@pytest.mark.parametrize("steps", [1.5, 2.0, 10.0, 1e6])
+def test_the_gate_keeps_that_many_steps(steps: float) -> None:
+    assert kept(chrono_bias(steps)) == pytest.approx(1 - 1 / steps, rel=1e-12)
+
+
+@pytest.mark.parametrize("time_constant", [1.5, 3.0, 10.0, 1e6])
+def test_the_bias_of_a_time_constant_gives_its_eigenvalue(time_constant: float) -> None:
+    bias = chrono_bias(chrono_steps(time_constant))
+    assert kept(bias) == pytest.approx(math.exp(-1 / time_constant), rel=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1.5, 2.0, 10.0])
+def test_the_printed_bias_keeps_one_more(steps: float) -> None:
+    """Zucchet & Orvieto 2024, section 3.2: log T is not the bias of λ = 1 - 1/T."""
+    assert kept(printed_chrono_bias(steps)) == pytest.approx(steps / (1 + steps), rel=1e-12)
+    assert printed_chrono_bias(steps) == pytest.approx(chrono_bias(steps + 1), rel=1e-12)
+    assert abs(kept(printed_chrono_bias(steps)) - (1 - 1 / steps)) > 0.005

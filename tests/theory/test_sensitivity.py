@@ -1,14 +1,26 @@
+"""What a step moves: covariances, perturbed matrices and torch's own Adam."""
+
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from memcurse_cli.families.recurrence import ParameterGroup
 from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.moments import Moments, moments
 from memcurse_cli.theory.sensitivity import (
+    compensation,
+    dense_shift,
+    diagonal_shift,
+    effective_steps,
     group_sensitivity,
     parameter_sensitivity,
     relative_sensitivity,
@@ -123,3 +135,114 @@ def test_a_state_of_zero_that_is_moved_is_infinitely_sensitive() -> None:
     moment = Moments(np.zeros(1), np.zeros(1, complex), np.ones(1))
     assert np.isposinf(relative_sensitivity(moment, np.ones(1, complex))[0])
     assert relative_sensitivity(moment, np.zeros(1, complex), np.ones(1, complex))[0] == 0
+
+
+STEP = 1e-7
+
+
+def basis_of(matrix: np.ndarray) -> Eigenbasis:
+    eigenvalues, vectors = np.linalg.eig(matrix)
+    return Eigenbasis(np.log(eigenvalues.astype(complex)), vectors.astype(complex))
+
+
+def moved(matrix: np.ndarray, basis: Eigenbasis, change: np.ndarray) -> np.ndarray:
+    """|dλ| per unit of a change, by central differences of the spectrum."""
+    reference = np.exp(basis.logs)
+
+    def nearest(sign: int) -> np.ndarray:
+        spectrum = np.linalg.eigvals(matrix + sign * STEP * change)
+        return spectrum[np.abs(spectrum[None] - reference[:, None]).argmin(axis=1)]
+
+    return np.abs(nearest(1) - nearest(-1)) / (2 * STEP)
+
+
+def test_independent_signs_by_every_choice_of_signs() -> None:
+    matrix = np.random.default_rng(0).standard_normal((3, 3)) / 2
+    basis = basis_of(matrix)
+    shifts = [
+        moved(matrix, basis, np.array(signs, float).reshape(3, 3))
+        for signs in itertools.product((-1, 1), repeat=9)
+    ]
+    shift = dense_shift(basis)
+    root_mean_square = np.sqrt(np.mean(np.square(shifts), axis=0))
+    np.testing.assert_allclose(root_mean_square, shift.independent, rtol=1e-6)
+    worst = np.max(shifts, axis=0)
+    assert np.all(worst <= shift.concerted * (1 + 1e-6))
+    real = np.abs(np.exp(basis.logs).imag) < 1e-12
+    np.testing.assert_allclose(worst[real], shift.concerted[real], rtol=1e-6)
+
+
+def test_real_and_imaginary_parts_move_an_eigenvalue_by_root_two_and_by_two() -> None:
+    index = np.arange(3)
+    groups = [
+        ParameterGroup(name, name, np.ones(3), "F64", index, index, np.full(3, derivative))
+        for name, derivative in (("re", 1 + 0j), ("im", 1j))
+    ]
+    shift = diagonal_shift(3, groups)
+    np.testing.assert_allclose(shift.independent, np.sqrt(2))
+    np.testing.assert_allclose(shift.concerted, 2)
+    np.testing.assert_allclose(shift.aligned(0.5), 2**0.75)
+
+
+def test_a_matrix_without_eigenvectors_has_no_bound() -> None:
+    basis = Eigenbasis(np.full(2, np.log(0.5) + 0j), np.array([[1, 1], [0, 0]], complex))
+    assert np.all(np.isinf(dense_shift(basis).concerted))
+
+
+@pytest.mark.parametrize("steps", [1, 7, 300])
+def test_an_update_without_momentum_is_the_effective_step_times_the_gradient(steps: int) -> None:
+    """torch's own Adam with β₁ = 0 moves ω by exactly that."""
+    random = np.random.default_rng(0)
+    weight = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
+    optimizer = torch.optim.Adam([weight], lr=0.01, betas=(0.0, 0.99), eps=1e-6)
+    for _ in range(steps):
+        before = weight.detach().clone()
+        weight.grad = torch.tensor(random.normal(size=5))
+        optimizer.step()
+    state = optimizer.state[weight]
+    found = effective_steps(
+        state["exp_avg_sq"].numpy(), 0.01, float(state["step"]), beta2=0.99, epsilon=1e-6
+    )
+    moved = (before - weight.detach()).numpy()
+    np.testing.assert_allclose(found * weight.grad.numpy(), moved, rtol=1e-12)
+
+
+def test_without_a_step_the_moment_stands_as_it_is() -> None:
+    moment = np.array([4.0, 0.25])
+    assert effective_steps(moment, 0.1, epsilon=0.0).tolist() == [0.05, 0.2]
+    corrected = effective_steps(moment, 0.1, step=1, beta2=0.75, epsilon=0.0)
+    np.testing.assert_allclose(corrected, [0.025, 0.1])
+
+
+def test_gradients_as_large_as_the_root_of_the_curvature_are_compensated_in_full() -> None:
+    curvature = np.logspace(-3, 5, 40)
+    found = compensation(effective_steps(0.3 * curvature, 1e-3, epsilon=0.0), curvature)
+    assert found is not None
+    assert found.correlation == pytest.approx(-1)
+    assert found.spread_before == pytest.approx(np.std(np.log10(curvature)) / 2)
+    assert found.spread_after == pytest.approx(0, abs=1e-12)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
+def test_neither_unit_matters(seed: int, rate: float, unit: float) -> None:
+    random = np.random.default_rng(seed)
+    steps, sensitivity = random.lognormal(size=20), random.lognormal(size=20)
+    one, other = compensation(steps, sensitivity), compensation(rate * steps, unit * sensitivity)
+    assert one is not None
+    assert other is not None
+    assert other == pytest.approx(one, rel=1e-9, abs=1e-9)
+    assert -1 <= one.correlation <= 1
+    # The spread of a sum of logarithms.
+    spread = np.std(np.log10(steps))
+    expected = one.spread_before**2 + spread**2 + 2 * one.correlation * one.spread_before * spread
+    assert one.spread_after**2 == pytest.approx(expected, abs=1e-9)
+
+
+def test_too_few_or_equal_elements_say_nothing() -> None:
+    steps, sensitivity = np.linspace(1, 2, 8), np.linspace(1, 3, 8)
+    assert compensation(steps, sensitivity) is not None
+    assert compensation(steps[:7], sensitivity[:7]) is None
+    assert compensation(steps, np.ones(8)) is None
+    assert compensation(np.ones(8), sensitivity) is None
+    assert compensation(steps, np.where(np.arange(8) == 3, np.inf, sensitivity)) is None
+    assert compensation(steps, np.where(np.arange(8) == 3, 0.0, sensitivity)) is None
