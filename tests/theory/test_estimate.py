@@ -60,18 +60,6 @@ def test_every_product_counts_once(
     assert found.observed == seen.sum()
 
 
-def test_equation_75_is_the_unbiased_estimator() -> None:
-    """Its T is the number of samples less one: T-|Δ|+1 products are divided by their number."""
-    x = np.random.default_rng(1).standard_normal(50)
-    last = x.size - 1
-    found = empirical_autocorrelation(x[None, :, None], 10)
-    for lag in range(11):
-        printed = sum(x[t] * x[t + lag] for t in range(last - lag + 1)) / (last - lag + 1)
-        assert found.values[lag] == pytest.approx(printed, rel=1e-12)
-    biased = np.correlate(x, x, "full")[last : last + 11] / x.size
-    assert found.taper * found.values == pytest.approx(biased, rel=1e-12)
-
-
 def test_padding_is_at_the_ends_only_and_in_every_feature() -> None:
     block = np.array([[[0, 0], [0, 1], [0, 0], [2, 0], [0, 0], [0, 0]]])
     assert padded_steps(block, 0).tolist() == [[True, False, False, False, True, True]]
@@ -120,23 +108,6 @@ def test_a_fixed_mean_adds_to_the_error_only_with_what_varies() -> None:
     at_lag_2 = np.mean(x[:, 2:] * x[:, :-2], axis=1)
     # The formula at lag 2 treats the products as sharing one mean: m = 28 of them.
     assert gaussian_standard_error(both, 30, 1, 2)[2] == pytest.approx(np.std(at_lag_2), rel=0.1)
-
-
-@given(
-    st.integers(2, 5),
-    st.integers(2, 30),
-    st.integers(1, 3),
-    st.integers(0, 2**32 - 1),
-    st.floats(1e-3, 1e3),
-)
-def test_estimates_scale_with_the_square_and_forget_direction(
-    sequences: int, steps: int, features: int, seed: int, scale: float
-) -> None:
-    data = np.random.default_rng(seed).standard_normal((sequences, steps, features))
-    one = empirical_autocorrelation(data, steps - 1)
-    two = empirical_autocorrelation(scale * data[:, ::-1], steps - 1)
-    assert two.values == pytest.approx(scale**2 * one.values, rel=1e-9, abs=1e-12 * scale**2)
-    assert (np.abs(one.values * one.taper) <= one.values[0] * (1 + 1e-12)).all()
 
 
 MIXTURES = [

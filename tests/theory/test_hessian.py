@@ -198,34 +198,6 @@ def test_the_authors_students_in_expectation(student: str, paper: Path) -> None:
     assert np.abs(block - printed).max() < 0.07 * np.abs(printed).max()
 
 
-def tables(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
-    """A_ij and B_ij of Zucchet & Orvieto 2024, eq. 114, as plain double sums for white noise."""
-    _, s = layer.powers(LONG)
-    weight = (layer.readout.T @ layer.readout) * (layer.readin @ layer.readin.T)
-    conjugated = (layer.readout.T @ layer.readout.conj()) * (layer.readin @ layer.readin.conj().T)
-    return weight * (s @ s.T), conjugated * (s @ s.conj().T)
-
-
-def test_modulus_and_angle_need_the_erratum_of_eq_130() -> None:
-    layer = layers.polar()
-    a, b = tables(layer)
-    angle, modulus = layer.log_eigenvalues.imag, np.exp(layer.log_eigenvalues.real)
-    plus = np.exp(1j * (angle[:, None] + angle[None, :]))
-    minus = np.exp(1j * (angle[:, None] - angle[None, :]))
-    ((found,),) = (blocks.hessians for blocks in blocks_of(layer))
-    scale = np.abs(found).max()
-    moduli, mixed = found[:5, :5], found[5:, :5]
-    angles = found[5:, 5:] / np.outer(modulus, modulus)
-    assert_allclose(moduli, 0.5 * (plus * a + minus * b).real, atol=1e-12 * scale)
-    assert_allclose(angles, 0.5 * (minus * b - plus * a).real, atol=1e-11 * scale)
-    right = 0.5 * modulus[:, None] * (-plus * a - minus * b).imag
-    printed = 0.5 * modulus[:, None] * (-minus * a + minus * b).imag
-    assert_allclose(mixed, right, atol=1e-12 * scale)
-    assert np.abs(mixed - printed).max() > 0.1 * np.abs(mixed).max()
-    # Eq. 129, the mirror image, is printed right.
-    assert_allclose(found[:5, 5:], 0.5 * modulus * (-plus * a + minus * b).imag, atol=1e-12 * scale)
-
-
 def test_near_the_unit_circle_nothing_cancels() -> None:
     """White noise and one real λ = e^-d: H = (1+λ²)/(1-λ²)³, which tends to 1/(4 d³)."""
     for decay in (1e-6, 1e-9, 1e-12):

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.landscape import Landscape, loss
-from memcurse_cli.theory.moments import Readout, bilinear, moments
+from memcurse_cli.theory.moments import Readout, moments
 from memcurse_cli.theory.parametrization import parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
 
@@ -45,14 +43,6 @@ def explicit(
         0.5 * float((left.conj() @ covariance @ left).real),
         0.5 * float((theirs.conj() @ covariance @ theirs).real),
     )
-
-
-def printed(logs: Any, gains: Any) -> Any:
-    """``½ [ f(λ,λ̄) γ² + f(λ*,λ̄*) γ*² - 2 Re γ γ* f(λ,λ̄*) ]``, white; ½ f γ² of one λ alone."""
-    f = bilinear(logs[:, None], logs.conj()[None, :], 0.0).value * gains[:, None] * gains
-    if len(logs) == 1:
-        return 0.5 * f[0, 0].real
-    return 0.5 * (f[0, 0] + f[1, 1] - 2 * f[0, 1]).real
 
 
 @pytest.mark.parametrize("autocorrelation", [WHITE, MIXTURE, Autocorrelation.from_rho(1.0)])
@@ -146,24 +136,6 @@ def test_the_gradient_at_a_start_is_the_slope_of_the_loss(
         assert along == pytest.approx(silent * (after.loss - before.loss), rel=1e-6)
 
 
-def test_autodiff_has_the_same_gradient_at_a_start() -> None:
-    """Of each parameter alone, from JAX on the formula that [Z] prints for white noise."""
-
-    def of(w: jax.Array) -> jax.Array:
-        logs = jnp.stack([-jnp.exp(w[0]) + 1j * jnp.exp(w[1]), jnp.asarray(TARGET)])
-        return printed(logs, jnp.stack([jnp.exp(w[2]), jnp.sqrt(1 - jnp.exp(2 * TARGET.real))]))
-
-    slope = Landscape(TARGET, "lru", "own").slope(complex(np.log(0.9), 1.1))
-    with jax.enable_x64(True):
-        wanted = np.asarray(jax.jit(jax.grad(of))(jnp.array(list(slope.values.values()))))
-    np.testing.assert_allclose(list(slope.gradient.values()), wanted, rtol=1e-10)
-    assert slope.loss == pytest.approx(1.64, abs=0.4)
-
-
-def without_gain(log: complex, target: complex) -> float:
-    return float(printed(np.array([log, target]), np.ones(2)))
-
-
 @pytest.fixture(scope="module")
 def one_dimensional(paper: Path) -> dict[str, Any]:
     return json.loads((paper / "one_dimensional.json").read_text())
@@ -172,8 +144,6 @@ def one_dimensional(paper: Path) -> dict[str, Any]:
 def test_the_loss_over_the_angle(one_dimensional: dict[str, Any]) -> None:
     for modulus, angle, expected in one_dimensional["loss_theta"]:
         target = complex(np.log(modulus))
-        found = without_gain(target + 1j * angle, target)
-        assert found == pytest.approx(expected, rel=1e-11)
         relative = Landscape(target, "polar").along("theta", np.array([angle]))[0]
         assert 0.5 / (1 - modulus**2) * relative == pytest.approx(expected, rel=1e-11)
 

@@ -297,18 +297,6 @@ def test_what_is_left_is_positive_semidefinite_and_bounds_every_eigenvalue(
     assert np.all(exact <= lower + found.error + 1e-10 * scale)
 
 
-def test_one_candidate_at_a_time_is_the_pivoted_cholesky_of_lapack() -> None:
-    from scipy.linalg.lapack import dpstrf
-
-    whole = gram(30, 40, 0)
-    found = of(whole, rank=30, enough=0.0, candidates=1)
-    lower, pivots, rank, _ = dpstrf(whole, lower=1)
-    assert found.pivots.tolist() == (pivots[:rank] - 1).tolist()
-    wanted = np.zeros((30, 30))
-    wanted[pivots - 1] = np.tril(lower)
-    assert_allclose(found.factor, wanted, atol=1e-9 * np.abs(whole).max() ** 0.5)
-
-
 def test_a_low_rank_is_found_out() -> None:
     whole = gram(200, 7, 1)
     found = of(whole, rank=100, enough=1e-6 * np.trace(whole))

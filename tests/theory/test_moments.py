@@ -73,14 +73,6 @@ def assert_close(found: Moments, expected: tuple[complex, complex, complex], tol
     assert abs(c - expected[1]) <= tolerance * np.sqrt(abs(expected[0] * expected[2]))
 
 
-@pytest.mark.parametrize(("rho", "decay"), list(product(RHOS, DECAYS)))
-def test_moments_to_the_last_digits_of_a_float(rho: float, decay: float) -> None:
-    for angle in ANGLES:
-        z = complex(-decay, angle)
-        f, cross, _, s = exact(z, z.conjugate(), rho)
-        assert_close(at(z, rho), (f, cross, s), 1e-14)
-
-
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
 def test_moments_are_the_sums_that_define_them(autocorrelation: Autocorrelation) -> None:
     found = moments(logs_of(STABLE), autocorrelation)
