@@ -90,11 +90,7 @@ class DiagonalityTally:
         self._scaled_spectra: list[Floats] = []
 
     def add(self, hessians: Floats, scalars: Integers | None = None) -> None:
-        """Blocks of one shape.
-
-        Args:
-            hessians: (blocks, N, N) symmetric positive semi-definite.
-            scalars: (blocks, N) the scalars of each, for `top`.
+        """(blocks, N, N) positive semi-definite blocks, and for `top` the scalars of each.
 
         Raises:
             OverflowError: an element or its square is not finite.
@@ -145,16 +141,10 @@ class DiagonalityTally:
         scaled: PartialCholesky,
         scalars: Integers | None = None,
     ) -> None:
-        """One block that was not formed.
+        """One block that was not formed: its diagonal, and H and D^-½ H D^-½ by partial Cholesky.
 
         Its elements off the diagonal are taken from the factor, those on it are exact. The
         eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
-
-        Args:
-            diagonal: (N,) that of H.
-            plain: H by partial Cholesky.
-            scaled: D^-½ H D^-½ likewise.
-            scalars: (N,) the block's scalars, for `top`.
         """
         self.complete = False
         self.order += diagonal.size

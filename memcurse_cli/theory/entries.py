@@ -169,13 +169,8 @@ class Entries:
     ) -> Entries:
         """Collect them.
 
-        Args:
-            jacobians: the groups of λ and γ.
-            projections: the groups of B, C and D.
-            channels: (n,) the channel of each eigenvalue.
-            gain: (n,) γ.
-            amplitude: κ.
-            single_input: every channel has one input of its own, which a column of D names.
+        Channels are those of each eigenvalue, and ``single_input`` says that each of them has one
+        input of its own, which a column of D names; the gain is γ, and the amplitude κ.
         """
         parts: list[tuple[NDArray[Any], ...]] = []
         size = 0

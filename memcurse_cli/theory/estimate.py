@@ -232,9 +232,6 @@ def fit_mixture(
         values: (K+1,) R̂(0..K) with R̂(0) > 0, by the unbiased estimator.
         pairs: (K+1,) how many products stand behind each lag.
         standard_errors: (K+1,) of R̂, where the autocorrelation is a given one.
-
-    Returns:
-        The mixture, and the standard errors of R̂ that it was judged by.
     """
     fit, rounding = MixtureFit(values, pairs), ROUNDING * values[0]
 

@@ -135,14 +135,11 @@ class Landscape:
         return loss(logs, gains, self._target, self._target_log_gain, *self._input)
 
     def slope(self, start: complex) -> Slope:
-        """The loss and its gradient at a student that starts at another eigenvalue.
+        """The loss and its gradient at a student that starts at another log λ, with a γ as normalised.
 
         With γ' = γ d log γ/dω and ∂α f = E[s h̄] it is
 
             dL/dω = Re[ γ' γ̄ f(λ,λ̄) + |γ|² λ' ∂αf(λ,λ̄) - γ̄* (γ' f(λ,λ̄*) + γ λ' ∂αf(λ,λ̄*)) ]
-
-        Args:
-            start: log λ, its angle in [0, π]; its γ is normalised as that of the target is.
 
         Raises:
             UsageError: the parametrisation cannot reach it.
@@ -175,12 +172,8 @@ class Landscape:
     def basin(self, name: str, level: float) -> float | None:
         """How far a parameter may be off, to the nearer side, before the loss reaches a level.
 
-        Args:
-            name: the parameter.
-            level: the loss over that of a silent student, in (0, 1].
-
-        Returns:
-            The distance; None where no distance up to `FARTHEST` raises the loss so far.
+        The level is over the loss of a silent student, in (0, 1]. None where no distance up to
+        `FARTHEST` raises the loss so far.
         """
         reached = [self._reach(name, sign, level) for sign in (-1.0, 1.0)]
         return min((distance for distance in reached if distance is not None), default=None)

@@ -139,20 +139,12 @@ def _on_gpu(matrix: NDArray[Any], device: str) -> Any:
 def largest_eigenpairs(
     apply: Callable[[Floats], Floats], order: int, count: int
 ) -> tuple[Floats, Floats]:
-    """The largest eigenvalues of a positive semi-definite H, descending, with eigenvectors.
+    """The largest eigenvalues of a positive semi-definite H, descending, with unit eigenvectors.
 
     By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed
     starts, so that the same operator gives the same digits. One start meets an eigenspace in one
     direction: what H is beside the eigenvectors found is searched from another start, until
     nothing larger is left there.
-
-    Args:
-        apply: v → H v, both (order,).
-        order: N.
-        count: how many eigenpairs.
-
-    Returns:
-        (count,) eigenvalues and (N, count) unit eigenvectors; fewer where N is smaller.
 
     Raises:
         ArithmeticError: the iteration has not converged.
@@ -204,15 +196,10 @@ def _from_one_start(
 def largest_eigenvalue(
     apply: Callable[[Floats], Floats], order: int, level: float | None = None
 ) -> float:
-    """The largest eigenvalue of a positive semi-definite H, to about 10 digits.
+    """The largest eigenvalue of a positive semi-definite v → H v, to about 10 digits.
 
     By the Lanczos iteration without its basis: lost orthogonality only repeats eigenvalues that
-    have converged, so no vector is kept.
-
-    Args:
-        apply: v → H v, both (order,).
-        order: N ≥ 1.
-        level: where only the side of it on which the eigenvalue is matters.
+    have converged, so no vector is kept. It ends early where only the side of a level matters.
     """
     vector = np.random.default_rng(0).normal(size=order)  # the same report every time
     vector /= np.linalg.norm(vector)
@@ -267,18 +254,12 @@ def partial_cholesky(
     enough: float = 0.0,
     candidates: int = CANDIDATES,
 ) -> PartialCholesky:
-    """Factorise by the largest pivots until little enough is left or the rank is reached.
+    """Factorise H by the largest pivots, until the rank is reached or ``enough`` of tr H is left.
 
     The candidates with the largest residuals are taken together, as many columns cost little more
-    than one. Among them the pivots are chosen one by one, and those that the earlier ones explain
-    are left for another round, so that the choice is nearly that of one column at a time.
-
-    Args:
-        diagonal: (N,) the diagonal of a positive semi-definite H.
-        columns: (b,) indices → (N, b) these columns of H.
-        rank: the most columns of L.
-        enough: how much of tr H may be left.
-        candidates: columns that are asked for at once.
+    than one: ``columns`` gives (b,) indices → (N, b). Among them the pivots are chosen one by one,
+    and those that the earlier ones explain are left for another round, so that the choice is nearly
+    that of one column at a time.
     """
     from scipy.linalg import solve_triangular
 

@@ -297,7 +297,7 @@ def finite_pairs(
     readout: Readout = "every",
     columns: Integers | None = None,
 ) -> tuple[PairMoments, PairMoments]:
-    """The tables averaged over every step t = 1..T from h = s = 0, exact for any |λ|.
+    """The tables over steps t = 1..T from h = s = 0, exact for any |λ|; plain, and conjugated.
 
     The input starts stationary: a first innovation of variance 1, then ones of variance 1-ρ². A lag
     of k steps is seen by T-k of the T outputs, one of them from the first innovation:
@@ -305,17 +305,7 @@ def finite_pairs(
         Σ_k z_i(k) z_j(k) [ (1-ρ²)(T-1-k) + 1 ] / T
 
     with z(k) the responses to an innovation, through the input's AR(1) filter; a damped cosine has
-    two such filters.
-
-    Args:
-        log_eigenvalues: (..., m) log λ.
-        autocorrelation: R(Δ) of the input.
-        horizon: T ≥ 1.
-        readout: ``every`` for the mean over the steps, ``last`` for step T alone.
-        columns: (c,) the eigenvalues that come second, instead of all.
-
-    Returns:
-        The tables without and with the second of each pair conjugated.
+    two such filters. The arguments are those of `stationary_pairs` and `moments`.
     """
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
     width = size if columns is None else columns.size
@@ -436,7 +426,7 @@ def _integral(function: Callable[[float], Floats], lower: float, upper: float) -
 
 
 def empirical_moments(log_eigenvalue: float, values: Floats) -> StateMoments:
-    """E h² and E (dh/dλ)² of a real λ in (0, 1) at γ = 1, R lag by lag and 0 beyond the last.
+    """E h² and E (dh/dλ)² of a real λ in (0, 1) at γ = 1, from R(0..K) alone, 0 beyond.
 
     With ``N = R(0) + 2 Σ λ^Δ R(Δ)``, ``D = Σ Δ λ^(Δ-1) R(Δ)`` over 1 ≤ Δ ≤ K, and u = 1 - λ²:
 
@@ -445,10 +435,6 @@ def empirical_moments(log_eigenvalue: float, values: Floats) -> StateMoments:
 
     which is f(α, β) and ∂α∂β f at α = β = λ (Zucchet & Orvieto 2024, eq. 6 and 35). An estimated R
     need not be an autocorrelation, so that either may come out negative.
-
-    Args:
-        log_eigenvalue: log λ < 0.
-        values: (K+1,) R(0..K).
 
     Raises:
         ValueError: λ is not in (0, 1).

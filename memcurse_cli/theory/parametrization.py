@@ -296,13 +296,7 @@ def coordinates(
 ) -> dict[str, Floats]:
     """The values of the parameters by name, in the order of `parametrize`.
 
-    Args:
-        log_eigenvalues: (n,) finite log λ, with the angle in [0, π].
-        parametrization: one of `INVERTIBLE`; all but the first two need |λ| < 1.
-        step_size: Δ, which only ``s4`` asks for.
-
-    Raises:
-        KeyError: another parametrisation.
+    log λ is finite, with the angle in [0, π]; all but the first two of `INVERTIBLE` need |λ| < 1.
     """
     return PARAMETRIZATIONS[parametrization].values(log_eigenvalues, step_size)
 

@@ -116,14 +116,8 @@ def rounding_steps(
 def rounding_error(relative_sensitivity: Floats, steps: Floats) -> Floats:
     """The relative error √(E|δh|² / E|h|²) of the state when ω moves by δω, to first order.
 
-    The state moves by ``δω dh/dω``, so the error is ``√κ(ω) |δω|`` while that is small against 1.
-
-    Args:
-        relative_sensitivity: (size,) κ(ω), inf where it diverges.
-        steps: (size,) δω, as `rounding_steps` has it.
-
-    Returns:
-        (size,) the error; inf where κ diverges or δω is not finite.
+    The state moves by ``δω dh/dω``, so the error is ``√κ(ω) |δω|`` while that is small against 1;
+    inf where κ diverges or δω is not finite.
     """
     moved = np.abs(steps)
     fits = np.isfinite(moved)
@@ -140,22 +134,12 @@ def state_change(
     horizon: int | None,
     readout: Readout,
 ) -> Floats:
-    """E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``.
+    """(n,) E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``.
 
     On an infinite sequence it is ``|g|² F(λ', λ') + F(λ, λ) - 2 Re g F(λ', λ)`` with F(α, β) =
     E[h_α h̄_β] at γ = 1 and g = γ'/γ. The terms cancel to the square of the relative change, so
-    that one of 1e-3 has ten digits left. On a finite one nothing cancels.
-
-    Args:
-        log_eigenvalues: (n,) log λ.
-        log_moved: (n,) log λ'.
-        log_gain_ratio: (n,) log g.
-        autocorrelation: R(Δ) of the input.
-        horizon: T, or None for an infinite sequence.
-        readout: at the last step, or the mean over every one.
-
-    Returns:
-        (n,) the mean square; inf where a state diverges or leaves the range of a float.
+    that one of 1e-3 has ten digits left. On a finite one nothing cancels. It is inf where a state
+    diverges or leaves the range of a float.
     """
     is_real = not (log_eigenvalues.imag.any() or log_moved.imag.any() or log_gain_ratio.imag.any())
     if is_real:
@@ -230,15 +214,8 @@ def matrix_state_change(
 ) -> tuple[float, float]:
     """E‖h' - h‖² and E‖h‖² of ``h = A h + B x`` and ``h' = (A + δA) h' + B x``.
 
-    The difference d obeys ``d = (A + δA) d + δA h``, so that nothing cancels.
-
-    Args:
-        matrix: (n, n) A.
-        change: (n, n) δA.
-        readin: (n, inputs) B.
-        autocorrelation: R(Δ) of each input.
-        horizon: T, or None for an infinite sequence, of matrices with every |λ| < 1.
-        readout: at the last step, or the mean over every one.
+    The difference d obeys ``d = (A + δA) d + δA h``, so that nothing cancels; an infinite sequence
+    needs every |λ| < 1.
     """
     size, inputs = readin.shape
     moved = powers = 0.0

@@ -119,18 +119,10 @@ def group_sensitivity(
 ) -> GroupSensitivity:
     """The sensitivities of every scalar of a parameter group.
 
-    A tied scalar moves several eigenvalues. Their states are different coordinates, so their
-    squares add, in the numerator of κ as in its denominator.
-
-    Args:
-        moments: the moments of the layer's n eigenvalues at γ = 1.
-        log_gain: (n,) log γ.
-        jacobian: what the scalars move; an eigenvalue stands at most once under each scalar.
-        weight: (n,) the variance ‖b_i‖² of each state's drive; None for 1.
-
-    Returns:
-        Two values per scalar: inf where one of its eigenvalues diverges, and 0 where it moves
-        no state that is driven.
+    A tied scalar moves several eigenvalues, each at most once. Their states are different
+    coordinates, so their squares add, in the numerator of κ as in its denominator, with the
+    variance ‖b_i‖² of each state's drive as ``weight``. They are inf where one of the eigenvalues
+    diverges, and 0 where the scalar moves no state that is driven.
     """
     eigenvalue = jacobian.eigenvalue
     if not _is_range(eigenvalue, log_gain.size):
@@ -285,14 +277,8 @@ def effective_steps(
 
     v̂ is the running mean of g² (Zucchet & Orvieto 2024, figure 4C-D). At a perfect fit with
     residual noise σ², ``E g² = σ² H_ωω``: the step then falls as the square root of the curvature,
-    and takes its spread away as far as the Hessian is diagonal.
-
-    Args:
-        second_moment: v.
-        learning_rate: lr.
-        step: t; None leaves v as it is, which is right after many more than 1/(1-β₂) steps.
-        beta2: the decay of v.
-        epsilon: ε.
+    and takes its spread away as far as the Hessian is diagonal. Without a step t, v stays as it is,
+    which is right after many more than 1/(1-β₂) steps.
     """
     correction = 1.0
     if step is not None and step > 0 and 0 < beta2 < 1:

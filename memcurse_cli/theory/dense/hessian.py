@@ -74,14 +74,7 @@ LOST = "its norm is lost in the rounding of products with its ill-conditioned ei
 
 
 class StationaryHessian:
-    """H over the entries of A, on an infinite sequence.
-
-    Args:
-        matrix: (n, n) real A, all |λ| < 1.
-        basis: its eigenbasis, or None where that is too ill-conditioned.
-        readin: (n, inputs) B.
-        readout: (outputs, n) C.
-        autocorrelation: R(Δ) of each input.
+    """H over the entries of A, all |λ| < 1, on an infinite sequence; by its eigenbasis, or None.
 
     Raises:
         ArithmeticError: the powers of A do not vanish.
@@ -164,13 +157,7 @@ class StationaryHessian:
 
 
 class HorizonHessian:
-    """H over the entries of any A, on sequences of T ≥ 1 steps.
-
-    Args:
-        matrix, readin, readout, autocorrelation: as above.
-        horizon: T.
-        read_at: at the last step, or the mean over every one.
-        radius: the largest |λ|.
+    """H over the entries of any A, whose largest |λ| is given, on sequences of T ≥ 1 steps.
 
     Raises:
         OverflowError: the responses leave the range of a float.
@@ -379,13 +366,10 @@ def dense_hessian(
 
     Args:
         matrix: (n, n) real A, row = target.
-        basis: its eigenbasis; past κ(P) = 1e6, where products with P⁻¹ lose four digits, it is
-            not used.
-        readin: (n, inputs) real B.
-        readout: (outputs, n) real C.
+        basis: its eigenbasis, not used past κ(P) = 1e6: products with P⁻¹ lose four digits.
+        readin, readout: (n, inputs) real B and (outputs, n) real C.
         autocorrelation: R(Δ) of each input.
-        horizon: T for sequences of T steps from h = 0, exact for every A; None for an infinite
-            sequence, which needs all |λ| < 1.
+        horizon: T for T steps from h = 0, exact for every A; None for an infinite sequence.
         read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
         scale: s.
 

@@ -68,16 +68,11 @@ def sensitivity_by_eigenbasis(
     autocorrelation: Autocorrelation,
     readout: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """(n,) E h_i² and (n, n) E‖dy/dA_ij‖² in closed form, from a handful of n×n products.
+    """(n,) E h_i² and (n, n) E‖dy/dA_ij‖² in closed form, of an A with all |λ| < 1.
 
     Every power of A is a power of λ: ``(G A^d)_ii = Σ_k L_ik λ_k^d`` and
     ``(A^d Σ)_jj = Σ_l C_jl λ_l^d`` give ``Σ_d = L K Cᵀ`` with ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``.
-
-    Args:
-        basis: of A, all |λ| < 1.
-        readin: (n, inputs) real B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        readout: (outputs, n) real C, or None for the identity.
+    B (n, inputs) and C (outputs, n) are real, or None for the identity.
     """
     logs = basis.logs
     eigenvalues = np.exp(logs)
@@ -173,13 +168,8 @@ def sensitivity_without_eigenbasis(
     """The same by lags where no power of A is large, else by frequencies.
 
     A sum over squares of A loses ``ε ‖A^d‖²``; one over frequencies loses nothing, at a higher
-    price for a matrix that is large. The second is None where it is `TOO_LONG`.
-
-    Args:
-        matrix: (n, n) A, all |λ| < 1.
-        readin, autocorrelation, readout: as above.
-        memory: of A.
-        decay: -log of the largest |λ|.
+    price for a matrix that is large. The second is None where it is `TOO_LONG`;
+    the decay is that of the largest |λ|.
 
     Raises:
         ArithmeticError: neither is to be had; it says why.

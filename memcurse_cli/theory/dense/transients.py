@@ -52,10 +52,7 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
     """The largest 2-norm of a power of A, over two k per octave and eight around the best.
 
     It ends where ‖A^k‖_F <= 1: every later power is one of the earlier ones times a contraction.
-
-    Args:
-        matrix: (n, n) real A, all |λ| < 1; or where its eigenvectors are ill-conditioned the T of
-            its Schur form, whose powers have the same norms and keep their digits.
+    Where the eigenvectors are ill-conditioned, the T of the Schur form keeps the norms' digits.
 
     Raises:
         ArithmeticError: a power leaves the range of a float.
@@ -115,11 +112,7 @@ def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> fl
     The two agree for a normal matrix. Otherwise ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k
     between τ and τ (1 + log κ(P)), which samples and bisection narrow down: where the norms fall
     below 1/e for more than a few steps and rise again between two samples, a later k can be missed.
-
-    Args:
-        matrix: (n, n) real A, all |λ| < 1.
-        basis: its eigenbasis, or None where κ(P) is too large for it to be used.
-        time_constant: τ of the largest |λ|.
+    All |λ| < 1; the basis is None where κ(P) is too large for it to be used.
 
     Raises:
         ArithmeticError: a power leaves the range of a float, or rounding A changes it.
