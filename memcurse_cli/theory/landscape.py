@@ -135,7 +135,7 @@ class Landscape:
         return loss(logs, gains, self._target, self._target_log_gain, *self._input)
 
     def slope(self, start: complex) -> Slope:
-        """The loss and its gradient at a student that starts at another log λ, with a γ as normalised.
+        """The loss and its gradient at a student with another log λ, its γ normalised likewise.
 
         With γ' = γ d log γ/dω and ∂α f = E[s h̄] it is
 
