@@ -25,10 +25,11 @@ relative, and no eigenvalue can have crossed the circle; 1/max ‖R‖ is the di
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, lru_cache, wraps
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ from memcurse_cli.theory.moments import one_minus_exp
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
+Kept = TypeVar("Kept")
 
 EIGENBASIS_CONDITION = 1e8  # κ(P) from which the eigenbasis has lost half of float64's digits
 DIRECT_SIZE = 200  # up to here all eigenvalues cost less than a Lanczos iteration
@@ -229,6 +231,21 @@ class SchurForm(NamedTuple):
                 power = power @ power
 
 
+def kept_for_the_last(function: Callable[[Floats], Kept]) -> Callable[[Floats], Kept]:
+    """Of the last matrix the answer is kept: several figures of one report ask for it."""
+
+    @lru_cache(maxsize=1)
+    def of(stored: bytes, order: int) -> Kept:
+        return function(np.frombuffer(stored, np.float64).reshape(order, order))
+
+    @wraps(function)
+    def found(matrix: Floats) -> Kept:
+        return of(matrix.tobytes(), len(matrix))
+
+    return found
+
+
+@kept_for_the_last
 def schur_form(matrix: Floats) -> SchurForm:
     """The real Schur form of a real A.
 
@@ -397,6 +414,7 @@ def resolvent_on_circle(matrix: Floats, radius: float = 1.0) -> float:
         return math.inf
 
 
+@kept_for_the_last
 def uncertainty(matrix: Floats) -> float:
     """δ, the relative change of a resolvent on the unit circle by the rounding of A."""
     return rounding_of(matrix) * resolvent_on_circle(matrix)
@@ -415,14 +433,18 @@ def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
     allowed = rounding_of(matrix)
     if allowed == 0 or math.isinf(allowed):
         return radius + allowed
-    low, high = 0.0, max(allowed, 1e-16 * radius)
-    while resolvent_on_circle(matrix, radius + high) * allowed >= 1 and high < math.inf:
-        low, high = high, 4 * high
+
+    def is_outside(distance: float) -> bool:
+        return resolvent_on_circle(matrix, radius + distance) * allowed < 1
+
+    # At the last of them |z| is beyond 2‖A‖_F, where no resolvent is as large as that.
+    distances = max(allowed, 1e-16 * radius) * 4.0 ** np.arange(28)
+    place = bisect_left(distances.tolist(), True, key=is_outside)
+    low, high = (distances[place - 1] if place else 0.0), distances[min(place, 27)]
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
-        inside = resolvent_on_circle(matrix, radius + middle) * allowed >= 1
-        low, high = (middle, high) if inside else (low, middle)
-    return radius + high
+        low, high = (low, middle) if is_outside(middle) else (middle, high)
+    return float(radius + high)
 
 
 def are_powers_lost(matrix: Floats, steps: int) -> bool:

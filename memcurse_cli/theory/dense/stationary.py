@@ -39,6 +39,7 @@ from memcurse_cli.theory.dense.bases import (
     DoublingStein,
     Eigenbasis,
     PairTables,
+    kept_for_the_last,
     largest_norm,
     resolvents,
     rounding_of,
@@ -199,6 +200,7 @@ class Memory(NamedTuple):
     growth: float  # the largest ‖A^d‖_F of those that were squared on the way
 
 
+@kept_for_the_last
 def remembered_lags(matrix: Floats) -> Memory:
     """After how many lags A^d is negligible, by squares of its Schur form."""
     period, growth = 1, 0.0
