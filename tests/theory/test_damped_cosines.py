@@ -13,22 +13,6 @@ from memcurse_cli.theory.gates.moments import gated_moments
 from memcurse_cli.theory.gates.quadrature import Preactivation
 from memcurse_cli.theory.moments import moments
 
-INPUTS = [
-    Autocorrelation((0.7, 0.3, 0.2), (0.9, 0.0, 0.6), (0.4, 0.0, 0.0)),
-    Autocorrelation((0.7, 0.5), (0.8, 0.95), (2.1, math.pi)),
-]
-
-
-@pytest.mark.parametrize("source", INPUTS)
-def test_a_gate_that_does_not_move_is_a_constant_eigenvalue(source: Autocorrelation) -> None:
-    bias = np.array([-1.0, 0.5, 4.0])
-    found = gated_moments(Mix(), Preactivation(bias, np.zeros(3)), source)
-    still = gated_moments(Mix(), Preactivation(bias, np.full(3, 1e-6)), source)
-    np.testing.assert_allclose(found.second_moment, still.second_moment, rtol=1e-9)
-    opened = 1 / (1 + np.exp(-bias))
-    plain = moments(np.log(opened), source).second_moment * (1 - opened) ** 2
-    np.testing.assert_allclose(found.second_moment, plain, rtol=1e-12)
-
 
 def test_a_moving_gate_is_what_it_does_in_a_simulation() -> None:
     rho, frequency, bias, spread = 0.95, 0.6, 1.5, 0.8

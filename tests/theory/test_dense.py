@@ -17,13 +17,12 @@ from theory.matrices import (
     mean_sums,
     random,
     sums,
-    with_eigenvalues,
 )
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import sensitivity as sensitivity_module
 from memcurse_cli.theory.dense import stationary as dense_stationary
-from memcurse_cli.theory.dense.bases import Eigenbasis, henrici_departure
+from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.sensitivity import (
     DenseSensitivity,
     SensitivitySplit,
@@ -217,21 +216,6 @@ def test_no_input_no_sensitivity() -> None:
     matrix = random(3, 0.5)
     found = dense_sensitivity(matrix, eigenbasis(matrix), np.zeros((3, 1)))
     assert found.total == found.relative == 0
-
-
-def test_henrici() -> None:
-    def departure(matrix: np.ndarray) -> float:
-        return henrici_departure(matrix, np.linalg.eigvals(matrix))
-
-    assert departure(MATRICES["rotation"]) == pytest.approx(0, abs=1e-7)
-    assert departure(jordan(4, 0.0)) == 1
-    assert departure(np.zeros((2, 2))) == 0
-    assert departure(np.array([[0.6, 1.0], [0, 0.8]])) == pytest.approx(1 / math.sqrt(2))
-    matrix = with_eigenvalues([0.1, 0.5, -0.7])
-    schur = 0.1**2 + 0.5**2 + 0.7**2
-    assert departure(matrix) == pytest.approx(
-        math.sqrt(1 - schur / np.linalg.norm(matrix) ** 2), rel=1e-9
-    )
 
 
 @pytest.mark.parametrize(("horizon", "read_at"), [(1, "last"), (50, "last"), (12, "every")])

@@ -78,18 +78,6 @@ def test_blocks_are_the_block_diagonal_matrix() -> None:
         assert scores.order == order
 
 
-def test_the_extremes() -> None:
-    identity = found([np.eye(8)[None]])
-    assert identity[1:4] == pytest.approx((1, 1, 1))
-    assert identity[4] == pytest.approx(1)
-    constant = found([np.ones((1, 8, 8))])
-    assert constant[1:4] == pytest.approx((1 / 8, 8, 8))
-    spread = np.ones((1, 8, 8)) + 1e-3 * np.diag(np.arange(8.0))
-    values, vectors = np.linalg.eigh(spread[0])
-    assert 1 / np.sum(vectors[:, -1] ** 4) == pytest.approx(8, rel=1e-3)
-    assert found([spread])[2] == pytest.approx(values[-1])
-
-
 def test_a_large_matrix_by_lanczos() -> None:
     order = DENSE_ORDER + 20
     whole = gram(order, 30, 3)

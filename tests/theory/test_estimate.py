@@ -178,14 +178,6 @@ def test_what_chance_alone_shows_is_left_out() -> None:
     assert coloured <= 4
 
 
-def test_a_curve_that_oscillates_is_fitted_without_negative_weights() -> None:
-    lags = np.arange(101.0)
-    values = 0.95**lags * np.cos(0.3 * lags)
-    found = MixtureFit(values, 500 - lags).with_decays()
-    assert min(found.weights) > 0
-    assert np.max(np.abs(found.at(lags) - values)) > 0.2  # and says so by its error
-
-
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_non_negative_least_squares_is_optimal(rows: int, columns: int, seed: int) -> None:
     random = np.random.default_rng(seed)
