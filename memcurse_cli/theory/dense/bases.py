@@ -240,7 +240,7 @@ def kept_for_the_last(function: Callable[[Floats], Kept]) -> Callable[[Floats], 
 
     @wraps(function)
     def found(matrix: Floats) -> Kept:
-        return of(matrix.tobytes(), len(matrix))
+        return of(np.asarray(matrix, np.float64).tobytes(), len(matrix))
 
     return found
 
