@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from memcurse_cli.diagnosis.prediction import predict
     from memcurse_cli.errors import MemcurseError
     from memcurse_cli.schema.report import Report
-    from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+    from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 __all__ = ["Autocorrelation", "MemcurseError", "Report", "inspect", "predict"]
 
@@ -25,7 +25,7 @@ _HOMES = {
     "predict": "memcurse_cli.diagnosis.prediction",
     "Report": "memcurse_cli.schema.report",
     "MemcurseError": "memcurse_cli.errors",
-    "Autocorrelation": "memcurse_cli.theory.autocorrelation.mixture",
+    "Autocorrelation": "memcurse_cli.theory.autocorrelation",
 }
 
 

@@ -25,15 +25,15 @@ from memcurse_cli.schema.theory import (
     SampleData,
     StateCheck,
 )
-from memcurse_cli.theory.autocorrelation.empirical import (
+from memcurse_cli.theory.autocorrelation import Autocorrelation, Component
+from memcurse_cli.theory.estimate import (
+    ROUNDING,
     EmpiricalAutocorrelation,
     empirical_autocorrelation,
+    fit_mixture,
     gaussian_standard_error,
 )
-from memcurse_cli.theory.autocorrelation.fit import ROUNDING, fit_mixture
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation, Component
-from memcurse_cli.theory.moments.empirical import empirical_moments
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import empirical_moments, moments
 
 DEFAULT_LAGS = 4096
 MOST_LAGS = 100_000

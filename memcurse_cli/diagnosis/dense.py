@@ -22,7 +22,13 @@ from memcurse_cli.schema.figures import (
 )
 from memcurse_cli.schema.layer import DenseStructure, DenseSummary, OperatingPoint
 from memcurse_cli.schema.report import finite
-from memcurse_cli.theory.dense.bases import schur_form
+from memcurse_cli.theory.dense.bases import (
+    TOO_UNCERTAIN,
+    henrici_departure,
+    is_undetermined,
+    schur_form,
+    within_rounding,
+)
 from memcurse_cli.theory.dense.hessian import HorizonHessian, StationaryHessian
 from memcurse_cli.theory.dense.sensitivity import (
     DenseSensitivity,
@@ -31,15 +37,13 @@ from memcurse_cli.theory.dense.sensitivity import (
     sensitivity_split,
 )
 from memcurse_cli.theory.dense.transients import kreiss_bound, memory, transient_growth
-from memcurse_cli.theory.dense.uncertainty import (
-    TOO_UNCERTAIN,
-    henrici_departure,
-    is_undetermined,
-    within_rounding,
+from memcurse_cli.theory.linalg import eigenvalue_conditions
+from memcurse_cli.theory.rounding import (
+    matrix_state_change,
+    rounded,
+    rounding_error,
+    rounding_steps,
 )
-from memcurse_cli.theory.linalg.eigendecomposition import eigenvalue_conditions
-from memcurse_cli.theory.rounding import rounded, rounding_error, rounding_steps
-from memcurse_cli.theory.state_change import matrix_state_change
 
 Floats = NDArray[np.float64]
 

@@ -12,10 +12,16 @@ from memcurse_cli.diagnosis.verdicts import direction, group_verdict, max_learni
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, Quantiles, Rounding, quantiles
-from memcurse_cli.theory.moments.moments import Moments
-from memcurse_cli.theory.rounding import Dtype, rounded, rounding_error, rounding_steps
+from memcurse_cli.theory.moments import Moments
+from memcurse_cli.theory.rounding import (
+    Dtype,
+    moved_logs,
+    rounded,
+    rounding_error,
+    rounding_steps,
+    state_change,
+)
 from memcurse_cli.theory.sensitivity import group_sensitivity
-from memcurse_cli.theory.state_change import moved_logs, state_change
 
 Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]

@@ -24,7 +24,7 @@ from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, Verdict, diverges
 from memcurse_cli.schema.layer import GateSummary, jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport, Severity
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.rounding import Dtype
 
 FROZEN_STEPS, FROZEN_HORIZONS = 1e6, 100

@@ -11,9 +11,9 @@ import numpy as np
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import DenseDynamics, ProjectionGroup, Recurrence
 from memcurse_cli.schema.figures import HessianSummary
-from memcurse_cli.theory.hessian.diagonality import DiagonalityScores, DiagonalityTally
-from memcurse_cli.theory.hessian.hessian import LayerHessian
-from memcurse_cli.theory.moments.pairs import MOST_LAGS, lags_within
+from memcurse_cli.theory.diagonality import DiagonalityScores, DiagonalityTally
+from memcurse_cli.theory.hessian import LayerHessian
+from memcurse_cli.theory.moments import MOST_LAGS, lags_within
 
 if TYPE_CHECKING:
     from memcurse_cli.schema.hessian import HessianScores
@@ -147,7 +147,7 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
         if withheld is not None:
             return withheld
     if dense is not None and horizon is None:
-        from memcurse_cli.theory.dense.uncertainty import TOO_UNCERTAIN, is_undetermined
+        from memcurse_cli.theory.dense.bases import TOO_UNCERTAIN, is_undetermined
 
         if is_undetermined(dense.matrix, recurrence.eigenbasis):
             return TOO_UNCERTAIN
@@ -196,9 +196,9 @@ def _pairs_cost(size: int, horizon: int) -> float:
 
 def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> str | None:
     """Why a report does not wait for the scores, or None where it does."""
+    from memcurse_cli.theory.dense.bases import ANGLES
     from memcurse_cli.theory.dense.hessian import GRAM_ORDER, HESSIAN_CONDITION
     from memcurse_cli.theory.dense.stationary import cost_without_eigenbasis
-    from memcurse_cli.theory.dense.uncertainty import ANGLES
 
     assert recurrence.readin is not None
     assert recurrence.readout is not None

@@ -46,7 +46,7 @@ from memcurse_cli.schema.hessian import (
 from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.hessian import FORMED_ORDER, DenseHessian, dense_hessian_scores
-from memcurse_cli.theory.hessian.diagonality import (
+from memcurse_cli.theory.diagonality import (
     SPECTRUM_ORDER,
     TOP,
     DiagonalityScores,
@@ -55,7 +55,7 @@ from memcurse_cli.theory.hessian.diagonality import (
     correlations,
     largest,
 )
-from memcurse_cli.theory.hessian.hessian import HessianBlocks, LargeBlock, LayerHessian
+from memcurse_cli.theory.hessian import HessianBlocks, LargeBlock, LayerHessian
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]

@@ -34,9 +34,9 @@ from memcurse_cli.schema.report import (
     Report,
     SkippedLayer,
 )
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.linalg.eigendecomposition import validate_device
-from memcurse_cli.theory.linalg.threads import threads_by_order
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.linalg import validate_device
+from memcurse_cli.theory.threads import threads_by_order
 from memcurse_cli.version import VERSION
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.report import finite
 from memcurse_cli.schema.theory import Gain, LandscapeParameter, LandscapeReport, LandscapeView
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape
 from memcurse_cli.theory.parametrization import DEFAULT_STEP_SIZE, INVERTIBLE, parametrize
 from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity

@@ -34,9 +34,8 @@ from memcurse_cli.schema.layer import (
     StepQuantiles,
 )
 from memcurse_cli.schema.report import UsableRate
-from memcurse_cli.theory.adaptive_steps import compensation, effective_steps
-from memcurse_cli.theory.hessian.diagonality import diagonality_scores
-from memcurse_cli.theory.sensitivity import group_sensitivity
+from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.sensitivity import compensation, effective_steps, group_sensitivity
 
 Floats = NDArray[np.float64]
 

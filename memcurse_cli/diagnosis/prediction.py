@@ -24,9 +24,8 @@ from memcurse_cli.schema.theory import (
     PredictionRow,
     RingPrediction,
 )
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, moments
-from memcurse_cli.theory.moments.ring import ring_moments
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import Moments, moments, ring_moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     Parametrized,

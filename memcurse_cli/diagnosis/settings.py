@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.report import InputAssumption
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, Readout, moments
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.finite_sums import Readout
+from memcurse_cli.theory.moments import Moments, moments
 
 if TYPE_CHECKING:
     from memcurse_cli.families.rewriting import Rewriting

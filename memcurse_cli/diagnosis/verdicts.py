@@ -218,7 +218,7 @@ def _divergence_rate(recurrence: Recurrence, settings: Settings) -> float | None
     pushing = [one for one in groups if direction(recurrence, one) == "destabilising"]
     if dense is None and not pushing:
         return None
-    from memcurse_cli.theory.alignment import EigenvalueShift, dense_shift, diagonal_shift
+    from memcurse_cli.theory.sensitivity import EigenvalueShift, dense_shift, diagonal_shift
 
     if dense is None:
         shift = diagonal_shift(recurrence.size, pushing)

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Readout
-from memcurse_cli.theory.moments.pairs import PairMoments, finite_pairs, stationary_pairs
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import PairMoments, Readout, finite_pairs, stationary_pairs
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     coordinates,
@@ -49,16 +48,8 @@ def loss(
 ) -> Floats:
     """(n,) L over that of a silent student, ½ |γ*|² E|h*|² at γ = 1.
 
-    It is 0 at the target, 1 at λ of no use, and inf where |λ| ≥ 1 diverges.
-
-    Args:
-        log_eigenvalues: (n,) log λ.
-        log_gains: (n,) log γ.
-        target: log λ*, with |λ*| < 1 on an infinite sequence.
-        target_log_gain: log γ*.
-        autocorrelation: R(Δ) of the input.
-        horizon: the number of steps T; None for an infinite sequence.
-        readout: at the last step, or the mean over every one.
+    It is 0 at the target, 1 at λ of no use, and inf where |λ| ≥ 1 diverges. The first four are (n,)
+    log λ and log γ, and log λ* and log γ*; the others are those of `Landscape`.
     """
     diverges = (log_eigenvalues.real >= 0) & (horizon is None)
     diverges |= ~np.isfinite(log_eigenvalues.imag) | np.isnan(log_eigenvalues.real)
@@ -86,16 +77,11 @@ def _pairs(
 
 
 class Slope(NamedTuple):
-    """The loss at one student.
+    """The loss at one student."""
 
-    Attributes:
-        loss: over that of a silent student.
-        values: the parameters there, by name.
-        gradient: dL/dω of L = ½ E|h - h*|² by each of them, in the units of the input.
-    """
-
-    loss: float
-    values: dict[str, float]
+    loss: float  # over that of a silent student
+    values: dict[str, float]  # the parameters there, by name
+    # dL/dω of L = ½ E|h - h*|² by each of them, in the units of the input
     gradient: dict[str, float]
 
 
@@ -149,14 +135,11 @@ class Landscape:
         return loss(logs, gains, self._target, self._target_log_gain, *self._input)
 
     def slope(self, start: complex) -> Slope:
-        """The loss and its gradient at a student that starts at another eigenvalue.
+        """The loss and its gradient at a student with another log λ, its γ normalised likewise.
 
         With γ' = γ d log γ/dω and ∂α f = E[s h̄] it is
 
             dL/dω = Re[ γ' γ̄ f(λ,λ̄) + |γ|² λ' ∂αf(λ,λ̄) - γ̄* (γ' f(λ,λ̄*) + γ λ' ∂αf(λ,λ̄*)) ]
-
-        Args:
-            start: log λ, its angle in [0, π]; its γ is normalised as that of the target is.
 
         Raises:
             UsageError: the parametrisation cannot reach it.
@@ -189,12 +172,8 @@ class Landscape:
     def basin(self, name: str, level: float) -> float | None:
         """How far a parameter may be off, to the nearer side, before the loss reaches a level.
 
-        Args:
-            name: the parameter.
-            level: the loss over that of a silent student, in (0, 1].
-
-        Returns:
-            The distance; None where no distance up to `FARTHEST` raises the loss so far.
+        The level is over the loss of a silent student, in (0, 1]. None where no distance up to
+        `FARTHEST` raises the loss so far.
         """
         reached = [self._reach(name, sign, level) for sign in (-1.0, 1.0)]
         return min((distance for distance in reached if distance is not None), default=None)

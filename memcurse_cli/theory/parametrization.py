@@ -7,18 +7,20 @@ come as log λ, so that those near the unit circle keep their decay.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.moments.moments import one_minus_exp
+from memcurse_cli.theory.moments import one_minus_exp
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Values = Mapping[str, Floats]
+Turned = tuple[Floats | float, Floats | float]
+"""A derivative along the radius and across it."""
 
 DEFAULT_STEP_SIZE = 0.01
 STEP_SIZES = 1e-100, 1e100
@@ -30,203 +32,172 @@ SMALLEST_ANGLE = 1e-300
 
 @dataclass(frozen=True)
 class Derivative:
-    """What one unit of a parameter does.
+    """What one unit of a parameter does."""
 
-    Attributes:
-        eigenvalue: (n,) dλ/dω.
-        log_gain: (n,) d log γ/dω, or None where γ does not depend on ω.
-    """
-
-    eigenvalue: Complexes
-    log_gain: Complexes | None = None
+    eigenvalue: Complexes  # (n,) dλ/dω
+    log_gain: Complexes | None = None  # (n,) d log γ/dω, or None where γ does not depend on ω
 
 
 @dataclass(frozen=True)
 class Parametrized:
-    """Eigenvalues and gains as functions of named real parameters.
+    """Eigenvalues and gains as functions of named real parameters."""
 
-    Attributes:
-        log_gain: (n,) log γ; complex, since the gain of a zero-order hold is.
-        derivatives: what each parameter moves.
-    """
-
-    log_gain: Complexes
-    derivatives: Mapping[str, Derivative]
+    log_gain: Complexes  # (n,) log γ; complex, since the gain of a zero-order hold is
+    derivatives: Mapping[str, Derivative]  # what each parameter moves
 
 
-@dataclass(frozen=True)
 class Parametrization:
     """One map from parameters to eigenvalues.
 
     Attributes:
-        derivatives: dλ/dω by name, each turned back by the phase of λ, at log λ and a step size Δ.
-        values: the parameters by name, at log λ and Δ; None where they are not asked for.
-        logs: log λ of the parameters; None likewise.
         keeps_stable: whether the map itself keeps |λ| < 1, so that nothing outside has parameters.
         is_real: whether it reaches λ in (0, 1) alone.
+        inverts: whether `values` and `logs` are known.
     """
 
-    derivatives: Callable[[Complexes, float], dict[str, Complexes]]
-    values: Callable[[Complexes, float], dict[str, Floats]] | None = None
-    logs: Callable[[Values], Complexes] | None = None
-    keeps_stable: bool = True
-    is_real: bool = False
+    keeps_stable = True
+    is_real = False
+    inverts = True
+
+    def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
+        """dλ/dω by name, turned back by the phase of λ.
+
+        The real part moves the modulus and the imaginary part turns λ, neither with the other's
+        rounding in it.
+        """
+        raise NotImplementedError
+
+    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+        """The parameters by name."""
+        raise KeyError(type(self).__name__)
+
+    def logs(self, values: Values) -> Complexes:
+        """log λ of the parameters."""
+        raise KeyError(type(self).__name__)
 
 
-def _moved(
-    log_eigenvalues: Complexes,
-    radial: Floats | float,
-    tangential: Floats | float,
-) -> Complexes:
-    """dλ/dω turned back by the phase of λ.
+class _RealImaginary(Parametrization):
+    keeps_stable = False
 
-    The real part moves the modulus and the imaginary part turns λ, neither with the other's
-    rounding in it.
-    """
-    value = np.empty_like(log_eigenvalues)
-    value.real, value.imag = radial, tangential
-    return value
+    def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
+        cosine, sine = np.cos(log.imag), np.sin(log.imag)
+        return {"lambda_re": (cosine, -sine), "lambda_im": (sine, cosine)}
 
+    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+        eigenvalue = np.exp(log)
+        return {"lambda_re": eigenvalue.real.copy(), "lambda_im": eigenvalue.imag.copy()}
 
-def _real_imaginary_derivatives(
-    log_eigenvalues: Complexes, step_size: float
-) -> dict[str, Complexes]:
-    cosine, sine = np.cos(log_eigenvalues.imag), np.sin(log_eigenvalues.imag)
-    return {
-        "lambda_re": _moved(log_eigenvalues, cosine, -sine),
-        "lambda_im": _moved(log_eigenvalues, sine, cosine),
-    }
+    def logs(self, values: Values) -> Complexes:
+        return np.asarray(np.log(values["lambda_re"] + 1j * values["lambda_im"]))
 
 
-def _real_imaginary_values(log: Complexes, step_size: float) -> dict[str, Floats]:
-    eigenvalue = np.exp(log)
-    return {"lambda_re": eigenvalue.real.copy(), "lambda_im": eigenvalue.imag.copy()}
-
-
-def _real_imaginary_logs(values: Values) -> Complexes:
-    logs: Complexes = np.log(values["lambda_re"] + 1j * values["lambda_im"])
-    return logs
-
-
-def _polar_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+class _Polar(Parametrization):
     """λ = ν e^{iθ}."""
-    return {
-        "nu": _moved(log_eigenvalues, 1, 0),
-        "theta": _moved(log_eigenvalues, 0, np.exp(log_eigenvalues.real)),
-    }
+
+    keeps_stable = False
+
+    def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
+        return {"nu": (1.0, 0.0), "theta": (0.0, np.exp(log.real))}
+
+    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+        return {"nu": np.exp(log.real), "theta": log.imag.copy()}
+
+    def logs(self, values: Values) -> Complexes:
+        nu = values["nu"]  # a negative one is the opposite angle
+        return np.asarray(np.log(np.abs(nu)) + 1j * (values["theta"] + np.pi * (nu < 0)))
 
 
-def _polar_values(log: Complexes, step_size: float) -> dict[str, Floats]:
-    return {"nu": np.exp(log.real), "theta": log.imag.copy()}
-
-
-def _polar_logs(values: Values) -> Complexes:
-    """A negative ν is the opposite angle."""
-    nu = values["nu"]
-    logs: Complexes = np.log(np.abs(nu)) + 1j * (values["theta"] + np.pi * (nu < 0))
-    return logs
-
-
-def _lru_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+class _Lru(Parametrization):
     """log λ = -e^{ω_ν} + i e^{ω_θ}."""
-    modulus, log = np.exp(log_eigenvalues.real), _finite(log_eigenvalues)
-    return {
-        "nu_log": _moved(log_eigenvalues, modulus * log.real, 0),
-        "theta_log": _moved(log_eigenvalues, 0, modulus * log.imag),
-    }
+
+    def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
+        modulus, log = np.exp(log.real), _finite(log)
+        return {"nu_log": (modulus * log.real, 0.0), "theta_log": (0.0, modulus * log.imag)}
+
+    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+        theta_log = np.log(np.maximum(log.imag, SMALLEST_ANGLE))
+        return {"nu_log": np.log(-log.real), "theta_log": theta_log}
+
+    def logs(self, values: Values) -> Complexes:
+        return np.asarray(-np.exp(values["nu_log"]) + 1j * np.exp(values["theta_log"]))
 
 
-def _lru_values(log: Complexes, step_size: float) -> dict[str, Floats]:
-    return {
-        "nu_log": np.log(-log.real),
-        "theta_log": np.log(np.maximum(log.imag, SMALLEST_ANGLE)),
-    }
-
-
-def _lru_logs(values: Values) -> Complexes:
-    logs: Complexes = -np.exp(values["nu_log"]) + 1j * np.exp(values["theta_log"])
-    return logs
-
-
-def _optimal_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+class _Optimal(Parametrization):
     """ν = tanh ω_ν, θ = ω_θ (1-ν²) / (ν √(1+ν²)): Zucchet & Orvieto 2024, B.1.2.
 
     At a given ω_θ a step on ω_ν turns the angle too.
     """
-    modulus, angle = np.exp(log_eigenvalues.real), log_eigenvalues.imag
-    remaining = -np.expm1(2 * log_eigenvalues.real)  # 1 - ν²
-    squared = modulus**2
-    turn = -2 * squared - remaining - squared * remaining / (1 + squared)  # (ν/θ) dθ/dω_ν
-    return {
-        "omega_nu": _moved(log_eigenvalues, remaining, angle * turn),
-        "omega_theta": _moved(log_eigenvalues, 0, remaining / np.sqrt(1 + squared)),
-    }
+
+    def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
+        squared = np.exp(log.real) ** 2
+        remaining = -np.expm1(2 * log.real)  # 1 - ν²
+        turn = -2 * squared - remaining - squared * remaining / (1 + squared)  # (ν/θ) dθ/dω_ν
+        return {
+            "omega_nu": (remaining, log.imag * turn),
+            "omega_theta": (0.0, remaining / np.sqrt(1 + squared)),
+        }
+
+    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+        modulus = np.exp(log.real)
+        return {
+            # artanh ν, written without 1-ν
+            "omega_nu": 0.5 * np.log((1 + modulus) / -np.expm1(log.real)),
+            "omega_theta": log.imag * modulus * np.sqrt(1 + modulus**2) / -np.expm1(2 * log.real),
+        }
+
+    def logs(self, values: Values) -> Complexes:
+        omega = np.abs(values["omega_nu"])
+        decay = np.exp(-2 * omega)
+        log_modulus = np.log1p(-decay) - np.log1p(decay)  # without 1-ν
+        modulus = np.exp(log_modulus)
+        remaining = -np.expm1(2 * log_modulus)
+        angle = values["omega_theta"] * remaining / (modulus * np.sqrt(1 + modulus**2))
+        return np.asarray(log_modulus + 1j * (angle + np.pi * (values["omega_nu"] < 0)))
 
 
-def _optimal_values(log: Complexes, step_size: float) -> dict[str, Floats]:
-    """ω_ν = artanh ν, written without 1-ν, and ω_θ = θ ν √(1+ν²) / (1-ν²)."""
-    modulus = np.exp(log.real)
-    return {
-        "omega_nu": 0.5 * np.log((1 + modulus) / -np.expm1(log.real)),
-        "omega_theta": log.imag * modulus * np.sqrt(1 + modulus**2) / -np.expm1(2 * log.real),
-    }
-
-
-def _optimal_logs(values: Values) -> Complexes:
-    """log ν of ν = tanh ω without 1 - ν; θ = ω_θ (1-ν²) / (ν √(1+ν²))."""
-    omega = np.abs(values["omega_nu"])
-    decay = np.exp(-2 * omega)
-    log_modulus = np.log1p(-decay) - np.log1p(decay)
-    modulus = np.exp(log_modulus)
-    remaining = -np.expm1(2 * log_modulus)
-    angle = values["omega_theta"] * remaining / (modulus * np.sqrt(1 + modulus**2))
-    logs: Complexes = log_modulus + 1j * (angle + np.pi * (values["omega_nu"] < 0))
-    return logs
-
-
-def _s4_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+class _S4(Parametrization):
     """λ = e^{ΔA} with Δ = e^{log_dt} and Re A = -e^{log_A_real}."""
-    modulus, log = np.exp(log_eigenvalues.real), _finite(log_eigenvalues)
-    return {
-        "log_dt": modulus * log,
-        "log_A_real": _moved(log_eigenvalues, modulus * log.real, 0),
-        "A_imag": _moved(log_eigenvalues, 0, modulus * step_size),
-    }
+
+    def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
+        modulus, log = np.exp(log.real), _finite(log)
+        return {
+            "log_dt": (modulus * log.real, modulus * log.imag),
+            "log_A_real": (modulus * log.real, 0.0),
+            "A_imag": (0.0, modulus * step_size),
+        }
+
+    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+        return {
+            "log_dt": np.full(log.shape, np.log(step_size)),
+            "log_A_real": np.log(-log.real / step_size),
+            "A_imag": log.imag / step_size,
+        }
+
+    def logs(self, values: Values) -> Complexes:
+        rate = -np.exp(values["log_A_real"]) + 1j * values["A_imag"]
+        return np.asarray(np.exp(values["log_dt"]) * rate)
 
 
-def _s4_values(log: Complexes, step_size: float) -> dict[str, Floats]:
-    return {
-        "log_dt": np.full(log.shape, np.log(step_size)),
-        "log_A_real": np.log(-log.real / step_size),
-        "A_imag": log.imag / step_size,
-    }
-
-
-def _s4_logs(values: Values) -> Complexes:
-    step_size = np.exp(values["log_dt"])
-    logs: Complexes = step_size * (-np.exp(values["log_A_real"]) + 1j * values["A_imag"])
-    return logs
-
-
-def _sigmoid_gate_derivatives(log_eigenvalues: Complexes, step_size: float) -> dict[str, Complexes]:
+class _SigmoidGate(Parametrization):
     """λ = σ(b)."""
-    return {"bias": np.exp(log_eigenvalues.real) * one_minus_exp(log_eigenvalues)}
+
+    is_real = True
+    inverts = False
+
+    def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
+        moved = np.exp(log.real) * one_minus_exp(log)
+        return {"bias": (moved.real, moved.imag)}
 
 
-PARAMETRIZATIONS = {
-    "real-imaginary": Parametrization(
-        _real_imaginary_derivatives,
-        _real_imaginary_values,
-        _real_imaginary_logs,
-        keeps_stable=False,
-    ),
-    "polar": Parametrization(_polar_derivatives, _polar_values, _polar_logs, keeps_stable=False),
-    "lru": Parametrization(_lru_derivatives, _lru_values, _lru_logs),
-    "optimal": Parametrization(_optimal_derivatives, _optimal_values, _optimal_logs),
-    "s4": Parametrization(_s4_derivatives, _s4_values, _s4_logs),
-    "sigmoid-gate": Parametrization(_sigmoid_gate_derivatives, is_real=True),
+PARAMETRIZATIONS: dict[str, Parametrization] = {
+    "real-imaginary": _RealImaginary(),
+    "polar": _Polar(),
+    "lru": _Lru(),
+    "optimal": _Optimal(),
+    "s4": _S4(),
+    "sigmoid-gate": _SigmoidGate(),
 }
-INVERTIBLE = tuple(name for name, one in PARAMETRIZATIONS.items() if one.values is not None)
+INVERTIBLE = tuple(name for name, one in PARAMETRIZATIONS.items() if one.inverts)
 """Those whose `coordinates` and `log_eigenvalues_at` them are known."""
 NORMALIZATIONS = ("none", "lru", "coupled", "gru", "zoh")
 
@@ -292,32 +263,31 @@ def parametrize(
             )
 
     turned_back = chosen.derivatives(log_eigenvalues, step_size)
-    phase = _phase(log_eigenvalues)
-    moved = {name: phase * value for name, value in turned_back.items()}
+    phase, moved = _phase(log_eigenvalues), {}
+    for name, (radial, tangential) in turned_back.items():
+        value = np.empty_like(log_eigenvalues)
+        value.real, value.imag = radial, tangential
+        moved[name] = phase * value
+    log_gain, rates = np.zeros_like(log_eigenvalues), {}
     if normalization == "coupled" or (normalization, parametrization) == ("lru", "optimal"):
-        modulus = np.exp(log_eigenvalues.real)
+        log_gain, modulus = normalizing_log_gain(log_eigenvalues), np.exp(log_eigenvalues.real)
         rates = {
-            name: _normalizing_rate(log_eigenvalues, modulus * value.real).astype(np.complex128)
-            for name, value in turned_back.items()
+            name: _normalizing_rate(log_eigenvalues, modulus * radial).astype(np.complex128)
+            for name, (radial, _) in turned_back.items()
         }
-        return _coupled(normalizing_log_gain(log_eigenvalues), moved, rates)
-    if normalization == "lru":
-        derivatives = {name: Derivative(eigenvalue) for name, eigenvalue in moved.items()}
-        derivatives["gamma_log"] = Derivative(
-            np.zeros_like(log_eigenvalues), np.ones_like(log_eigenvalues)
-        )
-        return Parametrized(normalizing_log_gain(log_eigenvalues), derivatives)
-    if normalization == "gru":
+    elif normalization == "lru":
+        log_gain = normalizing_log_gain(log_eigenvalues)
+        moved["gamma_log"] = np.zeros_like(log_eigenvalues)
+        rates = {"gamma_log": np.ones_like(log_eigenvalues)}
+    elif normalization == "gru":
         to_one = one_minus_exp(log_eigenvalues)
+        log_gain = np.log(to_one)
         with np.errstate(over="ignore"):
             rates = {name: -value / to_one for name, value in moved.items()}
-        return _coupled(np.log(to_one), moved, rates)
-    if normalization == "zoh":
+    elif normalization == "zoh":
         log_gain, rates = _zero_order_hold(log_eigenvalues, step_size)
-        return _coupled(log_gain, moved, rates)
     return Parametrized(
-        np.zeros_like(log_eigenvalues),
-        {name: Derivative(eigenvalue) for name, eigenvalue in moved.items()},
+        log_gain, {name: Derivative(value, rates.get(name)) for name, value in moved.items()}
     )
 
 
@@ -326,18 +296,9 @@ def coordinates(
 ) -> dict[str, Floats]:
     """The values of the parameters by name, in the order of `parametrize`.
 
-    Args:
-        log_eigenvalues: (n,) finite log λ, with the angle in [0, π].
-        parametrization: one of `INVERTIBLE`; all but the first two need |λ| < 1.
-        step_size: Δ, which only ``s4`` asks for.
-
-    Raises:
-        KeyError: another parametrisation.
+    log λ is finite, with the angle in [0, π]; all but the first two of `INVERTIBLE` need |λ| < 1.
     """
-    values = PARAMETRIZATIONS[parametrization].values
-    if values is None:
-        raise KeyError(parametrization)
-    return values(log_eigenvalues, step_size)
+    return PARAMETRIZATIONS[parametrization].values(log_eigenvalues, step_size)
 
 
 def log_eigenvalues_at(values: Values, parametrization: str) -> Complexes:
@@ -346,10 +307,7 @@ def log_eigenvalues_at(values: Values, parametrization: str) -> Complexes:
     Raises:
         KeyError: a parametrisation that is not one of `INVERTIBLE`.
     """
-    logs = PARAMETRIZATIONS[parametrization].logs
-    if logs is None:
-        raise KeyError(parametrization)
-    return logs(values)
+    return PARAMETRIZATIONS[parametrization].logs(values)
 
 
 def normalizing_log_gain(log_eigenvalues: Complexes) -> Complexes:
@@ -367,8 +325,7 @@ def normalizing_rate(log_eigenvalues: Complexes, eigenvalue_derivative: Complexe
 
 def _normalizing_rate(log_eigenvalues: Complexes, radial: Floats) -> Floats:
     """The same of radial = Re[λ̄ λ'] = ½ d|λ|²/dω."""
-    rate: Floats = radial / np.expm1(2 * log_eigenvalues.real)
-    return rate
+    return np.asarray(radial / np.expm1(2 * log_eigenvalues.real))
 
 
 def _zero_order_hold(
@@ -389,22 +346,12 @@ def _zero_order_hold(
     }
 
 
-def _coupled(
-    log_gain: Complexes, moved: dict[str, Complexes], rates: dict[str, Complexes]
-) -> Parametrized:
-    return Parametrized(
-        log_gain, {name: Derivative(value, rates[name]) for name, value in moved.items()}
-    )
-
-
 def _eigenvalue(log_eigenvalues: Complexes) -> Complexes:
-    modulus: Floats = np.exp(log_eigenvalues.real)
-    return modulus * _phase(log_eigenvalues)
+    return np.asarray(np.exp(log_eigenvalues.real) * _phase(log_eigenvalues))
 
 
 def _phase(log_eigenvalues: Complexes) -> Complexes:
-    phase: Complexes = np.exp(1j * log_eigenvalues.imag)
-    return phase
+    return np.asarray(np.exp(1j * log_eigenvalues.imag))
 
 
 def _finite(log_eigenvalues: Complexes) -> Complexes:

@@ -1,4 +1,8 @@
-"""What storing a recurrent parameter in fewer bits does to the state."""
+"""What storing a recurrent parameter in fewer bits does to it and to the state.
+
+First order, ``E|h' - h|² = κ δω² E|h|²``, no longer holds once δω changes a memory, or takes an
+eigenvalue past 1, where the true change grows as |λ'|^T.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,23 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
+from memcurse_cli.theory.moments import bilinear, turned_parts
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
 Dtype = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8"]
+
+EXPONENT_BITS = 0x7FF << 52
+"""Of a float64."""
+LARGEST_INTEGER = 127
+"""int8 without -128, so that it is symmetric."""
+ROUNDING = 1e-18
+"""The share of a sum of squares below which a further half of an infinite one adds nothing."""
+MOST_DOUBLINGS = 48
+SMALLEST_LOG = 700.0
+"""-log|λ'| of a λ' that is 0."""
 
 
 class _Format(NamedTuple):
@@ -27,13 +47,9 @@ _FORMATS: dict[Dtype, _Format] = {
     "float8_e4m3fn": _Format(3, -6, 448.0),
     "float8_e5m2": _Format(2, -14, 57344.0),
 }
-LARGEST_INTEGER = 127
-"""int8 without -128, so that it is symmetric."""
 
 
-def spacing(
-    values: NDArray[np.float64], dtype: Dtype, largest: float | None = None
-) -> NDArray[np.float64]:
+def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
     """The distance between neighbours of a type at each value: its unit in the last place.
 
     Below the smallest normal number it is the constant spacing of the subnormal ones. A value
@@ -50,33 +66,32 @@ def spacing(
     form = _FORMATS[dtype]
     magnitude = np.abs(values)
     normal = np.maximum(magnitude, 2.0**form.smallest_exponent)
-    _, exponent = np.frexp(normal)  # normal = m 2^exponent with m in [1/2, 1)
-    unit = np.ldexp(1.0, exponent - (1 + form.fraction_bits))
+    power = (normal.view(np.int64) & EXPONENT_BITS).view(np.float64)  # of 2, at or below it
+    unit = power * 2.0**-form.fraction_bits
     half_unit = math.ldexp(0.5, math.frexp(form.largest)[1] - 1 - form.fraction_bits)
     return np.where(magnitude < form.largest + half_unit, unit, np.inf)
 
 
-def rounded(
-    values: NDArray[np.float64], dtype: Dtype, largest: float | None = None
-) -> NDArray[np.float64]:
+def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
     """The nearest number of a type to each value, of two alike the even one, as casts round.
 
     inf where a value is beyond the range of the type.
     """
     unit = spacing(values, dtype, largest)
-    beyond = np.isinf(unit)
-    divisor = np.where(beyond | (unit == 0), 1.0, unit)  # int8 has no unit where all is 0
-    nearest = np.rint(values / divisor) * divisor
-    return np.where(beyond, np.copysign(np.inf, values), nearest)
+    lost = np.isinf(unit) | (unit == 0)  # int8 has no unit where all is 0
+    if not lost.any():
+        return np.asarray(np.rint(values / unit) * unit)
+    nearest = np.rint(values / np.where(lost, 1.0, unit)) * np.where(lost, 1.0, unit)
+    return np.where(np.isinf(unit), np.copysign(np.inf, values), nearest)
 
 
 def rounding_steps(
-    values: NDArray[np.float64],
+    values: Floats,
     dtype: Dtype,
     *,
-    stored: bool = False,
+    stored: bool | None = False,
     largest: float | None = None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """δω = round(ω) - ω of every element when ω is stored in a type; 0 where that holds it exactly.
 
     Of values that are stored in the type already, what they were before is not known: the error is
@@ -85,33 +100,181 @@ def rounding_steps(
     Args:
         values: (size,) ω.
         dtype: the type to store ω in.
-        stored: whether ω is stored in it already.
+        stored: whether ω is stored in it already; None where it is if the type holds every ω.
         largest: the largest |ω| of the tensor, where the values are a part of it.
 
     Returns:
         (size,) δω; not finite where ω is beyond the range of the type.
     """
-    if stored:
-        return np.where(values == 0, 0.0, spacing(values, dtype, largest) / np.sqrt(12))
-    return rounded(values, dtype, largest) - values
+    if not stored:
+        steps = rounded(values, dtype, largest) - values
+        if stored is False or steps.any():
+            return np.asarray(steps)
+    return np.where(values == 0, 0.0, spacing(values, dtype, largest) / np.sqrt(12))
 
 
-def rounding_error(
-    relative_sensitivity: NDArray[np.float64], steps: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def rounding_error(relative_sensitivity: Floats, steps: Floats) -> Floats:
     """The relative error √(E|δh|² / E|h|²) of the state when ω moves by δω, to first order.
 
-    The state moves by ``δω dh/dω``, so the error is ``√κ(ω) |δω|`` while that is small against 1.
-
-    Args:
-        relative_sensitivity: (size,) κ(ω), inf where it diverges.
-        steps: (size,) δω, as `rounding_steps` has it.
-
-    Returns:
-        (size,) the error; inf where κ diverges or δω is not finite.
+    The state moves by ``δω dh/dω``, so the error is ``√κ(ω) |δω|`` while that is small against 1;
+    inf where κ diverges or δω is not finite.
     """
     moved = np.abs(steps)
     fits = np.isfinite(moved)
     exact = moved == 0  # nothing moves, however sensitive the state is
     kappa = np.where(exact, 0.0, relative_sensitivity)
     return np.where(fits, np.sqrt(kappa) * np.where(fits, moved, 1.0), np.inf)
+
+
+def state_change(
+    log_eigenvalues: Complexes,
+    log_moved: Complexes,
+    log_gain_ratio: Complexes,
+    autocorrelation: Autocorrelation,
+    horizon: int | None,
+    readout: Readout,
+) -> Floats:
+    """(n,) E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``.
+
+    On an infinite sequence it is ``|g|² F(λ', λ') + F(λ, λ) - 2 Re g F(λ', λ)`` with F(α, β) =
+    E[h_α h̄_β] at γ = 1 and g = γ'/γ. The terms cancel to the square of the relative change, so
+    that one of 1e-3 has ten digits left. On a finite one nothing cancels. It is inf where a state
+    diverges or leaves the range of a float.
+    """
+    is_real = not (log_eigenvalues.imag.any() or log_moved.imag.any() or log_gain_ratio.imag.any())
+    if is_real:
+        log_eigenvalues, log_moved = log_eigenvalues.real, log_moved.real  # type: ignore[assignment]
+        log_gain_ratio = log_gain_ratio.real  # type: ignore[assignment]
+
+    def joint(one: Complexes, other: Complexes) -> Complexes:
+        total = np.zeros(one.shape, one.dtype)
+        for weight, rho, frequency in autocorrelation.parts:
+            if weight > 0:
+                total = total + weight * bilinear(one, other.conj(), rho, frequency).value
+        return total
+
+    change = np.zeros(log_eigenvalues.shape)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        if horizon is None:
+            ratio = np.exp(log_gain_ratio)
+            change = (
+                np.abs(ratio) ** 2 * joint(log_moved, log_moved).real
+                + joint(log_eigenvalues, log_eigenvalues).real
+                - 2 * (ratio * joint(log_moved, log_eigenvalues)).real
+            )
+            change = np.where((log_eigenvalues.real < 0) & (log_moved.real < 0), change, np.inf)
+        else:
+            moduli, gain_change = (log_eigenvalues.real, log_moved.real), np.expm1(log_gain_ratio)
+            for weight, rho, turn in turned_parts(autocorrelation):
+                angles = None
+                if not is_real or turn != 0:
+                    angles = log_eigenvalues.imag + turn, log_moved.imag + turn
+                sums = ChangeSums(moduli, angles, gain_change, rho)
+                change = change + weight * summed_products(sums, rho, horizon, readout)[-1]
+    return np.where(np.isfinite(change), np.maximum(change, 0.0), np.inf)
+
+
+def moved_logs(
+    log_eigenvalues: Complexes, derivative: Complexes, steps: Floats, *, bounded: bool
+) -> Complexes:
+    """log λ' of eigenvalues whose parameters move by δω, whatever its size.
+
+    Args:
+        log_eigenvalues: (n,) log λ.
+        derivative: (n,) dλ/dω.
+        steps: (n,) δω.
+        bounded: the parameter cannot change the sign of log|λ|, and moves the decay in proportion,
+            as exponentials do and a sigmoid near 1; the angle too where its rate is itself.
+            Otherwise λ' = λ + δω dλ/dω, exact for a λ that is stored as it is.
+    """
+    decay, angle = log_eigenvalues.real, log_eigenvalues.imag
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        rate = derivative / np.exp(log_eigenvalues)
+        share = steps * rate  # δ log λ to first order
+        if bounded:
+            grown = np.clip(np.where(decay == 0, 0.0, share.real / decay), -700, 700)
+            logarithm = np.abs(rate.imag - angle) <= 1e-9 * np.abs(angle)
+            turned = np.where(logarithm, angle * np.exp(steps), angle + share.imag)
+            return np.asarray(decay * np.exp(grown) + 1j * turned)
+        small = np.abs(share) < 0.5
+        growth = share.real * (2 + share.real) + share.imag**2  # |1 + δλ/λ|² - 1
+        near = 0.5 * np.log1p(np.where(small, growth, 0.0)) + 1j * np.angle(1 + share)
+        far = np.log(np.where(small, 1.0, np.exp(log_eigenvalues) + steps * derivative))
+    far = np.where(np.isfinite(far), far, -SMALLEST_LOG)
+    return np.where(small, log_eigenvalues + near, far)
+
+
+def matrix_state_change(
+    matrix: Floats,
+    change: Floats,
+    readin: Floats,
+    autocorrelation: Autocorrelation,
+    horizon: int | None,
+    readout: Readout,
+) -> tuple[float, float]:
+    """E‖h' - h‖² and E‖h‖² of ``h = A h + B x`` and ``h' = (A + δA) h' + B x``.
+
+    The difference d obeys ``d = (A + δA) d + δA h``, so that nothing cancels; an infinite sequence
+    needs every |λ| < 1.
+    """
+    size, inputs = readin.shape
+    moved = powers = 0.0
+    for part in autocorrelation.parts:
+        if part.weight == 0:
+            continue
+        pole = part.pole * np.eye(inputs)
+        transition = np.block(
+            [
+                [pole, np.zeros((inputs, 2 * size))],
+                [readin @ pole, matrix, np.zeros((size, size))],
+                [np.zeros((size, inputs)), change, matrix + change],
+            ]
+        )
+        start = np.concatenate([np.eye(inputs), readin, np.zeros_like(readin)])
+        kept = slice(inputs if part.rho == 0 else 0, None)
+        answers = _MatrixTransition(transition[kept, kept], start[kept])
+        (products,) = (
+            _endless_products(answers, part.rho)
+            if horizon is None
+            else summed_products(answers, part.rho, horizon, readout)
+        )
+        squares = np.diagonal(products).real
+        powers += part.weight * float(np.sum(squares[-2 * size : -size]))
+        moved += part.weight * float(np.sum(squares[-size:]))
+    return moved, powers
+
+
+class _MatrixTransition:
+    """M^k of a matrix M and y(0), as `summed_products` takes it."""
+
+    def __init__(self, transition: Floats, start: Floats) -> None:
+        self.transition = self.power = transition
+        self.start, self.steps = start, 1
+
+    def first_products(self) -> tuple[Floats]:
+        return (np.asarray(self.start @ self.start.conj().T),)
+
+    def products(self) -> tuple[Floats]:
+        seen = self.power @ self.start
+        return (np.asarray(seen @ seen.conj().T),)
+
+    def applied(self, sums: tuple[Floats]) -> tuple[Floats]:
+        return (np.asarray(self.power @ sums[0] @ self.power.conj().T),)
+
+    def double(self) -> None:
+        self.power, self.steps = self.power @ self.power, 2 * self.steps
+
+    def append_step(self) -> None:
+        self.power, self.steps = self.power @ self.transition, self.steps + 1
+
+
+def _endless_products(answers: _MatrixTransition, rho: float) -> tuple[Floats]:
+    """`summed_products` of a sequence that ends where a further doubling adds nothing."""
+    (w,) = answers.first_products()
+    for _ in range(MOST_DOUBLINGS):
+        (added,) = answers.applied((w,))
+        w = w + added
+        answers.double()
+        if np.linalg.norm(added) <= ROUNDING * np.linalg.norm(w):
+            break
+    return (answers.products()[0] + (1 - rho) * (1 + rho) * w,)

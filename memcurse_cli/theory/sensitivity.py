@@ -1,42 +1,68 @@
-"""How much a real parameter moves the state: E|dh/dω|², alone and relative to E|h|²."""
+"""What a step on a real parameter moves: the state, the eigenvalues, and what Adam makes of it."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.hessian.jacobian import ParameterJacobian
-from memcurse_cli.theory.moments.moments import Moments
+from memcurse_cli.theory.moments import Moments
+
+if TYPE_CHECKING:
+    from memcurse_cli.theory.dense.bases import Eigenbasis
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
+Integers = NDArray[np.intp]
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
+FEWEST = 8
+"""Elements below which a correlation says nothing."""
+
+
+class ParameterJacobian(Protocol):
+    """How a group of real parameters moves a diagonal recurrence, as a sparse Jacobian.
+
+    Entry ``e`` says that one unit of scalar ``scalar[e]`` moves eigenvalue ``eigenvalue[e]`` by
+    ``eigenvalue_derivative[e]`` = dλ/dω and its gain by ``log_gain_derivative[e]`` = d log γ/dω, if
+    any. A tied parameter is one scalar with several entries.
+    """
+
+    @property
+    def size(self) -> int:
+        """The number of scalars."""
+
+    @property
+    def scalar(self) -> Integers:
+        """(entries,) which."""
+
+    @property
+    def eigenvalue(self) -> Integers:
+        """(entries,) which."""
+
+    @property
+    def eigenvalue_derivative(self) -> Complexes:
+        """(entries,) dλ/dω."""
+
+    @property
+    def log_gain_derivative(self) -> Complexes | None:
+        """(entries,) d log γ/dω; None where γ does not depend on ω."""
 
 
 class GroupSensitivity(NamedTuple):
-    """The sensitivities of one parameter group, one per scalar.
+    """The sensitivities of one parameter group, one per scalar."""
 
-    Attributes:
-        sensitivity: (size,) Σ_i w_i E|dh_i/dω|² over the eigenvalues that the scalar moves.
-        relative_sensitivity: (size,) κ(ω) = Σ_i w_i E|dh_i/dω|² / Σ_i w_i E|h_i|².
-    """
-
-    sensitivity: Floats
-    relative_sensitivity: Floats
+    sensitivity: Floats  # (size,) Σ_i w_i E|dh_i/dω|² over the eigenvalues that the scalar moves
+    relative_sensitivity: Floats  # (size,) κ(ω) = Σ_i w_i E|dh_i/dω|² / Σ_i w_i E|h_i|²
 
 
 def state_second_moment(moments: Moments, log_gain: Complexes) -> Floats:
-    """E|h|² of states that are driven through the gain γ.
+    """(n,) E|h|² from the moments at γ = 1 and log γ; inf where it diverges.
 
-    Args:
-        moments: the moments of each eigenvalue at γ = 1.
-        log_gain: log γ; a state whose γ is 0 receives nothing and is 0, whatever its λ.
-
-    Returns:
-        One value per eigenvalue; inf where it diverges.
+    A state whose γ is 0 receives nothing and is 0, whatever its λ.
     """
     with np.errstate(over="ignore"):
         squared = np.exp(2 * log_gain.real)
@@ -79,11 +105,8 @@ def relative_sensitivity(
 ) -> Floats:
     """κ(ω) = E|dh/dω|² / E|h|² of a parameter that moves one eigenvalue.
 
-    γ cancels, so it need not be known: κ has its limit even at γ = 0. The arguments are those of
-    `parameter_sensitivity`.
-
-    Returns:
-        One value per eigenvalue; inf where E|s|² diverges.
+    γ cancels, so it need not be known: κ has its limit even at γ = 0. The other arguments are those
+    of `parameter_sensitivity`.
     """
     return _relative(moments, _without_gain(moments, eigenvalue_derivative, log_gain_derivative))
 
@@ -96,18 +119,10 @@ def group_sensitivity(
 ) -> GroupSensitivity:
     """The sensitivities of every scalar of a parameter group.
 
-    A tied scalar moves several eigenvalues. Their states are different coordinates, so their
-    squares add, in the numerator of κ as in its denominator.
-
-    Args:
-        moments: the moments of the layer's n eigenvalues at γ = 1.
-        log_gain: (n,) log γ.
-        jacobian: what the scalars move; an eigenvalue stands at most once under each scalar.
-        weight: (n,) the variance ‖b_i‖² of each state's drive; None for 1.
-
-    Returns:
-        Two values per scalar: inf where one of its eigenvalues diverges, and 0 where it moves
-        no state that is driven.
+    A tied scalar moves several eigenvalues, each at most once. Their states are different
+    coordinates, so their squares add, in the numerator of κ as in its denominator, with the
+    variance ‖b_i‖² of each state's drive as ``weight``. They are inf where one of the eigenvalues
+    diverges, and 0 where the scalar moves no state that is driven.
     """
     eigenvalue = jacobian.eigenvalue
     if not _is_range(eigenvalue, log_gain.size):
@@ -196,3 +211,97 @@ def _finite(moment: Floats) -> Floats:
 
 def _is_range(index: NDArray[np.intp], size: int) -> bool:
     return index.size == size and bool(np.array_equal(index, np.arange(size)))
+
+
+class EigenvalueShift(NamedTuple):
+    """How far one optimizer step on every scalar at once moves each eigenvalue, per unit of it.
+
+    A step changes every scalar ω_e by ±lr, so an eigenvalue moves by ``lr |Σ_e ± dλ/dω_e|``: with
+    independent signs by ``lr √Σ|dλ/dω_e|²`` in the root mean square, with signs that all pull the
+    same way by at most ``lr Σ|dλ/dω_e|``.
+    """
+
+    independent: Floats  # (n,) with independent signs
+    concerted: Floats  # (n,) with signs that all pull the same way
+
+    def aligned(self, alignment: float) -> Floats:
+        """(n,) between the two: ``independent^(1-a) concerted^a`` for an alignment a in [0, 1]."""
+        return self.independent ** (1 - alignment) * self.concerted**alignment
+
+
+def diagonal_shift(size: int, groups: Sequence[ParameterJacobian]) -> EigenvalueShift:
+    """The shift of ``size`` eigenvalues by a step on every scalar of some groups."""
+    squared, summed = np.zeros(size), np.zeros(size)
+    for group in groups:
+        magnitude = np.abs(group.eigenvalue_derivative)
+        np.add.at(squared, group.eigenvalue, magnitude**2)
+        np.add.at(summed, group.eigenvalue, magnitude)
+    return EigenvalueShift(np.sqrt(squared), summed)
+
+
+def dense_shift(basis: Eigenbasis) -> EigenvalueShift:
+    """The shift of each eigenvalue of `Eigenbasis.half` by a step on every entry of the matrix.
+
+    ``dλ/dA_jk = q̄_j p_k / (q* p)`` with right and left eigenvectors p and q (Wilkinson 1965,
+    chapter 2), so that the two are ``‖q‖₂‖p‖₂/|q* p|``, the eigenvalue's condition number, and
+    ``‖q‖₁‖p‖₁/|q* p|``, up to n times as much; inf where A has no basis of eigenvectors.
+    """
+    columns, rows = basis.columns, basis.rows  # q* p = 1: rows of P⁻¹ against columns of P
+    with np.errstate(invalid="ignore", over="ignore"):
+        independent = np.linalg.norm(rows, axis=1) * np.linalg.norm(columns, axis=0)
+        concerted = np.abs(rows).sum(axis=1) * np.abs(columns).sum(axis=0)
+    lost = ~np.isfinite(independent) | ~np.isfinite(concerted)
+    return EigenvalueShift(np.where(lost, np.inf, independent), np.where(lost, np.inf, concerted))
+
+
+class Compensation(NamedTuple):
+    """How far effective steps follow a sensitivity."""
+
+    # of log(effective step) with the logarithm of the sensitivity: -1 where Adam takes smaller
+    # steps wherever the sensitivity is larger, 0 where they have nothing to do with each other
+    correlation: float
+    # the standard deviation, in decades, of the square root of the sensitivity: that of the effects
+    # of equal steps per unit of gradient
+    spread_before: float
+    spread_after: float  # that of the effective step times this square root: what Adam leaves
+
+
+def effective_steps(
+    second_moment: Floats,
+    learning_rate: float,
+    step: float | None = None,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> Floats:
+    """Adam's ``lr / (√v̂ + ε)`` with ``v̂ = v / (1 - β₂ᵗ)``: the step per unit of a gradient g.
+
+    v̂ is the running mean of g² (Zucchet & Orvieto 2024, figure 4C-D). At a perfect fit with
+    residual noise σ², ``E g² = σ² H_ωω``: the step then falls as the square root of the curvature,
+    and takes its spread away as far as the Hessian is diagonal. Without a step t, v stays as it is,
+    which is right after many more than 1/(1-β₂) steps.
+    """
+    correction = 1.0
+    if step is not None and step > 0 and 0 < beta2 < 1:
+        correction = -math.expm1(step * math.log(beta2))
+    return np.asarray(learning_rate / (np.sqrt(second_moment / correction) + epsilon))
+
+
+def compensation(steps: Floats, sensitivity: Floats) -> Compensation | None:
+    """How far effective steps follow a sensitivity (κ, or a diagonal of the Hessian).
+
+    Elements whose sensitivity is 0 or infinite are passed over. None where fewer than `FEWEST`
+    are left, or where all of them have one sensitivity or one step.
+    """
+    seen = (sensitivity > 0) & np.isfinite(sensitivity) & np.isfinite(steps) & (steps > 0)
+    if np.count_nonzero(seen) < FEWEST:
+        return None
+    log_steps, log_effects = np.log10(steps[seen]), 0.5 * np.log10(sensitivity[seen])
+    before, moved = float(np.std(log_effects)), float(np.std(log_steps))
+    if min(before, moved) < 1e-12:
+        return None
+    covariance = np.mean((log_steps - log_steps.mean()) * (log_effects - log_effects.mean()))
+    return Compensation(
+        correlation=float(np.clip(covariance / (before * moved), -1, 1)),
+        spread_before=before,
+        spread_after=float(np.std(log_steps + log_effects)),
+    )

@@ -35,8 +35,8 @@ from memcurse_cli.schema.report import (
     Report,
     SkippedLayer,
 )
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.linalg.eigendecomposition import validate_device
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.linalg import validate_device
 from memcurse_cli.version import VERSION
 
 Floats = NDArray[np.float64]

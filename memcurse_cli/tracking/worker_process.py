@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 
-from memcurse_cli.theory.linalg.threads import THREAD_SETTINGS
+from memcurse_cli.theory.threads import THREAD_SETTINGS
 
 
 def begin(threads: int) -> None:

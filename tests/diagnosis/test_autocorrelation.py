@@ -16,7 +16,7 @@ from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.diagnosis.settings import read_autocorrelation
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.json_codec import from_json, to_json
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
 

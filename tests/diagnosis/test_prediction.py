@@ -11,7 +11,7 @@ from memcurse_cli.diagnosis.prediction import DEFAULT_MODULI
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.terminal.prediction import to_text
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 
 def test_the_grid_goes_from_no_memory_to_a_million_steps() -> None:

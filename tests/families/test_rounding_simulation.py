@@ -18,11 +18,10 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.theory.autocorrelation.mixture import WHITE
-from memcurse_cli.theory.moments.moments import moments
-from memcurse_cli.theory.rounding import Dtype, rounding_error, rounding_steps
+from memcurse_cli.theory.autocorrelation import WHITE
+from memcurse_cli.theory.moments import moments
+from memcurse_cli.theory.rounding import Dtype, rounding_error, rounding_steps, state_change
 from memcurse_cli.theory.sensitivity import group_sensitivity
-from memcurse_cli.theory.state_change import state_change
 
 Tensors = dict[str, np.ndarray]
 CASTS: dict[Dtype, type] = {

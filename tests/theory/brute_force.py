@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import cmath
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
+
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 Complexes = NDArray[np.complex128]
 
@@ -16,14 +20,22 @@ def impulse_responses(eigenvalue: complex, steps: int) -> tuple[Complexes, Compl
     return h, s
 
 
-def expectation(first: Complexes, second: Complexes, rho: float) -> complex:
-    """Σ_nm first[n] conj(second[m]) ρ^|n-m|: a recursive filter run both ways."""
-    coloured = lfilter([1.0], [1.0, -rho], first)
-    backwards = lfilter([1.0], [1.0, -rho], first[::-1])[::-1]
-    return complex(np.sum((coloured + backwards - first) * second.conj()))
+def expectation(first: Complexes, second: Complexes, autocorrelation: Autocorrelation) -> complex:
+    """Σ_nm first[n] conj(second[m]) R(n-m): recursive filters run both ways."""
+    total = 0j
+    for weight, rho, frequency in autocorrelation.parts:
+        for turn in (frequency, -frequency):
+            recursion = [1.0, -rho * cmath.exp(1j * turn)]
+            coloured = lfilter([1.0], recursion, first)
+            backwards = lfilter([1.0], recursion, first[::-1])[::-1]
+            total += weight / 2 * np.sum((coloured + backwards - first) * second.conj())
+    return complex(total)
 
 
-def moments(eigenvalue: complex, rho: float, steps: int) -> tuple[float, complex, float]:
+def moments(
+    eigenvalue: complex, autocorrelation: Autocorrelation, steps: int
+) -> tuple[float, complex, float]:
     """E|h|², E[s h̄] and E|s|² after some steps."""
     h, s = impulse_responses(eigenvalue, steps)
-    return expectation(h, h, rho).real, expectation(s, h, rho), expectation(s, s, rho).real
+    hh, sh, ss = (expectation(a, b, autocorrelation) for a, b in ((h, h), (s, h), (s, s)))
+    return hh.real, sh, ss.real

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.laws import (
     Bounded,
     CappedLogistic,

@@ -13,10 +13,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.hessian.hessian import LayerHessian
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.hessian import LayerHessian
 
 Complexes = NDArray[np.complex128]
 Floats = NDArray[np.float64]
@@ -159,17 +158,8 @@ def expected(responses: Floats, autocorrelation: Autocorrelation, horizon: int |
     old enough. Without a horizon the responses must have died out.
     """
     lags = np.arange(responses.shape[-1])
-    apart = np.abs(lags[:, None] - lags[None, :])
-    weight = sum(w * rho**apart for w, rho in autocorrelation)
+    weight = autocorrelation.at(np.abs(lags[:, None] - lags[None, :]).astype(np.float64))
     if horizon is not None:
         weight = weight * (horizon - np.maximum(lags[:, None], lags[None, :])) / horizon
     flat = responses.reshape(len(responses), -1, lags.size)
     return np.einsum("ack,kl,bcl->ab", flat, weight, flat, optimize=True)
-
-
-def on_data(responses: Floats, data: Floats) -> Floats:
-    """H on (sequences, steps) samples of a single input, the mean over all of their steps."""
-    flat = responses.reshape(len(responses), 1, -1)
-    seen = fftconvolve(flat, data[None], axes=2)[..., : data.shape[1]]
-    seen = seen.reshape(len(responses), -1)
-    return seen @ seen.T / data.size

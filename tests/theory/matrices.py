@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.dense.bases import Eigenbasis
 
 Floats = NDArray[np.float64]
@@ -67,13 +69,15 @@ def sums(
     With a readout C the derivative is that of C h.
 
     The responses to an innovation, through the input's filter: ``h(k+1) = A h(k) + ρ^(k+1) B`` and
-    ``D(k+1) = A D(k) + e_i h_j(k)``. The first innovation has variance 1, the others 1-ρ².
+    ``D(k+1) = A D(k) + e_i h_j(k)``. The first innovation has variance 1, the others 1-ρ². A cosine
+    is two such filters, with cos(ωk) and with sin(ωk).
     """
     size, inputs = readin.shape
     second_moment, entries = np.zeros(size), np.zeros((size, size))
     every = np.arange(size)
-    for weight, rho in autocorrelation:
-        h, moved = readin.copy(), np.zeros((size, size, size, inputs))  # moved[i, j]
+    for (weight, rho, frequency), wave in product(autocorrelation.parts, (np.cos, np.sin)):
+        held = rho ** np.arange(steps + 1) * wave(frequency * np.arange(steps + 1))
+        h, moved = held[0] * readin, np.zeros((size, size, size, inputs))  # moved[i, j]
         for step in range(steps):
             variance = weight * (1.0 if step == steps - 1 else (1 - rho) * (1 + rho))
             second_moment += variance * np.sum(h**2, axis=1)
@@ -81,7 +85,7 @@ def sums(
             entries += variance * np.sum(seen**2, axis=(2, 3))
             moved = np.matmul(matrix, moved)
             moved[every, :, every] += h
-            h = matrix @ h + rho ** (step + 1) * readin
+            h = matrix @ h + held[step + 1] * readin
     return second_moment, entries
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.linalg import toeplitz
 from scipy.signal import lfilter
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 Floats = NDArray[np.float64]
 PAPER = Autocorrelation((0.332, 0.044), (0.0, 0.997))

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import math
 
+import mpmath
+import numpy as np
 import pytest
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 
 
 def test_reads_pairs_of_weight_and_rho() -> None:
@@ -47,3 +49,29 @@ def test_what_is_refused(weights: tuple[float, ...], rhos: tuple[float, ...], me
 def test_refuses_text_that_is_not_pairs(text: str) -> None:
     with pytest.raises(UsageError, match="write WEIGHT:RHO pairs"):
         Autocorrelation.parse(text)
+
+
+def test_quadratures_keep_their_digits_at_long_lags() -> None:
+    """1e6 steps of 3 rad: the product alone would be off by 1e-10."""
+    found = Autocorrelation((1.0,), (1.0,), (3.0001,)).at(np.array([1_000_003.0]))
+    with mpmath.workdps(40):
+        exact = float(mpmath.cos(mpmath.mpf(3.0001) * 1_000_003))
+    assert found[0] == pytest.approx(exact, abs=1e-14)
+
+
+def test_reads_and_gives_back_a_frequency() -> None:
+    found = Autocorrelation.parse("0.3:0,0.7:0.99:0.2")
+    assert found == Autocorrelation((0.3, 0.7), (0.0, 0.99), (0.0, 0.2))
+    assert list(found) == [(0.3, 0.0), (0.7, 0.99, 0.2)]
+    assert Autocorrelation.from_components(found) == found
+    np.testing.assert_allclose(
+        found.at(np.array([0.0, 7.0])), [1, 0.7 * 0.99**7 * math.cos(1.4)], rtol=1e-14
+    )
+
+
+@pytest.mark.parametrize("frequency", [-0.1, 3.15, math.nan, math.inf])
+def test_refuses_a_frequency_outside_its_domain(frequency: float) -> None:
+    with pytest.raises(UsageError, match="frequency"):
+        Autocorrelation((1.0,), (0.5,), (frequency,))
+    with pytest.raises(UsageError, match="2 frequencies for 1"):
+        Autocorrelation((1.0,), (0.5,), (0.1, 0.2))

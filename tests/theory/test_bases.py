@@ -1,4 +1,4 @@
-"""The eigenbasis against NumPy's inverse, and Stein equations against the sums that solve them."""
+"""The eigenbasis, Stein equations and Schur form, against sums and exact arithmetic."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from scipy.linalg import solve_discrete_lyapunov
-from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
+from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random, sums
+from theory.non_normal import CASES, exact_powers, exact_sensitivity, far_from_normal
 
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import bases as module
-from memcurse_cli.theory.dense.bases import DoublingStein, Eigenbasis, ModalStein, PairTables
-from memcurse_cli.theory.dense.uncertainty import stein_solver
+from memcurse_cli.theory.dense.bases import (
+    DoublingStein,
+    Eigenbasis,
+    ModalStein,
+    are_powers_lost,
+    is_undetermined,
+    rounding_of,
+    schur_form,
+    stein_solver,
+    uncertainty,
+    within_rounding,
+)
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
+from memcurse_cli.theory.dense.stationary import sensitivity_by_frequencies
+from memcurse_cli.theory.dense.transients import kreiss_bound, transient_growth
 
 Floats = NDArray[np.float64]
 USABLE = {
@@ -28,65 +42,11 @@ def basis(request: pytest.FixtureRequest) -> Eigenbasis:
     return eigenbasis(USABLE[request.param])
 
 
-def partner(basis: Eigenbasis, index: int) -> int:
-    """Where the conjugate of one of `half` stands among all eigenvalues."""
-    conjugate = basis.vectors[:, basis.half[index]].conj()
-    distance = np.abs(basis.vectors - conjugate[:, None]).sum(axis=0)
-    values = np.abs(np.exp(basis.log_eigenvalues) - np.exp(basis.logs[index].conj()))
-    return int(np.argmin(distance + values))
-
-
-def over_all(basis: Eigenbasis, tables: PairTables) -> np.ndarray:
-    """(h, n) T(k, l) for every one of the n modes l."""
-    whole = np.zeros((basis.half.size, len(basis.vectors)), complex)
-    whole[:, basis.half] = tables.plain
-    for index in np.flatnonzero(basis.weight == 2):
-        whole[:, partner(basis, index)] = tables.conjugated[:, index]
-    return whole
-
-
-def test_half_of_the_spectrum_stands_for_all_of_it(basis: Eigenbasis) -> None:
-    assert basis.weight.sum() == len(basis.vectors)
-    values = np.exp(basis.logs)
-    trace = (basis.weight * values.real).sum()
-    assert trace == pytest.approx(np.exp(basis.log_eigenvalues).sum().real, abs=1e-12)
-    assert np.all(values.imag >= -1e-15)
-
-
 def test_rows_are_those_of_the_inverse(basis: Eigenbasis) -> None:
     inverse = np.linalg.inv(basis.vectors)
     scale = np.abs(inverse).max()
     assert_allclose(basis.rows, inverse[basis.half], atol=1e-12 * scale)
     assert_allclose(basis.columns, basis.vectors[:, basis.half])
-
-
-def test_products_of_vectors_and_of_rows(basis: Eigenbasis) -> None:
-    columns, rows = basis.columns, basis.rows
-    found = basis.vector_products()
-    assert_allclose(found.plain, columns.T @ columns, atol=1e-13)
-    assert_allclose(found.conjugated, columns.T @ columns.conj(), atol=1e-13)
-    readin = np.random.default_rng(0).normal(size=(len(columns), 2))
-    for given, drive in ((None, np.eye(len(columns))), (readin, readin @ readin.T)):
-        found = basis.row_products(given)
-        scale = np.abs(rows).max() ** 2
-        assert_allclose(found.plain, rows @ drive @ rows.T, atol=1e-12 * scale)
-        assert_allclose(found.conjugated, rows @ drive @ rows.conj().T, atol=1e-12 * scale)
-
-
-def test_sums_over_every_mode(basis: Eigenbasis) -> None:
-    """Of tables that obey T(k, l̄) = T(k, l) for a real λ_l."""
-    generator = np.random.default_rng(1)
-    size = basis.half.size
-    plain, conjugated = (
-        generator.normal(size=(size, size)) + 1j * generator.normal(size=(size, size))
-        for _ in range(2)
-    )
-    tables = PairTables(np.where(basis.weight == 2, conjugated, plain), plain)
-    whole = over_all(basis, tables)
-    assert_allclose(basis.combine_vectors(tables), whole @ basis.vectors.T, atol=1e-11)
-    inverse = np.linalg.inv(basis.vectors)
-    scale = np.abs(inverse).max()
-    assert_allclose(basis.combine_rows(tables), whole @ inverse, atol=1e-11 * scale)
 
 
 def test_condition_is_numpys(basis: Eigenbasis) -> None:
@@ -129,18 +89,120 @@ def test_every_solver_finds_the_sum(name: str) -> None:
             assert_allclose(found(source), wanted, atol=1e-10 * np.abs(wanted).max())
 
 
-def test_a_stranger_agrees() -> None:
-    matrix = random(24, 0.98, 5)
-    source = np.cov(np.random.default_rng(0).normal(size=(24, 40)))
-    for basis in (eigenbasis(matrix), None):
-        solver = stein_solver(matrix, basis)
-        wanted = solve_discrete_lyapunov(matrix, source)
-        assert_allclose(solver.forward(source), wanted, rtol=1e-9, atol=1e-9 * wanted.max())
-        wanted = solve_discrete_lyapunov(matrix.T, source)
-        assert_allclose(solver.adjoint(source), wanted, rtol=1e-9, atol=1e-9 * wanted.max())
-
-
 @pytest.mark.parametrize("name", UNSTABLE)
 def test_powers_that_do_not_vanish_have_no_sum(name: str) -> None:
     with pytest.raises(ArithmeticError, match="do not vanish"):
         DoublingStein(UNSTABLE[name])
+
+
+INPUTS = [
+    WHITE,
+    Autocorrelation((0.3, 0.7), (0.0, 0.9)),
+    Autocorrelation((1.0,), (0.99,)),
+    Autocorrelation((0.4, 0.6), (0.8, 1.0), (1.1, 0.0)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_figure_is_that_of_the_stored_matrix(case: tuple[float, int]) -> None:
+    matrix, powers = far_from_normal(*case), exact_powers(*case)
+    basis = eigenbasis(matrix)
+    assert basis.condition > 1e8
+    allowed = 4 * uncertainty(matrix)
+    assert allowed < 4e-3
+
+    norms = np.linalg.norm(powers, 2, axis=(1, 2))
+    growth, step = transient_growth(schur_form(matrix).triangle)
+    assert growth == pytest.approx(norms[step], rel=allowed)
+    assert 0.98 * norms.max() < growth < norms.max() * (1 + allowed)
+    kreiss = kreiss_bound(matrix, None)
+    assert norms.max() / (np.e * len(matrix)) < 1.05 * kreiss
+    assert kreiss < norms.max() * (1 + allowed)
+
+    source = np.random.default_rng(0).normal(size=(12, 12))
+    source = source @ source.T
+    forward = np.einsum("kij,jl,kml->im", powers, source, powers, optimize=True)
+    adjoint = np.einsum("kji,jl,klm->im", powers, source, powers, optimize=True)
+    solver = DoublingStein(matrix)
+    assert_allclose(solver.forward(source), forward, atol=allowed * np.abs(forward).max())
+    assert_allclose(solver.adjoint(source), adjoint, atol=allowed * np.abs(adjoint).max())
+
+    readin = np.random.default_rng(1).normal(size=(12, 3))
+    moment, entries = exact_sensitivity(powers, readin)
+    found = dense_sensitivity(matrix, basis, readin)
+    assert found.second_moment is not None
+    assert found.per_entry is not None
+    assert found.reason is None
+    assert_allclose(found.second_moment, moment, atol=allowed * moment.max())
+    assert_allclose(found.per_entry, entries, atol=allowed * entries.max())
+    assert found.total == pytest.approx(entries.sum(), rel=allowed)
+
+
+@pytest.mark.parametrize("case", [(2, 0), (3, 0), (4, 0)], ids=str)
+def test_steps_from_zero_are_those_of_the_stored_matrix(case: tuple[float, int]) -> None:
+    matrix, powers = far_from_normal(*case), exact_powers(*case)
+    readin = np.ones((12, 1))
+    # The last step sees 30 innovations, and its derivative the first 29 of them.
+    moment, _ = exact_sensitivity(powers[:30], readin)
+    _, entries = exact_sensitivity(powers[:29], readin)
+    found = dense_sensitivity(matrix, eigenbasis(matrix), readin, horizon=30)
+    assert found.second_moment is not None
+    assert found.per_entry is not None
+    allowed = 4 * uncertainty(matrix)
+    assert_allclose(found.second_moment, moment, atol=allowed * moment.max())
+    assert_allclose(found.per_entry, entries, atol=allowed * entries.max())
+
+
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+@pytest.mark.parametrize("name", MATRICES)
+def test_frequencies_are_the_sum_over_responses(
+    name: str, autocorrelation: Autocorrelation
+) -> None:
+    matrix = MATRICES[name]
+    size = len(matrix)
+    generator = np.random.default_rng(2)
+    readin, readout = generator.normal(size=(size, 2)), generator.normal(size=(3, size))
+    moment, entries = sums(matrix, readin, autocorrelation, 700, readout)
+    decay = -np.log(max(float(np.abs(np.linalg.eigvals(matrix)).max()), 1e-3))
+    found = sensitivity_by_frequencies(matrix, readin, autocorrelation, decay, readout)
+    assert_allclose(found[0], moment, rtol=1e-10)
+    assert_allclose(found[1], entries, atol=1e-10 * entries.max())
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_what_rounding_decides_is_refused(seed: int) -> None:
+    """At 20 the computed eigenvalues are off by their own size; the stored matrix decays."""
+    matrix = far_from_normal(20, seed)
+    basis = eigenbasis(matrix)
+    assert is_undetermined(matrix, basis)
+    for horizon in (None, 100):
+        found = dense_sensitivity(matrix, basis, None, horizon=horizon)
+        assert found.total is None
+        assert found.second_moment is None
+        assert "rounding it" in str(found.reason)
+    with pytest.raises(ArithmeticError):
+        stein_solver(matrix, None)
+    radius = within_rounding(matrix, basis)
+    assert radius is not None
+    assert radius > 1
+
+
+def test_what_is_determined_is_not_refused() -> None:
+    for matrix in (jordan(3, 0.6), jordan(3, 1.5), jordan(3, 1.0)):
+        assert not is_undetermined(matrix, eigenbasis(matrix))
+    assert within_rounding(0.5 * np.eye(3), eigenbasis(0.5 * np.eye(3))) is None
+    assert not are_powers_lost(jordan(12, 1.5), 2000)
+    with pytest.raises(ArithmeticError, match="not finite"):
+        schur_form(np.array([[np.nan]]))
+
+
+def test_the_radius_within_rounding_bounds_that_of_every_rounded_matrix() -> None:
+    matrix = jordan(8, 0.6)
+    allowed = rounding_of(matrix)
+    bound = within_rounding(matrix, eigenbasis(matrix))
+    assert bound is not None
+    # The corner moves the eigenvalues of a Jordan block the furthest: by its eighth root.
+    matrix[-1, 0] = allowed
+    reached = np.abs(np.linalg.eigvals(matrix)).max()
+    assert reached == pytest.approx(0.6 + allowed ** (1 / 8), rel=1e-2)
+    assert reached <= bound < 1.05 * reached

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from theory.gates import JOINT
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.draw import (
     AIM,
     REPLICATES,
@@ -37,7 +37,7 @@ from memcurse_cli.theory.gates.laws import (
     Write,
 )
 from memcurse_cli.theory.gates.moments import Preactivation, gated_moments
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import moments
 
 Floats = NDArray[np.float64]
 

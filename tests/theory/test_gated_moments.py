@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theory.gates import LAWS, MIXTURES
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
     Bounded,
@@ -35,7 +35,7 @@ from memcurse_cli.theory.gates.moments import (
     normal_nodes,
     pieces,
 )
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
 
 MEANS = np.array([-3.0, -0.5, 0.1, 1.2, 4.0])

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from theory import layers
 from theory.impulse_hessian import Layer, expected, group, projection
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.hessian.diagonality import DiagonalityTally, diagonality_scores
-from memcurse_cli.theory.hessian.hessian import HessianBlocks, LayerHessian
-from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.diagonality import DiagonalityTally, diagonality_scores
+from memcurse_cli.theory.hessian import HessianBlocks, LayerHessian
+from memcurse_cli.theory.linalg import PartialCholesky
 
 MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
-INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.3, 0.9, 0.997)), MIXTURE]
+COSINES = Autocorrelation((0.7, 0.5, 0.3), (0.8, 0.95, 0.0), (2.1, np.pi, 0.0))
+INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.9, 0.997)), MIXTURE, COSINES]
 EVERY = (*layers.LAYERS, *layers.WHOLE)
 LONG = 500  # steps after which every stable response here is below rounding
 
@@ -80,20 +80,6 @@ def test_the_outputs_second_moment(make: Callable[[], Layer]) -> None:
     finite = sum(b.output_second_moments.sum() for b in blocks_of(layer, MIXTURE, 40))
     response = layer.read(layer.powers(40)[0])[None]
     assert finite == pytest.approx(expected(response, MIXTURE, 40)[0, 0], rel=1e-12)
-
-
-@pytest.mark.parametrize("make", [layers.coupled, layers.with_projections(layers.coupled)])
-def test_a_long_horizon_approaches_an_infinite_one(make: Callable[[], Layer]) -> None:
-    layer = make()
-    for autocorrelation in INPUTS:
-        ((limit,),) = (b.hessians for b in blocks_of(layer, autocorrelation))
-        errors = []
-        for horizon in (1000, 2000):
-            ((found,),) = (b.hessians for b in blocks_of(layer, autocorrelation, horizon))
-            errors.append(np.abs(found - limit).max() / np.abs(limit).max())
-        # The first steps are missing from the mean: an error of order 1/T.
-        assert errors[1] == pytest.approx(errors[0] / 2, rel=1e-3)
-        assert errors[0] < 0.05
 
 
 def test_what_is_forgotten_is_left_out() -> None:
@@ -164,49 +150,52 @@ def test_automatic_differentiation_of_an_expected_loss() -> None:
     assert_blocks_of(blocks_of(layer, horizon=horizon), wanted, 1e-11)
 
 
-def tables(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
-    """A_ij and B_ij of Zucchet & Orvieto 2024, eq. 114, as plain double sums for white noise."""
-    _, s = layer.powers(LONG)
-    weight = (layer.readout.T @ layer.readout) * (layer.readin @ layer.readin.T)
-    conjugated = (layer.readout.T @ layer.readout.conj()) * (layer.readin @ layer.readin.conj().T)
-    return weight * (s @ s.T), conjugated * (s @ s.conj().T)
+@pytest.mark.parametrize("student", ["complex_diag", "LRU", "S4"])
+def test_the_authors_students_in_expectation(student: str, paper: Path) -> None:
+    """Figures 4 and 9, whose Hessians are of 64 sequences of 300 steps: a few percent off.
 
-
-def test_real_and_imaginary_parts_are_the_papers_block() -> None:
-    """Eq. 119, with a parameter that is real: no factor ½ for each of dλ and dλ̄."""
-    layer = layers.polar()
-    ones = np.ones(5)
-    cartesian = Layer(
-        layer.log_eigenvalues,
-        layer.log_gain,
-        (group(ones), group(1j * ones)),
-        layer.readin,
-        layer.readout,
+    Every student is the teacher in the basis of its eigenvectors, imaginary parts before real ones.
+    The LRU has a γ = √(1-|λ|²) of its own, and ω_θ the logarithm of an angle in (0, 2π). S4 has
+    λ = e^(ΔA) and B̄ = ΔB with Δ = softplus(ω_Δ) = 0.01 for every state.
+    """
+    oracle = json.loads((paper / "hessian_at_optimality.json").read_text())
+    teacher, diagonal = oracle["teacher"], oracle["diag"]
+    logs = np.log(np.array(teacher["eig_re"]) + 1j * np.array(teacher["eig_im"]))
+    logs = np.where(logs.imag < 0, logs + 2j * np.pi, logs)
+    readin, readout = (
+        np.array(diagonal[f"{name}_re"]) + 1j * np.array(diagonal[f"{name}_im"]) for name in "BC"
     )
-    a, b = tables(layer)
-    printed = 0.5 * np.block([[(a + b).real, (b - a).imag], [(-a - b).imag, (b - a).real]])
-    ((found,),) = (blocks.hessians for blocks in blocks_of(cartesian))
-    assert_allclose(found, printed, atol=1e-12 * np.abs(printed).max())
-
-
-def test_modulus_and_angle_need_the_erratum_of_eq_130() -> None:
-    layer = layers.polar()
-    a, b = tables(layer)
-    angle, modulus = layer.log_eigenvalues.imag, np.exp(layer.log_eigenvalues.real)
-    plus = np.exp(1j * (angle[:, None] + angle[None, :]))
-    minus = np.exp(1j * (angle[:, None] - angle[None, :]))
-    ((found,),) = (blocks.hessians for blocks in blocks_of(layer))
-    scale = np.abs(found).max()
-    moduli, mixed = found[:5, :5], found[5:, :5]
-    angles = found[5:, 5:] / np.outer(modulus, modulus)
-    assert_allclose(moduli, 0.5 * (plus * a + minus * b).real, atol=1e-12 * scale)
-    assert_allclose(angles, 0.5 * (minus * b - plus * a).real, atol=1e-11 * scale)
-    right = 0.5 * modulus[:, None] * (-plus * a - minus * b).imag
-    printed = 0.5 * modulus[:, None] * (-minus * a + minus * b).imag
-    assert_allclose(mixed, right, atol=1e-12 * scale)
-    assert np.abs(mixed - printed).max() > 0.1 * np.abs(mixed).max()
-    # Eq. 129, the mirror image, is printed right.
-    assert_allclose(found[:5, 5:], 0.5 * modulus * (-plus * a + minus * b).imag, atol=1e-12 * scale)
+    eigenvalues, gain = np.exp(logs), np.ones(4)
+    groups = [group(np.full(4, 1j)), group(np.ones(4))]
+    if student == "LRU":
+        gain = np.sqrt(-np.expm1(2 * logs.real))
+        groups = [group(eigenvalues * logs.real), group(eigenvalues * 1j * logs.imag)]
+        groups.append(group(np.zeros(4), np.ones(4)))
+    if student == "S4":
+        gain = np.full(4, 0.01)
+        slope = -np.expm1(-0.01)  # σ(ω) = 1 - e^-softplus(ω)
+        groups = [group(eigenvalues * 0.01), group(eigenvalues * 0.01j)]
+        groups.append(group(eigenvalues * logs / 0.01 * slope, np.full(4, slope / 0.01)))
+    projections = (
+        projection("B", (4, 1), 1j),
+        projection("B", (4, 1)),
+        projection("C", (1, 4), 1j),
+        projection("C", (1, 4)),
+        projection("D", (1, 1)),
+    )
+    layer = Layer(
+        logs,
+        np.log(gain).astype(complex),
+        groups,
+        readin / gain[:, None],
+        readout,
+        projections=projections,
+    )
+    ((block,),) = (blocks.hessians for blocks in blocks_of(layer, horizon=300))
+    printed = np.array(oracle[student]["H"])
+    assert not printed[len(block) :].any()  # what follows has no effect on the output
+    printed = printed[: len(block), : len(block)]
+    assert np.abs(block - printed).max() < 0.07 * np.abs(printed).max()
 
 
 def test_near_the_unit_circle_nothing_cancels() -> None:
@@ -236,51 +225,6 @@ def test_channels_are_computed_in_batches_of_one_pattern() -> None:
 def test_channels_that_share_a_scalar_are_one_block() -> None:
     shapes = sorted(b.hessians.shape for b in blocks_of(layers.shared_between_channels()))
     assert shapes == [(1, 2, 2), (1, 2, 2)]
-
-
-@settings(max_examples=25)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    size=st.integers(1, 6),
-    rho=st.floats(0, 0.999),
-    horizon=st.none() | st.integers(1, 60),
-    scale=st.floats(1e-3, 1e3),
-)
-def test_positive_semidefinite_and_scaled_by_the_square_of_b(
-    seed: int, size: int, rho: float, horizon: int | None, scale: float
-) -> None:
-    generator = np.random.default_rng(seed)
-    autocorrelation = Autocorrelation.from_rho(rho)
-    logs = np.log(generator.uniform(0.05, 0.99, size)) + 1j * generator.uniform(-3, 3, size)
-    groups = (group(generator.normal(size=size)), group(1j * generator.normal(size=size)))
-    readin = generator.normal(size=(size, 2)) + 1j * generator.normal(size=(size, 2))
-    readout = generator.normal(size=(2, size)) + 1j * generator.normal(size=(2, size))
-    layer = Layer(logs, np.zeros(size, complex), groups, readin, readout)
-    whole = replace(layer, projections=layers.parts(layer))
-    ((found,),) = (blocks.hessians for blocks in blocks_of(whole, autocorrelation, horizon))
-    assert np.array_equal(found, found.T)
-    assert np.linalg.eigvalsh(found)[0] >= -1e-10 * np.abs(found).max()
-    assert np.all(np.diag(found) >= 0)
-    one, other = (
-        blocks_of(
-            Layer(logs, np.zeros(size, complex), groups, factor * readin, readout),
-            autocorrelation,
-            horizon,
-        )
-        for factor in (1.0, scale)
-    )
-    ((found,),) = (blocks.hessians for blocks in one)
-    assert np.array_equal(found, found.T)
-    assert np.linalg.eigvalsh(found)[0] >= -1e-10 * np.abs(found).max()
-    before, after = (
-        diagonality_scores(blocks.hessians for blocks in some) for some in (one, other)
-    )
-    if before is None or after is None:
-        assert horizon == 1  # a single step has no λ in it
-        return
-    assert after.trace == pytest.approx(scale**2 * before.trace, rel=1e-9)
-    assert after.diagonality == pytest.approx(before.diagonality, rel=1e-9)
-    assert after.adam_residual == pytest.approx(before.adam_residual, rel=1e-7)
 
 
 def formed(hessian: LayerHessian) -> np.ndarray:

@@ -1,6 +1,9 @@
+"""Moments of one state, of pairs and of rings: sums, mpmath, autodiff and the authors' numbers."""
+
 from __future__ import annotations
 
 import json
+import math
 from itertools import product
 from pathlib import Path
 
@@ -9,15 +12,38 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy.linalg import solve_discrete_lyapunov
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from theory import brute_force
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.moments.moments import Moments, Readout, bilinear, moments, one_minus_exp
+from memcurse_cli.theory import moments as module
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.moments import (
+    Moments,
+    PairMoments,
+    Readout,
+    bilinear,
+    empirical_moments,
+    finite_pairs,
+    moments,
+    one_minus_exp,
+    ring_moments,
+    stationary_pairs,
+)
+from memcurse_cli.theory.parametrization import normalizing_log_gain
 
 RHOS = [0.0, 0.3, 0.9, 0.997, 1.0]
-DECAYS = [2.0, 0.5, 1e-2, 1e-4, 1e-8, 1e-12]
-ANGLES = [0.0, 1e-9, 1e-3, 0.3, np.pi / 2, 3.0, np.pi]
+MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
+COSINES = Autocorrelation((0.7, 0.5, 0.3), (0.8, 0.95, 0.0), (2.1, np.pi, 0.0))
+INPUTS = [*map(Autocorrelation.from_rho, RHOS), MIXTURE, COSINES]
+STABLE = np.array([0.0, 0.5, -0.8, 0.9 * np.exp(0.3j), 0.9 * np.exp(-0.3j), 0.7j])
+EVERY = np.array([*STABLE, 0.999j, 1.0, np.exp(2j), 1.02, 1.05 * np.exp(1j)])
+
+
+def logs_of(eigenvalues: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(eigenvalues.astype(complex))
 
 
 def at(log_eigenvalue: complex, rho: float, horizon: int | None = None) -> Moments:
@@ -45,41 +71,58 @@ def assert_close(found: Moments, expected: tuple[complex, complex, complex], tol
     assert abs(c - expected[1]) <= tolerance * np.sqrt(abs(expected[0] * expected[2]))
 
 
-@pytest.mark.parametrize(("rho", "decay"), list(product(RHOS, DECAYS)))
-def test_moments_to_the_last_digits_of_a_float(rho: float, decay: float) -> None:
-    for angle in ANGLES:
-        z = complex(-decay, angle)
-        f, cross, _, s = exact(z, z.conjugate(), rho)
-        assert_close(at(z, rho), (f, cross, s), 1e-14)
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+def test_moments_are_the_sums_that_define_them(autocorrelation: Autocorrelation) -> None:
+    found = moments(logs_of(STABLE), autocorrelation)
+    for place, eigenvalue in enumerate(STABLE):
+        expected = brute_force.moments(eigenvalue, autocorrelation, 1500)
+        assert_close(Moments(*(value[[place]] for value in found)), expected, 1e-11)
 
 
-@pytest.mark.parametrize(("rho", "decay"), list(product(RHOS, [2.0, 0.5, 0.02])))
-def test_moments_are_the_sums_that_define_them(rho: float, decay: float) -> None:
-    for angle in ANGLES:
-        z = complex(-decay, angle)
-        expected = brute_force.moments(np.exp(z), rho, 3000)
-        assert_close(at(z, rho), expected, 1e-11)
-
-
-@pytest.mark.parametrize(("rho", "decay", "angle"), list(product(RHOS[:-1], [2.0, 0.1], ANGLES)))
-def test_moments_solve_the_stein_equation_of_input_state_and_derivative(
-    rho: float, decay: float, angle: float
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+@pytest.mark.parametrize("steps", [1, 2, 3, 8, 101])
+def test_the_moments_are_the_sums_cut_at_the_step_that_is_read(
+    autocorrelation: Autocorrelation, steps: int
 ) -> None:
-    eigenvalue = np.exp(complex(-decay, angle))
-    transition = np.array([[rho, 0, 0], [rho, eigenvalue, 0], [0, 1, eigenvalue]])
-    drive = np.sqrt(1 - rho**2) * np.array([[1.0], [1.0], [0.0]])
-    covariance = solve_discrete_lyapunov(transition, drive @ drive.T)
-    expected = (covariance[1, 1], covariance[2, 1], covariance[2, 2])
-    assert_close(at(complex(-decay, angle), rho), expected, 1e-10)
+    logs = logs_of(EVERY)
+    for place, eigenvalue in enumerate(EVERY):
+        cut = [brute_force.moments(eigenvalue, autocorrelation, t) for t in range(1, steps + 1)]
+        f, c, s = (sum(parts) / steps for parts in zip(*cut, strict=True))
+        for readout, expected in (("last", cut[-1]), ("every", (f, c, s))):
+            found = moments(logs[[place]], autocorrelation, steps, readout)
+            assert_close(found, expected, 1e-11)
 
 
-def test_constant_input_has_the_fourth_power() -> None:
-    for decay, angle in product(DECAYS, ANGLES):
-        z = complex(-decay, angle)
-        to_one = abs(complex(mpmath.mp.expm1(z)))
-        found = at(z, 1.0)
-        assert found.second_moment[0] == pytest.approx(to_one**-2, rel=1e-13)
-        assert found.sensitivity[0] == pytest.approx(to_one**-4, rel=1e-13)
+@pytest.mark.parametrize("decay", [1e-2, 1e-6, 1e-10])
+@pytest.mark.parametrize("damping", [1e-1, 1e-6, 1e-12, 0.0])
+@pytest.mark.parametrize("detuning", [0.0, 1e-9, 1e-3, 1.0])
+def test_nothing_cancels_near_the_circle(decay: float, damping: float, detuning: float) -> None:
+    """With mpmath, on and off resonance: the closed form at a complex ρ loses its digits there."""
+    angle, rho = 1.25, 1 - damping
+    frequency = angle + detuning
+    found = moments(
+        np.array([complex(-decay, angle)]), Autocorrelation((1.0,), (rho,), (frequency,))
+    )
+    with mpmath.workdps(80):
+        rate = mpmath.mpf(0)
+        cosine = mpmath.mpf(0)
+        pole = mpmath.mpf(rho) * mpmath.expjpi(mpmath.mpf(frequency) / mpmath.pi)
+        log = mpmath.mpc(-decay, angle)
+
+        def f(alpha: mpmath.mpc, beta: mpmath.mpc, of: mpmath.mpc) -> mpmath.mpc:
+            return (1 - of**2 * alpha * beta) / (
+                (1 - alpha * beta) * (1 - of * alpha) * (1 - of * beta)
+            )
+
+        alpha, beta = mpmath.exp(log), mpmath.exp(mpmath.conj(log))
+        cosine = mpmath.re((f(alpha, beta, pole) + f(alpha, beta, mpmath.conj(pole))) / 2)
+        for of in (pole, mpmath.conj(pole)):
+            s, u = alpha * beta, 1 - alpha * beta
+            p, q, square = 1 - of * alpha, 1 - of * beta, of**2
+            top = (1 - square) * (u * (1 - square * s**2) + 2 * s * p * q) + square * u**3
+            rate += mpmath.re(top / (u**3 * p**2 * q**2)) / 2
+        assert float(abs(found.second_moment[0] / cosine - 1)) < 1e-13
+        assert float(abs(found.sensitivity[0] / rate - 1)) < 1e-13
 
 
 @pytest.mark.parametrize("rho", RHOS)
@@ -101,24 +144,20 @@ def test_outside_the_unit_disk_the_moments_are_infinite_and_never_nan(rho: float
     assert_close(Moments(*(value[-1:] for value in found)), tuple(at(log[-1], rho)), 1e-15)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
-def test_real_eigenvalues_agree_with_complex_ones_that_barely_turn(dtype: type) -> None:
-    log = -np.logspace(-10, 1, 20)
-    mixture = Autocorrelation((0.3, 2.0), (0.0, 0.9))
-    real = moments(log.astype(dtype), mixture)
-    turned = moments(log + 1e-300j, mixture)
-    for one, other in zip(real, turned, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-13)
-    assert real.cross_moment.dtype == np.complex128
-    assert real.second_moment.dtype == np.float64
+@pytest.mark.parametrize("rho", RHOS)
+@pytest.mark.parametrize("readout", ["last", "every"])
+def test_an_exploding_state_ends_as_infinite_and_never_nan(rho: float, readout: Readout) -> None:
+    logs = np.array([0.1 + 1j, 5.0 + 0j, 0.3 + np.pi * 1j, 1e-5 + 0j, -0.1 + 2j])
+    found = moments(logs, Autocorrelation.from_rho(rho), 10**5, readout)
+    assert np.isposinf(found.second_moment[:3]).all()
+    assert np.isposinf(found.sensitivity[:3]).all()
+    assert (found.cross_moment[:3] == 0).all()
+    for value in found:
+        assert np.isfinite(value[3:]).all()
 
 
-def test_moments_are_linear_in_the_autocorrelation() -> None:
-    log = np.array([-0.1 + 1j, -1e-6 + 0j])
-    mixed = moments(log, Autocorrelation((0.5, 2.0, 0.0), (0.2, 1.0, 0.4)))
-    parts = [moments(log, Autocorrelation.from_rho(rho)) for rho in (0.2, 1.0)]
-    for whole, first, second in zip(mixed, *parts, strict=True):
-        np.testing.assert_allclose(whole, 0.5 * first + 2 * second, rtol=1e-14)
+def test_an_empty_layer_has_no_moments() -> None:
+    assert all(value.shape == (0,) for value in moments(np.zeros(0, complex), horizon=64))
 
 
 @pytest.mark.parametrize(("horizon", "readout"), [(None, "last"), (37, "last"), (300, "every")])
@@ -138,30 +177,6 @@ def test_the_same_lines_run_on_torch_and_jax(
 
 
 @pytest.mark.parametrize("rho", RHOS)
-@pytest.mark.parametrize("horizon", [None, 50])
-def test_the_gradient_of_the_second_moment_is_the_cross_moment(
-    rho: float, horizon: int | None
-) -> None:
-    """dE|h|² = 2 Re[E[s h̄] dλ], and dλ = λ (dx + i dy) for log λ = x + iy."""
-
-    autocorrelation = Autocorrelation.from_rho(rho)
-
-    def second_moment(x: jax.Array, y: jax.Array) -> jax.Array:
-        return moments(x + 1j * y, autocorrelation, horizon).second_moment.sum()
-
-    decay, angle = np.meshgrid([2.0, 1e-2, 1e-6], [0.1, 1.0, 3.0])
-    log = -decay.ravel() + 1j * angle.ravel()
-    found = moments(log, autocorrelation, horizon)
-    slope = found.cross_moment * np.exp(log)
-    with jax.enable_x64(True):
-        slopes = jax.jit(jax.grad(second_moment, argnums=(0, 1)))(log.real, log.imag)
-        gradient = [np.asarray(each) for each in slopes]
-    scale = np.sqrt(found.second_moment * found.sensitivity)
-    np.testing.assert_array_less(abs(gradient[0] - 2 * slope.real), 1e-9 * scale)
-    np.testing.assert_array_less(abs(gradient[1] + 2 * slope.imag), 1e-9 * scale)
-
-
-@pytest.mark.parametrize("rho", RHOS)
 def test_bilinear_for_any_pair(rho: float) -> None:
     logs = np.array([complex(-d, a) for d, a in product([2.0, 1e-3, 1e-10], [0.0, 0.3, -2.0])])
     found = bilinear(logs[:, None], logs[None, :], rho)
@@ -169,17 +184,6 @@ def test_bilinear_for_any_pair(rho: float) -> None:
         expected = exact(complex(logs[i]), complex(logs[j]), rho)
         for value, right in zip(found, expected, strict=True):
             assert abs(value[i, j] - right) <= 1e-12 * abs(right)
-
-
-@pytest.mark.parametrize("rho", RHOS)
-def test_bilinear_on_conjugates_is_the_moments(rho: float) -> None:
-    logs = np.array([complex(-d, a) for d, a in product(DECAYS, ANGLES)] + [-np.inf])
-    found = bilinear(logs, logs.conj(), rho)
-    expected = moments(logs, Autocorrelation.from_rho(rho))
-    np.testing.assert_allclose(found.value.real, expected.second_moment, rtol=1e-13)
-    np.testing.assert_allclose(found.mixed_derivative.real, expected.sensitivity, rtol=1e-12)
-    scale = np.sqrt(expected.second_moment * expected.sensitivity)
-    np.testing.assert_array_less(abs(found.derivative_alpha - expected.cross_moment), 1e-13 * scale)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.9, 1.0])
@@ -222,3 +226,130 @@ def test_the_numbers_of_the_papers_own_code(paper: Path) -> None:
         for rho, eigenvalue, expected in data["h2"]:
             found = at(np.log(complex(eigenvalue)), rho).second_moment[0]
             assert found == pytest.approx(expected, rel=1e-10)
+
+
+def by_sums(
+    eigenvalues: np.ndarray, autocorrelation: Autocorrelation, steps: int, *, conjugate: bool
+) -> PairMoments:
+    responses = [brute_force.impulse_responses(value, steps) for value in eigenvalues]
+    h, s = (np.array(part) for part in zip(*responses, strict=True))
+    lags = np.arange(float(steps))
+    covariance = autocorrelation.at(np.abs(lags[:, None] - lags))
+    turn = np.conj if conjugate else np.asarray
+    return PairMoments(*(a @ covariance @ turn(b).T for a, b in product((s, h), repeat=2)))
+
+
+def assert_same(found: PairMoments, wanted: PairMoments, tolerance: float) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        assert_allclose(one, other, rtol=tolerance, atol=tolerance * np.abs(other).max())
+
+
+@pytest.mark.parametrize("conjugate", [False, True])
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+def test_pairs_of_an_infinite_sequence(autocorrelation: Autocorrelation, conjugate: bool) -> None:
+    found = stationary_pairs(logs_of(STABLE), autocorrelation, conjugate=conjugate)
+    assert_same(found, by_sums(STABLE, autocorrelation, 600, conjugate=conjugate), 1e-11)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 40])
+@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
+def test_pairs_of_a_finite_sequence(autocorrelation: Autocorrelation, horizon: int) -> None:
+    for readout in ("last", "every"):
+        found = finite_pairs(logs_of(EVERY), autocorrelation, horizon, readout)
+        lengths = [horizon] if readout == "last" else range(1, horizon + 1)
+        for conjugate, tables in zip((False, True), found, strict=True):
+            each = [by_sums(EVERY, autocorrelation, t, conjugate=conjugate) for t in lengths]
+            wanted = PairMoments(*(sum(parts) / len(each) for parts in zip(*each, strict=True)))
+            assert_same(tables, wanted, 1e-11)
+
+
+def test_batches_of_pairs() -> None:
+    logs = logs_of(np.array([[0.5, 0.9j, -0.3], [0.99, 0.1, 0.2 + 0.3j]]))
+    for index in range(2):
+        for conjugate in (False, True):
+            whole = stationary_pairs(logs, MIXTURE, conjugate=conjugate)
+            alone = stationary_pairs(logs[index], MIXTURE, conjugate=conjugate)
+            assert_same(PairMoments(*(table[index] for table in whole)), alone, 1e-15)
+        for whole, alone in zip(
+            finite_pairs(logs, MIXTURE, 9), finite_pairs(logs[index], MIXTURE, 9), strict=True
+        ):
+            assert_same(PairMoments(*(table[index] for table in whole)), alone, 1e-14)
+
+
+def test_chunks_of_lags_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = logs_of(EVERY)
+    whole = finite_pairs(logs, MIXTURE, 300)
+    monkeypatch.setattr(module, "CHUNK", 1)
+    for one, other in zip(finite_pairs(logs, MIXTURE, 300), whole, strict=True):
+        assert_same(one, other, 1e-13)
+
+
+@given(inner=st.floats(0, 0.9995), outer=st.floats(0, 0.9995))
+def test_the_blow_up_of_the_forward_pass(inner: float, outer: float) -> None:
+    """Orvieto et al. 2023, proposition 3, and its limit 1/(1-r²) on a thin ring."""
+    low, high = sorted((inner**2, outer**2))
+    with np.errstate(divide="ignore"):
+        found = ring_moments(*(0.5 * np.log([low, high])))
+    wide = high - low > 1e-6
+    printed = np.log((1 - low) / (1 - high)) / (high - low) if wide else 1 / (1 - low)
+    assert found.second_moment == pytest.approx(printed, rel=1e-9 if wide else 1e-2)
+    moved = (1 - low * high) / ((1 - low) * (1 - high)) ** 2
+    assert found.sensitivity == pytest.approx(moved, rel=1e-9)
+
+
+@pytest.mark.parametrize(("horizon", "readout"), [(None, "last"), (40, "last"), (40, "every")])
+def test_on_a_ring_any_input_counts_as_white(horizon: int | None, readout: Readout) -> None:
+    """The mean over equally spaced angles and over areas, of the moments under a coloured input."""
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    squares = 0.3 + 0.5 * (nodes + 1) / 2
+    angles = np.arange(-128, 128) * np.pi / 128
+    logs = 0.5 * np.log(squares)[:, None] + 1j * angles
+    found = moments(logs.ravel(), COSINES, horizon, readout)
+    means = [
+        float(np.asarray(one).reshape(logs.shape).mean(1) @ weights / 2)
+        for one in (found.second_moment, found.sensitivity)
+    ]
+    ring = ring_moments(0.5 * np.log(0.3), 0.5 * np.log(0.8), COSINES.variance, horizon, readout)
+    assert tuple(ring) == pytest.approx(means, rel=1e-10)
+
+
+@pytest.mark.parametrize("outer", [0.8, 1.0, 1.05])
+def test_a_ring_over_a_finite_sequence_is_a_sum_of_powers(outer: float) -> None:
+    """Σ_k p_k ∫u^k du, with p_k = 1 at the last step and (T-k)/T over every one."""
+    steps, low, high = 60, 0.25, outer**2
+    k = np.arange(steps)
+    for readout, share in (("last", np.ones(steps)), ("every", (steps - k) / steps)):
+        held = share @ ((high ** (k + 1) - low ** (k + 1)) / (k + 1)) / (high - low)
+        moved = (share * k) @ (high**k - low**k) / (high - low)
+        found = ring_moments(np.log(0.5), np.log(outer), 1.0, steps, readout)  # type: ignore[arg-type]
+        assert tuple(found) == pytest.approx((held, moved), rel=1e-10)
+
+
+def test_a_normalized_ring_keeps_the_variance_and_costs_less() -> None:
+    low, high = 0.81, 0.998
+    found = ring_moments(0.5 * np.log(low), 0.5 * np.log(high), 2.0, log_gain=normalizing_log_gain)
+    assert found.second_moment == pytest.approx(2, rel=1e-12)
+    moved = [2 / (1 - square) + np.log(1 - square) for square in (low, high)]
+    assert found.sensitivity == pytest.approx(2 * (moved[1] - moved[0]) / (high - low), rel=1e-10)
+
+
+def test_what_of_a_ring_leaves_the_range_of_a_float() -> None:
+    assert ring_moments(np.log(1.0), np.log(2.0), 1.0, 5000) == (np.inf, np.inf)
+
+
+@pytest.mark.parametrize("autocorrelation", [*INPUTS[:3], COSINES], ids=str)
+@pytest.mark.parametrize("time_constant", [0.5, 5.0, 50.0])
+def test_of_a_mixture_s_lags_they_are_those_of_the_mixture(
+    autocorrelation: Autocorrelation, time_constant: float
+) -> None:
+    log = -1 / time_constant
+    found = empirical_moments(log, autocorrelation.at(np.arange(3000.0)))
+    expected = moments(np.array([log]), autocorrelation)
+    assert_allclose(found.second_moment, expected.second_moment[0], rtol=1e-10)
+    assert_allclose(found.sensitivity, expected.sensitivity[0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("log", [0.0, -math.inf, 0.1, math.nan])
+def test_other_eigenvalues_are_refused(log: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        empirical_moments(log, np.ones(3))

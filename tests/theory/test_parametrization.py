@@ -1,6 +1,9 @@
+"""Parametrisations and their inverse, against autodiff of the maps as the papers define them."""
+
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,18 +12,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from theory import brute_force
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.moments import Readout, moments
 from memcurse_cli.theory.parametrization import (
+    DEFAULT_STEP_SIZE,
+    INVERTIBLE,
     NORMALIZATIONS,
     PARAMETRIZATIONS,
-    Derivative,
+    chrono_bias,
+    chrono_steps,
+    coordinates,
+    log_eigenvalues_at,
     parametrize,
+    printed_chrono_bias,
 )
-from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
+from memcurse_cli.theory.sensitivity import (
+    parameter_sensitivity,
+    relative_sensitivity,
+    state_second_moment,
+)
 
 STEP = 0.05
 STABLE = ["lru", "optimal", "s4", "sigmoid-gate"]
@@ -111,45 +125,6 @@ def test_derivatives_are_those_of_the_map(
 
 
 @pytest.mark.parametrize(("parametrization", "normalization"), CASES)
-@pytest.mark.parametrize("rho", [0.0, 0.9, 1.0])
-def test_sensitivities_are_those_of_the_impulse_response(
-    parametrization: str, normalization: str, rho: float
-) -> None:
-    """E|dh/dω|² from autodiff of γ λ^n, with every formula of the theory left aside."""
-    real = is_real(parametrization, normalization)
-    z = complex(-0.2, NO_ANGLE if real else 0.7)
-    point, log = maps(parametrization, z)
-    own = normalization == "lru" and parametrization != "optimal"
-    lru_log_gain = 0.5 * np.log(-np.expm1(2 * z.real))
-    names = [*point, "gamma_log"] if own else list(point)
-    w = np.array([*point.values(), lru_log_gain] if own else list(point.values()))
-    n = np.arange(250)
-
-    def response(v: jax.Array) -> jax.Array:
-        gain = v[-1] + 0j if own else log_gain(parametrization, normalization, v, log)
-        return jnp.exp(gain + n * log(v))
-
-    with jax.enable_x64(True):
-        slopes = np.asarray(jax.jacfwd(response)(w))
-        h = np.asarray(response(w))
-    second_moment = brute_force.expectation(h, h, rho).real
-
-    logs = np.array([z.real + 0j if real else z])
-    moment = moments(logs, Autocorrelation.from_rho(rho))
-    found = parametrize(logs, parametrization, normalization, STEP)
-    gain = np.exp(2 * found.log_gain[0].real)
-    assert gain * moment.second_moment[0] == pytest.approx(second_moment, rel=1e-10)
-    for index, name in enumerate(names):
-        expected = brute_force.expectation(slopes[:, index], slopes[:, index], rho).real
-        derivative: Derivative = found.derivatives[name]
-        moved = (derivative.eigenvalue, derivative.log_gain)
-        absolute = parameter_sensitivity(moment, found.log_gain, *moved)[0]
-        assert absolute == pytest.approx(expected, rel=1e-9, abs=1e-13)
-        relative = relative_sensitivity(moment, *moved)[0]
-        assert relative == pytest.approx(expected / second_moment, rel=1e-9, abs=1e-13)
-
-
-@pytest.mark.parametrize(("parametrization", "normalization"), CASES)
 def test_an_eigenvalue_of_zero_has_finite_derivatives(
     parametrization: str, normalization: str
 ) -> None:
@@ -162,36 +137,6 @@ def test_an_eigenvalue_of_zero_has_finite_derivatives(
             assert limit.log_gain is not None
             # 1/log λ is how slowly a zero-order hold gets there
             assert derivative.log_gain == pytest.approx(limit.log_gain, abs=1e-4)
-
-
-def kappa(logs: np.ndarray, derivative: Derivative) -> float:
-    return float(relative_sensitivity(moments(logs), derivative.eigenvalue, derivative.log_gain)[0])
-
-
-@pytest.mark.parametrize("tau", [1e4, 1e9, 1e15])
-def test_long_memory_under_the_lru_costs_half(tau: float) -> None:
-    """κ(ω_ν) → 1/2 while κ(λ) diverges as 1/(2(1-|λ|)²); κ(ω_θ) → θ²/(2(1-|λ|)²)."""
-    angle = 0.3
-    logs = np.array([complex(-1 / tau, angle)])
-    lru = parametrize(logs, "lru", "lru").derivatives
-    plain = parametrize(logs).derivatives
-    close = {"rel": 2 / tau + 1e-14}
-    assert kappa(logs, lru["nu_log"]) == pytest.approx(0.5, **close)
-    assert kappa(logs, lru["gamma_log"]) == pytest.approx(1, rel=1e-14)
-    assert kappa(logs, plain["lambda_re"]) == pytest.approx(tau**2 / 2, **close)
-    assert kappa(logs, lru["theta_log"]) == pytest.approx(angle**2 * tau**2 / 2, **close)
-
-
-@pytest.mark.parametrize("tau", [2.0, 1e6, 1e15])
-def test_the_optimal_parametrisation_has_unit_curvature(tau: float) -> None:
-    """Zucchet & Orvieto 2024, B.1.2: both sensitivities are 1 for white input, at every λ."""
-    logs = np.array([complex(-1 / tau)])
-    found = parametrize(logs, "optimal", "lru")
-    for derivative in found.derivatives.values():
-        sensitivity = parameter_sensitivity(
-            moments(logs), found.log_gain, derivative.eigenvalue, derivative.log_gain
-        )
-        assert sensitivity[0] == pytest.approx(1, rel=1e-12)
 
 
 def test_the_gru_of_the_papers_own_code(paper: Path) -> None:
@@ -230,3 +175,92 @@ def test_the_gru_of_the_papers_own_code(paper: Path) -> None:
 def test_what_is_refused(log: complex, arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parametrize(np.array([log]), *arguments)
+
+
+@pytest.mark.parametrize("parametrization", INVERTIBLE)
+@pytest.mark.parametrize("decay", [3.0, 0.1, 1e-3])
+@pytest.mark.parametrize("angle", [0.0, 1e-3, 1.2, np.pi])
+def test_the_map_takes_the_coordinates_back(
+    parametrization: str, decay: float, angle: float
+) -> None:
+    log = np.array([complex(-decay, angle)])
+    values = coordinates(log, parametrization)
+    assert log_eigenvalues_at(values, parametrization)[0] == pytest.approx(
+        log[0], rel=1e-11, abs=1e-12
+    )
+    _, by_the_papers = maps(parametrization, complex(-decay, max(angle, NO_ANGLE)))
+    with jax.enable_x64(True):
+        again = complex(by_the_papers(np.ravel(list(values.values()))))
+    assert again == pytest.approx(log[0], rel=1e-11, abs=1e-12)
+
+
+@pytest.mark.parametrize("parametrization", ["lru", "optimal", "s4"])
+def test_a_decay_of_1e_minus_12_keeps_its_digits(parametrization: str) -> None:
+    """|λ| itself holds four of them."""
+    found = list(coordinates(np.array([complex(-1e-12, 0.3)]), parametrization).values())
+    expected = {
+        "lru": [np.log(1e-12)],
+        "optimal": [0.5 * np.log(2e12)],
+        "s4": [np.log(DEFAULT_STEP_SIZE), np.log(1e-12 / DEFAULT_STEP_SIZE)],
+    }
+    for value, exact in zip(found, expected[parametrization], strict=False):
+        assert value[0] == pytest.approx(exact, rel=1e-12)
+
+
+def kept(bias: float) -> float:
+    return 1 / (1 + math.exp(-bias))
+
+
+@pytest.mark.parametrize("time_constant", [1.5, 3.0, 10.0, 1e6])
+def test_the_bias_of_a_time_constant_gives_its_eigenvalue(time_constant: float) -> None:
+    bias = chrono_bias(chrono_steps(time_constant))
+    assert kept(bias) == pytest.approx(math.exp(-1 / time_constant), rel=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1.5, 2.0, 10.0])
+def test_the_printed_bias_keeps_one_more(steps: float) -> None:
+    """Zucchet & Orvieto 2024, section 3.2: log T is not the bias of λ = 1 - 1/T."""
+    assert kept(printed_chrono_bias(steps)) == pytest.approx(steps / (1 + steps), rel=1e-12)
+    assert printed_chrono_bias(steps) == pytest.approx(chrono_bias(steps + 1), rel=1e-12)
+    assert abs(kept(printed_chrono_bias(steps)) - (1 - 1 / steps)) > 0.005
+
+
+@pytest.mark.parametrize(("parametrization", "normalization"), CASES)
+@settings(max_examples=20)
+@given(
+    decay=st.floats(-9, 1.5).map(lambda exponent: 10**exponent),
+    angle=st.just(0.0) | st.floats(-np.pi, np.pi),
+    parts=st.lists(
+        st.tuples(st.floats(0.01, 10), st.sampled_from([0.0, 1.0]) | st.floats(0, 1)),
+        min_size=1,
+        max_size=3,
+    ),
+    horizon=st.none() | st.integers(1, 2000),
+    readout=st.sampled_from(["last", "every"]),
+)
+def test_moments_and_sensitivities_are_positive(
+    parametrization: str,
+    normalization: str,
+    decay: float,
+    angle: float,
+    parts: list[tuple[float, float]],
+    horizon: int | None,
+    readout: Readout,
+) -> None:
+    turn = 0.0 if is_real(parametrization, normalization) else angle
+    logs = np.array([complex(-decay, turn)])
+    moment = moments(logs, Autocorrelation.from_components(parts), horizon, readout)
+    assert moment.second_moment[0] >= 0
+    assert moment.sensitivity[0] >= 0
+    bound = np.sqrt(moment.second_moment[0] * moment.sensitivity[0])
+    assert abs(moment.cross_moment[0]) <= bound * (1 + 1e-9)
+    found = parametrize(logs, parametrization, normalization)
+    held = state_second_moment(moment, found.log_gain)[0]
+    assert held >= 0
+    for moved in found.derivatives.values():
+        value = parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
+        assert 0 <= value[0] < np.inf
+        if moment.second_moment[0] > 0:
+            kappa = relative_sensitivity(moment, moved.eigenvalue, moved.log_gain)[0]
+            assert 0 <= kappa < np.inf
+            assert value[0] == pytest.approx(kappa * held, rel=1e-11)

@@ -98,13 +98,3 @@ def by_inversion(matrix: Floats) -> float:
             shifted = (1 + excess) * np.exp(1j * angle) * np.eye(len(matrix)) - matrix
             best = max(best, float(excess / np.linalg.svd(shifted, compute_uv=False)[-1]))
     return best
-
-
-def test_two_by_two_in_closed_form() -> None:
-    """(z - A)⁻¹ of a nilpotent shear has the norm of [[1/z, c/z²], [0, 1/z]]."""
-    matrix = np.array([[0.0, 50.0], [0.0, 0.0]])
-    z = np.linspace(1.001, 10, 20000)
-    inverse = np.array([[1 / z, 50 / z**2], [0 * z, 1 / z]]).transpose(2, 0, 1)
-    wanted = np.max((z - 1) * np.linalg.norm(inverse, 2, axis=(1, 2)))
-    assert kreiss_bound(matrix, None) == pytest.approx(wanted, rel=1e-2)
-    assert transient_growth(matrix) == (pytest.approx(50.0), 1)

@@ -22,7 +22,7 @@ from memcurse_cli.families.reading import time_constants
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import quantiles
 from memcurse_cli.schema.layer import GateBand, GateFigure, GateParameter, GateSummary
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gates.draw import (
     averaged_variance,
     drawn_gates,

@@ -22,7 +22,7 @@ from memcurse_cli.families.reading import (
 )
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Opening
-from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
+from memcurse_cli.theory.linalg import eigenvalues
 
 LARGEST_JACOBIAN = 1024
 """The order above which the Jacobian is left out: that of an LSTM of 512 units."""

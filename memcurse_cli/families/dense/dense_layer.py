@@ -11,7 +11,7 @@ from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.family import Assumption, Layer, Match
 from memcurse_cli.families.reading import log_of_eigenvalues, misfit, require_order, shown_shape
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
-from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
+from memcurse_cli.theory.linalg import eigendecompose
 
 ACTIVATION = Assumption(
     key="activation",

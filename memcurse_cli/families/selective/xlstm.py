@@ -14,7 +14,7 @@ from memcurse_cli.families.reading import element_count, read_real, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Shapes, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
-from memcurse_cli.theory.linalg.eigendecomposition import eigenvalues
+from memcurse_cli.theory.linalg import eigenvalues
 
 GATE_SOFT_CAP = Assumption(
     key="gate_soft_cap",

@@ -48,7 +48,7 @@ from memcurse_cli.families.state_space.discretization import (
     roles_of,
     system_of_channel,
 )
-from memcurse_cli.theory.linalg.eigendecomposition import eigendecompose
+from memcurse_cli.theory.linalg import eigendecompose
 
 DISCRETIZATION = Assumption(
     "discretization", BILINEAR, METHODS, "from continuous time to steps; S4's kernel is bilinear"

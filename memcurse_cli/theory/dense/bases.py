@@ -13,54 +13,64 @@ a product comes back to be amplified. Repeated squares of A itself lose all digi
 
 Either solves the Stein equations ``X = A X Aᵀ + F`` and ``Y = AᵀYA + F``, whose solutions
 ``Σ_k A^k F (A^k)ᵀ`` and ``Σ_k (A^k)ᵀ F A^k`` exist for every F where all |λ| < 1.
+
+What rounding leaves of a matrix far from normal: a computed Schur form is that of ``A + E`` with
+‖E‖ of the size of ``ε √n ‖A‖_F`` (Golub & Van Loan 2013, section 7.5.6). On the unit circle
+``(z - A - E)⁻¹ = (I - R E)⁻¹ R`` with ``R = (z - A)⁻¹``, so that with ``δ = ‖E‖ max_|z|=1 ‖R‖``
+below 1 every resolvent there, and every integral of products of resolvents, is known to a few δ
+relative, and no eigenvalue can have crossed the circle; 1/max ‖R‖ is the distance to instability
+(Van Loan 1985; Trefethen & Embree 2005, chapter 49).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, Protocol
+from functools import cached_property, lru_cache, wraps
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg.lanczos import largest_eigenvalue
-from memcurse_cli.theory.moments.moments import one_minus_exp
+from memcurse_cli.theory.linalg import largest_eigenvalue
+from memcurse_cli.theory.moments import one_minus_exp
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
+Kept = TypeVar("Kept")
 
 EIGENBASIS_CONDITION = 1e8  # κ(P) from which the eigenbasis has lost half of float64's digits
 DIRECT_SIZE = 200  # up to here all eigenvalues cost less than a Lanczos iteration
 FORGOTTEN = 1e-17  # ‖A^k‖_F² from which a doubling adds nothing
 DOUBLINGS = 60  # 2^60 steps: a decay of 1e-17, below the rounding of |λ|
 
+ANGLES = 128  # on half a circle; real matrices repeat it
+BISECTIONS = 12  # of the distance of a circle from the unit circle: a four-thousandth of it
+UNCERTAIN = 0.01  # δ beyond which nothing is reported
+CHUNK = 2**21  # elements of resolvents that are held at once
+ON_CIRCLE = 1e-4  # log |λ| up to which a defective eigenvalue of 1 is computed above it
+
+TOO_UNCERTAIN = (
+    "its eigenvectors are so ill-conditioned that rounding it in float64 changes what it does by "
+    "more than 1 %"
+)
+
 
 class PairTables(NamedTuple):
-    """A bilinear form T of two modes k and l, each one of a conjugate pair, (h, h) each.
+    """A bilinear form T of two modes k and l, each one of a conjugate pair, (h, h) each."""
 
-    Attributes:
-        conjugated: T(k, l̄).
-        plain: T(k, l). Equal to ``conjugated`` where λ_l is real.
-    """
-
-    conjugated: Complexes
-    plain: Complexes
+    conjugated: Complexes  # T(k, l̄)
+    plain: Complexes  # T(k, l). Equal to ``conjugated`` where λ_l is real
 
 
 @dataclass(frozen=True)
 class Eigenbasis:
-    """``A = P diag(λ) P⁻¹`` of a real A: columns p_k of P, rows q_k of P⁻¹.
+    """``A = P diag(λ) P⁻¹`` of a real A: columns p_k of P, rows q_k of P⁻¹."""
 
-    Attributes:
-        log_eigenvalues: (n,) log λ; -inf for λ = 0.
-        vectors: (n, n) P, columns of norm 1, real where λ is.
-    """
-
-    log_eigenvalues: Complexes
-    vectors: Complexes
+    log_eigenvalues: Complexes  # (n,) log λ; -inf for λ = 0
+    vectors: Complexes  # (n, n) P, columns of norm 1, real where λ is
 
     @cached_property
     def half(self) -> NDArray[np.intp]:
@@ -101,11 +111,7 @@ class Eigenbasis:
 
     @cached_property
     def inverse(self) -> Complexes:
-        """(n, n) P⁻¹.
-
-        Raises:
-            LinAlgError: P is singular.
-        """
+        """(n, n) P⁻¹; LinAlgError where P is singular."""
         return np.asarray(np.linalg.inv(self.vectors))
 
     @cached_property
@@ -137,22 +143,14 @@ class Eigenbasis:
         return self.condition < EIGENBASIS_CONDITION
 
     def vector_products(self, readout: Floats | None = None) -> PairTables:
-        """``p_kᵀ CᵀC p̄_l`` and ``p_kᵀ CᵀC p_l``.
-
-        Args:
-            readout: (outputs, n) real C, or None for the identity.
-        """
+        """``p_kᵀ CᵀC p̄_l`` and ``p_kᵀ CᵀC p_l`` of a real C, or None for the identity."""
         if readout is None:
             return self.tables(self._gram, 1j)
         seen = readout @ self.real_vectors
         return self.tables(seen.T @ seen, 1j)
 
     def row_products(self, readin: Floats | None = None) -> PairTables:
-        """``q_k B Bᵀ q̄_l`` and ``q_k B Bᵀ q_l``.
-
-        Args:
-            readin: (n, inputs) real B, or None for the identity.
-        """
+        """``q_k B Bᵀ q̄_l`` and ``q_k B Bᵀ q_l`` of a real B, or None for the identity."""
         gram = self._inverse_gram
         if readin is not None:
             driven = self.real_inverse @ readin
@@ -174,7 +172,10 @@ class Eigenbasis:
         """(n, ...) rows r of `half`, then r' of the pairs → (h, ...) r + turn r'."""
         size = self.half.size
         modes = array[:size].astype(np.complex128)
-        modes[self.paired] += turn * array[size:]
+        if np.iscomplexobj(array):
+            modes[self.paired] += turn * array[size:]
+        else:
+            modes.imag[self.paired] = turn.imag * array[size:]
         return modes
 
     def tables(self, array: Floats, turn: complex) -> PairTables:
@@ -186,9 +187,14 @@ class Eigenbasis:
         """Σ_l T_kl v_l with v = r + turn r' of real rows, as one real product."""
         conjugated, plain = tables
         both = np.where(self.weight == 2, conjugated + plain, conjugated)
-        left = np.hstack([both, turn * (plain - conjugated)[:, self.paired]])
-        product = np.vstack([left.real, left.imag]) @ real
-        return product[: len(left)] + 1j * product[len(left) :]
+        apart = turn * (plain - conjugated)[:, self.paired]
+        size = len(both)
+        left = np.empty((2, size, len(real)))
+        left[0, :, :size], left[0, :, size:] = both.real, apart.real
+        left[1, :, :size], left[1, :, size:] = both.imag, apart.imag
+        product = np.empty((size, real.shape[1]), np.complex128)
+        product.real, product.imag = (left.reshape(2 * size, -1) @ real).reshape(2, size, -1)
+        return product
 
     @cached_property
     def _gram(self) -> Floats:
@@ -211,15 +217,10 @@ def _largest(gram: Floats) -> float:
 
 
 class SchurForm(NamedTuple):
-    """``A = Q T Qᵀ``.
+    """``A = Q T Qᵀ``."""
 
-    Attributes:
-        triangle: (n, n) T, upper triangular but for a 2x2 block for each conjugate pair.
-        vectors: (n, n) Q.
-    """
-
-    triangle: Floats
-    vectors: Floats
+    triangle: Floats  # (n, n) T, upper triangular but for a 2x2 block for each conjugate pair
+    vectors: Floats  # (n, n) Q
 
     def squares(self) -> Iterator[Floats]:
         """T, T², T⁴, …, without end."""
@@ -230,11 +231,23 @@ class SchurForm(NamedTuple):
                 power = power @ power
 
 
-def schur_form(matrix: Floats) -> SchurForm:
-    """The real Schur form.
+def kept_for_the_last(function: Callable[[Floats], Kept]) -> Callable[[Floats], Kept]:
+    """Of the last matrix the answer is kept: several figures of one report ask for it."""
 
-    Args:
-        matrix: (n, n) real A.
+    @lru_cache(maxsize=1)
+    def of(stored: bytes, order: int) -> Kept:
+        return function(np.frombuffer(stored, np.float64).reshape(order, order))
+
+    @wraps(function)
+    def found(matrix: Floats) -> Kept:
+        return of(np.asarray(matrix, np.float64).tobytes(), len(matrix))
+
+    return found
+
+
+@kept_for_the_last
+def schur_form(matrix: Floats) -> SchurForm:
+    """The real Schur form of a real A.
 
     Raises:
         ArithmeticError: an entry is not finite, or the iteration has not converged.
@@ -248,16 +261,6 @@ def schur_form(matrix: Floats) -> SchurForm:
     except np.linalg.LinAlgError as error:
         raise ArithmeticError("the Schur form of the matrix has not converged") from error
     return SchurForm(triangle, vectors)
-
-
-class SteinSolver(Protocol):
-    """Both Stein equations of one A, for many right-hand sides."""
-
-    def forward(self, source: Floats) -> Floats:
-        """X = A X Aᵀ + F."""
-
-    def adjoint(self, source: Floats) -> Floats:
-        """Y = AᵀYA + F."""
 
 
 class ModalStein:
@@ -328,3 +331,138 @@ class DoublingStein:
         for power in self._powers:
             total = total + power.T @ total @ power
         return np.asarray(self._vectors @ total @ self._vectors.T)
+
+
+def henrici_departure(matrix: Floats, eigenvalues: Complexes) -> float:
+    """√(‖A‖_F² - Σ|λ|²) / ‖A‖_F: 0 for a normal matrix, 1 for a nilpotent one (Henrici 1962)."""
+    largest = float(np.abs(matrix).max(initial=0))
+    if largest == 0:
+        return 0.0
+    # Divided by the largest entry no square leaves the range of a float.
+    norm = float(np.sum((matrix / largest) ** 2))
+    spectrum = float(np.sum(np.abs(eigenvalues / largest) ** 2))
+    return math.sqrt(max(norm - spectrum, 0.0) / norm)
+
+
+def is_undetermined(matrix: Floats, basis: Eigenbasis) -> bool:
+    """Whether rounding A in float64 can change by more than 1 % what it does in infinitely long.
+
+    An eigenbasis with κ(P) < 1e8 determines it.
+    """
+    # An eigenvalue of 1 is stored as such.
+    if basis.is_usable or 0 <= basis.log_radius < ON_CIRCLE:
+        return False
+    return not uncertainty(matrix) < UNCERTAIN
+
+
+def stein_solver(matrix: Floats, basis: Eigenbasis | None) -> ModalStein | DoublingStein:
+    """The Stein equations of an A with all |λ| < 1, by its eigenbasis where that is usable.
+
+    Raises:
+        ArithmeticError: the powers of A do not vanish, or rounding A changes the solutions.
+    """
+    if basis is not None:
+        return ModalStein(basis)
+    solver = DoublingStein(matrix)
+    if not uncertainty(matrix) < UNCERTAIN:
+        raise ArithmeticError(TOO_UNCERTAIN)
+    return solver
+
+
+def rounding_of(matrix: Floats) -> float:
+    """ε √n ‖A‖_F, the size of the change of A that its computed Schur form is exact for."""
+    with np.errstate(over="ignore"):
+        norm = float(np.linalg.norm(matrix))
+    return float(np.finfo(np.float64).eps) * math.sqrt(len(matrix)) * norm
+
+
+def resolvents(matrix: Floats, points: Complexes) -> Complexes:
+    """(points, n, n) ``(z - A)⁻¹``.
+
+    Raises:
+        ArithmeticError: a point is an eigenvalue.
+    """
+    if not np.all(np.isfinite(matrix)):
+        raise ArithmeticError("the matrix is not finite")
+    shifted = points[:, None, None] * np.eye(len(matrix)) - matrix
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            found = np.linalg.inv(shifted)
+    except np.linalg.LinAlgError as error:
+        raise ArithmeticError(TOO_UNCERTAIN) from error
+    if not np.all(np.isfinite(found)):
+        raise ArithmeticError(TOO_UNCERTAIN)
+    return np.asarray(found)
+
+
+def largest_norm(matrices: Complexes) -> float:
+    """The largest ‖·‖_F of (points, n, n) matrices; inf where its square is."""
+    with np.errstate(over="ignore"):
+        return float(np.max(np.linalg.norm(matrices, axis=(1, 2))))
+
+
+def resolvent_on_circle(matrix: Floats, radius: float = 1.0) -> float:
+    """The largest ``‖(z - A)⁻¹‖_F`` of 128 points of |z| = r; inf where one is an eigenvalue."""
+    points = radius * np.exp(1j * np.linspace(0, np.pi, ANGLES))
+    step = max(1, CHUNK // max(matrix.size, 1))
+    try:
+        return max(
+            largest_norm(resolvents(matrix, points[start : start + step]))
+            for start in range(0, ANGLES, step)
+        )
+    except ArithmeticError:
+        return math.inf
+
+
+@kept_for_the_last
+def uncertainty(matrix: Floats) -> float:
+    """δ, the relative change of a resolvent on the unit circle by the rounding of A."""
+    return rounding_of(matrix) * resolvent_on_circle(matrix)
+
+
+def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
+    """The pseudospectral radius: the largest |λ| of any matrix within rounding of A.
+
+    The circle outside which ``‖(z - A)⁻¹‖ < 1/‖E‖``, by bisection from the largest |λ| that was
+    computed, on a grid of angles; ‖·‖_F stands for the 2-norm, which it is never below. None where
+    κ(P) < 1e8 determines it.
+    """
+    if basis.is_usable:
+        return None
+    radius = math.exp(basis.log_radius)
+    allowed = rounding_of(matrix)
+    if allowed == 0 or math.isinf(allowed):
+        return radius + allowed
+
+    def is_outside(distance: float) -> bool:
+        return resolvent_on_circle(matrix, radius + distance) * allowed < 1
+
+    # At the last of them |z| is beyond 2‖A‖_F, where no resolvent is as large as that.
+    distances = max(allowed, 1e-16 * radius) * 4.0 ** np.arange(28)
+    place = bisect_left(distances.tolist(), True, key=is_outside)
+    low, high = (distances[place - 1] if place else 0.0), distances[min(place, 27)]
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if is_outside(middle) else (middle, high)
+    return float(radius + high)
+
+
+def are_powers_lost(matrix: Floats, steps: int) -> bool:
+    """Whether explicit powers up to A^T, one product at a time, are off by more than 1 %.
+
+    Each product is exact for a matrix within rounding of A, so that A^k is off by at most
+    ``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``, here against the largest norm of any of them. Powers that leave
+    the range of a float are not lost: they diverge.
+    """
+    norms = np.empty(steps)
+    power = np.eye(len(matrix))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in range(steps):
+            norms[step] = np.linalg.norm(power)
+            if not math.isfinite(norms[step] ** 2):
+                return False
+            power = power @ matrix
+        error = rounding_of(matrix) * np.convolve(norms, norms)[: steps - 1]
+        # Against the largest so far: what explodes later owes nothing to the digits lost before.
+        so_far = np.maximum.accumulate(norms)[1:]
+    return bool(np.any(error > UNCERTAIN * so_far))

@@ -41,17 +41,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.dense.bases import Eigenbasis
-from memcurse_cli.theory.dense.horizon import entries_within_horizon, powers
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.dense.bases import Eigenbasis, stein_solver
+from memcurse_cli.theory.dense.sensitivity import entries_within_horizon, powers
 from memcurse_cli.theory.dense.stationary import (
     TOO_LONG,
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
 )
-from memcurse_cli.theory.dense.uncertainty import stein_solver
-from memcurse_cli.theory.hessian.diagonality import (
+from memcurse_cli.theory.diagonality import (
     FLAT,
     TOP,
     DiagonalityScores,
@@ -59,8 +58,8 @@ from memcurse_cli.theory.hessian.diagonality import (
     mean_concentration,
     top_eigenpairs,
 )
-from memcurse_cli.theory.linalg.lanczos import largest_eigenpairs, largest_eigenvalue
-from memcurse_cli.theory.moments.moments import Readout, one_minus_exp
+from memcurse_cli.theory.linalg import largest_eigenpairs, largest_eigenvalue
+from memcurse_cli.theory.moments import Readout, one_minus_exp
 
 Floats = NDArray[np.float64]
 
@@ -74,32 +73,8 @@ DEVIATIONS, ROUNDING = 4.0, 1e-6  # within which a diagonality may be outside it
 LOST = "its norm is lost in the rounding of products with its ill-conditioned eigenvectors"
 
 
-@dataclass(frozen=True)
-class _Coloured:
-    """What one part of R(Δ) with ρ > 0 adds.
-
-    Attributes:
-        weight: its share of R(0).
-        rho: ρ, or ρ e^(iω).
-        resolvent: (n, n) (I - ρA)⁻¹.
-        answer: (n, inputs) N.
-    """
-
-    weight: float
-    rho: complex
-    resolvent: NDArray[Any]
-    answer: NDArray[Any]
-
-
 class StationaryHessian:
-    """H over the entries of A, on an infinite sequence.
-
-    Args:
-        matrix: (n, n) real A, all |λ| < 1.
-        basis: its eigenbasis, or None where that is too ill-conditioned.
-        readin: (n, inputs) B.
-        readout: (outputs, n) C.
-        autocorrelation: R(Δ) of each input.
+    """H over the entries of A, all |λ| < 1, on an infinite sequence; by its eigenbasis, or None.
 
     Raises:
         ArithmeticError: the powers of A do not vanish.
@@ -115,7 +90,8 @@ class StationaryHessian:
     ) -> None:
         self._matrix, self._basis, self._readin = matrix, basis, readin
         self._stein = stein_solver(matrix, basis)
-        self._coloured: list[_Coloured] = []
+        # Weight, ρ e^(iω), (I - ρA)⁻¹ and N of each part with ρ > 0.
+        self._coloured: list[tuple[float, complex, NDArray[Any], NDArray[Any]]] = []
         identity = np.eye(len(matrix))
         drive = np.zeros_like(matrix)
         for part in autocorrelation.parts:
@@ -124,16 +100,14 @@ class StationaryHessian:
             if part.rho > 0 and weight > 0:
                 resolvent = np.asarray(np.linalg.inv(identity - rho * matrix))
                 answer = resolvent @ readin
-                self._coloured.append(_Coloured(weight, rho, resolvent, answer))
+                self._coloured.append((weight, rho, resolvent, answer))
                 crossed = (weight * rho * (matrix @ answer) @ readin.T).real
                 drive += crossed + crossed.T
         self._weight = self._stein.adjoint(readout.T @ readout)
         self._covariance = self._stein.forward(drive)
-        self._carried = matrix @ self._covariance
-        self._source = self._carried.copy()
-        for coloured in self._coloured:
-            lagged = coloured.weight * coloured.rho * readin @ coloured.answer.T
-            self._source += lagged.real
+        self._source = matrix @ self._covariance
+        for weight, rho, _, answer in self._coloured:
+            self._source += (weight * rho * readin @ answer.T).real
         #: E|y|², the outputs summed.
         self.output_second_moment = float(np.sum((readout @ self._covariance) * readout))
 
@@ -143,11 +117,11 @@ class StationaryHessian:
         back = self._stein.adjoint(self._matrix.T @ weighted)
         source = change @ self._source.T  # X (Σ Aᵀ + ρ N Bᵀ)
         result = np.zeros_like(change)
-        for part in self._coloured:
-            moved = self._matrix @ (part.resolvent @ (change @ part.answer))
-            source += (part.weight * part.rho**2 * moved @ self._readin.T).real
-            returned = part.resolvent.T @ (self._matrix.T @ (back @ self._readin))
-            result += (part.weight * part.rho**2 * returned @ part.answer.T).real
+        for weight, rho, resolvent, answer in self._coloured:
+            moved = self._matrix @ (resolvent @ (change @ answer))
+            source += (weight * rho**2 * moved @ self._readin.T).real
+            returned = resolvent.T @ (self._matrix.T @ (back @ self._readin))
+            result += (weight * rho**2 * returned @ answer.T).real
         joint = self._stein.forward(source)
         result += back @ self._source
         result += self._weight @ (self._matrix @ joint) + weighted @ self._covariance
@@ -183,16 +157,7 @@ class StationaryHessian:
 
 
 class HorizonHessian:
-    """H over the entries of A, on sequences of T steps.
-
-    Args:
-        matrix: (n, n) real A.
-        readin: (n, inputs) B.
-        readout: (outputs, n) C.
-        autocorrelation: R(Δ) of each input.
-        horizon: T ≥ 1.
-        read_at: at the last step, or the mean over every one.
-        radius: the largest |λ|.
+    """H over the entries of any A, whose largest |λ| is given, on sequences of T ≥ 1 steps.
 
     Raises:
         OverflowError: the responses leave the range of a float.
@@ -339,20 +304,13 @@ class HorizonHessian:
 
 @dataclass(frozen=True)
 class DenseHessian:
-    """H over the entries of A, or over those of its diagonal blocks.
+    """H over the entries of A, or over those of its diagonal blocks."""
 
-    Attributes:
-        apply: (n, n) X → (n, n) H[X].
-        diagonal: (n, n) H_ij,ij = E‖dy/dA_ij‖².
-        output_second_moment: E|y|², the outputs summed.
-        squared_norm: ‖H‖_F², or None where no closed form is at hand.
-        gram_top: what `top` returns, where the Gram matrix of all responses is small enough.
-    """
-
-    apply: Callable[[Floats], Floats]
-    diagonal: Floats
-    output_second_moment: float
-    squared_norm: float | None
+    apply: Callable[[Floats], Floats]  # (n, n) X → (n, n) H[X]
+    diagonal: Floats  # (n, n) H_ij,ij = E‖dy/dA_ij‖²
+    output_second_moment: float  # E|y|², the outputs summed
+    squared_norm: float | None  # ‖H‖_F², or None where no closed form is at hand
+    # what `top` returns, where the Gram matrix of all responses is small enough
     gram_top: Callable[[int], tuple[Floats, Floats]] | None = None
 
     @property
@@ -367,43 +325,30 @@ class DenseHessian:
 
     def to_matrix(self) -> Floats:
         """(n², n²) H itself, for small n."""
-        shape = self.diagonal.shape
-        units = np.eye(self.order).reshape(-1, *shape)
-        matrix = np.stack([self.apply(unit).ravel() for unit in units])
+        matrix = np.stack([self._applied(unit) for unit in np.eye(self.order)])
         return np.asarray(0.5 * (matrix + matrix.T))
 
     def top(self, count: int = TOP) -> tuple[Floats, Floats]:
-        """The largest eigenvalues, descending, and their eigenvectors, each a change of A.
+        """The largest eigenvalues, descending, and eigenvectors (count, n, n) of norm 1.
 
-        Args:
-            count: how many.
-
-        Returns:
-            (count,) eigenvalues and (count, n, n) eigenvectors of unit Frobenius norm; fewer
-            where H has a lower rank.
+        There are fewer where H has a lower rank.
 
         Raises:
             ArithmeticError: the Lanczos iteration has not converged.
         """
         if self.gram_top is not None:
             return self.gram_top(count)
-        shape = self.diagonal.shape
+        values, vectors = largest_eigenpairs(self._applied, self.order, count)
+        return values, np.ascontiguousarray(vectors.T).reshape(-1, *self.diagonal.shape)
 
-        def apply(flat: Floats) -> Floats:
-            return self.apply(flat.reshape(shape)).ravel()
-
-        values, vectors = largest_eigenpairs(apply, self.order, count)
-        return values, np.ascontiguousarray(vectors.T).reshape(-1, *shape)
+    def _applied(self, flat: Floats) -> Floats:
+        return self.apply(flat.reshape(self.diagonal.shape)).ravel()
 
     def adam_residual(self) -> float:
         """λ_max(D^-½ H D^-½) with D = diag H, over the entries with H_aa > 0."""
-        root = np.sqrt(np.maximum(self.diagonal, 0))
+        root = np.sqrt(np.maximum(self.diagonal, 0)).ravel()
         inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
-
-        def apply(flat: Floats) -> Floats:
-            return (inverse * self.apply(inverse * flat.reshape(root.shape))).ravel()
-
-        return largest_eigenvalue(apply, self.order)
+        return largest_eigenvalue(lambda flat: inverse * self._applied(inverse * flat), self.order)
 
 
 def dense_hessian(
@@ -421,13 +366,10 @@ def dense_hessian(
 
     Args:
         matrix: (n, n) real A, row = target.
-        basis: its eigenbasis; past κ(P) = 1e6, where products with P⁻¹ lose four digits, it is
-            not used.
-        readin: (n, inputs) real B.
-        readout: (outputs, n) real C.
+        basis: its eigenbasis, not used past κ(P) = 1e6: products with P⁻¹ lose four digits.
+        readin, readout: (n, inputs) real B and (outputs, n) real C.
         autocorrelation: R(Δ) of each input.
-        horizon: T for sequences of T steps from h = 0, exact for every A; None for an infinite
-            sequence, which needs all |λ| < 1.
+        horizon: T for T steps from h = 0, exact for every A; None for an infinite sequence.
         read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
         scale: s.
 
@@ -480,18 +422,12 @@ def dense_hessian(
 def dense_hessian_scores(
     hessian: DenseHessian,
 ) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
-    """The four scores of `diagonality_scores`, from products with H alone.
+    """The scores, from products with H alone, and the eigenpairs of the ten largest eigenvalues.
 
     ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise
     its share outside the span of the top eigenvectors, E‖H z‖² over random signs z there, is
-    estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++), with its standard error.
-
-    Args:
-        hessian: the operator.
-
-    Returns:
-        The scores and the eigenpairs of the ten largest eigenvalues, descending, vectors as (n²,);
-        None where H is zero.
+    estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++), with its standard error. None
+    where H is zero.
 
     Raises:
         ArithmeticError: the Lanczos iteration has not converged, or rounding has made of ‖H‖_F what

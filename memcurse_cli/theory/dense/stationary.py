@@ -31,17 +31,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
-from memcurse_cli.theory.dense.bases import DoublingStein, Eigenbasis, PairTables, schur_form
-from memcurse_cli.theory.dense.uncertainty import (
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.dense.bases import (
     CHUNK,
     TOO_UNCERTAIN,
     UNCERTAIN,
+    DoublingStein,
+    Eigenbasis,
+    PairTables,
+    kept_for_the_last,
     largest_norm,
     resolvents,
     rounding_of,
+    schur_form,
 )
-from memcurse_cli.theory.moments.moments import one_minus_exp
+from memcurse_cli.theory.moments import one_minus_exp
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -65,16 +69,11 @@ def sensitivity_by_eigenbasis(
     autocorrelation: Autocorrelation,
     readout: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """(n,) E h_i² and (n, n) E‖dy/dA_ij‖² in closed form, from a handful of n×n products.
+    """(n,) E h_i² and (n, n) E‖dy/dA_ij‖² in closed form, of an A with all |λ| < 1.
 
     Every power of A is a power of λ: ``(G A^d)_ii = Σ_k L_ik λ_k^d`` and
     ``(A^d Σ)_jj = Σ_l C_jl λ_l^d`` give ``Σ_d = L K Cᵀ`` with ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``.
-
-    Args:
-        basis: of A, all |λ| < 1.
-        readin: (n, inputs) real B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        readout: (outputs, n) real C, or None for the identity.
+    B (n, inputs) and C (outputs, n) are real, or None for the identity.
     """
     logs = basis.logs
     eigenvalues = np.exp(logs)
@@ -86,6 +85,10 @@ def sensitivity_by_eigenbasis(
     factor = PairTables(np.zeros_like(rest.conjugated), np.zeros_like(rest.plain))
     coloured: list[tuple[Complexes, Complexes, Complexes | None]] = []
     for share, rho, frequency in autocorrelation.parts:
+        if rho == 0:
+            for table, u in zip(factor, rest, strict=True):
+                table += share / u
+            continue
         innovation = (1 - rho) * (1 + rho)
         # 1 - ρλ without cancellation, of λ turned by ω and by -ω.
         forth = (1 - rho) + rho * one_minus_exp(logs + 1j * frequency)
@@ -96,8 +99,6 @@ def sensitivity_by_eigenbasis(
             # The second of a pair turns the other way, so that the product of both stays.
             turned = 1 / np.outer(forth, p) + 1 / np.outer(back, q)
             table += (0.5 * share) * (innovation / u + rho**2) * turned
-        if rho == 0:
-            continue
         carried = _carried(basis, drive, forth, back)
         scale = share * rho * eigenvalues
         if frequency == 0:
@@ -134,25 +135,15 @@ def sensitivity_by_eigenbasis(
 def _carried(
     basis: Eigenbasis, drive: PairTables, turned: Complexes, mirrored: Complexes
 ) -> Complexes:
-    """(h, n) the modes of ``Q (I - ρAᵀ)⁻¹`` at a complex ρ.
-
-    Args:
-        basis: of A.
-        drive: Q in its modes.
-        turned: (h,) 1 - ρλ.
-        mirrored: (h,) 1 - ρ̄λ, the conjugate of 1 - ρλ̄.
-    """
+    """(h, n) the modes of ``Q (I - ρAᵀ)⁻¹``, from 1 - ρλ and 1 - ρ̄λ at a complex ρ."""
     tables = PairTables(drive.conjugated / mirrored.conj(), drive.plain / turned)
     return basis.columns.T * basis.combine_vectors(tables)
 
 
 def _apply(kernel: PairTables, right: Complexes, mirrored: Complexes | None) -> Floats:
-    """(2h, n) X with ``Re Lᵀ (K C + K̃ M̄) = [Re L, Im L]ᵀ X``.
+    """(2h, n) X with ``Re Lᵀ (K C + K̃ M̄) = [Re L, Im L]ᵀ X`` of kernels K and K̃.
 
-    Args:
-        kernel: K and K̃.
-        right: (h, n) C.
-        mirrored: (h, n) M, C at the conjugate of ρ; None where that is C, for one real product.
+    M is C at the conjugate of ρ; None where that is C, for one real product.
     """
     conjugated, plain = kernel
     if mirrored is not None:
@@ -178,18 +169,8 @@ def sensitivity_without_eigenbasis(
     """The same by lags where no power of A is large, else by frequencies.
 
     A sum over squares of A loses ``ε ‖A^d‖²``; one over frequencies loses nothing, at a higher
-    price for a matrix that is large.
-
-    Args:
-        matrix: (n, n) A, all |λ| < 1.
-        readin: (n, inputs) B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        memory: of A.
-        decay: -log of the largest |λ|.
-        readout: (outputs, n) C, or None for the identity.
-
-    Returns:
-        (n,) E h_i² and (n, n) E‖dy/dA_ij‖²; None for that where it is `TOO_LONG`.
+    price for a matrix that is large. The second is None where it is `TOO_LONG`;
+    the decay is that of the largest |λ|.
 
     Raises:
         ArithmeticError: neither is to be had; it says why.
@@ -200,12 +181,7 @@ def sensitivity_without_eigenbasis(
 
 
 def cost_without_eigenbasis(matrix: Floats, decay: float) -> float:
-    """How many floating-point operations `sensitivity_without_eigenbasis` takes.
-
-    Args:
-        matrix: (n, n) A, all |λ| < 1.
-        decay: -log of the largest |λ|.
-    """
+    """How many floating-point operations `sensitivity_without_eigenbasis` takes."""
     memory = remembered_lags(matrix)
     if memory.growth > GROWN:
         return cost_of_frequencies(len(matrix), 4 * max(FEWEST, PER_DECAY / decay))
@@ -218,23 +194,15 @@ def _stride(size: int, lags: int) -> int:
 
 
 class Memory(NamedTuple):
-    """How long a matrix remembers.
+    """How long a matrix remembers."""
 
-    Attributes:
-        lags: after how many A^d is negligible; inf where summing so many costs too much.
-        growth: the largest ‖A^d‖_F of those that were squared on the way.
-    """
-
-    lags: float
-    growth: float
+    lags: float  # after how many A^d is negligible; inf where summing so many costs too much
+    growth: float  # the largest ‖A^d‖_F of those that were squared on the way
 
 
+@kept_for_the_last
 def remembered_lags(matrix: Floats) -> Memory:
-    """After how many lags A^d is negligible, by squares of its Schur form.
-
-    Raises:
-        ArithmeticError: an entry is not finite, or the Schur form has not converged.
-    """
+    """After how many lags A^d is negligible, by squares of its Schur form."""
     period, growth = 1, 0.0
     for power in schur_form(matrix).squares():
         with np.errstate(over="ignore", invalid="ignore"):
@@ -264,15 +232,9 @@ def sensitivity_by_lags(
     lags: float,
     readout: Floats | None = None,
 ) -> tuple[Floats, Floats | None]:
-    """The same lag by lag: for matrices without a usable eigenbasis.
+    """The same lag by lag, until A^d is negligible.
 
-    Args:
-        matrix: (n, n) A.
-        readin: (n, inputs) B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        lags: after how many lags A^d is negligible; inf where summing them costs too much, and
-            only the state is known.
-        readout: (outputs, n) C, or None for the identity.
+    Where ``lags`` is inf, as summing them costs too much, only the state is known.
 
     Raises:
         ArithmeticError: the powers of A do not vanish.
@@ -347,13 +309,6 @@ def sensitivity_by_frequencies(
 ) -> tuple[Floats, Floats]:
     """The same as an integral over frequencies, to 1 % or better.
 
-    Args:
-        matrix: (n, n) A, all |λ| < 1.
-        readin: (n, inputs) B, or None for the identity.
-        autocorrelation: R(Δ) of each input.
-        decay: -log of the largest |λ|.
-        readout: (outputs, n) C, or None for the identity.
-
     Raises:
         ArithmeticError: it costs too much, or rounding A changes it by more.
     """
@@ -361,23 +316,27 @@ def sensitivity_by_frequencies(
     while points < PER_DECAY / decay and cost_of_frequencies(len(matrix), points) <= FLOPS:
         points *= 2
     allowed = rounding_of(matrix)
-    seen, driven = np.empty((0, len(matrix))), np.empty((0, len(matrix)))
+    answers = np.empty((2, 0, len(matrix)))
     previous: tuple[Floats, Floats] | None = None
     while cost_of_frequencies(len(matrix), points) <= FLOPS:
         places = np.arange(points // 2 + 1)
         taken = places if previous is None else places[1::2]
-        columns, rows, largest = _responses(matrix, readin, readout, taken / points)
+        found_at, largest = _responses(matrix, readin, readout, taken / points)
         change = allowed * largest
         if not change < UNCERTAIN:
             raise ArithmeticError(TOO_UNCERTAIN)
-        if previous is not None:
-            columns, rows = _interleaved(seen, columns), _interleaved(driven, rows)
-        seen, driven = columns, rows
+        if previous is None:
+            answers = found_at
+        else:
+            before, answers = answers, np.empty((2, len(places), len(matrix)))
+            answers[:, ::2], answers[:, 1::2] = before, found_at
+        seen, driven = answers
         weights = _weights(autocorrelation, points)
         with np.errstate(over="ignore", invalid="ignore"):
             found = weights @ driven, (weights[:, None] * seen).T @ driven
+        tolerance = max(SETTLED, 4 * change)
         if previous is not None and all(
-            _settled(one, other, max(SETTLED, 4 * change))
+            np.max(np.abs(one - other), initial=0) <= tolerance * np.max(one, initial=0)
             for one, other in zip(found, previous, strict=True)
         ):
             return found
@@ -393,28 +352,23 @@ def cost_of_frequencies(size: int, points: float) -> float:
 
 def _responses(
     matrix: Floats, readin: Floats | None, readout: Floats | None, turns: Floats
-) -> tuple[Floats, Floats, float]:
-    """(points, n) ``‖C R e_i‖²`` and ``(R B Bᵀ R*)_jj``, and the largest ‖R‖_F."""
+) -> tuple[Floats, float]:
+    """(2, points, n) ``‖C R e_i‖²`` and ``(R B Bᵀ R*)_jj``, and the largest ‖R‖_F."""
     circle = np.exp(2j * np.pi * turns)
-    columns, rows, largest = [], [], 0.0
+    answers, largest = np.empty((2, len(circle), len(matrix))), 0.0
     step = max(1, CHUNK // max(matrix.size, 1))
     for start in range(0, len(circle), step):
-        found = resolvents(matrix, circle[start : start + step])
+        part = slice(start, start + step)
+        found = resolvents(matrix, circle[part])
         largest = max(largest, largest_norm(found))
-        columns.append(_squared(found if readout is None else readout @ found).sum(axis=1))
-        rows.append(_squared(found if readin is None else found @ readin).sum(axis=2))
-    return np.concatenate(columns), np.concatenate(rows), largest
+        answers[0, part] = _squared(found if readout is None else readout @ found).sum(axis=1)
+        answers[1, part] = _squared(found if readin is None else found @ readin).sum(axis=2)
+    return answers, largest
 
 
 def _squared(values: NDArray[np.complex128]) -> Floats:
     with np.errstate(over="ignore"):
         return np.asarray(values.real**2 + values.imag**2)
-
-
-def _interleaved(even: Floats, odd: Floats) -> Floats:
-    whole = np.empty((len(even) + len(odd), even.shape[1]))
-    whole[::2], whole[1::2] = even, odd
-    return whole
 
 
 def _weights(autocorrelation: Autocorrelation, points: int) -> Floats:
@@ -430,7 +384,3 @@ def _weights(autocorrelation: Autocorrelation, points: int) -> Floats:
     weights = np.fft.hfft(covariance, points)[: len(lags)] / points
     weights[1:-1] *= 2
     return np.asarray(weights)
-
-
-def _settled(one: Floats, other: Floats, tolerance: float) -> bool:
-    return bool(np.max(np.abs(one - other), initial=0) <= tolerance * np.max(one, initial=0))

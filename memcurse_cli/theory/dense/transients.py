@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.dense.bases import Eigenbasis, schur_form
-from memcurse_cli.theory.dense.uncertainty import TOO_UNCERTAIN, UNCERTAIN, rounding_of
-from memcurse_cli.theory.linalg.lanczos import largest_eigenvalue
+from memcurse_cli.theory.dense.bases import (
+    TOO_UNCERTAIN,
+    UNCERTAIN,
+    Eigenbasis,
+    rounding_of,
+    schur_form,
+)
+from memcurse_cli.theory.linalg import largest_eigenvalue
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -35,12 +41,7 @@ LEFT_RANGE = "the powers of the matrix leave the range of a float"
 
 
 class TransientGrowth(NamedTuple):
-    """The largest ‖A^k‖₂ found.
-
-    Attributes:
-        growth: the norm, at least 1 (k = 0).
-        step: its k.
-    """
+    """The largest ‖A^k‖₂ found, at least 1 (k = 0), and its k."""
 
     growth: float
     step: int
@@ -51,10 +52,7 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
     """The largest 2-norm of a power of A, over two k per octave and eight around the best.
 
     It ends where ‖A^k‖_F <= 1: every later power is one of the earlier ones times a contraction.
-
-    Args:
-        matrix: (n, n) real A, all |λ| < 1; or where its eigenvectors are ill-conditioned the T of
-            its Schur form, whose powers have the same norms and keep their digits.
+    Where the eigenvectors are ill-conditioned, the T of the Schur form keeps the norms' digits.
 
     Raises:
         ArithmeticError: a power leaves the range of a float.
@@ -114,66 +112,60 @@ def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> fl
     The two agree for a normal matrix. Otherwise ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k
     between τ and τ (1 + log κ(P)), which samples and bisection narrow down: where the norms fall
     below 1/e for more than a few steps and rise again between two samples, a later k can be missed.
-
-    Args:
-        matrix: (n, n) real A, all |λ| < 1.
-        basis: its eigenbasis, or None where κ(P) is too large for it to be used.
-        time_constant: τ of the largest |λ|.
+    All |λ| < 1; the basis is None where κ(P) is too large for it to be used.
 
     Raises:
         ArithmeticError: a power leaves the range of a float, or rounding A changes it.
     """
     if basis is not None:
-        norm = _ModalPowers(basis).norm
-        high = int(time_constant * (1 + math.log(basis.condition)))
-        return max(time_constant, float(_last_remembered(norm, int(time_constant), high)))
+        low, high = int(time_constant), int(time_constant * (1 + math.log(basis.condition)))
+        return max(time_constant, float(_last_remembered(_powers_remember(basis), low, high)))
     powers = _SchurPowers(matrix)
-    last = _last_remembered(powers.norm, 0, powers.forgotten)
+    last = _last_remembered(lambda step: powers.norm(step) >= REMEMBERED, 0, powers.forgotten)
     if not powers.error(last) < UNCERTAIN * REMEMBERED:
         raise ArithmeticError(TOO_UNCERTAIN)
     return max(time_constant, float(last))
 
 
-def _last_remembered(norm: Callable[[int], float], low: int, high: int) -> int:
+def _last_remembered(remembers: Callable[[int], bool], low: int, high: int) -> int:
     """The last k found between two bounds with ‖A^k‖ ≥ 1/e, which the lower one is taken to be."""
+    remembers = cache(remembers)
     while True:
         above = high + 1
         for step in range(high, low, -max(1, (high - low) // SAMPLES)):
-            if norm(step) >= REMEMBERED:
+            if remembers(step):
                 low = step
                 break
             above = step
         while above - low > 1:
             middle = (low + above) // 2
-            low, above = (middle, above) if norm(middle) >= REMEMBERED else (low, middle)
+            low, above = (middle, above) if remembers(middle) else (low, middle)
         probed = range(above + 1, min(above + PROBED, high + 1))
-        later = next((step for step in probed if norm(step) >= REMEMBERED), None)
+        later = next(filter(remembers, probed), None)
         if later is None:
             return low
         low = later
 
 
-class _ModalPowers:
-    """``A^k = P diag(λ^k) P⁻¹`` by its products with vectors."""
+def _powers_remember(basis: Eigenbasis) -> Callable[[int], bool]:
+    """k → whether ‖A^k‖₂ ≥ 1/e, by products of ``A^k = P diag(λ^k) P⁻¹`` with vectors."""
+    real, inverse = basis.real_vectors, basis.real_inverse
 
-    def __init__(self, basis: Eigenbasis) -> None:
-        self._basis = basis
+    def times(factor: Complexes, vector: Floats) -> Floats:
+        """The real coordinates (a, b) of a pair, a - ib = 2c, once c is multiplied."""
+        modes = factor * basis.modes(vector, -1j)
+        return np.concatenate([modes.real, -modes.imag[basis.paired]])
 
-    def norm(self, step: int) -> float:
-        """‖A^k‖₂."""
-        real, inverse = self._basis.real_vectors, self._basis.real_inverse
-        factor = np.exp(float(step) * self._basis.logs)
+    def remembers(step: int) -> bool:
+        factor = np.exp(float(step) * basis.logs)
 
         def apply(vector: Floats) -> Floats:
-            image = real @ self._times(factor, inverse @ vector)
-            return np.asarray(inverse.T @ self._times(factor.conj(), real.T @ image))
+            image = real @ times(factor, inverse @ vector)
+            return np.asarray(inverse.T @ times(factor.conj(), real.T @ image))
 
-        return math.sqrt(largest_eigenvalue(apply, len(real)))
+        return largest_eigenvalue(apply, len(real), level=REMEMBERED**2) >= REMEMBERED**2
 
-    def _times(self, factor: Complexes, vector: Floats) -> Floats:
-        """The real coordinates (a, b) of a pair, a - ib = 2c, once c is multiplied."""
-        modes = factor * self._basis.modes(vector, -1j)
-        return np.concatenate([modes.real, -modes.imag[self._basis.paired]])
+    return remembers
 
 
 class _SchurPowers:
@@ -213,14 +205,11 @@ def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
     """A lower bound on the Kreiss constant: the best point of a grid that is refined twice.
 
     Every value is ‖(z - A)⁻¹ v‖ / ‖v‖ for some v, so that it is a bound however coarse the grid.
-
-    Args:
-        matrix: (n, n) real A, all |λ| < 1.
-        basis: its eigenbasis, or None where κ(P) is too large for it to be used.
+    The arguments are those of `memory`.
     """
     if np.array_equal(matrix, matrix.T):
         return 1.0  # as of every normal matrix
-    resolvent = _SchurResolvent(matrix) if basis is None else _ModalResolvent(basis)
+    norms = _resolvents_by_schur(matrix) if basis is None else _resolvents_by_eigenbasis(basis)
     best = 1.0  # of |z| → ∞
     # A is real: the lower half plane repeats the upper one.
     log_radius, angle = np.log(0.1), np.pi / 2
@@ -229,7 +218,7 @@ def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
         excess = np.exp(np.linspace(log_radius - width[0], log_radius + width[0], RADII))
         angles = np.linspace(angle - width[1], angle + width[1], ANGLES >> (zoom > 0))
         grid = ((1 + excess)[:, None] * np.exp(1j * angles)).ravel()
-        found = (np.abs(grid) - 1) * resolvent.norms(grid)
+        found = (np.abs(grid) - 1) * norms(grid)
         place = int(np.argmax(found))
         best = max(best, float(found[place]))
         log_radius, angle = np.log(np.abs(grid[place]) - 1), float(np.angle(grid[place]))
@@ -237,16 +226,12 @@ def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
     return best
 
 
-class _ModalResolvent:
-    def __init__(self, basis: Eigenbasis) -> None:
-        self._vectors = basis.vectors
-        self._inverse = basis.inverse
-        self._eigenvalues = np.exp(basis.log_eigenvalues)
+def _resolvents_by_eigenbasis(basis: Eigenbasis) -> Callable[[Complexes], Floats]:
+    """(points,) z → lower bounds on ‖(z - A)⁻¹‖₂, by a power iteration for all points at once."""
+    right, left, eigenvalues = basis.vectors, basis.inverse, np.exp(basis.log_eigenvalues)
 
-    def norms(self, points: Complexes) -> Floats:
-        """(points,) lower bounds on ‖(z - A)⁻¹‖₂, all points at once."""
-        gap = points[None, :] - self._eigenvalues[:, None]
-        right, left = self._vectors, self._inverse
+    def norms(points: Complexes) -> Floats:
+        gap = points[None, :] - eigenvalues[:, None]
         generator = np.random.default_rng(0)  # the same report every time
         start = generator.normal(size=(len(gap), 1)) * np.ones(points.size)
         vector = start.astype(np.complex128)
@@ -258,23 +243,20 @@ class _ModalResolvent:
             vector = left.conj().T @ ((right.conj().T @ image) / gap.conj())
         return norm
 
+    return norms
 
-class _SchurResolvent:
-    def __init__(self, matrix: Floats) -> None:
-        import scipy.linalg
 
-        form = schur_form(matrix)
-        # Its 2x2 blocks by rotations of their own: T and Q of the complex form.
-        self._triangle = scipy.linalg.rsf2csf(*form, check_finite=False)[0]
+def _resolvents_by_schur(matrix: Floats) -> Callable[[Complexes], Floats]:
+    """The same as ‖(z - T)⁻¹‖₂ of the complex Schur form, point by point."""
+    from scipy.linalg import rsf2csf, solve_triangular
 
-    def norms(self, points: Complexes) -> Floats:
-        """(points,) lower bounds on ‖(z - A)⁻¹‖₂ = ‖(z - T)⁻¹‖₂."""
-        from scipy.linalg import solve_triangular
+    # The 2x2 blocks of the real form by rotations of their own.
+    triangle = rsf2csf(*schur_form(matrix), check_finite=False)[0]
 
-        size = len(self._triangle)
-        norms = np.empty(points.size)
+    def norms(points: Complexes) -> Floats:
+        size, found = len(triangle), np.empty(points.size)
         for place, point in enumerate(points.tolist()):
-            shifted = point * np.eye(size) - self._triangle
+            shifted = point * np.eye(size) - triangle
             vector = np.random.default_rng(0).normal(size=size).astype(np.complex128)
             norm = 0.0
             for _ in range(ITERATIONS):
@@ -282,5 +264,7 @@ class _SchurResolvent:
                 image = solve_triangular(shifted, vector, check_finite=False)
                 norm = max(norm, float(np.linalg.norm(image)))
                 vector = solve_triangular(shifted, image, trans="C", check_finite=False)
-            norms[place] = norm
-        return norms
+            found[place] = norm
+        return found
+
+    return norms

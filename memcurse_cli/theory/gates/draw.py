@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gates.laws import GateLaw, JointLaw, JointValues, Units, Write
 from memcurse_cli.theory.gates.moments import (
     Expectations,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation, Decay
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
 from memcurse_cli.theory.gates.laws import Exponential, GateLaw, Units, Write
-from memcurse_cli.theory.moments.moments import moments
+from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:

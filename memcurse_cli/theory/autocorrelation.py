@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ Floats = NDArray[np.float64]
 _EXAMPLE = "write WEIGHT:RHO pairs such as '0.332:0,0.044:0.997', or WEIGHT:RHO:FREQUENCY"
 GRAIN = 2.0**22
 """Angles in whole 1/GRAIN keep every digit when they are multiplied by a number of steps."""
-
 
 Component = tuple[float, float] | tuple[float, float, float]
 """(weight, ρ) of what only decays, (weight, ρ, ω) of a cosine."""
@@ -80,7 +79,8 @@ class Autocorrelation:
         frequencies: ω_k in [0, π], in radians per step; none stands for 0 throughout.
 
     Raises:
-        UsageError: a weight, ρ or ω outside its domain, or an input without variance.
+        UsageError: from here and from every other way to make one: a weight, ρ or ω outside its
+            domain, or an input without variance.
     """
 
     weights: tuple[float, ...]
@@ -91,62 +91,45 @@ class Autocorrelation:
         if not self.frequencies:
             object.__setattr__(self, "frequencies", (0.0,) * len(self.rhos))
         if len(self.frequencies) != len(self.rhos):
-            raise UsageError(
+            _refuse(
                 f"{len(self.frequencies)} frequencies for {len(self.rhos)} values of rho",
-                where="autocorrelation",
-                remedy="give one frequency for each rho, 0 where it only decays, or none",
+                "give one frequency for each rho, 0 where it only decays, or none",
             )
-        for frequency in self.frequencies:
-            if not 0 <= frequency <= math.pi:
-                raise UsageError(
-                    f"the frequency {frequency:g} is outside [0, π]",
-                    where="autocorrelation",
-                    remedy="give radians per step: 2π over the period, and 0 for a plain decay",
-                )
         if len(self.weights) != len(self.rhos) or not self.weights:
-            raise UsageError(
+            _refuse(
                 f"{len(self.weights)} weights for {len(self.rhos)} values of rho",
-                where="autocorrelation",
-                remedy="give one weight for each rho, and at least one",
+                "give one weight for each rho, and at least one",
             )
-        for rho in self.rhos:
-            if not 0 <= rho <= 1:  # also refuses nan
-                raise UsageError(
-                    f"rho = {rho:g} is outside [0, 1]",
-                    where="autocorrelation",
-                    remedy="0 is white noise and 1 a constant input",
+        for weight, rho, frequency in self.parts:  # what is not in a domain may be nan
+            if not 0 <= frequency <= math.pi:
+                _refuse(
+                    f"the frequency {frequency:g} is outside [0, π]",
+                    "give radians per step: 2π over the period, and 0 for a plain decay",
                 )
-        for weight in self.weights:
+            if not 0 <= rho <= 1:
+                _refuse(
+                    f"rho = {rho:g} is outside [0, 1]", "0 is white noise and 1 a constant input"
+                )
             if not 0 <= weight < math.inf:
-                raise UsageError(
+                _refuse(
                     f"the weight {weight:g} is not a finite number of at least 0",
-                    where="autocorrelation",
-                    remedy="a weight is the variance that its part of the input carries",
+                    "a weight is the variance that its part of the input carries",
                 )
         # Below the smallest normal number every product with it loses digits.
         if not sys.float_info.min <= self.variance < math.inf:
-            raise UsageError(
+            _refuse(
                 f"an input of variance {self.variance:g} drives no state that could be measured",
-                where="autocorrelation",
-                remedy="give weights with a positive, finite sum",
+                "give weights with a positive, finite sum",
             )
 
     @classmethod
     def from_rho(cls, rho: float) -> Autocorrelation:
-        """R(Δ) = ρ^|Δ|, of variance 1.
-
-        Raises:
-            UsageError: ρ outside [0, 1].
-        """
+        """R(Δ) = ρ^|Δ|, of variance 1."""
         return cls((1.0,), (float(rho),))
 
     @classmethod
     def parse(cls, text: str) -> Autocorrelation:
-        """Read ``"0.332:0,0.044:0.997"``: weight and ρ of each part, and its ω where it has one.
-
-        Raises:
-            UsageError: the text is not a list of such parts, or a value is outside its domain.
-        """
+        """Read ``"0.332:0,0.044:0.997"``: weight and ρ of each part, and its ω where it has one."""
         components: list[tuple[float, ...]] = []
         for part in text.split(","):
             try:
@@ -154,21 +137,13 @@ class Autocorrelation:
                 if len(component) not in (2, 3):
                     raise ValueError("not two or three numbers")
             except ValueError as error:
-                raise UsageError(
-                    f"'{part.strip()}' is not a weight and a rho",
-                    where="autocorrelation",
-                    remedy=_EXAMPLE,
-                ) from error
+                _refuse(f"'{part.strip()}' is not a weight and a rho", _EXAMPLE, error)
             components.append(component)
         return cls.from_components(components)
 
     @classmethod
     def from_components(cls, components: Iterable[tuple[float, ...]]) -> Autocorrelation:
-        """The mixture of (weight, ρ) and (weight, ρ, ω), as iteration gives them.
-
-        Raises:
-            UsageError: a value outside its domain.
-        """
+        """The mixture of (weight, ρ) and (weight, ρ, ω), as iteration gives them."""
         whole = [(*component, 0.0)[:3] for component in components]
         weights, rhos, frequencies = zip(*whole, strict=True) if whole else ((), (), ())
         return cls(weights, rhos, frequencies)
@@ -213,6 +188,10 @@ def echoes(autocorrelation: Autocorrelation, lags: Floats) -> Iterator[tuple[flo
     for part in autocorrelation.parts:
         for echo in part.quadratures(lags):
             yield part.weight, part.rho, echo
+
+
+def _refuse(problem: str, remedy: str, cause: Exception | None = None) -> NoReturn:
+    raise UsageError(problem, where="autocorrelation", remedy=remedy) from cause
 
 
 WHITE = Autocorrelation((1.0,), (0.0,))

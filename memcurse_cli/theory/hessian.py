@@ -19,28 +19,28 @@ and by its columns.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation.mixture import WHITE, Autocorrelation
-from memcurse_cli.theory.hessian.diagonality import largest
-from memcurse_cli.theory.hessian.entries import (
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.diagonality import largest
+from memcurse_cli.theory.entries import (
     Entries,
     Factors,
+    ProjectionJacobian,
     Unit,
     assemble,
     components,
     sum_ties,
     units,
 )
-from memcurse_cli.theory.hessian.jacobian import ParameterJacobian, ProjectionJacobian
-from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky, partial_cholesky
-from memcurse_cli.theory.moments.moments import Readout
-from memcurse_cli.theory.moments.pairs import PairMoments, finite_pairs, stationary_pairs
+from memcurse_cli.theory.linalg import PartialCholesky, partial_cholesky
+from memcurse_cli.theory.moments import PairMoments, Readout, finite_pairs, stationary_pairs
+from memcurse_cli.theory.sensitivity import ParameterJacobian
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -50,21 +50,17 @@ BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed togeth
 FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
 HIGHEST_RANK = 1024
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
+# The second of a pair, as each of `tables` takes it.
+TURNS: tuple[Callable[[Complexes], Complexes], ...] = (np.asarray, np.conj)
 
 
 @dataclass(frozen=True)
 class HessianBlocks:
-    """Diagonal blocks of one shape; everything outside the blocks is zero.
+    """Diagonal blocks of one shape; everything outside the blocks is zero."""
 
-    Attributes:
-        hessians: (blocks, N, N) real.
-        scalars: (blocks, N) the scalars of each block, numbered in the order of the groups.
-        output_second_moments: (blocks,) E|Re[C h]|², the outputs of each block summed.
-    """
-
-    hessians: Floats
-    scalars: Integers
-    output_second_moments: Floats
+    hessians: Floats  # (blocks, N, N) real
+    scalars: Integers  # (blocks, N) the scalars of each block, numbered in the order of the groups
+    output_second_moments: Floats  # (blocks,) E|Re[C h]|², the outputs of each block summed
 
 
 @dataclass(frozen=True)
@@ -75,34 +71,24 @@ class LayerHessian:
     per channel, or per set of channels that share a parameter. Scalars are numbered in the order
     of the groups, those of λ and γ first.
 
-    Attributes:
-        log_eigenvalues: (n,) log λ.
-        log_gain: (n,) log γ.
-        jacobians: what each group of recurrent parameters moves.
-        readin: (n, inputs) B without γ.
-        readout: (outputs, n) C.
-        projections: what each part of B, C and D moves; none for recurrent parameters alone.
-        channel: (n,) the channel of each eigenvalue, or None for one block.
-        conjugate_pairs: whether ``y = 2 Re[C h]`` rather than ``Re[C h]``.
-        autocorrelation: R(Δ) of each input.
-        horizon: T for sequences of T steps, which is exact for every λ; None for an infinite
-            sequence, which needs |λ| < 1.
-        read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
-
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
     """
 
-    log_eigenvalues: Complexes
-    log_gain: Complexes
-    jacobians: Sequence[ParameterJacobian]
-    readin: Complexes
-    readout: Complexes
+    log_eigenvalues: Complexes  # (n,) log λ
+    log_gain: Complexes  # (n,) log γ
+    jacobians: Sequence[ParameterJacobian]  # what each group of recurrent parameters moves
+    readin: Complexes  # (n, inputs) B without γ
+    readout: Complexes  # (outputs, n) C
+    # what each part of B, C and D moves; none for recurrent parameters alone
     projections: Sequence[ProjectionJacobian] = ()
-    channel: Integers | None = None
-    conjugate_pairs: bool = False
-    autocorrelation: Autocorrelation = WHITE
+    channel: Integers | None = None  # (n,) the channel of each eigenvalue, or None for one block
+    conjugate_pairs: bool = False  # whether ``y = 2 Re[C h]`` rather than ``Re[C h]``
+    autocorrelation: Autocorrelation = WHITE  # R(Δ) of each input
+    # T for sequences of T steps, which is exact for every λ; None for an infinite sequence, which
+    # needs |λ| < 1
     horizon: int | None = None
+    # ``every`` for a loss that is the mean over the steps, ``last`` for one at step T
     read_at: Readout = "every"
 
     def __post_init__(self) -> None:
@@ -178,21 +164,18 @@ class LayerHessian:
         """(k, N, N) the Hessians of units of one pattern, and (k,) their E|Re[C h]|²."""
         unit = batch[0]
         count = unit.eigenvalues.size
-        plain, conjugated = self.tables(self.logs(batch))
         left, right = self.vectors(batch)
-        weights = _gram(left, left), _gram(right, right)
-        weights_conjugated = _gram(left, left.conj()), _gram(right, right.conj())
         factors = self.factors(batch)
-        matrix = assemble(plain, weights, factors, factors)
-        matrix += assemble(conjugated, weights_conjugated, factors, factors.conjugate())
-        hessians = self.factor * sum_ties(sum_ties(matrix, unit.scalars, 1), unit.scalars, 2)
+        matrix = np.zeros((len(batch), unit.entries.size, unit.entries.size))
+        output = np.zeros(len(batch))
         own = (slice(None), slice(0, count), slice(0, count))
-        output = weights[0][own] * weights[1][own] * plain.hh[own]
-        output += weights_conjugated[0][own] * weights_conjugated[1][own] * conjugated.hh[own]
-        return (
-            0.5 * (hessians + np.swapaxes(hessians, 1, 2)),
-            self.factor * output.real.sum(axis=(1, 2)),
-        )
+        for table, turn in zip(self.tables(self.logs(batch)), TURNS, strict=True):
+            weights = _gram(left, turn(left)), _gram(right, turn(right))
+            matrix += assemble(table, weights, factors, factors.seen(turn))
+            seen = weights[0][own] * weights[1][own] * table.hh[own]
+            output += seen.real.sum(axis=(1, 2))
+        hessians = self.factor * sum_ties(sum_ties(matrix, unit.scalars, 1), unit.scalars, 2)
+        return 0.5 * (hessians + np.swapaxes(hessians, 1, 2)), self.factor * output
 
     def logs(self, batch: Sequence[Unit]) -> Complexes:
         """(k, m or m+1) log λ of each unit; the input itself is the state of λ = 0."""
@@ -236,32 +219,20 @@ class LayerHessian:
 
 @dataclass(frozen=True)
 class FactoredBlock:
-    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal.
+    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal."""
 
-    Attributes:
-        scalars: (N,) its scalars, ascending.
-        diagonal: (N,) its exact diagonal.
-        plain: of H.
-        scaled: of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero.
-    """
-
-    scalars: Integers
-    diagonal: Floats
-    plain: PartialCholesky
-    scaled: PartialCholesky
+    scalars: Integers  # (N,) its scalars, ascending
+    diagonal: Floats  # (N,) its exact diagonal
+    plain: PartialCholesky  # of H
+    scaled: PartialCholesky  # of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero
 
 
 @dataclass(frozen=True)
 class LargeBlock:
-    """A block of a layer's Hessian by its diagonal and its columns.
+    """A block of a layer's Hessian by its diagonal and its columns."""
 
-    Attributes:
-        hessian: the layer's.
-        units: the channels of the block.
-    """
-
-    hessian: LayerHessian
-    units: Sequence[Unit]
+    hessian: LayerHessian  # the layer's
+    units: Sequence[Unit]  # the channels of the block
 
     @cached_property
     def scalars(self) -> Integers:
@@ -283,7 +254,10 @@ class LargeBlock:
         # The largest eigenvalue is no smaller than the largest element of the diagonal.
         enough = PRECISION * float(diagonal.max(initial=0))
         plain = partial_cholesky(diagonal, self.columns, rank=rank, enough=enough)
-        sharpest = _largest(inverse[:, None] * plain.factor)
+        reduced = inverse[:, None] * plain.factor
+        sharpest = 1.0  # the least that a scaled Hessian has
+        if reduced.shape[1]:
+            sharpest = max(sharpest, float(largest(reduced.T @ reduced, 1)[0][0]))
         unit = (root > 0).astype(np.float64)
         scaled = partial_cholesky(unit, scaled_columns, rank=rank, enough=PRECISION * sharpest)
         return FactoredBlock(self.scalars, diagonal, plain, scaled)
@@ -313,17 +287,12 @@ class LargeBlock:
         factors = self.hessian.factors(batch)
         derivative, rate = factors.derivative[0], factors.rate[0]
         total = np.zeros(unit.entries.size)
-        for conjugate, table in enumerate(self.hessian.tables(logs)):
+        for table, turn in zip(self.hessian.tables(logs), TURNS, strict=True):
             ss, sh, hs, hh = (part[unit.places, 0, 0] for part in table)
-            first, second = (left, right), (left, right)
-            other, other_rate = derivative, rate
-            if conjugate:
-                second = left.conj(), right.conj()
-                other, other_rate = derivative.conj(), rate.conj()
-            weights = [np.sum(one * two, axis=1) for one, two in zip(first, second, strict=True)]
-            moments = derivative * (other * ss + other_rate * sh)
-            moments += rate * (other * hs + other_rate * hh)
-            total += (weights[0][unit.left] * weights[1][unit.right] * moments).real
+            by_left, by_right = (np.sum(one * turn(one), axis=1) for one in (left, right))
+            moments = derivative * (turn(derivative) * ss + turn(rate) * sh)
+            moments += rate * (turn(derivative) * hs + turn(rate) * hh)
+            total += (by_left[unit.left] * by_right[unit.right] * moments).real
         return total
 
     def columns(self, chosen: Integers) -> Floats:
@@ -353,26 +322,13 @@ class LargeBlock:
                 rate=rows.rate[:, entries],
             )
             matrix = np.zeros((1, unit.entries.size, entries.size))
-            for conjugate, table in enumerate(tables):
-                second = (left[:, lefts], right[:, rights])
-                if conjugate:
-                    second, columns = (second[0].conj(), second[1].conj()), columns.conjugate()
-                weights = (
-                    left @ np.swapaxes(second[0], 1, 2),
-                    right @ np.swapaxes(second[1], 1, 2),
-                )
-                matrix += assemble(table, weights, rows, columns)
+            for table, turn in zip(tables, TURNS, strict=True):
+                weights = _gram(left, turn(left[:, lefts])), _gram(right, turn(right[:, rights]))
+                matrix += assemble(table, weights, rows, columns.seen(turn))
             summed = sum_ties(sum_ties(matrix, unit.scalars, 1), order[unit.scalars[entries]], 2)
             rows_found = np.searchsorted(self.scalars, unit.numbers)
             found[np.ix_(rows_found, wanted)] += self.hessian.factor * summed[0]
         return found
-
-
-def _largest(factor: Floats) -> float:
-    """The largest eigenvalue of L Lᵀ, or 1 where that is more: the least of a scaled Hessian."""
-    if factor.shape[1] == 0:
-        return 1.0
-    return max(1.0, float(largest(factor.T @ factor, 1)[0][0]))
 
 
 def _numbers(found: Sequence[Unit]) -> Integers:

@@ -23,13 +23,10 @@ Nothing in either is subtracted. Both sums double their length, a handful of pro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from memcurse_cli.theory.autocorrelation.mixture import GRAIN
+from memcurse_cli.theory.autocorrelation import GRAIN
 from memcurse_cli.theory.namespace import array_namespace
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Inexact
 
 Array = Any
 
@@ -42,15 +39,11 @@ Sums = tuple[Any, ...]
 
 
 def summed_products(transition: Any, rho: float, steps: int, readout: Readout) -> Sums:
-    """E[y y†] at the last of T steps, or as the mean over every one.
+    """E[y y†] at the last of T ≥ 1 steps, or as the mean over every one.
 
-    Args:
-        transition: M^k at its ``steps`` k = 1, which can ``double`` and ``append_step``, with the
-            ``first_products`` y(0) y(0)†, the ``products`` y(k) y(k)†, and M^k X M^k† as what is
-            ``applied`` to sums X.
-        rho: ρ of the input.
-        steps: T ≥ 1.
-        readout: where it is read.
+    The transition is M^k at its ``steps`` k = 1, which can ``double`` and ``append_step``, with the
+    ``first_products`` y(0) y(0)†, the ``products`` y(k) y(k)†, and M^k X M^k† as what is
+    ``applied`` to sums X; ρ is that of the input.
     """
     every = readout == "every"
     w = v = transition.first_products()
@@ -78,56 +71,6 @@ def _plus(sums: Sums, others: Sums, factor: float = 1) -> Sums:
     return tuple(a + factor * b for a, b in zip(sums, others, strict=True))
 
 
-def finite_moments(
-    log_modulus: Float[Array, " n"],
-    angle: Float[Array, " n"] | None,
-    rho: float,
-    steps: int,
-    readout: Readout = "last",
-) -> tuple[Float[Array, " n"], Inexact[Array, " n"], Float[Array, " n"]]:
-    """E|h|², E[s h̄] and E|s|² with s = dh/dλ, for R(Δ) = ρ^|Δ| and γ = 1.
-
-    Args:
-        log_modulus: (n,) log|λ|, of any sign; -inf for λ = 0.
-        angle: (n,) the angle of λ, or None where every λ is real and non-negative.
-        rho: autocorrelation of the input at one step, in [0, 1].
-        steps: T ≥ 1.
-        readout: at the last step, or the mean over every one, which is what a loss summed over a
-            sequence sees.
-
-    Returns:
-        The three moments; not finite where the state leaves the range of a float.
-    """
-    found = summed_products(_Derivative(log_modulus, angle, rho), rho, steps, readout)
-    return found[HH], found[SH], found[SS]
-
-
-def finite_change(
-    log_moduli: tuple[Float[Array, " n"], Float[Array, " n"]],
-    angles: tuple[Float[Array, " n"], Float[Array, " n"]] | None,
-    gain_change: Inexact[Array, " n"],
-    rho: float,
-    steps: int,
-    readout: Readout,
-) -> Float[Array, " n"]:
-    """E|h' - h|² of ``h = λ h + x`` and ``h' = λ' h' + γ' x``, for R(Δ) = ρ^|Δ|.
-
-    Args:
-        log_moduli: log|λ| and log|λ'|.
-        angles: those of λ and λ', or None where all of them and γ' are real and non-negative.
-        gain_change: γ' - 1.
-        rho: autocorrelation of the input at one step, in [0, 1].
-        steps: T ≥ 1.
-        readout: at the last step, or the mean over every one.
-    """
-    change = _Change(log_moduli, angles, gain_change, rho)
-    return summed_products(change, rho, steps, readout)[SS]
-
-
-HH, SH, SS = 3, 4, 5
-"""Places in (rr, hr, sr, hh, sh, ss), the products of y = (r, h, s)."""
-
-
 class _Powers:
     """λ^k from log λ each time, so that no rounding adds up; real where every λ is."""
 
@@ -145,17 +88,20 @@ class _Powers:
         return modulus * turned
 
 
-class _Derivative:
-    """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,kλ^(k-1),λ^k]] of s = dh/dλ.
+class DerivativeSums:
+    """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,kλ^(k-1),λ^k]] of s = dh/dλ, for R(Δ) = ρ^|Δ| and γ = 1.
 
-    Attributes:
-        steps: k.
-        decay: ρ^k.
-        power, rate, moved_power: the entries of h and s by h and by s.
-        carried, carried_rate: g and q, what h and s hold of an input k steps ago.
-        coupling, drive: c and η.
+    Its sums are (rr, hr, sr, hh, sh, ss), the products of y = (r, h, s): E|h|², E[s h̄] and E|s|²
+    are the last three; not finite where the state leaves the range of a float.
+
+    Args:
+        log_modulus: (n,) log|λ|, of any sign; -inf for λ = 0.
+        angle: (n,) the angle of λ, or None where every λ is real and non-negative.
+        rho: autocorrelation of the input at one step, in [0, 1].
     """
 
+    # `carried` and `carried_rate` are g and q, what h and s hold of an input k steps ago; `power`,
+    # `rate` and `moved_power` the entries of h and s by h and by s; `coupling`, `drive` c and η.
     def __init__(self, log_modulus: Array, angle: Array | None, rho: float) -> None:
         self.xp, self.rho, self.is_real = array_namespace(log_modulus), rho, angle is None
         self.powers = _Powers(log_modulus, angle)
@@ -166,16 +112,19 @@ class _Derivative:
         self.carried, self.carried_rate = rho * self.rate, rho * self.drive
 
     def first_products(self) -> Sums:
+        """y(0) y(0)†."""
         one = self.xp.ones_like(self.powers.log_modulus)
         return one, one, self.drive, one, self.drive, self._squared(self.drive)
 
     def products(self) -> Sums:
+        """y(k) y(k)†."""
         h = self.carried + self.power
         s = self.carried_rate + self.rate + self.moved_power * self.drive
         r, squared = self.decay, self._squared
         return r**2, r * h, r * s, squared(h), s * self._conjugate(h), squared(s)
 
     def applied(self, sums: Sums) -> Sums:
+        """M^k X M^k†."""
         power, rate, moved, decay = self.power, self.rate, self.moved_power, self.decay
         conjugate, real, squared = self._conjugate, self._real, self._squared
         rr, hr, sr, hh, sh, ss = sums
@@ -197,6 +146,7 @@ class _Derivative:
         )
 
     def double(self) -> None:
+        """M^2k."""
         if self.rho > 0:
             h_kept, s_kept = self.decay + self.power, self.decay + self.moved_power
             self.carried_rate = s_kept * self.carried_rate + self.rate * self.carried
@@ -204,6 +154,7 @@ class _Derivative:
         self._step_to(2 * self.steps)
 
     def append_step(self) -> None:
+        """M^(k+1)."""
         if self.rho > 0:
             input_now = self.rho ** (self.steps + 1)
             self.carried_rate = (
@@ -230,8 +181,15 @@ class _Derivative:
         return z * z if self.is_real else self.xp.real(z) ** 2 + self.xp.imag(z) ** 2
 
 
-class _Change(_Derivative):
-    """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,λ'^k-λ^k,λ'^k]] of s = h' - h."""
+class ChangeSums(DerivativeSums):
+    """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,λ'^k-λ^k,λ'^k]] of s = h' - h, whose h' has λ' and γ'.
+
+    Args:
+        log_moduli: log|λ| and log|λ'|.
+        angles: those of λ and λ', or None where all of them and γ' are real and non-negative.
+        gain_change: γ' - 1.
+        rho: autocorrelation of the input at one step, in [0, 1].
+    """
 
     def __init__(
         self,

@@ -14,15 +14,15 @@ The sum of moments that an element of a Hessian is, for every pair of Jacobian e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.hessian.jacobian import ParameterJacobian, ProjectionJacobian
-from memcurse_cli.theory.moments.pairs import PairMoments
+from memcurse_cli.theory.moments import PairMoments
+from memcurse_cli.theory.sensitivity import ParameterJacobian
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -31,31 +31,52 @@ Integers = NDArray[np.intp]
 ASSEMBLED = 2**20  # matrix elements that are held as complex numbers at once
 
 
-class Factors(NamedTuple):
-    """Entries of k units of one pattern: their place in the tables and their two weights.
+class ProjectionJacobian(Protocol):
+    """What the scalars of a part of B, C or D move.
 
-    Attributes:
-        places: (e,) the eigenvalue within the unit.
-        left: (e,) the vector over the outputs.
-        right: (e,) the vector over the inputs.
-        derivative: (k, e) λ'.
-        rate: (k, e) η.
+    Entry ``e`` says that one unit of scalar ``scalar[e]`` changes the matrix at row ``row[e]`` and
+    column ``column[e]`` by ``derivative[e]``: 1 for a real part, i for an imaginary one. B has a
+    row per eigenvalue, C a column per eigenvalue; D has rows of outputs and columns of inputs, or
+    of channels where each channel has an input of its own.
     """
 
-    places: Integers
-    left: Integers
-    right: Integers
-    derivative: Complexes
-    rate: Complexes
+    @property
+    def matrix(self) -> Literal["B", "C", "D"]:
+        """Which matrix."""
 
     @property
-    def on_eigenvalues(self) -> bool:
-        """Whether every vector is that of the entry's own eigenvalue."""
-        return np.array_equal(self.places, self.left) and np.array_equal(self.places, self.right)
+    def size(self) -> int:
+        """The number of scalars."""
 
-    def conjugate(self) -> Factors:
-        """The same with both weights conjugated."""
-        return self._replace(derivative=self.derivative.conj(), rate=self.rate.conj())
+    @property
+    def scalar(self) -> Integers:
+        """(entries,) which."""
+
+    @property
+    def row(self) -> Integers:
+        """(entries,) of the matrix."""
+
+    @property
+    def column(self) -> Integers:
+        """(entries,) of the matrix."""
+
+    @property
+    def derivative(self) -> Complexes:
+        """(entries,) what one unit of the scalar adds there."""
+
+
+class Factors(NamedTuple):
+    """Entries of k units of one pattern: their place in the tables and their two weights."""
+
+    places: Integers  # (e,) the eigenvalue within the unit
+    left: Integers  # (e,) the vector over the outputs
+    right: Integers  # (e,) the vector over the inputs
+    derivative: Complexes  # (k, e) λ'
+    rate: Complexes  # (k, e) η
+
+    def seen(self, turn: Callable[[Complexes], Complexes]) -> Factors:
+        """The same with both weights conjugated, or as they are."""
+        return self._replace(derivative=turn(self.derivative), rate=turn(self.rate))
 
 
 def assemble(
@@ -70,7 +91,11 @@ def assemble(
         columns: those along the columns, with weights conjugated where the tables are.
     """
     ss, sh, hs, hh = pairs
-    own = rows.on_eigenvalues and columns.on_eigenvalues
+    # Every vector is that of the entry's own eigenvalue.
+    own = all(
+        np.array_equal(one.places, one.left) and np.array_equal(one.places, one.right)
+        for one in (rows, columns)
+    )
     if own:
         size, width = ss.shape[1:]
         weight = weights[0][:, :size, :width] * weights[1][:, :size, :width]
@@ -92,7 +117,10 @@ def assemble(
                 places = rows.places[part][chosen, None], columns.places[active]
                 product = table[:, *places] * right[:, None, active]
                 product *= left[:, part][:, chosen, None]
-                _add(found, chosen, active, product)
+                if (chosen.size, active.size) == found.shape[1:]:
+                    found += product
+                else:
+                    found[:, chosen[:, None], active] += product
         if not own:
             found *= weights[0][:, rows.left[part, None], columns.left]
             found *= weights[1][:, rows.right[part, None], columns.right]
@@ -103,14 +131,6 @@ def assemble(
 def _active(weights: Complexes) -> Integers:
     """The entries that have a weight in any of the units."""
     return np.flatnonzero(weights.any(axis=0))
-
-
-def _add(found: Complexes, rows: Integers, columns: Integers, product: Complexes) -> None:
-    """Add to some rows and columns; all of them without an index."""
-    if rows.size == found.shape[1] and columns.size == found.shape[2]:
-        found += product
-    else:
-        found[:, rows[:, None], columns] += product
 
 
 def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
@@ -125,27 +145,16 @@ def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of all groups, scalars numbered throughout in the order of the groups.
+    """The entries of all groups, scalars numbered throughout in the order of the groups."""
 
-    Attributes:
-        size: the number of scalars.
-        scalar: (e,) each entry's scalar.
-        channel: (e,) the channel whose output it moves.
-        eigenvalue: (e,) the eigenvalue whose state it passes through; n is the input itself.
-        output: (e,) the output whose unit vector is ``left``, or -1 for the column of C.
-        input: (e,) the input whose unit vector is ``right``, or -1 for the row of γB.
-        derivative: (e,) λ', the weight of s.
-        rate: (e,) η, the weight of h.
-    """
-
-    size: int
-    scalar: Integers
-    channel: Integers
-    eigenvalue: Integers
-    output: Integers
-    input: Integers
-    derivative: Complexes
-    rate: Complexes
+    size: int  # the number of scalars
+    scalar: Integers  # (e,) each entry's scalar
+    channel: Integers  # (e,) the channel whose output it moves
+    eigenvalue: Integers  # (e,) the eigenvalue whose state it passes through; n is the input itself
+    output: Integers  # (e,) the output whose unit vector is ``left``, or -1 for the column of C
+    input: Integers  # (e,) the input whose unit vector is ``right``, or -1 for the row of γB
+    derivative: Complexes  # (e,) λ', the weight of s
+    rate: Complexes  # (e,) η, the weight of h
 
     @classmethod
     def of(
@@ -160,88 +169,50 @@ class Entries:
     ) -> Entries:
         """Collect them.
 
-        Args:
-            jacobians: the groups of λ and γ.
-            projections: the groups of B, C and D.
-            channels: (n,) the channel of each eigenvalue.
-            gain: (n,) γ.
-            amplitude: κ.
-            single_input: every channel has one input of its own, which a column of D names.
+        Channels are those of each eigenvalue, and ``single_input`` says that each of them has one
+        input of its own, which a column of D names; the gain is γ, and the amplitude κ.
         """
-        sizes = [*(one.size for one in jacobians), *(one.size for one in projections)]
-        offsets = np.cumsum([0, *sizes]).tolist()
-        parts = [
-            _recurrent(one, offset, channels)
-            for one, offset in zip(jacobians, offsets, strict=False)
-        ]
-        for one, offset in zip(projections, offsets[len(jacobians) :], strict=False):
-            parts.append(_projection(one, offset, channels, gain, amplitude, single_input))
-        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return cls(offsets[-1], *columns)
-
-
-_Columns = tuple[Integers, Integers, Integers, Integers, Integers, Complexes, Complexes]
-
-
-def _recurrent(jacobian: ParameterJacobian, offset: int, channels: Integers) -> _Columns:
-    rate = jacobian.log_gain_derivative
-    absent = np.full(jacobian.scalar.size, -1)
-    return (
-        jacobian.scalar + offset,
-        channels[jacobian.eigenvalue],
-        jacobian.eigenvalue,
-        absent,
-        absent,
-        jacobian.eigenvalue_derivative,
-        np.zeros(jacobian.scalar.size, np.complex128) if rate is None else rate,
-    )
-
-
-def _projection(
-    jacobian: ProjectionJacobian,
-    offset: int,
-    channels: Integers,
-    gain: Complexes,
-    amplitude: float,
-    single_input: bool,
-) -> _Columns:
-    row, column, rate = jacobian.row, jacobian.column, jacobian.derivative
-    absent = np.full(row.size, -1)
-    if jacobian.matrix == "B":
-        channel, eigenvalue, output, given = channels[row], row, absent, column
-        rate = rate * gain[row]
-    elif jacobian.matrix == "C":
-        channel, eigenvalue, output, given = channels[column], column, row, absent
-    else:
-        own = column if single_input else np.zeros_like(column)
-        given = np.zeros_like(column) if single_input else column
-        channel, eigenvalue, output = own, np.full(row.size, channels.size), row
-        rate = rate / amplitude
-    still = np.zeros(row.size, np.complex128)
-    return jacobian.scalar + offset, channel, eigenvalue, output, given, still, rate
+        parts: list[tuple[NDArray[Any], ...]] = []
+        size = 0
+        for one in jacobians:
+            absent, rate = np.full(one.scalar.size, -1), one.log_gain_derivative
+            if rate is None:
+                rate = np.zeros(one.scalar.size, np.complex128)
+            moved, derivative = one.eigenvalue, one.eigenvalue_derivative
+            scalar = one.scalar + size
+            parts.append((scalar, channels[moved], moved, absent, absent, derivative, rate))
+            size += one.size
+        for group in projections:
+            row, column, rate = group.row, group.column, group.derivative
+            absent, still = np.full(row.size, -1), np.zeros(row.size, np.complex128)
+            if group.matrix == "B":
+                channel, moved, output, given = channels[row], row, absent, column
+                rate = rate * gain[row]
+            elif group.matrix == "C":
+                channel, moved, output, given = channels[column], column, row, absent
+            else:
+                channel, given = np.zeros_like(column), column
+                if single_input:
+                    channel, given = given, channel
+                moved, output = np.full(row.size, channels.size), row
+                rate = rate / amplitude
+            parts.append((group.scalar + size, channel, moved, output, given, still, rate))
+            size += group.size
+        return cls(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One channel: the eigenvalues that meet in its outputs, and the entries that move them.
+    """One channel: the eigenvalues that meet in its outputs, and the entries that move them."""
 
-    Attributes:
-        eigenvalues: (m,) which.
-        entries: (e,) which.
-        places: (e,) each entry's eigenvalue within the unit; m is the input itself.
-        left: (e,) each entry's vector over the outputs: below m a column of C, from m on a unit.
-        right: (e,) its vector over the inputs: below m a row of γB, from m on a unit.
-        scalars: (e,) each entry's scalar within the unit.
-        numbers: (N,) the scalars of the unit, ascending.
-    """
-
-    eigenvalues: Integers
-    entries: Integers
-    places: Integers
+    eigenvalues: Integers  # (m,) which
+    entries: Integers  # (e,) which
+    places: Integers  # (e,) each entry's eigenvalue within the unit; m is the input itself
+    # (e,) each entry's vector over the outputs: below m a column of C, from m on a unit
     left: Integers
-    right: Integers
-    scalars: Integers
-    numbers: Integers
+    right: Integers  # (e,) its vector over the inputs: below m a row of γB, from m on a unit
+    scalars: Integers  # (e,) each entry's scalar within the unit
+    numbers: Integers  # (N,) the scalars of the unit, ascending
 
     @property
     def pattern(self) -> tuple[bytes, ...]:
@@ -258,8 +229,9 @@ def units(entries: Entries, channels: Integers) -> Iterator[Unit]:
     sorted_channels, sorted_entries = channels[order], entries.channel[entry_order]
     place = np.full(channels.size + 1, -1)
     for label in range(int(channels.max(initial=-1)) + 1):
-        eigenvalues = order[_run(sorted_channels, label)]
-        chosen = entry_order[_run(sorted_entries, label)]
+        ends = [label, label + 1]
+        eigenvalues = order[slice(*np.searchsorted(sorted_channels, ends))]
+        chosen = entry_order[slice(*np.searchsorted(sorted_entries, ends))]
         if chosen.size == 0:
             continue
         count = eigenvalues.size
@@ -299,7 +271,3 @@ def components(found: Sequence[Unit], size: int) -> list[list[Unit]]:
     for unit, label in zip(found, labels.tolist(), strict=True):
         together[label].append(unit)
     return list(together.values())
-
-
-def _run(labels: Integers, label: int) -> slice:
-    return slice(*np.searchsorted(labels, [label, label + 1]))

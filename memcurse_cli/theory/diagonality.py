@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg.partial_cholesky import PartialCholesky
+from memcurse_cli.theory.linalg import PartialCholesky
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -23,32 +23,22 @@ DENSE_ORDER = 600  # above it, a few eigenvalues cost less by Lanczos than by a 
 
 @dataclass(frozen=True)
 class DiagonalityScores:
-    """Scores of a positive semi-definite matrix H of order N (Zucchet & Orvieto 2024, fig. 4).
+    """Scores of a positive semi-definite matrix H of order N (Zucchet & Orvieto 2024, fig. 4)."""
 
-    Attributes:
-        order: N.
-        trace: tr H.
-        diagonality: Σ H_aa² / Σ H_ab², in [1/N, 1].
-        sharpness: λ_max(H); gradient descent is stable below a step of 2 / sharpness.
-        adam_residual: λ_max(D^-½ H D^-½) with D = diag H, over the parameters with H_aa > 0: the
-            curvature that an ideal diagonal preconditioner leaves, in [1, N].
-        concentration: the number of coordinates that carry a top eigenvector, 1 / Σ v_a⁴ for unit
-            v, averaged over the 10 largest eigenvalues; of an eigenspace, see `Eigenpair`. None
-            where an eigenspace has too many dimensions to be found whole.
-        sharpness_error: how much larger the sharpness may be; 0 where H was formed.
-        adam_residual_error: how much larger the residual may be.
-        diagonality_error: the standard error of the diagonality; 0 where it is exact.
-    """
-
-    order: int
-    trace: float
-    diagonality: float
-    sharpness: float
+    order: int  # N
+    trace: float  # tr H
+    diagonality: float  # Σ H_aa² / Σ H_ab², in [1/N, 1]
+    sharpness: float  # λ_max(H); gradient descent is stable below a step of 2 / sharpness
+    # λ_max(D^-½ H D^-½) with D = diag H, over the parameters with H_aa > 0: the curvature that an
+    # ideal diagonal preconditioner leaves, in [1, N]
     adam_residual: float
+    # the number of coordinates that carry a top eigenvector, 1 / Σ v_a⁴ for unit v, averaged over
+    # the 10 largest eigenvalues; of an eigenspace, see `Eigenpair`. None where an eigenspace has
+    # too many dimensions to be found whole
     concentration: float | None
-    sharpness_error: float = 0.0
-    adam_residual_error: float = 0.0
-    diagonality_error: float = 0.0
+    sharpness_error: float = 0.0  # how much larger the sharpness may be; 0 where H was formed
+    adam_residual_error: float = 0.0  # how much larger the residual may be
+    diagonality_error: float = 0.0  # the standard error of the diagonality; 0 where it is exact
 
 
 @dataclass(frozen=True)
@@ -60,19 +50,13 @@ class Eigenpair:
     d = 1, their concentration is ``d / Σ P_aa² = 1 / (d Σ m_a²)``: whichever basis is chosen, the
     harmonic mean of 1 / Σ v_a⁴ over it is at least that, as ``Σ_k v_ka⁴ <= P_aa²``, and equal
     where no two of its vectors share a coordinate. It is 1 where H is a multiple of the identity.
-
-    Attributes:
-        value: the eigenvalue.
-        vector: (N,) of unit norm.
-        shares: (N,) m, which adds up to 1.
-        dimension: d.
-        scalars: (N,) the scalars that its coordinates are, where the block came with them.
     """
 
-    value: float
-    vector: Floats
-    shares: Floats
-    dimension: int
+    value: float  # the eigenvalue
+    vector: Floats  # (N,) of unit norm
+    shares: Floats  # (N,) m, which adds up to 1
+    dimension: int  # d
+    # (N,) the scalars that its coordinates are, where the block came with them
     scalars: Integers | None = None
 
     @property
@@ -106,11 +90,7 @@ class DiagonalityTally:
         self._scaled_spectra: list[Floats] = []
 
     def add(self, hessians: Floats, scalars: Integers | None = None) -> None:
-        """Blocks of one shape.
-
-        Args:
-            hessians: (blocks, N, N) symmetric positive semi-definite.
-            scalars: (blocks, N) the scalars of each, for `top`.
+        """(blocks, N, N) positive semi-definite blocks, and for `top` the scalars of each.
 
         Raises:
             OverflowError: an element or its square is not finite.
@@ -161,16 +141,10 @@ class DiagonalityTally:
         scaled: PartialCholesky,
         scalars: Integers | None = None,
     ) -> None:
-        """One block that was not formed.
+        """One block that was not formed: its diagonal, and H and D^-½ H D^-½ by partial Cholesky.
 
         Its elements off the diagonal are taken from the factor, those on it are exact. The
         eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
-
-        Args:
-            diagonal: (N,) that of H.
-            plain: H by partial Cholesky.
-            scaled: D^-½ H D^-½ likewise.
-            scalars: (N,) the block's scalars, for `top`.
         """
         self.complete = False
         self.order += diagonal.size
@@ -235,18 +209,7 @@ class DiagonalityTally:
 
 
 def diagonality_scores(blocks: Iterable[Floats]) -> DiagonalityScores | None:
-    """The scores of a block-diagonal H, one block after the other.
-
-    Args:
-        blocks: arrays of (blocks, N, N) symmetric positive semi-definite matrices; each array may
-            have its own N. One dense H is one array (1, N, N).
-
-    Returns:
-        The scores, or None where H is empty, or zero to rounding.
-
-    Raises:
-        OverflowError: an element or its square is not finite.
-    """
+    """The scores of a block-diagonal H; one dense H is one (1, N, N) array of blocks."""
     tally = DiagonalityTally()
     for hessians in blocks:
         tally.add(hessians)

@@ -1,18 +1,23 @@
+"""The empirical autocorrelation, its errors, and the mixture that follows it."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 from theory.sequences import PAPER, estimate_covariance, gaussian
 
-from memcurse_cli.theory.autocorrelation import empirical as module
-from memcurse_cli.theory.autocorrelation.empirical import (
+from memcurse_cli.theory import estimate as module
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.estimate import (
+    MixtureFit,
     empirical_autocorrelation,
     gaussian_standard_error,
+    nonnegative_least_squares,
     padded_steps,
 )
-from memcurse_cli.theory.autocorrelation.mixture import Autocorrelation
 
 
 def products(data: np.ndarray, seen: np.ndarray, lag: int) -> tuple[float, int]:
@@ -53,18 +58,6 @@ def test_every_product_counts_once(
     assert found.pairs.tolist() == [number for _, number in expected]
     assert found.values == pytest.approx([total / n for total, n in expected], rel=1e-12, abs=1e-13)
     assert found.observed == seen.sum()
-
-
-def test_equation_75_is_the_unbiased_estimator() -> None:
-    """Its T is the number of samples less one: T-|Δ|+1 products are divided by their number."""
-    x = np.random.default_rng(1).standard_normal(50)
-    last = x.size - 1
-    found = empirical_autocorrelation(x[None, :, None], 10)
-    for lag in range(11):
-        printed = sum(x[t] * x[t + lag] for t in range(last - lag + 1)) / (last - lag + 1)
-        assert found.values[lag] == pytest.approx(printed, rel=1e-12)
-    biased = np.correlate(x, x, "full")[last : last + 11] / x.size
-    assert found.taper * found.values == pytest.approx(biased, rel=1e-12)
 
 
 def test_padding_is_at_the_ends_only_and_in_every_feature() -> None:
@@ -117,18 +110,90 @@ def test_a_fixed_mean_adds_to_the_error_only_with_what_varies() -> None:
     assert gaussian_standard_error(both, 30, 1, 2)[2] == pytest.approx(np.std(at_lag_2), rel=0.1)
 
 
-@given(
-    st.integers(2, 5),
-    st.integers(2, 30),
-    st.integers(1, 3),
-    st.integers(0, 2**32 - 1),
-    st.floats(1e-3, 1e3),
-)
-def test_estimates_scale_with_the_square_and_forget_direction(
-    sequences: int, steps: int, features: int, seed: int, scale: float
-) -> None:
-    data = np.random.default_rng(seed).standard_normal((sequences, steps, features))
-    one = empirical_autocorrelation(data, steps - 1)
-    two = empirical_autocorrelation(scale * data[:, ::-1], steps - 1)
-    assert two.values == pytest.approx(scale**2 * one.values, rel=1e-9, abs=1e-12 * scale**2)
-    assert (np.abs(one.values * one.taper) <= one.values[0] * (1 + 1e-12)).all()
+MIXTURES = [
+    [(1.0, 0.0)],
+    [(1.0, 1.0)],
+    [(2.0, 0.5)],
+    [(1.0, 0.0), (2.0, 1.0)],
+    [(0.332, 0.0), (0.044, 0.997)],
+    [(0.5, 0.3), (0.5, 0.95)],
+    [(0.2, 0.0), (0.5, 0.9), (0.3, 0.999)],
+]
+
+
+@pytest.mark.parametrize("parts", MIXTURES)
+def test_a_curve_without_noise_gives_its_own_decays(parts: list[tuple[float, float]]) -> None:
+    weights, rhos = zip(*parts, strict=True)
+    truth, lags = Autocorrelation(weights, rhos), np.arange(301.0)
+    values, pairs = truth.at(lags), 600 - lags
+    fit = MixtureFit(values, pairs)
+    full = fit.with_decays()
+    assert full.at(lags) == pytest.approx(values, abs=1e-7 * values[0])
+    found = fit.simplified(full, *2 * [np.full(lags.size, 1e-6 * values[0])])
+    assert np.array(list(found)) == pytest.approx(np.array(parts), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_finds_the_numbers_of_the_paper_within_their_sampling_error(seed: int) -> None:
+    """0.332 δ + 0.044·0.997^Δ ([Z] figure 12), to four standard deviations of each number.
+
+    The fit is least squares, so that its error is J⁺ δR̂ with J the derivatives of the curve by
+    the two weights and ρ, and the covariance of δR̂ is that of quadratic forms.
+    """
+    steps, lags, sequences, features = 256, 128, 128, 8
+    empirical = empirical_autocorrelation(gaussian(PAPER, (sequences, steps, features), seed), lags)
+    assert empirical.standard_errors is not None
+    fit = MixtureFit(empirical.values, empirical.pairs)
+    found = fit.simplified(fit.with_decays(), *2 * [2 * empirical.standard_errors])
+
+    (_, weight), (_, rho) = PAPER.weights, PAPER.rhos
+    k = np.arange(lags + 1.0)
+    jacobian = np.stack([k == 0, rho**k, weight * k * rho ** (k - 1)], axis=1)
+    weighted = empirical.taper[:, None] * jacobian
+    inverse = np.linalg.solve(jacobian.T @ weighted, weighted.T)
+    covariance = estimate_covariance(PAPER, steps, lags) / (sequences * features)
+    errors = np.sqrt(np.diag(inverse @ covariance @ inverse.T))
+    assert errors[0] < 0.01 * 0.332
+    assert errors[1] < 0.1 * 0.044
+
+    assert len(found.rhos) == 2
+    assert found.rhos[0] == 0
+    assert abs(found.weights[0] - 0.332) < 4 * errors[0]
+    assert abs(found.weights[1] - 0.044) < 4 * errors[1]
+    assert abs(found.rhos[1] - 0.997) < 4 * errors[2]
+
+
+def test_what_chance_alone_shows_is_left_out() -> None:
+    """White noise stays white unless a lag is off by two standard errors: about one in 40."""
+    coloured = 0
+    for seed in range(30):
+        empirical = empirical_autocorrelation(
+            gaussian(Autocorrelation.from_rho(0.0), (100, 100, 3), seed), 50
+        )
+        assert empirical.standard_errors is not None
+        fit = MixtureFit(empirical.values, empirical.pairs)
+        tolerance = 2 * empirical.standard_errors
+        found = fit.simplified(fit.with_decays(), tolerance, tolerance)
+        coloured += found.rhos != (0.0,)
+    assert coloured <= 4
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_non_negative_least_squares_is_optimal(rows: int, columns: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    matrix, target = random.standard_normal((rows, columns)), random.standard_normal(rows)
+    found = nonnegative_least_squares(matrix, target)
+    assert (found >= 0).all()
+    residual = float(np.linalg.norm(target - matrix @ found))
+    assert residual == pytest.approx(nnls(matrix, target)[1], rel=1e-9, abs=1e-9)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
+def test_collinear_columns_come_to_an_end(rhos: list[float], seed: int) -> None:
+    lags = np.arange(30.0)
+    close = np.array(rhos)[:, None] * (1 - np.array([0, 1e-9, 1e-7, 1e-3]))
+    matrix = close.ravel() ** lags[:, None]
+    target = matrix[:, 0] + 0.01 * np.random.default_rng(seed).standard_normal(lags.size)
+    found = nonnegative_least_squares(matrix, target)
+    assert (found >= 0).all()
+    assert np.linalg.norm(target - matrix @ found) <= np.linalg.norm(target)

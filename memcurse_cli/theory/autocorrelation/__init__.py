@@ -1,1 +1,0 @@
-"""Autocorrelations of inputs, and mixtures fitted to them."""

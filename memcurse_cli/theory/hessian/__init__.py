@@ -1,1 +1,0 @@
-"""Hessians of linear recurrent layers."""

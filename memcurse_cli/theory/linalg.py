@@ -1,0 +1,309 @@
+"""Eigendecompositions on a processor or a GPU, and what products and columns alone tell."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.threads import use_threads_for
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+# Below it a single matrix is done on the processor before torch is imported and has found the
+# GPU. Batches of smaller matrices are slower on a GPU at any size of the batch.
+CROSSOVER = 2048
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+EXPLICIT_ORDER = 256  # up to here the matrix itself costs less than an iteration on it
+TOLERANCE = 1e-8  # residual ‖Hv - μv‖ / μ where vectors are asked for
+RESIDUAL = 1e-6  # the same where only the value is, whose error is of second order in it
+SURE = 4  # residuals by which a value below a level stays below it
+NOTHING = 1e-12  # share of the largest eigenvalue below which one is rounding
+WIDER = 4  # how many times the basis may be doubled before the iteration is given up
+CHECKED = 8  # steps between two looks at the residual
+
+CANDIDATES = 64  # columns that a factorisation asks for at once
+GREED = 0.5  # a candidate stays while its pivot is above this share of the best one outside
+ROUNDING = 1e-14  # a residual below this share of the diagonal is none
+
+
+@dataclass(frozen=True)
+class Eigendecomposition:
+    """``A = P diag(λ) P⁻¹``."""
+
+    values: NDArray[np.complex128]  # (..., n) complex eigenvalues
+    vectors: NDArray[np.complex128]  # (..., n, n) complex right eigenvectors, columns of norm 1
+    engine: str  # what computed it: ``numpy`` or ``torch:cuda:0``
+
+
+def validate_device(device: str) -> None:
+    """Refuse a device that does not exist, before anything is read.
+
+    Raises:
+        UsageError: not ``auto``, ``cpu``, ``cuda`` or ``cuda:i``.
+    """
+    if not _DEVICE.fullmatch(device):
+        raise UsageError(
+            f"unknown device '{device}'",
+            where="--device",
+            remedy="choose auto, cpu, cuda or cuda:i",
+        )
+
+
+def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:
+    """Eigenvalues and right eigenvectors of a (..., n, n) matrix, in double precision.
+
+    Args:
+        matrix: (..., n, n), real or complex, finite.
+        device: ``cpu``, ``cuda`` or ``cuda:i``; ``auto`` takes a GPU that torch sees for one
+            matrix of n >= 2048. Batches of smaller matrices stay on the processor.
+
+    Raises:
+        UsageError: an unknown device, or a GPU was asked for and torch sees none.
+    """
+    use_threads_for(matrix.shape[-1])
+    tensor = _on_gpu(matrix, device)
+    if tensor is None:
+        values, vectors = np.linalg.eig(matrix)
+        return Eigendecomposition(
+            values.astype(np.complex128, copy=False),
+            vectors.astype(np.complex128, copy=False),
+            "numpy",
+        )
+    values, vectors = importlib.import_module("torch").linalg.eig(tensor)
+    return Eigendecomposition(values.cpu().numpy(), vectors.cpu().numpy(), f"torch:{tensor.device}")
+
+
+def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> NDArray[np.complex128]:
+    """Those of `eigendecompose` alone, at half the cost."""
+    use_threads_for(matrix.shape[-1])
+    tensor = _on_gpu(matrix, device)
+    if tensor is None:
+        return np.linalg.eigvals(matrix).astype(np.complex128)
+    torch = importlib.import_module("torch")
+    return np.asarray(torch.linalg.eigvals(tensor).cpu().numpy())
+
+
+def eigenvalue_conditions(matrix: Floats) -> Floats:
+    """(n,) ``‖q‖‖p‖/|q* p|`` of each eigenvalue of a finite real A, from its own eigenvectors.
+
+    No inverse takes part: an eigenvalue apart keeps its digits beside a defective one. What is
+    beyond 1/ε is inf, for a computed q* p that is rounding alone.
+    """
+    import scipy.linalg
+
+    if len(matrix) == 0:
+        return np.zeros(0)
+    _, left, right = scipy.linalg.eig(matrix, left=True, check_finite=False)
+    aligned = np.abs(np.sum(left.conj() * right, axis=0))  # both of norm 1
+    found = np.full(len(matrix), np.inf)
+    told = aligned > len(matrix) * np.finfo(np.float64).eps
+    found[told] = np.maximum(1 / aligned[told], 1.0)
+    return found
+
+
+def _on_gpu(matrix: NDArray[Any], device: str) -> Any:
+    """The matrix as a tensor on the GPU that is to decompose it; None for the processor."""
+    validate_device(device)
+    large = matrix.shape[-1] >= CROSSOVER
+    named = device.startswith("cuda")
+    if not (named or (device == "auto" and large and matrix.ndim == 2)):
+        return None
+    installed = importlib.util.find_spec("torch") is not None
+    torch = importlib.import_module("torch") if installed else None
+    count = torch.cuda.device_count() if torch is not None and torch.cuda.is_available() else 0
+    if named and int(device.partition(":")[2] or 0) >= count:
+        problem, remedy = f"torch sees {count} CUDA GPUs, numbered from 0", "use --device cpu"
+        if not installed:
+            problem = "torch is not installed"
+            remedy = f"install it with: pip install 'memcurse-cli[gpu]', or {remedy}"
+        elif not count:
+            problem = "torch sees no CUDA GPU"
+        raise UsageError(problem, where=f"--device {device}", remedy=remedy)
+    if torch is None or not count or not (large or matrix.ndim == 2):
+        return None
+    place = torch.device("cuda:0" if device in ("auto", "cuda") else device)
+    double = np.complex128 if np.iscomplexobj(matrix) else np.float64
+    return torch.from_numpy(matrix.astype(double)).to(place)
+
+
+def largest_eigenpairs(
+    apply: Callable[[Floats], Floats], order: int, count: int
+) -> tuple[Floats, Floats]:
+    """The largest eigenvalues of a positive semi-definite H, descending, with unit eigenvectors.
+
+    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed
+    starts, so that the same operator gives the same digits. One start meets an eigenspace in one
+    direction: what H is beside the eigenvectors found is searched from another start, until
+    nothing larger is left there.
+
+    Raises:
+        ArithmeticError: the iteration has not converged.
+    """
+    count = min(count, order)
+    if order <= EXPLICIT_ORDER:
+        matrix = np.stack([apply(row) for row in np.eye(order)])
+        values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+        return values[::-1][:count], vectors[:, ::-1][:, :count]
+    values, vectors = _from_one_start(apply, order, count, seed=0)
+    seed = 1
+
+    def deflated(vector: Floats) -> Floats:
+        return apply(vector) - vectors @ (values * (vectors.T @ vector))
+
+    while count < order:
+        largest, _ = _from_one_start(deflated, order, 1, seed)
+        if not largest[0] > max(values[-1] * (1 + RESIDUAL), NOTHING * values[0]):
+            break
+        more, beside = _from_one_start(deflated, order, count, seed)
+        joined, both = np.r_[values, more], np.hstack([vectors, beside])
+        descending = np.argsort(-joined, kind="stable")[:count]
+        values, vectors = joined[descending], both[:, descending]
+        seed += 1
+    return values, vectors
+
+
+def _from_one_start(
+    apply: Callable[[Floats], Floats], order: int, count: int, seed: int
+) -> tuple[Floats, Floats]:
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    operator = LinearOperator((order, order), matvec=apply, dtype=np.float64)
+    start = np.random.default_rng(seed).normal(size=order)
+    basis = max(2 * count + 10, 20)
+    for _ in range(WIDER + 1):
+        try:
+            values, vectors = eigsh(
+                operator, k=count, which="LA", v0=start, ncv=min(basis, order), tol=TOLERANCE
+            )
+        except ArpackNoConvergence:
+            basis *= 2
+            continue
+        descending = np.argsort(values)[::-1]
+        return values[descending], vectors[:, descending]
+    raise ArithmeticError("the Lanczos iteration has not converged")
+
+
+def largest_eigenvalue(
+    apply: Callable[[Floats], Floats], order: int, level: float | None = None
+) -> float:
+    """The largest eigenvalue of a positive semi-definite v → H v, to about 10 digits.
+
+    By the Lanczos iteration without its basis: lost orthogonality only repeats eigenvalues that
+    have converged, so no vector is kept. It ends early where only the side of a level matters.
+    """
+    vector = np.random.default_rng(0).normal(size=order)  # the same report every time
+    vector /= np.linalg.norm(vector)
+    previous = np.zeros(order)
+    diagonal: list[float] = []
+    beside: list[float] = [0.0]
+    value = 0.0
+    for step in range(1, order + 1):
+        image = apply(vector) - beside[-1] * previous
+        diagonal.append(float(vector @ image))
+        image -= diagonal[-1] * vector
+        beside.append(float(np.linalg.norm(image)))
+        if step % CHECKED == 0 or step == order or beside[-1] == 0:
+            tridiagonal = np.diag(diagonal) + np.diag(beside[1:-1], -1)
+            values, vectors = np.linalg.eigh(tridiagonal)
+            value = float(values[-1])
+            residual = beside[-1] * abs(vectors[-1, -1])
+            apart = level is not None and (value >= level or value + SURE * residual < level)
+            if apart or residual <= RESIDUAL * value:
+                break
+        previous, vector = vector, image / beside[-1]
+    return value
+
+
+@dataclass(frozen=True)
+class PartialCholesky:
+    """``H ≈ L Lᵀ``, where H - L Lᵀ is positive semi-definite again.
+
+    Its trace bounds the error of every eigenvalue: ``λ_k(L Lᵀ) ≤ λ_k(H) ≤ λ_k(L Lᵀ) +
+    tr(H - L Lᵀ)`` (Harbrecht, Peters & Schneider 2012).
+    """
+
+    factor: Floats  # (N, r) L
+    residual: Floats  # (N,) the diagonal of H - L Lᵀ, non-negative
+    pivots: Integers  # (r,) the columns of the whole that L was made from
+
+    def of(self, rows: slice) -> PartialCholesky:
+        """The same of a principal submatrix."""
+        return PartialCholesky(self.factor[rows], self.residual[rows], self.pivots)
+
+    @property
+    def error(self) -> float:
+        """tr(H - L Lᵀ): no eigenvalue of H is further above that of L Lᵀ."""
+        return float(self.residual.sum())
+
+
+def partial_cholesky(
+    diagonal: Floats,
+    columns: Callable[[Integers], Floats],
+    *,
+    rank: int,
+    enough: float = 0.0,
+    candidates: int = CANDIDATES,
+) -> PartialCholesky:
+    """Factorise H by the largest pivots, until the rank is reached or ``enough`` of tr H is left.
+
+    The candidates with the largest residuals are taken together, as many columns cost little more
+    than one: ``columns`` gives (b,) indices → (N, b). Among them the pivots are chosen one by one,
+    and those that the earlier ones explain are left for another round, so that the choice is nearly
+    that of one column at a time.
+    """
+    from scipy.linalg import solve_triangular
+
+    order = diagonal.size
+    rank = min(rank, order)
+    factor = np.empty((order, rank), order="F")
+    residual = np.maximum(diagonal, 0.0)
+    pivots: list[int] = []
+    while len(pivots) < rank and residual.sum() > enough:
+        count = min(candidates, rank - len(pivots), order)
+        best = np.argpartition(-residual, count - 1)[:count]
+        outside = residual.copy()
+        outside[best] = 0
+        best = best[residual[best] > 0]
+        done = factor[:, : len(pivots)]
+        left = columns(best) - done @ done[best].T
+        lower, chosen = _pivot(left[best], GREED * float(outside.max()))
+        if chosen.size == 0:
+            break
+        new = solve_triangular(lower, left[:, chosen].T, lower=True, check_finite=False).T
+        factor[:, len(pivots) : len(pivots) + chosen.size] = new
+        residual -= np.einsum("ij,ij->i", new, new)
+        residual[residual < ROUNDING * diagonal] = 0
+        residual[best[chosen]] = 0
+        pivots.extend(best[chosen].tolist())
+    return PartialCholesky(factor[:, : len(pivots)], residual, np.array(pivots, np.intp))
+
+
+def _pivot(matrix: Floats, least: float) -> tuple[Floats, Integers]:
+    """The lower factor of the candidates that have at least that pivot, and which they are."""
+    size = len(matrix)
+    lower = np.zeros((size, size))
+    left = np.diag(matrix).copy()
+    smallest = ROUNDING * float(left.max(initial=0))
+    chosen: list[int] = []
+    for step in range(size):
+        pivot = int(np.argmax(left))
+        if left[pivot] <= smallest or (chosen and left[pivot] < least):
+            break
+        root = np.sqrt(left[pivot])
+        column = (matrix[:, pivot] - lower[:, :step] @ lower[pivot, :step]) / root
+        lower[:, step] = column
+        left -= column**2
+        left[pivot] = -np.inf
+        chosen.append(pivot)
+    kept = np.array(chosen, np.intp)
+    return np.tril(lower[kept, : kept.size]), kept

@@ -1,1 +1,0 @@
-"""Eigendecompositions, Lanczos and Cholesky, on a CPU or a GPU."""

@@ -1,0 +1,452 @@
+"""Second moments of scalar linear recurrences and of their derivatives, in closed form.
+
+The recurrence is ``h[t+1] = λ h[t] + x[t+1]``, and ``s = dh/dλ`` obeys ``s[t+1] = λ s[t] + h[t]``.
+Everything takes log λ: near the unit circle 1 - |λ|² must come from the decay itself, since λ
+has already rounded it away. `moments` and `bilinear` follow the Array API, so they run on NumPy,
+torch and JAX arrays alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products
+from memcurse_cli.theory.finite_sums import Readout as Readout
+from memcurse_cli.theory.namespace import array_namespace, may_be_traced
+
+if TYPE_CHECKING:
+    from jaxtyping import Complex, Float, Inexact
+
+Array = Any
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+Integers = NDArray[np.intp]
+
+NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
+CHUNK = 2**20  # impulse-response samples held at once
+MOST_LAGS = 2**21  # beyond which a sum over lags takes minutes
+SLOW = 1.0  # -log|λ|² below which it is the variable of a ring, as |λ|² no longer tells it from 0
+
+
+class Moments(NamedTuple):
+    """Stationary moments at γ = 1, one per eigenvalue."""
+
+    second_moment: Float[Array, " n"]  # E|h|²; +inf where it diverges
+    # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
+    cross_moment: Complex[Array, " n"]
+    sensitivity: Float[Array, " n"]  # E|s|² with s = dh/dλ; +inf where it diverges
+
+
+class Bilinear(NamedTuple):
+    """f(α, β) = Σ_nm α^n β^m R(n-m) and its derivatives."""
+
+    value: Complex[Array, "*shape"]  # f
+    derivative_alpha: Complex[Array, "*shape"]  # ∂f/∂α
+    derivative_beta: Complex[Array, "*shape"]  # ∂f/∂β
+    mixed_derivative: Complex[Array, "*shape"]  # ∂²f/∂α∂β
+
+
+def one_minus_exp(z: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
+    """1 - e^z without cancellation near z = 0; z may be -inf.
+
+    For z = x + iy it is ``[-expm1(x) cos y + 2 sin²(y/2)] - i e^x sin y``.
+    """
+    xp = array_namespace(z)
+    if not xp.isdtype(z.dtype, "complex floating"):
+        return -xp.expm1(z)
+    x, y = xp.real(z), xp.imag(z)
+    real = -xp.expm1(x) * xp.cos(y) + 2 * xp.sin(y / 2) ** 2
+    return real - 1j * (xp.exp(x) * xp.sin(y))
+
+
+def bilinear(
+    log_alpha: Inexact[Array, "*shape"],
+    log_beta: Inexact[Array, "*shape"],
+    rho: float,
+    frequency: float = 0.0,
+) -> Bilinear:
+    """f(α, β) = Σ_nm α^n β^m ρ^|n-m| cos(ω(n-m)), its derivatives and its mixed derivative.
+
+    With ``s = αβ, u = 1 - s, N = 1 - ρ² s, p = 1 - ρα, q = 1 - ρβ``:
+
+        f       = N / (u p q)
+        ∂α f    = f g_α,              g_α = β (1-ρ²) / (u N) + ρ / p
+        ∂α∂β f  = f (g_α g_β + V),    V = (1-ρ) (1+ρs) (N+ρu) / (u N)²
+
+    which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected. Numerators are built from u and
+    1 - ρ, so nothing cancels near the unit circle. With a frequency it is the mean of the two with
+    ``α e^(±iω)`` and ``β e^(∓iω)`` in the places of α and β.
+
+    Args:
+        log_alpha: log α, |α| < 1; -inf for α = 0. Broadcasts against ``log_beta``.
+        log_beta: log β, |β| < 1.
+        rho: autocorrelation of the input at one step, in [0, 1], or how far its cosine decays.
+        frequency: ω.
+
+    Returns:
+        Four arrays of the broadcast shape, real where both logarithms are real and ω is 0.
+    """
+    if frequency == 0:
+        return _turned_bilinear(log_alpha, log_beta, rho, None)
+    forth = _turned_bilinear(log_alpha, log_beta, rho, frequency)
+    back = _turned_bilinear(log_alpha, log_beta, rho, -frequency)
+    return Bilinear(*(0.5 * (one + other) for one, other in zip(forth, back, strict=True)))
+
+
+def _turned_bilinear(
+    log_alpha: Array, log_beta: Array, rho: float, angle: float | None
+) -> Bilinear:
+    """Σ_nm α^n β^m ρ^|n-m| e^(iφ(n-m))."""
+    u = one_minus_exp(log_alpha + log_beta)
+    xp = array_namespace(u)
+    numerator, slope, variance = _of_product(u, rho)
+    turn_alpha: complex = 1.0
+    turn_beta: complex = 1.0
+    p = q = 1 - rho
+    if angle is not None:
+        turn_alpha = complex(math.cos(angle), math.sin(angle))
+        turn_beta = turn_alpha.conjugate()
+        p = p + rho * one_minus_exp(log_alpha + 1j * angle)
+        q = q + rho * one_minus_exp(log_beta - 1j * angle)
+    elif rho != 0:
+        p = p + rho * one_minus_exp(log_alpha)
+        q = q + rho * one_minus_exp(log_beta)
+    value = numerator / (u * (p * q))
+    rate_alpha = xp.exp(log_beta) * slope + (rho * turn_alpha) / p
+    rate_beta = xp.exp(log_alpha) * slope + (rho * turn_beta) / q
+    return Bilinear(
+        value, value * rate_alpha, value * rate_beta, value * (rate_alpha * rate_beta + variance)
+    )
+
+
+def _of_product(u: Array, rho: float) -> tuple[Array, Array, Array]:
+    """N, (1-ρ²)/(uN) and V of `bilinear`, which depend on αβ = 1 - u alone."""
+    white = 1 - rho  # exact for rho ≥ 1/2
+    coloured = white * (1 + rho)
+    numerator = coloured + rho**2 * u
+    if rho == 1:
+        return numerator, 0.0, 0.0
+    inverse = 1 / (u * numerator)
+    variance = (white * inverse) * ((1 + rho) - rho * u) * ((numerator + rho * u) * inverse)
+    return numerator, coloured * inverse, variance
+
+
+def moments(
+    log_eigenvalues: Inexact[Array, " n"],
+    autocorrelation: Autocorrelation = WHITE,
+    horizon: int | None = None,
+    readout: Readout = "last",
+) -> Moments:
+    """E|h|², E[s h̄] and E|s|² for a stationary input, at γ = 1.
+
+    Args:
+        log_eigenvalues: (n,) complex or real log λ; -inf for λ = 0.
+        autocorrelation: R(Δ) of the input.
+        horizon: the number of steps T since h = s = 0, which is exact for every λ; None for
+            T → ∞, where |λ| ≥ 1 diverges.
+        readout: ``last`` for the state at step T, ``every`` for the mean over t = 1..T, which a
+            loss summed over the sequence sees. Without a horizon they are the same.
+
+    With an infinite horizon they are `bilinear` at α = λ, β = λ̄. A damped cosine is the mean of
+    two decays on λ turned by ±ω.
+    """
+    xp = array_namespace(log_eigenvalues)
+    log_modulus, angle, rotation = log_eigenvalues, None, None
+    if xp.isdtype(log_eigenvalues.dtype, "complex floating"):
+        log_modulus, angle = xp.real(log_eigenvalues), xp.imag(log_eigenvalues)
+        # A traced JAX array has no values to look at, so there the angle always stays.
+        if not may_be_traced(angle) and not bool(xp.any(angle != 0)):
+            angle = None
+    if angle is not None and autocorrelation.is_white:
+        # White input sees |λ| alone; only the phase of E[s h̄] = λ̄ (…) is left to restore.
+        rotation, angle = xp.exp(-1j * angle), None
+
+    second_moment = cross_moment = sensitivity = 0.0
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        for weight, rho, turn in turned_parts(autocorrelation):
+            turned = angle
+            if turn != 0:
+                turned = turn + (xp.zeros_like(log_modulus) if angle is None else angle)
+            if horizon is None:
+                f, c, s = _stationary_moments(log_modulus, turned, rho)
+            else:
+                sums = DerivativeSums(log_modulus, turned, rho)
+                f, c, s = summed_products(sums, rho, horizon, readout)[-3:]
+            if turn != 0:
+                c = c * complex(math.cos(turn), math.sin(turn))
+            second_moment = second_moment + weight * f
+            cross_moment = cross_moment + weight * c
+            sensitivity = sensitivity + weight * s
+        # What left the range of a float is as divergent as what has no limit.
+        second_moment = xp.where(xp.isfinite(second_moment), second_moment, xp.inf)
+        sensitivity = xp.where(xp.isfinite(sensitivity), sensitivity, xp.inf)
+        if rotation is not None:
+            cross_moment = cross_moment * rotation
+        cross_moment = xp.where(xp.isfinite(sensitivity), cross_moment + 0j, 0j)
+    return Moments(second_moment, cross_moment, sensitivity)
+
+
+def turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, float, float]]:
+    """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R.
+
+    The derivative by λ is the one by λ e^(iφ) times e^(iφ).
+    """
+    for part in autocorrelation.parts:
+        if part.weight == 0:
+            continue
+        if part.frequency == 0 or part.rho == 0:
+            yield part.weight, part.rho, 0.0
+        else:
+            yield part.weight / 2, part.rho, part.frequency
+            yield part.weight / 2, part.rho, -part.frequency
+
+
+def _stationary_moments(
+    log_modulus: Array, angle: Array | None, rho: float
+) -> tuple[Array, Array, Array]:
+    """f, ∂α f and ∂α∂β f at α = λ, β = λ̄ for one ρ; inf, 0 and inf where |λ| ≥ 1."""
+    xp = array_namespace(log_modulus)
+    stable = log_modulus < 0
+    log_modulus = xp.where(stable, log_modulus, -1.0)
+    modulus = xp.exp(log_modulus)
+    u = -xp.expm1(log_modulus) * (1 + modulus)
+    numerator, slope, variance = _of_product(u, rho)
+    if angle is None:
+        conjugate, p = modulus, (1 - rho) + rho * one_minus_exp(log_modulus)
+        p_squared = p**2
+        rate = rho * (p / p_squared) + conjugate * slope
+        rate_squared = rate**2
+    else:
+        conjugate = modulus * xp.exp(-1j * angle)
+        p = (1 - rho) + rho * one_minus_exp(log_modulus + 1j * angle)
+        p_squared = xp.real(p) ** 2 + xp.imag(p) ** 2
+        rate = rho * (xp.conj(p) / p_squared) + conjugate * slope
+        rate_squared = xp.real(rate) ** 2 + xp.imag(rate) ** 2
+    # 1/p² where the input is constant: u itself may be subnormal, which has fewer digits.
+    f = 1 / p_squared if rho == 1 else (numerator / p_squared) / u
+    return (
+        xp.where(stable, f, xp.inf),
+        xp.where(stable, f * rate, 0.0),
+        xp.where(stable, f * (variance + rate_squared), xp.inf),
+    )
+
+
+class PairMoments(NamedTuple):
+    """Second moments of every pair of the m eigenvalues of a block, (..., m, m) each."""
+
+    ss: Complexes  # E[s_i s_j]
+    sh: Complexes  # E[s_i h_j]
+    hs: Complexes  # E[h_i s_j]
+    hh: Complexes  # E[h_i h_j]
+
+
+def stationary_pairs(
+    log_eigenvalues: Complexes,
+    autocorrelation: Autocorrelation,
+    *,
+    conjugate: bool,
+    columns: Integers | None = None,
+) -> PairMoments:
+    """The tables of an infinite sequence, from `bilinear`: |λ| < 1 throughout.
+
+    Args:
+        log_eigenvalues: (..., m) log λ.
+        autocorrelation: R(Δ) of the input.
+        conjugate: whether the second of a pair stands conjugated.
+        columns: (c,) the eigenvalues that come second, instead of all.
+    """
+    second = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
+    log_alpha = log_eigenvalues[..., :, None]
+    log_beta = second[..., None, :]
+    if conjugate:
+        log_beta = log_beta.conj()
+    shape = np.broadcast_shapes(log_alpha.shape, log_beta.shape)
+    tables = PairMoments(*(np.zeros(shape, np.complex128) for _ in range(4)))
+    for weight, rho, frequency in autocorrelation.parts:
+        pair = bilinear(log_alpha, log_beta, rho, frequency)
+        for table, part in zip(
+            tables,
+            (pair.mixed_derivative, pair.derivative_alpha, pair.derivative_beta, pair.value),
+            strict=True,
+        ):
+            table += weight * part
+    return tables
+
+
+def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int) -> int:
+    """About how many lags `finite_pairs` sums: at most T, fewer where every response dies out."""
+    longest = max(part.rho for part in autocorrelation.parts if part.weight > 0)
+    slowest = float(np.max(log_eigenvalues.real, initial=-np.inf))
+    slowest = max(slowest, np.log(longest) if longest > 0 else -np.inf)
+    if slowest >= 0:
+        return horizon
+    # Twice the decay of λ^k alone, as k λ^(k-1) falls later.
+    return min(horizon, int(min(2 * np.log(NEGLIGIBLE) / slowest, float(horizon))) + 1)
+
+
+def finite_pairs(
+    log_eigenvalues: Complexes,
+    autocorrelation: Autocorrelation,
+    horizon: int,
+    readout: Readout = "every",
+    columns: Integers | None = None,
+) -> tuple[PairMoments, PairMoments]:
+    """The tables over steps t = 1..T from h = s = 0, exact for any |λ|; plain, and conjugated.
+
+    The input starts stationary: a first innovation of variance 1, then ones of variance 1-ρ². A lag
+    of k steps is seen by T-k of the T outputs, one of them from the first innovation:
+
+        Σ_k z_i(k) z_j(k) [ (1-ρ²)(T-1-k) + 1 ] / T
+
+    with z(k) the responses to an innovation, through the input's AR(1) filter; a damped cosine has
+    two such filters. The arguments are those of `stationary_pairs` and `moments`.
+    """
+    batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
+    width = size if columns is None else columns.size
+    seconds = None
+    if columns is not None:
+        seconds = (columns + size * np.arange(4)[:, None]).ravel()
+    products = np.zeros((*batch, 4 * size, 4 * width))
+    eigenvalue = np.exp(log_eigenvalues)
+    chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
+    processes = [
+        (part, of)
+        for part in autocorrelation.parts
+        for of in range(len(part.quadratures(np.zeros(1))))
+    ]
+    for part, of in processes:
+        weight, rho = part.weight, part.rho
+        state = np.zeros_like(eigenvalue)
+        derivative = np.zeros_like(eigenvalue)
+        for start in range(0, horizon, chunk):
+            lags = np.arange(start, min(start + chunk, horizon))
+            response = np.empty((lags.size, *batch, 4 * size))
+            echo = part.quadratures(lags.astype(np.float64))[of]
+            for place in range(lags.size):
+                derivative = eigenvalue * derivative + state
+                state = eigenvalue * state + echo[place]
+                response[place] = np.concatenate(
+                    [derivative.real, state.real, derivative.imag, state.imag], axis=-1
+                )
+            if readout == "every":
+                share = weight * ((1 - rho) * (1 + rho) * (horizon - 1 - lags) + 1) / horizon
+            else:
+                share = weight * np.where(lags == horizon - 1, 1.0, (1 - rho) * (1 + rho))
+            response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
+            second = response if seconds is None else response[..., seconds, :]
+            products += (response * share) @ np.swapaxes(second, -1, -2)
+            if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
+                break
+    upper, lower = products[..., : 2 * size, :], products[..., 2 * size :, :]
+    both, mixed = upper[..., : 2 * width], upper[..., 2 * width :]
+    across, turned = lower[..., : 2 * width], lower[..., 2 * width :]
+    return (
+        _split((both - turned) + 1j * (mixed + across), size, width),
+        _split((both + turned) + 1j * (across - mixed), size, width),
+    )
+
+
+def _split(table: Complexes, size: int, width: int) -> PairMoments:
+    s, h = table[..., :size, :], table[..., size:, :]
+    return PairMoments(s[..., :width], s[..., width:], h[..., :width], h[..., width:])
+
+
+class StateMoments(NamedTuple):
+    """E|h|² and E|dh/dλ|² of one state; inf where they leave the range of a float."""
+
+    second_moment: float
+    sensitivity: float
+
+
+def ring_moments(
+    log_inner: float,
+    log_outer: float,
+    variance: float = 1.0,
+    horizon: int | None = None,
+    readout: Readout = "last",
+    log_gain: Callable[[Complexes], Complexes] = np.zeros_like,
+) -> StateMoments:
+    """E|h|² and E|dh/dλ|² over λ uniform by area on a ring, its phase uniform on the circle.
+
+    The mean over the phase leaves of ``E|h|² = |γ|² Σ_nm λ^n λ̄^m R(n-m)`` the terms with n = m, so
+    that any input of variance R(0) counts as white noise of that variance; |λ|² is uniform on
+    [r_min², r_max²]. Without a gain and a horizon that is
+
+        E|h|²     = R(0) log((1-r_min²) / (1-r_max²)) / (r_max²-r_min²)
+        E|dh/dλ|² = R(0) (1 - r_min² r_max²) / ((1-r_min²)² (1-r_max²)²)
+
+    the first of which is Orvieto et al. 2023, proposition 3, for any stationary input.
+
+    Args:
+        log_inner: log r_min; -inf for a disk.
+        log_outer: log r_max ≥ log r_min; below 0 without a horizon.
+        variance: R(0) of the input.
+        horizon: T in steps since h = 0; None for infinitely many.
+        readout: ``last`` or ``every`` of them.
+        log_gain: log γ of eigenvalues, by |λ| alone; γ = 1 by default.
+    """
+
+    def at(log_modulus: float) -> Floats:
+        logs = np.array([complex(log_modulus)])
+        gain = np.exp(2 * log_gain(logs).real)
+        there = moments(logs, WHITE, horizon, readout)
+        return variance * np.concatenate(
+            (gain * np.asarray(there.second_moment), gain * np.asarray(there.sensitivity))
+        )
+
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        outermost = at(log_outer)
+        scale = np.maximum(outermost, variance)
+        if not np.isfinite(scale).all():
+            return StateMoments(math.inf, math.inf)
+        if log_inner == log_outer:
+            return StateMoments(*outermost.tolist())
+        total = np.zeros(2)
+        lower, slow = math.exp(2 * log_inner), math.exp(-SLOW)
+        if lower < slow:
+            upper = min(slow, math.exp(2 * log_outer))
+            total += _integral(lambda square: at(0.5 * np.log(square)) / scale, lower, upper)
+        if -2 * log_outer < SLOW:
+            decays = -2 * log_outer, min(SLOW, -2 * log_inner)
+            total += _integral(lambda decay: math.exp(-decay) * at(-0.5 * decay) / scale, *decays)
+        area = math.exp(2 * log_outer) * -math.expm1(2 * (log_inner - log_outer))
+        return StateMoments(*(scale * total / area).tolist())
+
+
+def _integral(function: Callable[[float], Floats], lower: float, upper: float) -> Floats:
+    from scipy.integrate import quad_vec  # slow to import, and only rings need it
+
+    return np.asarray(quad_vec(function, lower, upper, epsrel=1e-11, epsabs=0, norm="max")[0])
+
+
+def empirical_moments(log_eigenvalue: float, values: Floats) -> StateMoments:
+    """E h² and E (dh/dλ)² of a real λ in (0, 1) at γ = 1, from R(0..K) alone, 0 beyond.
+
+    With ``N = R(0) + 2 Σ λ^Δ R(Δ)``, ``D = Σ Δ λ^(Δ-1) R(Δ)`` over 1 ≤ Δ ≤ K, and u = 1 - λ²:
+
+        E h²        = N / u
+        E (dh/dλ)²  = (N + 2 λ D) / u² + 2 λ² N / u³
+
+    which is f(α, β) and ∂α∂β f at α = β = λ (Zucchet & Orvieto 2024, eq. 6 and 35). An estimated R
+    need not be an autocorrelation, so that either may come out negative.
+
+    Raises:
+        ValueError: λ is not in (0, 1).
+    """
+    if not -math.inf < log_eigenvalue < 0:
+        raise ValueError("λ is not between 0 and 1")
+    lags = np.arange(1, values.size, dtype=np.float64)
+    terms = np.exp(lags * log_eigenvalue) * values[1:]
+    whole = float(values[0] + 2 * np.sum(terms))
+    moved = float(np.sum(lags * terms))  # λ D
+    below = -math.expm1(2 * log_eigenvalue)
+    squared = math.exp(2 * log_eigenvalue)
+    return StateMoments(
+        whole / below, (whole + 2 * moved) / below**2 + 2 * squared * whole / below**3
+    )

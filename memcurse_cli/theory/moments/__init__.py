@@ -1,1 +1,0 @@
-"""Moments of states and of their derivatives."""
