@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.state import adam_state, open_optimizer, require_state
+from memcurse_cli.checkpoints.optimizer import adam_state, open_optimizer, require_state
 from memcurse_cli.checkpoints.safetensors import sibling_shards
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.reading import read_finite
-from memcurse_cli.families.recurrence import Integers
 from memcurse_cli.theory.gates.draw import JointPreactivations, OwnState, OwnStep
 from memcurse_cli.theory.gates.laws import LOGISTIC, GateLaw, JointLaw, Opening, Write
 from memcurse_cli.theory.gates.moments import TANH, Candidate, Preactivation, normal_nodes
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
 
 HIGHEST_ORDER = 15
 """Of the Hermite functions that two different units share."""

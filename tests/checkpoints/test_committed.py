@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.state import adam_state
+from memcurse_cli.checkpoints.optimizer import adam_state
 
 FILES = Path(__file__).parent / "files"
 NAMES = sorted(path.name for path in FILES.iterdir() if path.name != "expected.npz")

@@ -12,7 +12,7 @@ from library.formats.test_committed import jax_tree
 
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.state import adam_state
+from memcurse_cli.checkpoints.optimizer import adam_state
 
 optax = pytest.importorskip("optax")
 jax = pytest.importorskip("jax")
