@@ -29,36 +29,25 @@ INDEX = "download the index and its shards again"
 
 @dataclass(frozen=True)
 class Format:
-    """One format.
+    """One format."""
 
-    Attributes:
-        name: what reports and `memcurse formats` call it.
-        reader: the module of `memcurse_cli.checkpoints` and its function that reads the headers,
-            of the file and, where ``member`` is given, of the archive; the store that it returns
-            owns the file. What is wrong with the file is a ValueError, with the fault as a clause,
-            or a CheckpointError.
-        recognised_by: what in the content tells the format, in words.
-        extensions: the usual ones; they choose among a directory's files, never how one is read.
-        begins: a pattern of the first bytes.
-        ends: the last bytes.
-        member: a pattern of the name of one of the members of a zip archive.
-        holds: what stands in the file as a whole, where that is of the size of an index.
-        asks: whether the reader's own ``recognises(head, file)`` decides where all of these fit.
-        fault: the first part of the sentence on a file that cannot be read.
-        remedy: what to do about it.
-    """
-
-    name: str
+    name: str  # what reports and `memcurse formats` call it
+    # the module of `memcurse_cli.checkpoints` and its function that reads the headers, of the file
+    # and, where ``member`` is given, of the archive; the store that it returns owns the file. What
+    # is wrong with the file is a ValueError, with the fault as a clause, or a CheckpointError
     reader: str
-    recognised_by: str
+    recognised_by: str  # what in the content tells the format, in words
+    # the usual ones; they choose among a directory's files, never how one is read
     extensions: tuple[str, ...] = ()
-    begins: bytes = b""
-    ends: bytes = b""
-    member: str = ""
+    begins: bytes = b""  # a pattern of the first bytes
+    ends: bytes = b""  # the last bytes
+    member: str = ""  # a pattern of the name of one of the members of a zip archive
+    # what stands in the file as a whole, where that is of the size of an index
     holds: tuple[bytes, ...] = ()
+    # whether the reader's own ``recognises(head, file)`` decides where all of these fit
     asks: bool = False
-    fault: str = ""
-    remedy: str = COPY
+    fault: str = ""  # the first part of the sentence on a file that cannot be read
+    remedy: str = COPY  # what to do about it
 
     def recognises(self, head: bytes, file: File, archive: Archive | None) -> bool:
         """Whether the file has this format, judged by its first bytes and, if need be, more."""

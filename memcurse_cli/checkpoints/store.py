@@ -84,17 +84,11 @@ def decode(
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A stored tensor before it is read.
+    """A stored tensor before it is read."""
 
-    Attributes:
-        shape: its shape.
-        dtype: the stored type by NumPy's name: ``float32``, ``bfloat16``, ``float8_e4m3fn``, …
-        bytes: the size of its elements in the file.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
+    shape: tuple[int, ...]  # its shape
+    dtype: str  # the stored type by NumPy's name: ``float32``, ``bfloat16``, ``float8_e4m3fn``, …
+    bytes: int  # the size of its elements in the file
 
 
 def spec_of(shape: tuple[int, ...], dtype: str) -> TensorSpec:
@@ -104,15 +98,12 @@ def spec_of(shape: tuple[int, ...], dtype: str) -> TensorSpec:
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A spec and the function that reads its elements as float64 or complex128.
-
-    Attributes:
-        identity: what the entries of one stored tensor have in common, and no others; None where
-            no other name can stand for it.
-    """
+    """A spec and the function that reads its elements as float64 or complex128."""
 
     spec: TensorSpec
     load: Callable[[], NDArray[Any]]
+    # what the entries of one stored tensor have in common, and no others; None where no other name
+    # can stand for it
     identity: Hashable | None = None
 
 

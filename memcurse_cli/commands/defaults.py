@@ -71,23 +71,14 @@ EVERYTHING = "memcurse.options"
 
 @dataclass
 class Defaults:
-    """Where the options of one call come from.
+    """Where the options of one call come from."""
 
-    Attributes:
-        command: the command's name.
-        arguments: the call's own.
-        options: the configurable options by name, without the dashes.
-        types: the types of the command's parameters, by their names in Python.
-        file: the settings file, or None.
-        places: ``FILE:LINE`` of each that the file sets.
-    """
-
-    command: str
-    arguments: Sequence[str]
-    options: Mapping[str, Any]
-    types: Mapping[str, Any]
-    file: SettingsFile | None = None
-    places: dict[str, str] = field(default_factory=dict)
+    command: str  # the command's name
+    arguments: Sequence[str]  # the call's own
+    options: Mapping[str, Any]  # the configurable options by name, without the dashes
+    types: Mapping[str, Any]  # the types of the command's parameters, by their names in Python
+    file: SettingsFile | None = None  # the settings file, or None
+    places: dict[str, str] = field(default_factory=dict)  # ``FILE:LINE`` of each that the file sets
 
     def origin(self, name: str) -> str:
         """The place that sets an option below the command line; empty where none does."""

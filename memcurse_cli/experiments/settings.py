@@ -56,32 +56,19 @@ class TrainingSettings:
 
     Raises:
         UsageError: a modulus outside [0, 1) or a learning rate that is not a positive number.
-
-    Attributes:
-        network: the student.
-        units: hidden units of the student.
-        teacher_units: hidden units of the teacher.
-        modulus: ν, the smallest |λ| of the teacher, in [0, 1).
-        initial_modulus: the smallest |λ| of the student before training; a GRU does not use it.
-        horizon: steps T of every sequence.
-        steps: optimizer steps.
-        batch: sequences per optimizer step.
-        learning_rate: Adam's rate at the first step; a cosine takes it to zero at the last.
-        seed: of the teacher, the initial parameters and the inputs.
-        dtype: the type that the student is trained and stored in.
     """
 
-    network: NetworkName
-    units: int
-    teacher_units: int
-    modulus: float
-    initial_modulus: float
-    horizon: int
-    steps: int
-    batch: int
-    learning_rate: float
-    seed: int
-    dtype: Precision
+    network: NetworkName  # the student
+    units: int  # hidden units of the student
+    teacher_units: int  # hidden units of the teacher
+    modulus: float  # ν, the smallest |λ| of the teacher, in [0, 1)
+    initial_modulus: float  # the smallest |λ| of the student before training; a GRU does not use it
+    horizon: int  # steps T of every sequence
+    steps: int  # optimizer steps
+    batch: int  # sequences per optimizer step
+    learning_rate: float  # Adam's rate at the first step; a cosine takes it to zero at the last
+    seed: int  # of the teacher, the initial parameters and the inputs
+    dtype: Precision  # the type that the student is trained and stored in
 
     def __post_init__(self) -> None:
         for option, modulus in (

@@ -76,18 +76,12 @@ class Teacher:
     """``h[t] = A h[t-1] + B x[t]``, ``y[t] = C h[t] + D x[t]`` with one input and one output.
 
     Zucchet & Orvieto 2024, section 4.2 and appendix B.4.
-
-    Attributes:
-        A: (n, n) transition.
-        B: (n, 1) readin.
-        C: (1, n) readout.
-        D: (1, 1) skip connection.
     """
 
-    A: Float64[np.ndarray, "n n"]
-    B: Float64[np.ndarray, "n 1"]
-    C: Float64[np.ndarray, "1 n"]
-    D: Float64[np.ndarray, "1 1"]
+    A: Float64[np.ndarray, "n n"]  # (n, n) transition
+    B: Float64[np.ndarray, "n 1"]  # (n, 1) readin
+    C: Float64[np.ndarray, "1 n"]  # (1, n) readout
+    D: Float64[np.ndarray, "1 1"]  # (1, 1) skip connection
 
     def kernel(self, horizon: int) -> Float64[np.ndarray, " horizon"]:
         """The response to an impulse: ``D + C B, C A B, C A² B, …``, one number per step."""

@@ -53,19 +53,12 @@ class DivergenceError(MemcurseError):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A trained student.
+    """A trained student."""
 
-    Attributes:
-        parameters: its tensors by name, in the dtype of the settings.
-        loss_before: the loss of the initial student on the evaluation sequences.
-        loss_after: the loss of the trained one on the same sequences.
-        seconds: wall-clock time of the optimizer steps, compilation included.
-    """
-
-    parameters: dict[str, NDArray[Any]]
-    loss_before: float
-    loss_after: float
-    seconds: float
+    parameters: dict[str, NDArray[Any]]  # its tensors by name, in the dtype of the settings
+    loss_before: float  # the loss of the initial student on the evaluation sequences
+    loss_after: float  # the loss of the trained one on the same sequences
+    seconds: float  # wall-clock time of the optimizer steps, compilation included
 
 
 def train(

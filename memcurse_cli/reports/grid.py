@@ -101,27 +101,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """One column."""
 
-    Attributes:
-        heading: its name; empty for a column that needs none.
-        value: what it says of the entry that a row is about.
-        meaning: the sentence that the legend explains it with.
-        align: numbers stand on the right.
-        shrinks: may be cut in the middle, down to 12 cells.
-        leaves: 0 stays at any width; otherwise the highest leaves first.
-        called: what the legend calls it, where that is not its heading.
-        optional: left out where no row says anything in it.
-    """
-
-    heading: str
+    heading: str  # its name; empty for a column that needs none
+    # what it says of the entry that a row is about
     value: Callable[[Any], Cell | str] = lambda _: ""
-    align: Literal["left", "right"] = "right"
-    shrinks: bool = False
-    leaves: int = 0
-    meaning: str = ""
-    called: str = ""
-    optional: bool = False
+    align: Literal["left", "right"] = "right"  # numbers stand on the right
+    shrinks: bool = False  # may be cut in the middle, down to 12 cells
+    leaves: int = 0  # 0 stays at any width; otherwise the highest leaves first
+    meaning: str = ""  # the sentence that the legend explains it with
+    called: str = ""  # what the legend calls it, where that is not its heading
+    optional: bool = False  # left out where no row says anything in it
 
 
 def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:

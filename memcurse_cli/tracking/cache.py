@@ -55,19 +55,14 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of snapshots.
+    """A folder of snapshots."""
 
-    Attributes:
-        directory: where; it is made when the first entry is written.
-        encode: the JSON value of a snapshot.
-        decode: a snapshot of its JSON value; it raises a MemcurseError for anything else.
-        required: whether a folder that cannot be written to is an error; otherwise nothing is
-            kept there, and that is all.
-    """
-
-    directory: Path
-    encode: Callable[[Snapshot], Any]
+    directory: Path  # where; it is made when the first entry is written
+    encode: Callable[[Snapshot], Any]  # the JSON value of a snapshot
+    # a snapshot of its JSON value; it raises a MemcurseError for anything else
     decode: Callable[[Any], Snapshot]
+    # whether a folder that cannot be written to is an error; otherwise nothing is kept there, and
+    # that is all
     required: bool = True
 
     def get(self, key: str) -> Snapshot | None:

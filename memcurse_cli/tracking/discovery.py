@@ -175,17 +175,11 @@ def is_checkpoint(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class FoundStep:
-    """A step, and where it was read.
+    """A step, and where it was read."""
 
-    Attributes:
-        step: the number of optimizer steps.
-        source: as in `TrackedStep`.
-        in_name: the step that the name says, where it says another one.
-    """
-
-    step: int
-    source: StepSource
-    in_name: int | None = None
+    step: int  # the number of optimizer steps
+    source: StepSource  # as in `TrackedStep`
+    in_name: int | None = None  # the step that the name says, where it says another one
 
 
 def compile_pattern(text: str | None) -> re.Pattern[str] | None:

@@ -88,12 +88,9 @@ class Processes:
     When one is killed, which is what happens to a checkpoint that needs too much memory, the pool
     is lost with it: the checkpoints that are not done are then read again one at a time, so that
     only the guilty one fails.
-
-    Attributes:
-        jobs: how many.
     """
 
-    jobs: int
+    jobs: int  # how many
 
     def __call__(self, paths: Sequence[str], reading: Reading) -> Outcomes:
         """Read checkpoints and yield each as it is done."""

@@ -143,24 +143,16 @@ class _Known:
 
 @dataclass
 class Tracker:
-    """A training run that may go on.
+    """A training run that may go on."""
 
-    Attributes:
-        given: paths, globs, directories, URLs.
-        reading: how each checkpoint is read.
-        pattern: of --step-pattern, or None.
-        run: where checkpoints are read.
-        cache: where snapshots are kept, or None.
-        waiting: whether the run is in progress: then nothing found is no error, a checkpoint
-            without a step is left for later, one that could not be read is tried again, and one
-            that was read stays in the series when its file is deleted.
-    """
-
-    given: Sequence[str]
-    reading: Reading
-    pattern: re.Pattern[str] | None = None
-    run: Run = inline
-    cache: Cache | None = None
+    given: Sequence[str]  # paths, globs, directories, URLs
+    reading: Reading  # how each checkpoint is read
+    pattern: re.Pattern[str] | None = None  # of --step-pattern, or None
+    run: Run = inline  # where checkpoints are read
+    cache: Cache | None = None  # where snapshots are kept, or None
+    # whether the run is in progress: then nothing found is no error, a checkpoint without a step is
+    # left for later, one that could not be read is tried again, and one that was read stays in the
+    # series when its file is deleted
     waiting: bool = False
     _known: dict[str, _Known] = field(default_factory=dict)
 

@@ -44,31 +44,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Reading:
-    """How every checkpoint of a run is read: the options of `inspect` that its figures hang on.
+    """How every checkpoint of a run is read: the options of `inspect` that its figures hang on."""
 
-    Attributes:
-        autocorrelation: (weight, ρ) or (weight, ρ, ω) of each part of the input's.
-        horizon: T in steps, or None.
-        readout: ``last``, ``every`` or None.
-        learning_rate: the rate that step effects are taken at.
-        watch_limit: the step effect to watch from.
-        cursed_limit: the step effect called cursed.
-        family: the only family to read with, or None.
-        layers: globs of layer names.
-        assume: what the checkpoints do not store, as pairs.
-        device: for eigendecompositions.
-    """
-
+    # (weight, ρ) or (weight, ρ, ω) of each part of the input's
     autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...] = ((1.0, 0.0),)
-    horizon: int | None = None
-    readout: str | None = None
-    learning_rate: float = 1e-3
-    watch_limit: float = 0.1
-    cursed_limit: float = 1.0
-    family: str | None = None
-    layers: tuple[str, ...] = ()
-    assume: tuple[tuple[str, str], ...] = ()
-    device: str = "auto"
+    horizon: int | None = None  # T in steps, or None
+    readout: str | None = None  # ``last``, ``every`` or None
+    learning_rate: float = 1e-3  # the rate that step effects are taken at
+    watch_limit: float = 0.1  # the step effect to watch from
+    cursed_limit: float = 1.0  # the step effect called cursed
+    family: str | None = None  # the only family to read with, or None
+    layers: tuple[str, ...] = ()  # globs of layer names
+    assume: tuple[tuple[str, str], ...] = ()  # what the checkpoints do not store, as pairs
+    device: str = "auto"  # for eigendecompositions
 
     @classmethod
     def of(

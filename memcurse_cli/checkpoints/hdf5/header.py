@@ -178,17 +178,11 @@ Messages = list[tuple[int, bytes]]
 
 @dataclass(frozen=True)
 class Datatype:
-    """The type of one element.
+    """The type of one element."""
 
-    Attributes:
-        kind: a NumPy name, ``opaque``, ``text``, ``variable text``, or "" for any other.
-        size: bytes per element.
-        big_endian: the byte order.
-    """
-
-    kind: str
-    size: int
-    big_endian: bool = False
+    kind: str  # a NumPy name, ``opaque``, ``text``, ``variable text``, or "" for any other
+    size: int  # bytes per element
+    big_endian: bool = False  # the byte order
 
 
 def read_messages(file: File, address: int) -> Messages:

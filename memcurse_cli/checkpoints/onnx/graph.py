@@ -246,27 +246,20 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes, initializers and what comes from outside.
+    """Nodes, initializers and what comes from outside."""
 
-    Attributes:
-        parent: the graph of the node that holds this one, whose names are known here too.
-        nodes: in the order of the file.
-        tensors: the initializers by name.
-        inputs: the names that are given from outside when the graph runs.
-        producers: the node that makes each name.
-        bindings: of a function's body, the graph and the name there that each input stands for.
-        attributes: of a function's body, what the call gives.
-        prefix: what the names of its nodes begin with.
-    """
-
+    # the graph of the node that holds this one, whose names are known here too
     parent: Graph | None
-    nodes: list[Node] = field(default_factory=list)
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)  # in the order of the file
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # the initializers by name
+    # the names that are given from outside when the graph runs
     inputs: set[str] = field(default_factory=set)
-    producers: dict[str, Node] = field(default_factory=dict)
+    producers: dict[str, Node] = field(default_factory=dict)  # the node that makes each name
+    # of a function's body, the graph and the name there that each input stands for
     bindings: dict[str, tuple[Graph, str]] = field(default_factory=dict)
+    # of a function's body, what the call gives
     attributes: dict[str, Attribute] = field(default_factory=dict)
-    prefix: str = ""
+    prefix: str = ""  # what the names of its nodes begin with
 
     def home(self, name: str) -> tuple[Graph | None, str]:
         """The graph that makes or holds a name, and the name there; None where none does."""
@@ -336,20 +329,15 @@ class Graph:
 
 @dataclass
 class Function:
-    """A function of the model: what it calls its inputs and outputs, and where its nodes lie.
-
-    Attributes:
-        defaults: the attributes that a call need not give.
-        calls: the operators and functions within it.
-        recurrent: whether a recurrent node is in it, or in what it calls.
-    """
+    """A function of the model: what it calls its inputs and outputs, and where its nodes lie."""
 
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     nodes: list[Field] = field(default_factory=list)
+    # the attributes that a call need not give
     defaults: dict[str, Attribute] = field(default_factory=dict)
-    calls: set[Key] = field(default_factory=set)
-    recurrent: bool = False
+    calls: set[Key] = field(default_factory=set)  # the operators and functions within it
+    recurrent: bool = False  # whether a recurrent node is in it, or in what it calls
 
 
 @dataclass

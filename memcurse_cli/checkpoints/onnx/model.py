@@ -53,22 +53,13 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor that the graph computes without any input, not yet computed.
+    """A tensor that the graph computes without any input, not yet computed."""
 
-    Attributes:
-        key: the same number for the same computation on the same initializers.
-        shape: its shape.
-        dtype: its type.
-        sources: the initializers and constants that it is made of.
-        inputs: the values that it is computed from.
-        compute: the computation.
-    """
-
-    key: int
+    key: int  # the same number for the same computation on the same initializers
     shape: tuple[int, ...]
     dtype: str
-    sources: frozenset[Tensor]
-    inputs: tuple[Value, ...]
+    sources: frozenset[Tensor]  # the initializers and constants that it is made of
+    inputs: tuple[Value, ...]  # the values that it is computed from
     compute: Callable[..., Array]
 
     def load(self) -> Array:

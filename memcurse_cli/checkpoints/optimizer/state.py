@@ -15,38 +15,24 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class AdamSlot:
-    """The running mean of a weight's squared gradient, and what else the optimiser says.
+    """The running mean of a weight's squared gradient, and what else the optimiser says."""
 
-    Attributes:
-        second_moment: v, of the weight's shape.
-        step: how many steps it has run over, which its bias is corrected by; None if not stored.
-        learning_rate: of the weight's group at the last step; None if not stored.
-        beta2: the decay of v; None if not stored.
-        epsilon: added to √v̂; None if not stored.
-    """
-
-    second_moment: LazyTensor
+    second_moment: LazyTensor  # v, of the weight's shape
+    # how many steps it has run over, which its bias is corrected by; None if not stored
     step: float | None = None
-    learning_rate: float | None = None
-    beta2: float | None = None
-    epsilon: float | None = None
+    learning_rate: float | None = None  # of the weight's group at the last step; None if not stored
+    beta2: float | None = None  # the decay of v; None if not stored
+    epsilon: float | None = None  # added to √v̂; None if not stored
 
 
 @dataclass(frozen=True)
 class AdamState:
-    """Adam's state by the name of the weight.
+    """Adam's state by the name of the weight."""
 
-    Attributes:
-        library: ``torch.optim``, ``optax`` or ``Keras``.
-        slots: the weights whose state is known.
-        refused: why that of a weight is not.
-        reason: why that of no weight is, or None.
-    """
-
-    library: str
-    slots: Mapping[str, AdamSlot] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    reason: str | None = None
+    library: str  # ``torch.optim``, ``optax`` or ``Keras``
+    slots: Mapping[str, AdamSlot] = field(default_factory=dict)  # the weights whose state is known
+    refused: Mapping[str, str] = field(default_factory=dict)  # why that of a weight is not
+    reason: str | None = None  # why that of no weight is, or None
 
 
 @dataclass(frozen=True)

@@ -218,15 +218,10 @@ class File(Bytes, Protocol):
 
 
 class Directory(Protocol):
-    """A directory whose files are opened by name, and none outside it.
+    """A directory whose files are opened by name, and none outside it."""
 
-    Attributes:
-        path: its path, printable.
-        names: what is in it, sorted; nothing where a server does not say.
-    """
-
-    path: str
-    names: list[str]
+    path: str  # its path, printable
+    names: list[str]  # what is in it, sorted; nothing where a server does not say
 
     def open(self, name: str) -> File:
         """The file ``name``, a relative path with ``/`` that must not lead outside."""

@@ -151,15 +151,12 @@ def _of_own_states(drive: OwnStateDrive, settings: Settings) -> GateSummary:
 
 
 class HeldStates(NamedTuple):
-    """What the pre-activations of a layer see beside its input.
+    """What the pre-activations of a layer see beside its input."""
 
-    Attributes:
-        shown: the second moment of what the hidden weights show to the gates, the mean over units;
-            None where no gate sees a state.
-        taken: that of what they show to the candidates, alike or of each of them.
-    """
-
+    # the second moment of what the hidden weights show to the gates, the mean over units; None
+    # where no gate sees a state
     shown: float | None = None
+    # that of what they show to the candidates, alike or of each of them
     taken: float | Floats = 0.0
 
 

@@ -22,27 +22,17 @@ GUTTER_COLUMN = Column("", align="left")
 
 @dataclass(frozen=True)
 class LayerTable:
-    """A table whose rows are about parts of layers.
+    """A table whose rows are about parts of layers."""
 
-    Attributes:
-        title: what stands above it.
-        columns: those beside the gutter and the layer's name.
-        entries: the parts of a layer that have a row; none where it has no place in the table.
-        rank: the largest is shown, where there are too many.
-        more: what the layers have in common that are not shown.
-        shown: how many layers are.
-        gutter: what a row says there.
-        alone: whether the name stands even where there is one layer.
-    """
-
-    title: str
-    columns: tuple[Column, ...]
+    title: str  # what stands above it
+    columns: tuple[Column, ...]  # those beside the gutter and the layer's name
+    # the parts of a layer that have a row; none where it has no place in the table
     entries: Callable[[LayerReport], Sequence[Any]]
-    rank: Callable[[LayerReport], Any]
-    more: str = ""
-    shown: int = 6
-    gutter: Callable[[Any], Cell] = lambda _: Cell("")
-    alone: bool = True
+    rank: Callable[[LayerReport], Any]  # the largest is shown, where there are too many
+    more: str = ""  # what the layers have in common that are not shown
+    shown: int = 6  # how many layers are
+    gutter: Callable[[Any], Cell] = lambda _: Cell("")  # what a row says there
+    alone: bool = True  # whether the name stands even where there is one layer
 
     def rows(self, layer: LayerReport, name: str) -> list[list[Cell]]:
         """Those of one layer, the first of them under its name."""

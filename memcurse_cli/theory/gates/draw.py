@@ -90,17 +90,11 @@ class JointPreactivations:
 
 
 class Drawn(NamedTuple):
-    """Figures of gates that were drawn.
+    """Figures of gates that were drawn."""
 
-    Attributes:
-        log_moduli: (shares, n) log|λ| below which it is at the shares of the steps.
-        moments: E|h|², Re E[h s*] and E|s|².
-        error: the largest relative standard error of any unit's log|λ| there, E|h|² and κ.
-    """
-
-    log_moduli: Floats
-    moments: GatedMoments
-    error: float
+    log_moduli: Floats  # (shares, n) log|λ| below which it is at the shares of the steps
+    moments: GatedMoments  # E|h|², Re E[h s*] and E|s|²
+    error: float  # the largest relative standard error of any unit's log|λ| there, E|h|² and κ
 
 
 def normal_points(count: int, gates: int) -> tuple[Floats, Floats]:

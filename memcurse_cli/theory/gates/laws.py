@@ -358,17 +358,11 @@ def decayed(
 
 @dataclass(frozen=True)
 class StepSize(GateLaw):
-    """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net.
+    """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net."""
 
-    Attributes:
-        rate: (n,) a > 0, of log a as A_log.
-        writes: whether γ is Δ.
-        negated: A_log is -a instead, which GGUF stores and rounding may bring to a ≤ 0.
-    """
-
-    rate: Array
-    writes: bool = True
-    negated: bool = False
+    rate: Array  # (n,) a > 0, of log a as A_log
+    writes: bool = True  # whether γ is Δ
+    negated: bool = False  # A_log is -a instead, which GGUF stores and rounding may bring to a ≤ 0
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = -aλσ(z) with dγ/db = σ(z), and dλ/d log a = -aΔλ or dλ/d(-a) = Δλ."""
@@ -399,17 +393,11 @@ class Root(GateLaw):
 
 @dataclass(frozen=True)
 class Exponent(GateLaw):
-    """λ = e^(-cσ(z)) and γ = √(1-λ²+ε): RG-LRU's recurrence gate.
+    """λ = e^(-cσ(z)) and γ = √(1-λ²+ε): RG-LRU's recurrence gate."""
 
-    Attributes:
-        rate: (n,) c·softplus(Λ) > 0.
-        rate_slope: (n,) d log(rate)/dΛ.
-        offset: ε, by which some code keeps γ from vanishing.
-    """
-
-    rate: Array
-    rate_slope: Array
-    offset: float = 0.0
+    rate: Array  # (n,) c·softplus(Λ) > 0
+    rate_slope: Array  # (n,) d log(rate)/dΛ
+    offset: float = 0.0  # ε, by which some code keeps γ from vanishing
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/dω = λ d log λ/dω and dγ/dω = -λ² (d log λ/dω) / γ."""
@@ -431,17 +419,12 @@ class OpenedDecay(GateLaw):
     """λ = e^(-c f(z)) and γ = 1.
 
     RWKV-7, and KDA's safe gate, whose z is e^a times what it sees, with f = σ; RWKV-6 with f = e^z.
-
-    Attributes:
-        rate: c > 0, -log λ of a gate that is fully open.
-        log_scale: the name of a, or None.
-        opening: f.
     """
 
-    rate: float
+    rate: float  # c > 0, -log λ of a gate that is fully open
     bias: str = "bias"
-    log_scale: str | None = None
-    opening: Opening = LOGISTIC
+    log_scale: str | None = None  # the name of a, or None
+    opening: Opening = LOGISTIC  # f
 
     def __call__(self, z: Array) -> GateValues:
         """dλ/db = -c f'(z) λ, and z times that for the scale."""
@@ -453,19 +436,13 @@ class OpenedDecay(GateLaw):
 
 
 class JointValues(NamedTuple):
-    """λ and γ of gates with several pre-activations, by their logarithms.
+    """λ and γ of gates with several pre-activations, by their logarithms."""
 
-    Attributes:
-        log_eigenvalue: log λ, complex where λ turns.
-        log_gain: log γ.
-        motions: d log λ/dω and d log γ/dω by parameter.
-        share: w, how much of an input comes in with the gain wγ of its own step, the rest with
-            λ(1-w)γ of the step after it; None for all.
-    """
-
-    log_eigenvalue: Array
-    log_gain: Array
-    motions: Mapping[str, Motion]
+    log_eigenvalue: Array  # log λ, complex where λ turns
+    log_gain: Array  # log γ
+    motions: Mapping[str, Motion]  # d log λ/dω and d log γ/dω by parameter
+    # w, how much of an input comes in with the gain wγ of its own step, the rest with λ(1-w)γ of
+    # the step after it; None for all
     share: Array | None = None
 
     @property

@@ -47,15 +47,10 @@ ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Preactivation:
-    """z ~ N(b, σ²) of n units.
+    """z ~ N(b, σ²) of n units."""
 
-    Attributes:
-        mean: (n,) b.
-        spread: (n,) σ ≥ 0.
-    """
-
-    mean: Array
-    spread: Array
+    mean: Array  # (n,) b
+    spread: Array  # (n,) σ ≥ 0
 
     def take(self, units: Units) -> Preactivation:
         """Those of some of the units."""
@@ -108,15 +103,10 @@ def mean_of(function: Callable[[Array], Array], gate: Preactivation, smooth: boo
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a cell takes in, u = f(n) of a Gaussian n.
+    """What a cell takes in, u = f(n) of a Gaussian n."""
 
-    Attributes:
-        bounded: whether |u| ≤ 1.
-        moments: (n,) E u and E u² of every unit.
-    """
-
-    bounded: bool
-    moments: Callable[[Preactivation], tuple[Floats, Floats]]
+    bounded: bool  # whether |u| ≤ 1
+    moments: Callable[[Preactivation], tuple[Floats, Floats]]  # (n,) E u and E u² of every unit
 
 
 def _tanh_moments(n: Preactivation) -> tuple[Floats, Floats]:
@@ -145,18 +135,12 @@ class Expectations(NamedTuple):
     A unit does ``h = λ h⁻ + γ u``, or ``h = λ h⁻ + μ u⁻ + ν u`` where a part of the input comes in
     a step later. What stands below a fraction is given as its complement. Each is (..., n), or
     (rows, shared) where rows of units share their gates.
-
-    Attributes:
-        complement: E[1 - λ].
-        squared_complement: E[1 - |λ|²].
-        means: (..., n, k) E g.
-        products: (..., n, k, k) E g_i g_j*.
     """
 
-    complement: Array
-    squared_complement: Array
-    means: Array
-    products: Array
+    complement: Array  # E[1 - λ]
+    squared_complement: Array  # E[1 - |λ|²]
+    means: Array  # (..., n, k) E g
+    products: Array  # (..., n, k, k) E g_i g_j*
 
 
 def averaged(columns: Sequence[Array], weights: Array) -> tuple[Array, Array]:
@@ -264,16 +248,12 @@ def _times(of_law: Array, of_write: Array) -> Array:
 
 
 class GatedMoments(NamedTuple):
-    """Stationary moments of n units, for a drive of the given autocorrelation.
+    """Stationary moments of n units, for a drive of the given autocorrelation."""
 
-    Attributes:
-        figures: (1 + 2 parameters, n) E|h|², and Re E[h s*] and E|s|² by each parameter; inf where
-            they diverge, with 0 for E[h s*].
-        parameters: their names.
-    """
-
+    # (1 + 2 parameters, n) E|h|², and Re E[h s*] and E|s|² by each parameter; inf where they
+    # diverge, with 0 for E[h s*]
     figures: Float[Array, " figures n"]
-    parameters: tuple[str, ...]
+    parameters: tuple[str, ...]  # their names
 
     @property
     def second_moment(self) -> Float[Array, " n"]:
@@ -418,14 +398,10 @@ class _MeanResponse(NamedTuple):
     A tone off resonance moves a slow state little, and the sums of `_of_pole` would cancel. What is
     left of a second moment is that of the fluctuations about this mean, which obey the same
     equations with covariances in the place of products.
-
-    Attributes:
-        figures: as those of `figures_of`.
-        covariances: (..., n, k, k) of g.
     """
 
-    figures: list[Array]
-    covariances: Array
+    figures: list[Array]  # as those of `figures_of`
+    covariances: Array  # (..., n, k, k) of g
 
 
 def _mean_response(of: Expectations, part: Decay, stable: Array) -> _MeanResponse:

@@ -169,22 +169,15 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Flo
 
 @dataclass(frozen=True)
 class GatedMeanField:
-    """Where a wide layer with random weights works, and how it treats a small change of its state.
+    """Where a wide layer with random weights works, and what it makes of a small change."""
 
-    Attributes:
-        second_moment: E h² of a unit.
-        growth: χ, what one step makes of the second moment of a perturbation.
-        gates: how far each is open.
-        mean_squared_singular_value: m₁ of the Jacobian dh'/dh; None for an LSTM, whose state has
-            two parts.
-        singular_value_variance: m₂ - m₁², the variance of the squared singular values; None also
-            where the reset gate acts before the matrix, whose Jacobian has products of weights.
-    """
-
-    second_moment: float
-    growth: float
-    gates: Mapping[str, GateLevel]
+    second_moment: float  # E h² of a unit
+    growth: float  # χ, what one step makes of the second moment of a perturbation
+    gates: Mapping[str, GateLevel]  # how far each is open
+    # m₁ of the Jacobian dh'/dh; None for an LSTM, whose state has two parts
     mean_squared_singular_value: float | None = None
+    # m₂ - m₁², the variance of the squared singular values; None also where the reset gate acts
+    # before the matrix, whose Jacobian has products of weights
     singular_value_variance: float | None = None
 
 

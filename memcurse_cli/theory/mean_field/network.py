@@ -53,18 +53,14 @@ class GatedNetwork:
     A GRU is ``h' = z h + (1-z) tanh(n)`` with z and r the sigmoids of ``update`` and ``reset``, and
     ``n = U x + b + r (W h + b_inner)``, or ``n = U x + b + W (r h)`` without an inner bias; an LSTM
     is ``c' = f c + i tanh(g)``, ``h' = o tanh(c')``.
-
-    Attributes:
-        hidden: (H, H) W of each of `GRU_GATES` or `LSTM_GATES`, row = target.
-        inputs: (H, inputs) U of each.
-        bias: (H,) b of each, summed over the tensors that hold it; for ``new`` without b_inner.
-        inner_bias: (H,) b_inner of a GRU, zeros where there is none; None where the reset gate
-            acts before the matrix, and for an LSTM.
     """
 
-    hidden: Mapping[str, Floats]
-    inputs: Mapping[str, Floats]
+    hidden: Mapping[str, Floats]  # (H, H) W of each of `GRU_GATES` or `LSTM_GATES`, row = target
+    inputs: Mapping[str, Floats]  # (H, inputs) U of each
+    # (H,) b of each, summed over the tensors that hold it; for ``new`` without b_inner
     bias: Mapping[str, Floats]
+    # (H,) b_inner of a GRU, zeros where there is none; None where the reset gate acts before the
+    # matrix, and for an LSTM
     inner_bias: Floats | None = None
 
     @property
@@ -102,23 +98,14 @@ def sigmoid(u: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class GatedSimulation:
-    """What a layer did over the second half of a run, over units, sequences and steps.
+    """What a layer did over the second half of a run, over units, sequences and steps."""
 
-    Attributes:
-        second_moment: E h².
-        growth: exp(2 × the largest Lyapunov exponent).
-        growth_error: its standard error, over sequences.
-        gates: how far they were open.
-        steps: how long each sequence was, from a zero state.
-        settled: whether E h² was as large in the last quarter as in the one before.
-    """
-
-    second_moment: float
-    growth: float
-    growth_error: float
-    gates: Mapping[str, GateLevel]
-    steps: int
-    settled: bool
+    second_moment: float  # E h²
+    growth: float  # exp(2 × the largest Lyapunov exponent)
+    growth_error: float  # its standard error, over sequences
+    gates: Mapping[str, GateLevel]  # how far they were open
+    steps: int  # how long each sequence was, from a zero state
+    settled: bool  # whether E h² was as large in the last quarter as in the one before
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
