@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.errors import UsageError
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
@@ -37,7 +37,7 @@ from memcurse_cli.families.gate_inputs import (
 )
 from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import read_real, shown_shape
+from memcurse_cli.families.reading import misfit, read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
 from memcurse_cli.theory.gates.moments import TANH, Candidate
@@ -273,12 +273,8 @@ class Cell:
             shapes += [(2, width), (2 * width,)]
         shape = self._store.tensors[tensor].shape
         if shape not in shapes:
-            raise TensorError(
-                f"its shape {shown_shape(shape)} does not fit, "
-                f"{' or '.join(map(shown_shape, shapes))} is needed",
-                where=tensor,
-                remedy="name the right family with --family, or export the layer again",
-            )
+            needed = " or ".join(map(shown_shape, shapes))
+            raise misfit(f"its shape {shown_shape(shape)} does not fit, {needed} is needed", tensor)
         values = read_real(self._store, tensor, shape)
         if values.size == width:
             return [(role, values)]

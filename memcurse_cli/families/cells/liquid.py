@@ -21,6 +21,7 @@ from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
+    parameter_group,
     read_real,
     require_finite,
     sigmoid,
@@ -121,16 +122,9 @@ class LTC:
             """Scalars (H,) or (sources, H), each of which moves the λ of its neuron."""
             tensor, moved = match.tensors[role], value * log_rate
             values = stored[role] if role in stored else read_real(store, tensor, moved.shape)
-            return ParameterGroup(
-                name=role,
-                tensor=tensor,
-                values=values.ravel(),
-                dtype=store.tensors[tensor].dtype,
-                scalar=np.arange(values.size),
-                eigenvalue=np.indices(values.shape)[-1].ravel(),
-                eigenvalue_derivative=moved.ravel().astype(np.complex128),
-                log_gain_derivative=(-moved / kept - leak_rate / leak).ravel().astype(complex),
-            )
+            by_gain = -moved / kept - leak_rate / leak
+            dtype, unit = store.tensors[tensor].dtype, np.arange(values.shape[-1])
+            return parameter_group(role, tensor, values, dtype, moved, by_gain, eigenvalue=unit)
 
         return Recurrence(
             name=match.layer,

@@ -29,9 +29,9 @@ from memcurse_cli.families.gate_inputs import (
 )
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
-    gain_scalar,
     log_of_eigenvalues,
     log_sigmoid,
+    parameter_group,
     read_finite,
     read_real,
     read_vector,
@@ -167,8 +167,9 @@ def fast_grnn_recurrence(
     by_scale = opened * sigmoid(-scale) * lost / gain
     by_floor = sigmoid(floor) * sigmoid(-floor) / gain
     scalars = [
-        gain_scalar(role, match.tensors[role], value, store.tensors[match.tensors[role]].dtype, by)
+        parameter_group(role, tensor, value, store.tensors[tensor].dtype, 0.0, by, scalar=0)
         for role, value, by in ((SCALE, scale, by_scale), (FLOOR, floor, by_floor))
+        for tensor in (match.tensors[role],)
     ]
 
     def spectra() -> HiddenSpectra:

@@ -37,8 +37,8 @@ from memcurse_cli.families.cells.torch_names import (
 )
 from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import read_real, sigmoid
-from memcurse_cli.families.recurrence import HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.families.reading import parameter_group, read_real, sigmoid
+from memcurse_cli.families.recurrence import HiddenSpectra, Recurrence
 
 NAME = "torch_recurrent"
 GATE_FUNCTION = Assumption(
@@ -156,15 +156,15 @@ def _read_minimal_rnn(
         by_latent = mixed.ravel() * (1 - shown**2)[source]
         entries, stored_as = np.arange(size * size), store.tensors[tensor].dtype
         groups = tuple(
-            ParameterGroup(
+            parameter_group(
                 name,
                 at,
                 scalars,
                 kind,
-                scalar,
-                unit,
-                ((kept * lost)[unit] * moved).astype(np.complex128),
-                (-kept[unit] * moved).astype(np.complex128),
+                (kept * lost)[unit] * moved,
+                -kept[unit] * moved,
+                scalar=scalar,
+                eigenvalue=unit,
             )
             for name, at, scalars, kind, scalar, moved in (
                 (role, held, values, dtype, source, by_latent),

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import Assumption, Match, setting
+from memcurse_cli.families.family import Assumption, Layout, Match, setting
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, repeated
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import LARGEST_DECAY, element_count, exponential_decay
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
-from memcurse_cli.families.selective.law import CONVERTED, LawFamily, Layer, Layout, Seen, Slot
+from memcurse_cli.families.selective.law import CONVERTED, LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import OpenedDecay, Overwrite, StepSize, Write
 
 NEGATIVE_EIGENVALUES = Assumption(
@@ -106,7 +106,7 @@ class DeltaNet(LawFamily):
         still = np.zeros(heads)
         seen = layer.projected(still, strengths) if layer.options.gates else None
         gate: Seen = PRODUCT if count > 1 else seen
-        return layer.recurrence(
+        return layer.gated(
             Overwrite(width, factor),
             still,
             [],
@@ -241,7 +241,7 @@ class GatedDeltaNet(_GatedDelta):
         if width < math.inf and isinstance(gates, tuple) and None not in gates:
             sentences.append(RANDOM_KEYS)
         law, slots = _step_law(layer, log_rate, bias)
-        return layer.recurrence(
+        return layer.gated(
             law,
             bias,
             slots,
@@ -355,7 +355,7 @@ class KDA(_GatedDelta):
                 gate = GateInput(gate.bias * factor, norms)
             return gate, None if write is None else repeated(write, bias.size // log_rate.size)
 
-        return layer.recurrence(
+        return layer.gated(
             law,
             factor * bias,
             slots,

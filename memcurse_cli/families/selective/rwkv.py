@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.errors import TensorError
+from memcurse_cli.families.family import Layout
 from memcurse_cli.families.gate_inputs import Bottleneck, GateInput, NoDrive, RowNorms
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     element_count,
     log_of_eigenvalues,
-    one_to_one,
     read_finite,
 )
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import Exponential, OpenedDecay
 
 _MIXED = 5
@@ -171,7 +171,7 @@ class RWKV7(LawFamily):
         role = layer.first(_DECAY_7)
         base = layer.vector(role)
         shape = next((layer.shape(each) for each in _HEADS if each in layer.names), ())
-        return layer.recurrence(
+        return layer.gated(
             OpenedDecay(math.exp(-0.5)),
             base,
             [Slot(role, base, "bias")],
@@ -219,7 +219,7 @@ class RWKV(LawFamily):
         role = layer.first(_DECAY)
         stored = layer.vector(role)
         selective = not layer.names.keys().isdisjoint(_SELECTIVE)
-        recurrence = layer.recurrence(
+        recurrence = layer.gated(
             OpenedDecay(1.0, "base", opening=Exponential()),
             stored,
             [Slot(role, stored, "base")],
@@ -258,7 +258,7 @@ def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurren
     return replace(
         recurrence,
         log_eigenvalues=log,
-        parameters=(one_to_one(_DECAY[0], tensor, values, spec.dtype, derivative),),
+        parameters=(layer.group(_DECAY[0], values, derivative),),
         stable_by_construction=False,
         assumptions=(_CONVERTED.format(stored=stored),),
     )
