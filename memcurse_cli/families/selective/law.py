@@ -37,6 +37,7 @@ from memcurse_cli.theory.gates.laws import (
     GateLaw,
     JointLaw,
     JointValues,
+    Overwrite,
     Write,
     soft_cap,
 )
@@ -44,6 +45,11 @@ from memcurse_cli.theory.gates.laws import (
 CONVERTED = (
     "ssm_a is -exp(A_log), as llama.cpp's converter has stored it; training moves A_log, whose unit"
     " moves ssm_a by its own size"
+)
+
+RANDOM_KEYS = (
+    "for --gates keys are of norm 1, drawn anew at every step from all directions alike: a step"
+    " forgets what it overwrites"
 )
 
 Seen = GateInput | Drive | tuple[GateInput | None, GateInput | None] | None
@@ -145,6 +151,7 @@ class Layer(family.Layer):
         tensors: Sequence[str] | None = None,
         assumptions: Sequence[str] = (),
         input_dependent: bool = True,
+        converted: bool = False,
         stable: bool = True,
         **fields: Any,
     ) -> Recurrence:
@@ -164,6 +171,7 @@ class Layer(family.Layer):
             tensors: the names of the layer's tensors; by default those of the slots, or all.
             assumptions: what was assumed beside `assumed`, one sentence each.
             input_dependent: whether the gates move at all.
+            converted: the decay is stored as llama.cpp's converter leaves it, of either sign.
             stable: whether no value of what is stored gives |λ| ≥ 1.
             fields: further ones of `Recurrence`.
 
@@ -207,6 +215,12 @@ class Layer(family.Layer):
                 sees=sees,
             )
 
+        overwrites = isinstance(law, Overwrite) or (write is not None and write.width < np.inf)
+        also = [
+            *assumptions,
+            *([RANDOM_KEYS] if overwrites and isinstance(drive, GateDrive) else []),
+            *([CONVERTED] if converted else []),
+        ]
         groups = []
         for slot, tensor in zip(slots, of_slots, strict=True):
             each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
@@ -233,9 +247,9 @@ class Layer(family.Layer):
             groups,
             log_gain=log_gain,
             tensors=tensors or tuple(dict.fromkeys(of_slots)) or None,
-            also=assumptions,
+            also=also,
             input_dependent=input_dependent,
-            stable_by_construction=stable,
+            stable_by_construction=stable and not converted,
             gate=drive,
             **fields,
         )

@@ -19,7 +19,7 @@ from memcurse_cli.families.gate_inputs import GateInput, low_rank_gate, projecte
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import read_vector, require_shape, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import CONVERTED, LawFamily, Layer, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.families.state_space.discretization import apply_transform
 from memcurse_cli.theory.gates.laws import StepSize
 
@@ -198,8 +198,8 @@ class GgufMamba(LawFamily):
             sees=f"what {'ssm_x' if by_channel else 'ssm_in'} sees, the "
             + ("convolution's output" if by_channel else "mixer's input"),
             multiplicity=1 if by_channel else _gguf_states(layer),
-            assumptions=(_GGUF_NOMINAL, CONVERTED),
-            stable=False,
+            assumptions=(_GGUF_NOMINAL,),
+            converted=True,
         )
 
 
