@@ -25,8 +25,8 @@ from memcurse_cli.families.cells.gated_layer import (
     step_spectra,
     with_peepholes,
 )
-from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
+from memcurse_cli.families.family import Assumed, Assumption, Layer, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -398,17 +398,10 @@ class CellFamily:
         layout = variant.layout or next((one for one in named if one.fits(shapes)), named[0])
         axes = dict.fromkeys(layout.hidden, 2)
         member = member_of(store, match, axes, others=())
-        return read_cell(member, match, options, self.name, layout, variant)
+        return read_cell(Layer(self.name, member, match, options), layout, variant)
 
 
-def read_cell(
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
-    family: str,
-    layout: Layout,
-    variant: Variant = PLAIN,
-) -> Recurrence:
+def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurrence:
     """One LSTM, GRU, cell of one gate or Elman network.
 
     Raises:
@@ -421,21 +414,18 @@ def read_cell(
             spectra=lambda cell, device: HiddenSpectra({}, None, _CONVOLVED),
             undriven=NoDrive(_CONVOLVED),
         )
-    cell = Cell(store, match, layout)
+    cell, options = Cell(layer.store, layer.match, layout), layer.options
     biases = cell.biases
     if "state" in biases:
         matrix, inputs = cell.hidden["state"], cell.inputs
-        return dense_recurrence(
-            store,
-            match,
-            family=family,
-            matrix=matrix if variant.matrix is None else variant.matrix(matrix),
-            tensor=match.tensors[next(iter(layout.hidden))],
+        return dense_layer(
+            layer,
+            next(iter(layout.hidden)),
+            matrix if variant.matrix is None else variant.matrix(matrix),
             activation=variant.activation,
-            device=options.device,
-            readin=None if inputs is None else inputs["state"].astype(np.complex128),
+            readin=None if inputs is None else inputs["state"],
             bias=biases["state"].total,
-            assumptions=variant.assumptions,
+            also=variant.assumptions,
         )
     for gate, added in variant.added.items():
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
@@ -446,16 +436,13 @@ def read_cell(
     lstm = "forget" in biases
     log_kept, log_gain, groups, drive = (_lstm if lstm else _mix)(cell, variant, seen)
     stored = biases["forget" if lstm else layout.gate].parts
-    found = Recurrence(
-        name=match.layer,
-        family=family,
-        tensors=tuple(match.tensors.values()),
-        log_eigenvalues=log_kept.astype(np.complex128),
-        log_gain=log_gain.astype(np.complex128),
-        parameters=groups,
+    found = layer.recurrence(
+        log_kept,
+        groups,
+        log_gain=log_gain,
         input_dependent=True,
         stable_by_construction=variant.opening.smooth,
-        assumptions=variant.assumptions if stored else (*variant.assumptions, WITHOUT_BIAS),
+        also=variant.assumptions if stored else (*variant.assumptions, WITHOUT_BIAS),
         hidden_feedback=True,
         hidden=_spectra(cell, options.device, variant) if options.spectra else None,
         gate=undriven or drive,
