@@ -383,7 +383,7 @@ class Layer:
         self,
         role: str,
         values: Floats,
-        slope: NDArray[Any],
+        slope: NDArray[Any] | float,
         log_gain_slope: NDArray[Any] | None = None,
         *,
         name: str = "",

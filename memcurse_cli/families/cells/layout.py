@@ -37,7 +37,7 @@ from memcurse_cli.families.gate_inputs import (
 )
 from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import misfit, read_real, shown_shape
+from memcurse_cli.families.reading import misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
 from memcurse_cli.theory.gates.moments import TANH, Candidate
@@ -171,26 +171,25 @@ class Cell:
     What is read raises a `TensorError` for NaN or inf in it, or another shape.
     """
 
-    def __init__(self, store: TensorStore, match: Match, layout: Layout) -> None:
-        self._store, self._match, self.layout = store, match, layout
+    def __init__(self, layer: Layer, layout: Layout) -> None:
+        self._layer, self.layout = layer, layout
         role, gates = next(iter(layout.hidden.items()))
         rows, columns = self._shape(role)[:2]
         self.size = rows // len(gates)
         self._seen = self.size if role in layout.inputs else columns
-        if role in layout.inputs and layout.projection in match.tensors:
+        if role in layout.inputs and layout.projection in layer.names:
             self._seen = self._shape(layout.projection)[0]
 
     def _shape(self, role: str) -> tuple[int, ...]:
         """That of a matrix, row = target."""
-        shape = self._store.tensors[self._match.tensors[role]].shape
+        shape = self._layer.shape(role)
         return shape[::-1] if self.layout.columns else shape
 
     def _matrix(self, role: str, *shape: int | None) -> Floats:
         """A stored matrix of this shape, row = target."""
-        turned = self.layout.columns
-        tensor = self._match.tensors[role]
-        stored = read_real(self._store, tensor, shape[::-1] if turned else shape)
-        return stored.T if turned else stored
+        if self.layout.columns:
+            return self._layer.real(role, shape[::-1]).T
+        return self._layer.real(role, shape)
 
     def _side(self, blocks: Blocks, hidden: bool) -> dict[str, Floats]:
         other = self.layout.inputs if hidden else self.layout.hidden
@@ -216,7 +215,7 @@ class Cell:
     def inputs(self) -> dict[str, Floats] | None:
         """(H, inputs) of each gate; None where they are not in the file, or do not fit."""
         for role, gates in self.layout.inputs.items():
-            if role not in self._match.tensors or (
+            if role not in self._layer.names or (
                 self._shape(role)[:1] != (len(gates) * self.size,)
             ):
                 return None
@@ -225,7 +224,7 @@ class Cell:
     @cached_property
     def projection(self) -> Floats | None:
         """(P, H) what the state is multiplied with, or None for the identity."""
-        if self.layout.projection not in self._match.tensors:
+        if self.layout.projection not in self._layer.names:
             return None
         return self._matrix(self.layout.projection, self._seen, self.size)
 
@@ -250,34 +249,37 @@ class Cell:
         layout = self.layout
         sides = (*layout.hidden.values(), *layout.inputs.values(), *layout.biases.values())
         parts: dict[str, list[Part]] = {gate: [] for blocks in sides for gate in blocks}
-        for role, blocks in self.layout.biases.items():
-            tensor = self._match.tensors.get(role)
-            if tensor is None:
+        for role, blocks in layout.biases.items():
+            if role not in self._layer.names:
                 continue
-            dtype = self._store.tensors[tensor].dtype
             own = role.removesuffix(f"_{blocks[0]}")  # of one gate, which its group names anyway
-            for side, row in self._bias_rows(own, tensor, len(blocks) * self.size):
+            for side, row in self._bias_rows(role, own, len(blocks) * self.size):
                 for gate, values in zip(blocks, np.split(row, len(blocks)), strict=True):
-                    parts[gate].append(Part(side, tensor, values, dtype))
+                    parts[gate].append(self._part(role, side, values))
         zero = np.zeros(self.size)
         return {
             gate: GateBias(sum((part.values for part in found), zero), tuple(found))
             for gate, found in parts.items()
         }
 
-    def _bias_rows(self, role: str, tensor: str, width: int) -> list[tuple[str, Floats]]:
+    def _part(self, role: str, name: str, values: Floats) -> Part:
+        tensor = self._layer.names[role]
+        return Part(name, tensor, values, self._layer.store.tensors[tensor].dtype)
+
+    def _bias_rows(self, role: str, name: str, width: int) -> list[tuple[str, Floats]]:
         """A bias with its name, or both of its halves with theirs."""
         sides = self.layout.sides
         shapes: list[tuple[int, ...]] = [(width,)]
         if sides:
             shapes += [(2, width), (2 * width,)]
-        shape = self._store.tensors[tensor].shape
+        shape = self._layer.shape(role)
         if shape not in shapes:
             needed = " or ".join(map(shown_shape, shapes))
-            raise misfit(f"its shape {shown_shape(shape)} does not fit, {needed} is needed", tensor)
-        values = read_real(self._store, tensor, shape)
+            what = f"its shape {shown_shape(shape)} does not fit, {needed} is needed"
+            raise misfit(what, self._layer.names[role])
+        values = self._layer.real(role, shape)
         if values.size == width:
-            return [(role, values)]
+            return [(name, values)]
         return list(zip(sides, values.reshape(2, width), strict=True))
 
     @cached_property
@@ -285,13 +287,11 @@ class Cell:
         """Those of each gate that has one."""
         found = {}
         for role, gates in self.layout.peepholes.items():
-            if role in self._match.tensors:
-                tensor = self._match.tensors[role]
-                values = read_real(self._store, tensor, (len(gates) * self.size,))
-                dtype = self._store.tensors[tensor].dtype
+            if role in self._layer.names:
+                values = self._layer.real(role, (len(gates) * self.size,))
                 for gate, own in zip(gates, np.split(values, len(gates)), strict=True):
                     name = role if len(gates) == 1 else f"{role}[{gate}]"
-                    found[gate] = Part(name, tensor, own, dtype)
+                    found[gate] = self._part(role, name, own)
         return found
 
 
@@ -414,7 +414,7 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
             spectra=lambda cell, device: HiddenSpectra({}, None, _CONVOLVED),
             undriven=NoDrive(_CONVOLVED),
         )
-    cell, options = Cell(layer.store, layer.match, layout), layer.options
+    cell, options = Cell(layer, layout), layer.options
     biases = cell.biases
     if "state" in biases:
         matrix, inputs = cell.hidden["state"], cell.inputs

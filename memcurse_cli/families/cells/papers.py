@@ -259,7 +259,7 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
         UsageError: the user's dt is not in (0, 1].
     """
     step, options = layer.assumed.fraction(STEP), layer.options
-    cell = Cell(layer.store, layer.match, layout)
+    cell = Cell(layer, layout)
     slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
     bias = GateBias(
         np.concatenate([slow.total, fast.total]),

@@ -132,7 +132,7 @@ def _read_minimal_rnn(layer: Layer, layout: Layout) -> Recurrence:
 
     V = ``weight_mm``: every b_x moves every λ, and every row of V its own.
     """
-    latent = Cell(layer.store, layer.match, layout).biases["latent"]
+    latent = Cell(layer, layout).biases["latent"]
     shown, size = np.tanh(latent.total), latent.total.size
     mixed = layer.real("weight_mm", (size, size))
 
@@ -172,7 +172,7 @@ def _read_minimal_rnn(layer: Layer, layout: Layout) -> Recurrence:
 def _read_fast_grnn(layer: Layer, layout: Layout) -> Recurrence:
     """The library's default for what opens the gate is a tanh; that of the paper is σ."""
     bent = layer.assumed.choose(GATE_FUNCTION) == "tanh"
-    cell = Cell(layer.store, layer.match, layout)
+    cell = Cell(layer, layout)
     return fast_grnn_recurrence(
         layer,
         gate=cell.biases["gate"],

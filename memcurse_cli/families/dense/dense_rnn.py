@@ -86,7 +86,7 @@ class ElmanRNN(LayoutFamily):
             matrix,
             activation=activation,
             readin=readin,
-            bias=Cell(store, match, torch_layout(STATE)).biases["state"].total,
+            bias=Cell(layer, torch_layout(STATE)).biases["state"].total,
             also=assumptions,
         )
 
