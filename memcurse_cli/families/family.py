@@ -15,7 +15,13 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.module_names import group_by_module, shared_module, split_name
 from memcurse_cli.families.projections import Matrix, stored_parts
-from memcurse_cli.families.reading import parameter_group, read_pairs, read_real, shown_shape
+from memcurse_cli.families.reading import (
+    parameter_group,
+    read_pairs,
+    read_real,
+    read_vector,
+    shown_shape,
+)
 from memcurse_cli.families.recurrence import (
     Complexes,
     Floats,
@@ -374,6 +380,10 @@ class Layer:
     def real(self, role: str, shape: tuple[int | None, ...]) -> Floats:
         """As `read_real`."""
         return read_real(self.store, self.names[role], shape)
+
+    def vector(self, role: str, size: int | None = None) -> Floats:
+        """As `read_vector`."""
+        return read_vector(self.store, self.names[role], size)
 
     def pairs(self, role: str, shape: tuple[int | None, ...], *, paired: bool = True) -> Complexes:
         """As `read_pairs`."""

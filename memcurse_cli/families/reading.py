@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
@@ -192,32 +192,6 @@ def read_vector(store: TensorStore, tensor: str, size: int | None = None) -> Flo
             f"its shape {shown_shape(shape)} does not fit a layer that needs {size} values", tensor
         )
     return read_real(store, tensor, shape).ravel()
-
-
-def element_count(spec: TensorSpec) -> int:
-    """The number of elements."""
-    return math.prod(spec.shape)
-
-
-def rows_per(store: TensorStore, tensor: str | None, count: int) -> int:
-    """How many rows of a weight (outputs, inputs) each of ``count`` heads has; 1 if unknown."""
-    shape = () if tensor is None else store.tensors[tensor].shape
-    return shape[0] // count if shape and count and shape[0] % count == 0 and shape[0] else 1
-
-
-def stacked_rows(store: TensorStore, tensor: str, count: int) -> int:
-    """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
-
-    Raises:
-        TensorError: it is no matrix, is empty, or its rows do not divide.
-    """
-    require_shape(store, tensor, (None, None))
-    shape = store.tensors[tensor].shape
-    if not shape[0] or shape[0] % count:
-        raise misfit(
-            f"the rows of its shape {shown_shape(shape)} are not {count} equal parts", tensor
-        )
-    return shape[0] // count
 
 
 def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:

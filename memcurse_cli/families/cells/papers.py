@@ -33,7 +33,6 @@ from memcurse_cli.families.reading import (
     log_sigmoid,
     read_finite,
     read_real,
-    read_vector,
     sigmoid,
 )
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
@@ -78,14 +77,14 @@ class FastGRNN(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         store, names = layer.store, layer.names
-        gate = read_vector(store, names[_GATE])
+        gate = layer.vector(_GATE)
         part = Part(_GATE, names[_GATE], gate, store.tensors[names[_GATE]].dtype)
         layer.assumed.sentences.append(_FUNCTIONS)
         return fast_grnn_recurrence(
             layer,
             gate=GateBias(gate, (part,)),
             block="",
-            update=lambda: read_vector(store, names[_UPDATE], gate.size),
+            update=lambda: layer.vector(_UPDATE, gate.size),
             matrices=lambda: (
                 _matrix(store, names, _INPUT, gate.size),
                 _matrix(store, names, _HIDDEN, gate.size),
@@ -130,7 +129,7 @@ def fast_grnn_recurrence(
         bent: a tanh opens the gate, so that λ is negative where b_z is.
     """
     bias = gate.total
-    scale, floor = (read_vector(layer.store, layer.names[role], 1) for role in (SCALE, FLOOR))
+    scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
     # 1 - tanh(b) = 2σ(-2b), without cancellation.
     stretch = 2.0 if bent else 1.0
     lost = stretch * sigmoid(-stretch * bias)

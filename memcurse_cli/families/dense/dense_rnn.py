@@ -10,7 +10,6 @@ from memcurse_cli.families.cells.layout import STATE, Cell
 from memcurse_cli.families.cells.torch_names import (
     Lookalikes,
     hidden_weights,
-    read_weight,
     torch_layout,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
@@ -67,8 +66,8 @@ class ElmanRNN(LayoutFamily):
                 _EXPORT,
             )
         require_order(shape[0], tensor)
-        matrix, readin = (read_weight(store, match, role) for role in ("weight_hh", "weight_ih"))
-        assert matrix is not None
+        matrix = layer.real("weight_hh", (None, None))
+        readin = layer.real("weight_ih", (None, None)) if "weight_ih" in layer.names else None
         activation, chosen = options.choose(ACTIVATION)
         assumptions = [*assumed, *(() if chosen else (f"the activation is {activation}",))]
         if readin is not None and readin.shape[0] != shape[0]:

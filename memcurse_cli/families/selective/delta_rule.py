@@ -17,7 +17,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Layout, Match, setting
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, repeated
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, element_count, exponential_decay
+from memcurse_cli.families.reading import LARGEST_DECAY, exponential_decay
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import OpenedDecay, Overwrite, StepSize, Write
@@ -139,7 +139,7 @@ class _GatedDelta(LawFamily):
             if strength is None or names.keys() & set(_OTHER_RULES):
                 continue
             if names.keys() >= set(_DECAY):
-                heads, biases = (element_count(tensors[names[role]]) for role in _DECAY)
+                heads, biases = (math.prod(tensors[names[role]].shape) for role in _DECAY)
                 rows, *_ = *tensors[names[strength]].shape, 0
                 if _kind(names, strength, heads, biases, rows) == self.name:
                     matches.append(Match(module or self.name, names))

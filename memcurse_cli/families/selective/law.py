@@ -24,12 +24,10 @@ from memcurse_cli.families.reading import (
     first_name,
     log_sigmoid,
     misfit,
-    read_vector,
     require_finite,
-    rows_per,
+    require_shape,
     shown_shape,
     sigmoid,
-    stacked_rows,
 )
 from memcurse_cli.families.recurrence import Floats, Integers, Recurrence
 from memcurse_cli.theory.gates.laws import (
@@ -88,17 +86,24 @@ class Layer(family.Layer):
         """The first of these roles that it has."""
         return next(role for role in roles if role in self.names)
 
-    def vector(self, role: str, size: int | None = None) -> Floats:
-        """As `read_vector`."""
-        return read_vector(self.store, self.names[role], size)
-
     def rows_per(self, count: int, *roles: str) -> int:
-        """As `rows_per`, of the first of these roles that is there."""
-        return rows_per(self.store, first_name(self.names, roles), count)
+        """The rows (outputs) of each of ``count`` heads in the first of these weights; or 1."""
+        tensor = first_name(self.names, roles)
+        rows, *_ = *(() if tensor is None else self.store.tensors[tensor].shape), 0
+        return rows // count if count and rows and rows % count == 0 else 1
 
     def stacked_rows(self, role: str, count: int = 1) -> int:
-        """As `stacked_rows`."""
-        return stacked_rows(self.store, self.names[role], count)
+        """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
+
+        Raises:
+            TensorError: it is no matrix, is empty, or its rows do not divide.
+        """
+        require_shape(self.store, self.names[role], (None, None))
+        shape = self.shape(role)
+        if not shape[0] or shape[0] % count:
+            what = f"the rows of its shape {shown_shape(shape)} are not {count} equal parts"
+            raise misfit(what, self.names[role])
+        return shape[0] // count
 
     def misshapen(self, role: str, what: str, remedy: str = "") -> TensorError:
         """What to raise where a shape contradicts the others: "its shape (2, 3) …"."""

@@ -14,7 +14,6 @@ from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
-    element_count,
     log_of_eigenvalues,
     read_finite,
 )
@@ -193,7 +192,7 @@ def _matrix(layer: Layer, role: str, name: str) -> Floats | None:
 def _mixing(layer: Layer, role: str, name: str, part: int, inputs: int) -> Floats | None:
     """One of several vectors μ in a row, of any shape, or the only one."""
     tensor = layer.beside(role, name)
-    count = 0 if tensor is None else element_count(layer.store.tensors[tensor])
+    count = 0 if tensor is None else math.prod(layer.store.tensors[tensor].shape)
     if count == inputs:
         part = 0
     if tensor is None or inputs < 1 or count % inputs or count < (part + 1) * inputs:
