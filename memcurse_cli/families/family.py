@@ -201,7 +201,7 @@ class Assumed:
             TensorError: the layer holds more than one value, or one of the two that tell it.
         """
         value, given = self._options.choose(assumption)
-        config = self._store.config if self._store else {}
+        config = {} if self._store is None else self._store.config
         configured = configured or configured_choice(config, assumption)
         origin = "the library's default"
         stored = None if given else self._stored(assumption)
