@@ -15,11 +15,16 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.module_names import group_by_module, shared_module, split_name
 from memcurse_cli.families.projections import Matrix, stored_parts
-from memcurse_cli.families.reading import one_to_many, read_pairs, read_real, shown_shape
+from memcurse_cli.families.reading import (
+    parameter_group,
+    read_pairs,
+    read_real,
+    read_vector,
+    shown_shape,
+)
 from memcurse_cli.families.recurrence import (
     Complexes,
     Floats,
-    Integers,
     ParameterGroup,
     ProjectionGroup,
     Recurrence,
@@ -160,9 +165,8 @@ class Assumed:
 
     Args:
         options: what the user chose.
-        config: the model's configuration, which settles what the user did not.
-        store: the checkpoint, where a layer may hold what is assumed as a scalar of its own.
-        match: that layer.
+        store: the checkpoint, whose configuration may settle what the user did not.
+        match: the layer, which may hold what is assumed as a scalar of its own.
 
     ``sentences`` is what was assumed so far, in the order it was asked for.
     """
@@ -170,12 +174,10 @@ class Assumed:
     def __init__(
         self,
         options: ReadOptions,
-        config: Mapping[str, Any] | None = None,
         store: TensorStore | None = None,
         match: Match | None = None,
     ) -> None:
         self._options = options
-        self._config = config or {}
         self._store, self._match = store, match
         self.sentences: list[str] = []
 
@@ -199,7 +201,8 @@ class Assumed:
             TensorError: the layer holds more than one value, or one of the two that tell it.
         """
         value, given = self._options.choose(assumption)
-        configured = configured or configured_choice(self._config, assumption)
+        config = {} if self._store is None else self._store.config
+        configured = configured or configured_choice(config, assumption)
         origin = "the library's default"
         stored = None if given else self._stored(assumption)
         if given:
@@ -301,6 +304,9 @@ def configured_choice(config: Mapping[str, Any], assumption: Assumption) -> str 
     return None
 
 
+NUMBERED = re.compile(r"(?P<model>.*?)(?:[./,])?layers[./,](?P<index>\d{1,6})(?:[./,]|$)")
+"""A layer of a model that numbers them."""
+
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each role's tensor."""
 
@@ -314,13 +320,15 @@ class Layout(NamedTuple):
         without: those of another family, which it must not have.
         fits: what the shapes must fulfil.
         called: the library's names of roles that it calls otherwise.
+        numbered: the layer's number in its model is kept, as `Match.place`.
     """
 
     required: tuple[str | tuple[str, ...], ...]
     optional: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    fits: Callable[[Shapes], bool] | None = None
+    fits: Callable[[Shapes], bool | int] | None = None
     called: Mapping[str, str] = {}
+    numbered: bool = False
 
     def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
         """Every such module; ``default`` names a layer whose tensors have none."""
@@ -340,7 +348,8 @@ class Layout(NamedTuple):
                 self.fits is None
                 or self.fits({role: tensors[name].shape for role, name in found.items()})
             ):
-                matches.append(Match(module or default, found))
+                place = NUMBERED.match(module) if self.numbered else None
+                matches.append(Match(module or default, found, place and int(place["index"])))
         return matches
 
 
@@ -362,7 +371,7 @@ class Layer:
 
     def __post_init__(self) -> None:
         self.names = self.match.tensors
-        self.assumed = Assumed(self.options, None, self.store, self.match)
+        self.assumed = Assumed(self.options, self.store, self.match)
 
     def shape(self, role: str) -> tuple[int, ...]:
         """The shape of a role's tensor."""
@@ -372,6 +381,10 @@ class Layer:
         """As `read_real`."""
         return read_real(self.store, self.names[role], shape)
 
+    def vector(self, role: str, size: int | None = None) -> Floats:
+        """As `read_vector`."""
+        return read_vector(self.store, self.names[role], size)
+
     def pairs(self, role: str, shape: tuple[int | None, ...], *, paired: bool = True) -> Complexes:
         """As `read_pairs`."""
         return read_pairs(self.store, self.names[role], shape, paired=paired)
@@ -380,27 +393,18 @@ class Layer:
         self,
         role: str,
         values: Floats,
-        slope: NDArray[Any],
+        slope: NDArray[Any] | float,
         log_gain_slope: NDArray[Any] | None = None,
         *,
         name: str = "",
-        scalar: Integers | None = None,
-        eigenvalue: Integers | None = None,
-        keeps_stable: bool = False,
+        tensor: str = "",
+        **entries: Any,
     ) -> ParameterGroup:
-        """As `one_to_many`; each scalar moves the eigenvalue of its place if none is given."""
-        if scalar is None:
-            scalar = np.arange(values.size).reshape(values.shape)
-        return one_to_many(
-            name or role,
-            self.names[role],
-            values,
-            self.store.tensors[self.names[role]].dtype,
-            scalar,
-            slope,
-            log_gain_slope,
-            eigenvalue=eigenvalue,
-            keeps_stable=keeps_stable,
+        """As `parameter_group`, of a role's tensor or of another."""
+        tensor = tensor or self.names[role]
+        dtype = self.store.tensors[tensor].dtype
+        return parameter_group(
+            name or role, tensor, values, dtype, slope, log_gain_slope, **entries
         )
 
     def parts(
@@ -457,6 +461,7 @@ class LayoutFamily:
     source: str
     assumptions: tuple[Assumption, ...] = ()
     layouts: tuple[Layout, ...] = ()
+    layer_type: type[Layer] = Layer
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """The layers of this family among the tensors, by names and shapes alone."""
@@ -469,7 +474,7 @@ class LayoutFamily:
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """As `Family.read`."""
-        return self._recurrence(Layer(self.name, store, match, options))
+        return self._recurrence(self.layer_type(self.name, store, match, options))
 
-    def _recurrence(self, layer: Layer) -> Recurrence:
+    def _recurrence(self, layer: Any) -> Recurrence:
         raise NotImplementedError

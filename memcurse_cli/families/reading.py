@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.recurrence import Complexes, Floats, ParameterGroup
+from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
 
 LARGEST_DECAY = 700.0
 """-log|λ| is cut here: e⁻⁷⁰⁰ is still a normal double, and λ = 0 has no logarithm."""
@@ -112,9 +112,10 @@ def _beyond(what: str, where: str) -> TensorError:
 def misfit(
     what: str,
     tensor: str,
-    remedy: str = "name the right family with --family, or export the layer again",
+    remedy: str = "",
 ) -> TensorError:
     """The error of a tensor that is not what its layer needs."""
+    remedy = remedy or "name the right family with --family, or export the layer again"
     return TensorError(what, where=tensor, remedy=remedy)
 
 
@@ -191,32 +192,6 @@ def read_vector(store: TensorStore, tensor: str, size: int | None = None) -> Flo
             f"its shape {shown_shape(shape)} does not fit a layer that needs {size} values", tensor
         )
     return read_real(store, tensor, shape).ravel()
-
-
-def element_count(spec: TensorSpec) -> int:
-    """The number of elements."""
-    return math.prod(spec.shape)
-
-
-def rows_per(store: TensorStore, tensor: str | None, count: int) -> int:
-    """How many rows of a weight (outputs, inputs) each of ``count`` heads has; 1 if unknown."""
-    shape = () if tensor is None else store.tensors[tensor].shape
-    return shape[0] // count if shape and count and shape[0] % count == 0 and shape[0] else 1
-
-
-def stacked_rows(store: TensorStore, tensor: str, count: int) -> int:
-    """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
-
-    Raises:
-        TensorError: it is no matrix, is empty, or its rows do not divide.
-    """
-    require_shape(store, tensor, (None, None))
-    shape = store.tensors[tensor].shape
-    if not shape[0] or shape[0] % count:
-        raise misfit(
-            f"the rows of its shape {shown_shape(shape)} are not {count} equal parts", tensor
-        )
-    return shape[0] // count
 
 
 def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:
@@ -340,53 +315,34 @@ def _read_projection(
     return matrix
 
 
-def one_to_one(
+def parameter_group(
     name: str,
     tensor: str,
     values: Floats,
     dtype: str,
-    eigenvalue_derivative: NDArray[Any],
-    log_gain_derivative: NDArray[Any] | None = None,
-) -> ParameterGroup:
-    """A parameter group whose scalar ``i`` moves eigenvalue ``i`` and no other."""
-    each = np.arange(values.size)
-    return one_to_many(
-        name, tensor, values, dtype, each, eigenvalue_derivative, log_gain_derivative
-    )
-
-
-def gain_scalar(
-    name: str, tensor: str, value: Floats, dtype: str, log_gain_derivative: Floats
-) -> ParameterGroup:
-    """A group of one scalar that moves the gain of every eigenvalue, and none of these."""
-    nothing, first = np.zeros(log_gain_derivative.size), np.zeros(1, dtype=np.intp)
-    return one_to_many(name, tensor, value, dtype, first, nothing, log_gain_derivative)
-
-
-def one_to_many(
-    name: str,
-    tensor: str,
-    values: Floats,
-    dtype: str,
-    scalar: NDArray[np.intp],
-    eigenvalue_derivative: NDArray[Any],
+    eigenvalue_derivative: NDArray[Any] | float,
     log_gain_derivative: NDArray[Any] | None = None,
     *,
-    eigenvalue: NDArray[np.intp] | None = None,
+    scalar: Integers | int | None = None,
+    eigenvalue: Integers | None = None,
     keeps_stable: bool = False,
 ) -> ParameterGroup:
-    """A `ParameterGroup` of scalars that move several eigenvalues each.
+    """A `ParameterGroup` of scalars that move one eigenvalue each, or several.
 
-    The values have any shape, and the arrays of entries broadcast. Where it is not said which
-    ``eigenvalue`` is moved, it is each in turn, in the shape of dλ/dω.
+    The values have any shape, and the arrays of entries broadcast. Where it is not said, each
+    ``scalar`` moves something in turn, and each ``eigenvalue`` is moved, in the shape of dλ/dω.
     """
+    slopes = np.broadcast_arrays(
+        *(
+            np.asarray(each, dtype=np.complex128)
+            for each in (eigenvalue_derivative, log_gain_derivative)
+            if each is not None
+        )
+    )
+    if scalar is None:
+        scalar = np.arange(values.size).reshape(values.shape)
     if eigenvalue is None:
-        eigenvalue = np.arange(eigenvalue_derivative.size).reshape(eigenvalue_derivative.shape)
-    slopes = [
-        np.asarray(each, dtype=np.complex128)
-        for each in (eigenvalue_derivative, log_gain_derivative)
-        if each is not None
-    ]
+        eigenvalue = np.arange(slopes[0].size).reshape(slopes[0].shape)
     scalar, eigenvalue, *derivatives = (
         each.ravel() for each in np.broadcast_arrays(scalar, eigenvalue, *slopes)
     )

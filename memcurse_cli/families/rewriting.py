@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.reading import LARGEST_DECAY, one_to_one
+from memcurse_cli.families.reading import LARGEST_DECAY, parameter_group
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup, Recurrence
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
@@ -114,7 +114,7 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
         moved = parametrize(logs, rewriting.parametrization).derivatives
         groups = tuple(
             replace(
-                one_to_one(name, "", values, "", moved[name].eigenvalue),
+                parameter_group(name, "", values, "", moved[name].eigenvalue),
                 keeps_stable=name == "theta",
             )
             for name, values in coordinates(logs, rewriting.parametrization).items()
@@ -220,7 +220,7 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
     ]
     if gain == "own":
         nothing, one = np.zeros(logs.size), np.ones(logs.size)
-        groups.append(one_to_one("gamma_log", "", log_gain.real, "", nothing, one))
+        groups.append(parameter_group("gamma_log", "", log_gain.real, "", nothing, one))
     readin = recurrence.readin
     if readin is not None:
         readin = np.exp(recurrence.log_gain - log_gain)[:, None] * readin

@@ -17,7 +17,7 @@ from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     log_of_eigenvalues,
     log_sigmoid,
-    one_to_one,
+    parameter_group,
     sigmoid,
 )
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
@@ -187,7 +187,7 @@ class GateBias:
     ) -> tuple[ParameterGroup, ...]:
         """One parameter group per tensor, called after its role and, if not "", after the gate."""
         return tuple(
-            one_to_one(
+            parameter_group(
                 f"{part.role}[{gate}]" if gate else part.role,
                 *part[1:],
                 eigenvalue_derivative,
@@ -234,7 +234,7 @@ def with_peepholes(
         for group in recurrence.parameters
     ]
     groups += biases["cell"].groups("cell", slope * peephole.values * (1 - candidate**2))
-    groups.append(one_to_one(*peephole, slope * candidate))
+    groups.append(parameter_group(*peephole, slope * candidate))
     added = peephole.values * slope * candidate
     # log(σ + added), as log σ + log1p(added / σ) where that keeps digits next to the unit circle.
     kept = np.exp(recurrence.log_eigenvalues.real)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError, UsageError
+from memcurse_cli.errors import UsageError
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
@@ -25,8 +25,8 @@ from memcurse_cli.families.cells.gated_layer import (
     step_spectra,
     with_peepholes,
 )
-from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_recurrence
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
+from memcurse_cli.families.family import Assumed, Assumption, Layer, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -37,7 +37,7 @@ from memcurse_cli.families.gate_inputs import (
 )
 from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import read_real, shown_shape
+from memcurse_cli.families.reading import misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
 from memcurse_cli.theory.gates.moments import TANH, Candidate
@@ -171,26 +171,25 @@ class Cell:
     What is read raises a `TensorError` for NaN or inf in it, or another shape.
     """
 
-    def __init__(self, store: TensorStore, match: Match, layout: Layout) -> None:
-        self._store, self._match, self.layout = store, match, layout
+    def __init__(self, layer: Layer, layout: Layout) -> None:
+        self._layer, self.layout = layer, layout
         role, gates = next(iter(layout.hidden.items()))
         rows, columns = self._shape(role)[:2]
         self.size = rows // len(gates)
         self._seen = self.size if role in layout.inputs else columns
-        if role in layout.inputs and layout.projection in match.tensors:
+        if role in layout.inputs and layout.projection in layer.names:
             self._seen = self._shape(layout.projection)[0]
 
     def _shape(self, role: str) -> tuple[int, ...]:
         """That of a matrix, row = target."""
-        shape = self._store.tensors[self._match.tensors[role]].shape
+        shape = self._layer.shape(role)
         return shape[::-1] if self.layout.columns else shape
 
     def _matrix(self, role: str, *shape: int | None) -> Floats:
         """A stored matrix of this shape, row = target."""
-        turned = self.layout.columns
-        tensor = self._match.tensors[role]
-        stored = read_real(self._store, tensor, shape[::-1] if turned else shape)
-        return stored.T if turned else stored
+        if self.layout.columns:
+            return self._layer.real(role, shape[::-1]).T
+        return self._layer.real(role, shape)
 
     def _side(self, blocks: Blocks, hidden: bool) -> dict[str, Floats]:
         other = self.layout.inputs if hidden else self.layout.hidden
@@ -216,7 +215,7 @@ class Cell:
     def inputs(self) -> dict[str, Floats] | None:
         """(H, inputs) of each gate; None where they are not in the file, or do not fit."""
         for role, gates in self.layout.inputs.items():
-            if role not in self._match.tensors or (
+            if role not in self._layer.names or (
                 self._shape(role)[:1] != (len(gates) * self.size,)
             ):
                 return None
@@ -225,7 +224,7 @@ class Cell:
     @cached_property
     def projection(self) -> Floats | None:
         """(P, H) what the state is multiplied with, or None for the identity."""
-        if self.layout.projection not in self._match.tensors:
+        if self.layout.projection not in self._layer.names:
             return None
         return self._matrix(self.layout.projection, self._seen, self.size)
 
@@ -250,38 +249,37 @@ class Cell:
         layout = self.layout
         sides = (*layout.hidden.values(), *layout.inputs.values(), *layout.biases.values())
         parts: dict[str, list[Part]] = {gate: [] for blocks in sides for gate in blocks}
-        for role, blocks in self.layout.biases.items():
-            tensor = self._match.tensors.get(role)
-            if tensor is None:
+        for role, blocks in layout.biases.items():
+            if role not in self._layer.names:
                 continue
-            dtype = self._store.tensors[tensor].dtype
             own = role.removesuffix(f"_{blocks[0]}")  # of one gate, which its group names anyway
-            for side, row in self._bias_rows(own, tensor, len(blocks) * self.size):
+            for side, row in self._bias_rows(role, own, len(blocks) * self.size):
                 for gate, values in zip(blocks, np.split(row, len(blocks)), strict=True):
-                    parts[gate].append(Part(side, tensor, values, dtype))
+                    parts[gate].append(self._part(role, side, values))
         zero = np.zeros(self.size)
         return {
             gate: GateBias(sum((part.values for part in found), zero), tuple(found))
             for gate, found in parts.items()
         }
 
-    def _bias_rows(self, role: str, tensor: str, width: int) -> list[tuple[str, Floats]]:
+    def _part(self, role: str, name: str, values: Floats) -> Part:
+        tensor = self._layer.names[role]
+        return Part(name, tensor, values, self._layer.store.tensors[tensor].dtype)
+
+    def _bias_rows(self, role: str, name: str, width: int) -> list[tuple[str, Floats]]:
         """A bias with its name, or both of its halves with theirs."""
         sides = self.layout.sides
         shapes: list[tuple[int, ...]] = [(width,)]
         if sides:
             shapes += [(2, width), (2 * width,)]
-        shape = self._store.tensors[tensor].shape
+        shape = self._layer.shape(role)
         if shape not in shapes:
-            raise TensorError(
-                f"its shape {shown_shape(shape)} does not fit, "
-                f"{' or '.join(map(shown_shape, shapes))} is needed",
-                where=tensor,
-                remedy="name the right family with --family, or export the layer again",
-            )
-        values = read_real(self._store, tensor, shape)
+            needed = " or ".join(map(shown_shape, shapes))
+            what = f"its shape {shown_shape(shape)} does not fit, {needed} is needed"
+            raise misfit(what, self._layer.names[role])
+        values = self._layer.real(role, shape)
         if values.size == width:
-            return [(role, values)]
+            return [(name, values)]
         return list(zip(sides, values.reshape(2, width), strict=True))
 
     @cached_property
@@ -289,13 +287,11 @@ class Cell:
         """Those of each gate that has one."""
         found = {}
         for role, gates in self.layout.peepholes.items():
-            if role in self._match.tensors:
-                tensor = self._match.tensors[role]
-                values = read_real(self._store, tensor, (len(gates) * self.size,))
-                dtype = self._store.tensors[tensor].dtype
+            if role in self._layer.names:
+                values = self._layer.real(role, (len(gates) * self.size,))
                 for gate, own in zip(gates, np.split(values, len(gates)), strict=True):
                     name = role if len(gates) == 1 else f"{role}[{gate}]"
-                    found[gate] = Part(name, tensor, own, dtype)
+                    found[gate] = self._part(role, name, own)
         return found
 
 
@@ -402,17 +398,10 @@ class CellFamily:
         layout = variant.layout or next((one for one in named if one.fits(shapes)), named[0])
         axes = dict.fromkeys(layout.hidden, 2)
         member = member_of(store, match, axes, others=())
-        return read_cell(member, match, options, self.name, layout, variant)
+        return read_cell(Layer(self.name, member, match, options), layout, variant)
 
 
-def read_cell(
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
-    family: str,
-    layout: Layout,
-    variant: Variant = PLAIN,
-) -> Recurrence:
+def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurrence:
     """One LSTM, GRU, cell of one gate or Elman network.
 
     Raises:
@@ -425,21 +414,18 @@ def read_cell(
             spectra=lambda cell, device: HiddenSpectra({}, None, _CONVOLVED),
             undriven=NoDrive(_CONVOLVED),
         )
-    cell = Cell(store, match, layout)
+    cell, options = Cell(layer, layout), layer.options
     biases = cell.biases
     if "state" in biases:
         matrix, inputs = cell.hidden["state"], cell.inputs
-        return dense_recurrence(
-            store,
-            match,
-            family=family,
-            matrix=matrix if variant.matrix is None else variant.matrix(matrix),
-            tensor=match.tensors[next(iter(layout.hidden))],
+        return dense_layer(
+            layer,
+            next(iter(layout.hidden)),
+            matrix if variant.matrix is None else variant.matrix(matrix),
             activation=variant.activation,
-            device=options.device,
-            readin=None if inputs is None else inputs["state"].astype(np.complex128),
+            readin=None if inputs is None else inputs["state"],
             bias=biases["state"].total,
-            assumptions=variant.assumptions,
+            also=variant.assumptions,
         )
     for gate, added in variant.added.items():
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
@@ -450,16 +436,13 @@ def read_cell(
     lstm = "forget" in biases
     log_kept, log_gain, groups, drive = (_lstm if lstm else _mix)(cell, variant, seen)
     stored = biases["forget" if lstm else layout.gate].parts
-    found = Recurrence(
-        name=match.layer,
-        family=family,
-        tensors=tuple(match.tensors.values()),
-        log_eigenvalues=log_kept.astype(np.complex128),
-        log_gain=log_gain.astype(np.complex128),
-        parameters=groups,
+    found = layer.recurrence(
+        log_kept,
+        groups,
+        log_gain=log_gain,
         input_dependent=True,
         stable_by_construction=variant.opening.smooth,
-        assumptions=variant.assumptions if stored else (*variant.assumptions, WITHOUT_BIAS),
+        also=variant.assumptions if stored else (*variant.assumptions, WITHOUT_BIAS),
         hidden_feedback=True,
         hidden=_spectra(cell, options.device, variant) if options.spectra else None,
         gate=undriven or drive,

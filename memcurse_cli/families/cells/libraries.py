@@ -25,7 +25,7 @@ from memcurse_cli.families.cells.layout import (
     without_jacobian,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Match, ReadOptions
+from memcurse_cli.families.family import Layer, Match, ReadOptions
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
 
 # The last rows are those of a highway, which gates the output and not the cell.
@@ -170,7 +170,7 @@ def _halves(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
         return PLAIN
 
     def finish(first: Recurrence, cell: Cell) -> Recurrence:
-        second = read_cell(store, match, ReadOptions(), first.family, VERTICAL)
+        second = read_cell(Layer(first.family, store, match, ReadOptions()), VERTICAL)
         # γ = 1 - λ₁ λ₂ = λ₂ γ₁ + γ₂, without cancellation.
         log_gain: Floats = np.logaddexp(
             (second.log_eigenvalues + first.log_gain).real, second.log_gain.real

@@ -6,22 +6,21 @@ The LSTM that the mixed memory of both adds is a plain one under other names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import UNIT, dual_sigmoid, dual_tanh
-from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, positive, shapes_of
-from memcurse_cli.families.dense.dense_layer import dense_recurrence
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, positive
+from memcurse_cli.families.dense.dense_layer import dense_layer
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
+from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
-    read_real,
     require_finite,
     sigmoid,
     softplus,
@@ -49,7 +48,13 @@ _CONDUCTANCES = NoDrive(
 LSTM_GATES = ("cell", "input", "forget", "output")
 
 
-class LTC:
+def _is_ltc(shapes: Shapes) -> bool:
+    """Whether the synapses have the shapes of their neurons and inputs."""
+    size, square, sensory = (shapes[role] for role in ("cm", "w", f"{SENSORY}w"))
+    return len(size) == 1 and square == size * 2 and sensory[1:] == size
+
+
+class LTC(LayoutFamily):
     """``v' = (c v + N) / (c + G)``, six times in a step: λ = (c / (c + G))⁶, G frozen at v = 0.
 
     ``c = cm unfolds / elapsed_time``, ``G = gleak + Σ_j w_j σ(sigma_j (v_j - mu_j))`` over neurons
@@ -62,53 +67,39 @@ class LTC:
     recognised_by = "gleak, vleak, cm (H) beside w, mu, sigma (H, H) and sensory_w (inputs, H)"
     equation = "λ = (c / (c + G))⁶, c = 6 cm, G = gleak + Σ w σ(-sigma mu), γ = (1 - λ) / G"
     source = "ncps.torch.LTCCell; Hasani et al. 2021, arXiv 2006.04439"
-    assumptions: tuple[Assumption, ...] = (CONSTRAINTS, UNFOLDS, ELAPSED)
+    assumptions = (CONSTRAINTS, UNFOLDS, ELAPSED)
+    layouts = (
+        TensorLayout(
+            (*LEAKS, "vleak", *SYNAPSES, *(f"{SENSORY}{name}" for name in SYNAPSES)),
+            optional=(MASK, f"{SENSORY}{MASK}", "input_b"),
+            fits=_is_ltc,
+        ),
+    )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with leaks, and synapses of their shapes."""
-        sides = [f"{side}{name}" for side in ("", SENSORY) for name in (*SYNAPSES, MASK)]
-        roles = (*LEAKS, "vleak", *sides, "input_b")
-        found = []
-        for module, names in group_by_module(tensors, roles).items():
-            if not {*LEAKS, "vleak", *sides} - {MASK, f"{SENSORY}{MASK}"} <= names.keys():
-                continue
-            size = tensors[names["cm"]].shape
-            square, sensory = (tensors[names[name]].shape for name in ("w", f"{SENSORY}w"))
-            if len(size) == 1 and square == size * 2 and sensory[1:] == size:
-                found.append(Match(module or self.name, names))
-        return found
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the leaks and the synapses.
-
-        Raises:
-            TensorError: NaN or inf, shapes that do not fit together, or a neuron that has no
-                capacity or no leak.
-            UsageError: a time or a number of steps that is not positive.
-        """
-        assumed = Assumed(options)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        assumed = layer.assumed
         implicit = assumed.choose(CONSTRAINTS) == "yes"
         unfolds, elapsed = (positive(assumed, one) for one in (UNFOLDS, ELAPSED))
-        size = store.tensors[match.tensors["cm"]].shape[0]
-        stored = {role: read_real(store, match.tensors[role], (size,)) for role in LEAKS}
+        (size,) = layer.shape("cm")
+        stored = {role: layer.real(role, (size,)) for role in LEAKS}
         leaks = {role: _conductance(values, implicit) for role, values in stored.items()}
-        inputs = store.tensors[match.tensors[f"{SENSORY}w"]].shape[0]
+        inputs = layer.shape(f"{SENSORY}w")[0]
         shown = np.zeros(inputs)  # what an input of zero becomes before the synapses
-        if "input_b" in match.tensors:
-            shown = read_real(store, match.tensors["input_b"], (inputs,))
+        if "input_b" in layer.names:
+            shown = layer.real("input_b", (inputs,))
         capacity, factor = leaks["cm"][0] * unfolds / elapsed, unfolds / elapsed
         leak = leaks["gleak"][0] + EPSILON
         # The derivative of G by every parameter but cm, which moves c alone.
         by_role = {"gleak": leaks["gleak"][1]}
         for side, seen in (("", np.zeros(size)), (SENSORY, shown)):
-            total, rates = _synapses(store, match, side, seen, implicit)
+            total, rates = _synapses(layer, side, seen, implicit)
             leak = leak + total
             by_role |= {f"{side}{name}": rate for name, rate in rates.items()}
         for what, tensor, values in (("capacity", "cm", capacity), ("leak", "gleak", leak)):
             if not (np.isfinite(values).all() and (values > np.finfo(float).tiny).all()):
                 raise TensorError(
                     f"a neuron whose {what} is not positive",
-                    where=match.tensors[tensor],
+                    where=layer.names[tensor],
                     remedy="say how they are kept positive with --assume implicit_constraints=",
                 )
         log_eigenvalues = -np.minimum(unfolds * np.log1p(leak / capacity), LARGEST_DECAY)
@@ -119,34 +110,22 @@ class LTC:
 
         def group(role: str, log_rate: Floats, leak_rate: Floats | float) -> ParameterGroup:
             """Scalars (H,) or (sources, H), each of which moves the λ of its neuron."""
-            tensor, moved = match.tensors[role], value * log_rate
-            values = stored[role] if role in stored else read_real(store, tensor, moved.shape)
-            return ParameterGroup(
-                name=role,
-                tensor=tensor,
-                values=values.ravel(),
-                dtype=store.tensors[tensor].dtype,
-                scalar=np.arange(values.size),
-                eigenvalue=np.indices(values.shape)[-1].ravel(),
-                eigenvalue_derivative=moved.ravel().astype(np.complex128),
-                log_gain_derivative=(-moved / kept - leak_rate / leak).ravel().astype(complex),
-            )
+            moved = value * log_rate
+            values = stored[role] if role in stored else layer.real(role, moved.shape)
+            by_gain = -moved / kept - leak_rate / leak
+            return layer.group(role, values, moved, by_gain, eigenvalue=np.arange(size))
 
-        return Recurrence(
-            name=match.layer,
-            family=self.name,
-            tensors=tuple(match.tensors.values()),
-            log_eigenvalues=log_eigenvalues.astype(np.complex128),
-            log_gain=(np.log(kept) - np.log(leak)).astype(np.complex128),
-            parameters=(
+        return layer.recurrence(
+            log_eigenvalues,
+            (
                 group("cm", factor * by_capacity * leaks["cm"][1], 0.0),
                 *(group(role, by_leak * rate, rate) for role, rate in by_role.items()),
             ),
+            log_gain=np.log(kept) - np.log(leak),
             input_dependent=True,
             stable_by_construction=implicit,
-            assumptions=tuple(assumed.sentences),
             hidden_feedback=True,
-            gate=_CONDUCTANCES if options.gates else None,
+            gate=_CONDUCTANCES if layer.options.gates else None,
         )
 
 
@@ -156,16 +135,14 @@ def _conductance(stored: Floats, implicit: bool) -> tuple[Floats, Floats]:
 
 
 def _synapses(
-    store: TensorStore, match: Match, side: str, seen: Floats, implicit: bool
+    layer: Layer, side: str, seen: Floats, implicit: bool
 ) -> tuple[Floats, dict[str, Floats]]:
     """``Σ_j mask_j w_j σ(sigma_j (v_j - mu_j))`` for v as it is seen, and its derivatives."""
-    shape = store.tensors[match.tensors[f"{side}w"]].shape
-    weight, middle, steepness = (
-        read_real(store, match.tensors[f"{side}{name}"], shape) for name in SYNAPSES
-    )
+    shape = layer.shape(f"{side}w")
+    weight, middle, steepness = (layer.real(f"{side}{name}", shape) for name in SYNAPSES)
     mask = np.ones(shape)
-    if f"{side}{MASK}" in match.tensors:
-        mask = read_real(store, match.tensors[f"{side}{MASK}"], shape)
+    if f"{side}{MASK}" in layer.names:
+        mask = layer.real(f"{side}{MASK}", shape)
     strength, slope = _conductance(weight, implicit)
     distance = seen[:, None] - middle
     opened = sigmoid(steepness * distance)
@@ -208,6 +185,7 @@ BACKBONE_ACTIVATION = Assumption(
 HEADS = ("ff1", "ff2", "time_a", "time_b")
 PURE = ("w_tau", "A")
 
+_PARTS = ("weight", "bias")
 _BACKBONE = tuple(f"backbone.{index}" for index in range(32))
 JACOBIAN = (
     "A is the Jacobian of one step at zero input and zero state; sensitivities are those of its "
@@ -215,7 +193,20 @@ JACOBIAN = (
 )
 
 
-class CfC:
+def _fits(shapes: Shapes, heads: tuple[str, ...]) -> bool:
+    weights = {shapes[f"{head}.weight"] for head in heads}
+    if len(weights) != 1 or any(len(shape) != 2 or not shape[0] for shape in weights):
+        return False
+    ((size, width),) = weights
+    layers = [shapes[f"{layer}.weight"] for layer in _BACKBONE if f"{layer}.weight" in shapes]
+    for layer in reversed(layers):
+        if len(layer) != 2 or layer[0] != width:
+            return False
+        width = layer[1]
+    return width > size
+
+
+class CfC(LayoutFamily):
     """``h' = (1 - t) tanh(f) + t tanh(g)``, ``t = σ(a Δ + b)``, all four of z(x, h): A = ∂h'/∂h.
 
     z is a backbone of [x, h], or [x, h] itself. In the pure mode
@@ -229,86 +220,55 @@ class CfC:
     )
     equation = "λ = eig(∂h'/∂h) at x = 0, h = 0"
     source = "ncps.torch.CfCCell; Hasani et al. 2022, arXiv 2106.13898"
-    assumptions: tuple[Assumption, ...] = (MODE, BACKBONE_ACTIVATION, ELAPSED)
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the heads of a cell, and a backbone that leads to them."""
-        roles = [f"{one}.{part}" for one in (*HEADS, *_BACKBONE) for part in ("weight", "bias")]
-        found = []
-        for module, names in group_by_module(tensors, (*roles, *PURE, MASK)).items():
-            heads = HEADS[:1] if PURE[0] in names else HEADS
-            needed = {f"{head}.{part}" for head in heads for part in ("weight", "bias")}
-            needed |= {*PURE} if PURE[0] in names else set()
-            if needed <= names.keys() and _fits(shapes_of(tensors, names), heads):
-                found.append(Match(module or self.name, names))
-        return found
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read every weight, and decompose the Jacobian that they have at zero.
-
-        Raises:
-            TensorError: NaN or inf, or shapes that do not fit together.
-        """
-        assumed = Assumed(options)
-        elapsed = float(assumed.choose(ELAPSED))
-        tensor = match.tensors["ff1.weight"]
-        size = store.tensors[tensor].shape[0]
-        jacobian = _jacobian(store, match, assumed, elapsed)
-        require_finite(jacobian, tensor, "the Jacobian of its step")
-        return dense_recurrence(
-            store,
-            match,
-            family=self.name,
-            matrix=jacobian[:, -size:],
-            tensor=tensor,
-            activation="linear",
-            device=options.device,
-            readin=jacobian[:, :-size].astype(np.complex128),
-            assumptions=(*assumed.sentences, JACOBIAN),
+    assumptions = (MODE, BACKBONE_ACTIVATION, ELAPSED)
+    layouts = tuple(
+        TensorLayout(
+            (*own, *(f"{head}.{part}" for head in heads for part in _PARTS)),
+            optional=(*(f"{layer}.{part}" for layer in _BACKBONE for part in _PARTS), MASK),
+            without=others,
+            fits=partial(_fits, heads=heads),
         )
+        for own, others, heads in ((PURE, (), HEADS[:1]), ((), PURE[:1], HEADS))
+    )
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        elapsed = float(layer.assumed.choose(ELAPSED))
+        size = layer.shape("ff1.weight")[0]
+        jacobian = _jacobian(layer, elapsed)
+        require_finite(jacobian, layer.names["ff1.weight"], "the Jacobian of its step")
+        matrix, readin = jacobian[:, -size:], jacobian[:, :-size]
+        return dense_layer(layer, "ff1.weight", matrix, readin=readin, also=(JACOBIAN,))
 
 
-def _fits(shapes: Mapping[str, tuple[int, ...]], heads: tuple[str, ...]) -> bool:
-    weights = {shapes[f"{head}.weight"] for head in heads}
-    if len(weights) != 1 or any(len(shape) != 2 or not shape[0] for shape in weights):
-        return False
-    ((size, width),) = weights
-    layers = [shapes[f"{layer}.weight"] for layer in _BACKBONE if f"{layer}.weight" in shapes]
-    for layer in reversed(layers):
-        if len(layer) != 2 or layer[0] != width:
-            return False
-        width = layer[1]
-    return width > size
-
-
-def _jacobian(store: TensorStore, match: Match, assumed: Assumed, elapsed: float) -> Floats:
+def _jacobian(layer: Layer, elapsed: float) -> Floats:
     """∂h'/∂[x, h] at zero, by complex steps of [x, h]."""
-    layers = [layer for layer in _BACKBONE if f"{layer}.weight" in match.tensors]
-    first = match.tensors[f"{layers[0] if layers else 'ff1'}.weight"]
+    backbone = [each for each in _BACKBONE if f"{each}.weight" in layer.names]
 
     def linear(role: str, x: Any) -> Any:
-        weight = read_real(store, match.tensors[f"{role}.weight"], (None, x.shape[-1]))
-        if MASK in match.tensors and role in ("ff1", "ff2"):
-            weight = weight * read_real(store, match.tensors[MASK], weight.shape)
+        weight = layer.real(f"{role}.weight", (None, x.shape[-1]))
+        if MASK in layer.names and role in ("ff1", "ff2"):
+            weight = weight * layer.real(MASK, weight.shape)
         seen = x @ weight.T
-        if f"{role}.bias" in match.tensors:
-            seen = seen + read_real(store, match.tensors[f"{role}.bias"], (len(weight),))
+        if f"{role}.bias" in layer.names:
+            seen = seen + layer.real(f"{role}.bias", (len(weight),))
         return seen
 
-    z: Any = np.eye(store.tensors[first].shape[1]) * 1j * UNIT
-    activation = _ACTIVATIONS[assumed.choose(BACKBONE_ACTIVATION)] if layers else dual_tanh
-    for layer in layers:
-        z = activation(linear(layer, z))
+    width = layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1]
+    z: Any = np.eye(width) * 1j * UNIT
+    if backbone:
+        activation = _ACTIVATIONS[layer.assumed.choose(BACKBONE_ACTIVATION)]
+    for each in backbone:
+        z = activation(linear(each, z))
     f = linear("ff1", z)
-    if PURE[0] in match.tensors:
+    if PURE[0] in layer.names:
         # h' = A - A e^{-(|w_tau| + |f|) Δ} f
-        rate, level = (read_real(store, match.tensors[role], (1, f.shape[-1]))[0] for role in PURE)
+        rate, level = (layer.real(role, (1, f.shape[-1]))[0] for role in PURE)
         after = -level * np.exp(-elapsed * (np.abs(rate) + f * np.sign(f.real))) * f
     else:
         # h' = f (1 - t) + g t, or f + g t
         f, g = dual_tanh(f), dual_tanh(linear("ff2", z))
         t = dual_sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
-        after = f + t * (g if assumed.choose(MODE) == "no_gate" else g - f)
+        after = f + t * (g if layer.assumed.choose(MODE) == "no_gate" else g - f)
     jacobian: Floats = after.imag.T / UNIT
     return jacobian
 

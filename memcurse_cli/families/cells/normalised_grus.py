@@ -28,7 +28,7 @@ from memcurse_cli.families.cells.torch import ACTIVATION
 from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import one_to_one, read_real, sigmoid
+from memcurse_cli.families.reading import parameter_group, read_real, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.theory.gates.moments import RELU
 
@@ -96,7 +96,7 @@ def _light_variant(store: TensorStore, match: Match, options: ReadOptions) -> Va
         kept, tensor = sigmoid(total), names[_SCALE]
         by_scale = kept * sigmoid(-total) * moved, -kept * moved
         dtype = store.tensors[tensor].dtype
-        group = one_to_one(f"{_SCALE}[update]", tensor, own, dtype, *by_scale)
+        group = parameter_group(f"{_SCALE}[update]", tensor, own, dtype, *by_scale)
         return replace(found, parameters=(*found.parameters, group))
 
     driven = options.gates and _STATE_BIAS not in names

@@ -17,8 +17,9 @@ from memcurse_cli.families.cells.gated_layer import (
     dual_tanh,
     step_spectra,
 )
-from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant, shapes_of
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, ReadOptions, Shapes
+from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -27,14 +28,11 @@ from memcurse_cli.families.gate_inputs import (
     RowNorms,
     squared_rows,
 )
-from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
-    gain_scalar,
     log_of_eigenvalues,
     log_sigmoid,
     read_finite,
     read_real,
-    read_vector,
     sigmoid,
 )
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
@@ -51,7 +49,20 @@ _FUNCTIONS = (
 _UNLAWFUL = NoDrive("a tanh opens its gate, which no law of gates has")
 
 
-class FastGRNN:
+def _fits(shapes: Shapes) -> bool:
+    """Whether the shapes are (1, H), scalars, and (H, H) or two factors of it."""
+    size = shapes[_GATE][-1:]
+    if size < (1,) or any(shapes[role] != (1, *size) for role in (_GATE, _UPDATE)):
+        return False
+    if any(shapes[role] != (1, 1) for role in (SCALE, FLOOR)):
+        return False
+    if "U" in shapes:
+        return shapes["U"] == size * 2
+    inner, outer = (shapes.get(role, ()) for role in _HIDDEN[1:])
+    return len(inner) == 2 and inner[1:] == size and outer == (*size, inner[0])
+
+
+class FastGRNN(LayoutFamily):
     """``h' = z h + (σ(ζ)(1-z) + σ(ν)) tanh(u + b_h)``, ``z = σ(u + b_z)``, ``u = W x + U h``.
 
     At zero input and zero state λ = σ(b_z) and γ = σ(ζ)(1-λ) + σ(ν).
@@ -62,53 +73,23 @@ class FastGRNN:
     recognised_by = "bias_gate and bias_update (1, H) beside zeta and nu (1, 1), and U or U1 and U2"
     equation = "λ = σ(bias_gate), γ = σ(zeta) (1 - λ) + σ(nu)"
     source = "edgeml_pytorch FastGRNNCell; Kusupati et al. 2018, arXiv 1901.02358"
-    assumptions: tuple[Assumption, ...] = ()
+    layouts = (TensorLayout(_REQUIRED, optional=_INPUT + _HIDDEN, fits=_fits),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Cells with one gate, its two scalars and a hidden matrix, whole or of low rank."""
-        roles = (*_REQUIRED, *_INPUT, *_HIDDEN)
-        return [
-            Match(module or self.name, names)
-            for module, names in group_by_module(tensors, roles).items()
-            if _fits(shapes_of(tensors, names))
-        ]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the gate's bias and the scalars, and W and U where what they do is asked for.
-
-        Raises:
-            TensorError: NaN or inf in what is read.
-        """
-        names = match.tensors
-        gate = read_vector(store, names[_GATE])
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, names = layer.store, layer.names
+        gate = layer.vector(_GATE)
         part = Part(_GATE, names[_GATE], gate, store.tensors[names[_GATE]].dtype)
+        layer.assumed.sentences.append(_FUNCTIONS)
         return fast_grnn_recurrence(
-            store,
-            match,
-            options,
-            family=self.name,
+            layer,
             gate=GateBias(gate, (part,)),
             block="",
-            update=lambda: read_vector(store, names[_UPDATE], gate.size),
+            update=lambda: layer.vector(_UPDATE, gate.size),
             matrices=lambda: (
                 _matrix(store, names, _INPUT, gate.size),
                 _matrix(store, names, _HIDDEN, gate.size),
             ),
-            assumptions=(_FUNCTIONS,),
         )
-
-
-def _fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the shapes are (1, H), scalars, and (H, H) or two factors of it."""
-    size = shapes.get(_GATE, ())[-1:]
-    if size < (1,) or any(shapes.get(role) != (1, *size) for role in (_GATE, _UPDATE)):
-        return False
-    if any(shapes.get(role) != (1, 1) for role in (SCALE, FLOOR)):
-        return False
-    if "U" in shapes:
-        return shapes["U"] == size * 2
-    inner, outer = (shapes.get(role, ()) for role in _HIDDEN[1:])
-    return len(inner) == 2 and inner[1:] == size and outer == (*size, inner[0])
 
 
 def _matrix(
@@ -126,17 +107,13 @@ def _matrix(
 
 
 def fast_grnn_recurrence(
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
+    layer: Layer,
     *,
-    family: str,
     gate: GateBias,
     block: str,
     update: Callable[[], Floats],
     matrices: Callable[[], tuple[Floats | None, Floats | None]],
     bent: bool = False,
-    assumptions: tuple[str, ...] = (),
 ) -> Recurrence:
     """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ or a tanh.
 
@@ -144,16 +121,15 @@ def fast_grnn_recurrence(
     d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ.
 
     Args:
-        store, match, options, family: as `Family.read` has them; ζ and ν have roles.
+        layer: where ζ and ν have roles.
         gate: b_z.
         block: what the gate's block of a bias is called, or "" where a bias is the gate's alone.
         update: reads (H,) b_h, the candidate's bias.
         matrices: reads W and U, None for what is not there.
         bent: a tanh opens the gate, so that λ is negative where b_z is.
-        assumptions: what was assumed, one sentence each.
     """
     bias = gate.total
-    scale, floor = (read_vector(store, match.tensors[role], 1) for role in (SCALE, FLOOR))
+    scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
     # 1 - tanh(b) = 2σ(-2b), without cancellation.
     stretch = 2.0 if bent else 1.0
     lost = stretch * sigmoid(-stretch * bias)
@@ -167,7 +143,7 @@ def fast_grnn_recurrence(
     by_scale = opened * sigmoid(-scale) * lost / gain
     by_floor = sigmoid(floor) * sigmoid(-floor) / gain
     scalars = [
-        gain_scalar(role, match.tensors[role], value, store.tensors[match.tensors[role]].dtype, by)
+        layer.group(role, value, 0.0, by, scalar=0)
         for role, value, by in ((SCALE, scale, by_scale), (FLOOR, floor, by_floor))
     ]
 
@@ -181,7 +157,7 @@ def fast_grnn_recurrence(
             z = dual_tanh(seen + bias) if bent else dual_sigmoid(seen + bias)
             return z * h + (opened * (1 - z) + sigmoid(floor)) * dual_tanh(seen + taken)
 
-        return step_spectra({"shared": hidden}, step, bias.size, options.device)
+        return step_spectra({"shared": hidden}, step, bias.size, layer.options.device)
 
     def drive() -> GateDrive | NoDrive | None:
         """What W and U show to the gate and, with another bias, to the candidate."""
@@ -204,19 +180,15 @@ def fast_grnn_recurrence(
         )
 
     log_kept = log_of_eigenvalues(kept) if bent else log_sigmoid(bias).astype(np.complex128)
-    return Recurrence(
-        name=match.layer,
-        family=family,
-        tensors=tuple(match.tensors.values()),
-        log_eigenvalues=log_kept,
-        log_gain=log_gain.astype(np.complex128),
-        parameters=(*groups, *scalars),
+    return layer.recurrence(
+        log_kept,
+        (*groups, *scalars),
+        log_gain=log_gain,
         input_dependent=True,
         stable_by_construction=True,
-        assumptions=assumptions,
         hidden_feedback=True,
-        hidden=spectra() if options.spectra else None,
-        gate=drive() if options.gates else None,
+        hidden=spectra() if layer.options.spectra else None,
+        gate=drive() if layer.options.gates else None,
     )
 
 
@@ -253,7 +225,7 @@ LINEARS = lem_layout(
 )
 
 
-class LEM:
+class LEM(LayoutFamily):
     """``z' = (1-Δ) z + Δ tanh(·)``, ``y' = (1-Δ̄) y + Δ̄ tanh(·)`` with ``Δ = dt σ(b)``: λ = 1 - Δ.
 
     The eigenvalues of y stand before those of z.
@@ -266,32 +238,17 @@ class LEM:
     )
     equation = "λ = 1 - dt σ(b), γ = dt σ(b), b = inp2hid.bias + hid2hid.bias, first 2H rows"
     source = "tk-rusch/LEM; Rusch et al. 2022, arXiv 2110.04744"
-    assumptions: tuple[Assumption, ...] = (STEP,)
+    assumptions = (STEP,)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with the three linears, of shapes that fit together."""
         return LINEARS.find(tensors, self.name)
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases, and the weights where what they do is asked for.
-
-        Raises:
-            TensorError: NaN or inf in what is read, or shapes that do not fit together.
-            UsageError: the user's dt is not in (0, 1].
-        """
-        return read_lem(store, match, options, LINEARS)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        return read_lem(layer, LINEARS)
 
 
-def read_lem(
-    store: TensorStore,
-    match: Match,
-    options: ReadOptions,
-    layout: Layout,
-    assumptions: tuple[str, ...] = (),
-    *,
-    family: str = "lem",
-    delayed: bool = False,
-) -> Recurrence:
+def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurrence:
     """λ = 1 - Δ and γ = Δ of both states: d log γ/db = 1 - σ(b), dλ/db = -Δ (1 - σ(b)).
 
     ``delayed``: y takes in z as it was a step before.
@@ -300,9 +257,8 @@ def read_lem(
         TensorError: NaN or inf in what is read, or shapes that do not fit together.
         UsageError: the user's dt is not in (0, 1].
     """
-    assumed = Assumed(options, store=store, match=match)
-    step = assumed.fraction(STEP)
-    cell = Cell(store, match, layout)
+    step, options = layer.assumed.fraction(STEP), layer.options
+    cell = Cell(layer, layout)
     slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
     bias = GateBias(
         np.concatenate([slow.total, fast.total]),
@@ -319,18 +275,12 @@ def read_lem(
     if options.spectra:
         whole = _whole_step(cell, step, delayed)
         hidden = step_spectra(cell.hidden, whole, 2 * cell.size, options.device)
-    return Recurrence(
-        name=match.layer,
-        family=family,
-        tensors=tuple(match.tensors.values()),
-        log_eigenvalues=np.where(
-            opened < 0.5, np.log1p(-np.minimum(opened, 0.5)), log_of_eigenvalues(kept)
-        ),
-        log_gain=np.log(opened).astype(np.complex128),
-        parameters=groups,
+    return layer.recurrence(
+        np.where(opened < 0.5, np.log1p(-np.minimum(opened, 0.5)), log_of_eigenvalues(kept)),
+        groups,
+        log_gain=np.log(opened),
         input_dependent=True,
         stable_by_construction=True,
-        assumptions=(*assumptions, *assumed.sentences),
         hidden_feedback=True,
         hidden=hidden,
         gate=_drive(cell, bias.total, step, [group.name for group in groups])

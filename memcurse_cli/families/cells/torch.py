@@ -37,7 +37,7 @@ from memcurse_cli.families.cells.torch_names import (
 )
 from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
-from memcurse_cli.families.reading import gain_scalar, log_sigmoid, read_vector, sigmoid
+from memcurse_cli.families.reading import log_sigmoid, parameter_group, read_vector, sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.theory.gates.laws import OffsetMix
 from memcurse_cli.theory.gates.moments import RELU
@@ -243,7 +243,7 @@ def _offset(plain: Variant, offset: Floats, tensor: str, dtype: str) -> Variant:
             log_gain=log_sigmoid(offset - bias).astype(np.complex128),
             parameters=(
                 *(replace(group, log_gain_derivative=by_bias) for group in found.parameters),
-                gain_scalar(OFFSET, tensor, offset, dtype, shut),
+                parameter_group(OFFSET, tensor, offset, dtype, 0.0, shut, scalar=0),
             ),
             gate=drive,
         )

@@ -17,8 +17,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.layout import Layout
 from memcurse_cli.families.family import Assumption, Match, ReadOptions
-from memcurse_cli.families.reading import read_real, shown_shape
-from memcurse_cli.families.recurrence import Floats
+from memcurse_cli.families.reading import shown_shape
 
 # encoder.weight_hh_l0_reverse of nn.LSTM, cell.weight_hh of nn.LSTMCell, enc_w_hh of a port.
 _HIDDEN_WEIGHT = re.compile(
@@ -87,17 +86,6 @@ def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) 
         return False
     end = "_reverse" if cell["direction"] == "_bw" else ""
     return tensors.get(f"{cell['network']}weight_hh_l{cell['index']}{end}") == spec
-
-
-def read_weight(store: TensorStore, match: Match, role: str) -> Floats | None:
-    """A weight matrix; None if absent.
-
-    Raises:
-        TensorError: NaN or inf, or not a matrix.
-    """
-    if role not in match.tensors:
-        return None
-    return read_real(store, match.tensors[role], (None, None))
 
 
 def torch_layout(gates: tuple[str, ...], hidden: tuple[str, ...] = ()) -> Layout:

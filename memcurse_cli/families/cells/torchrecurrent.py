@@ -35,12 +35,11 @@ from memcurse_cli.families.cells.torch_names import (
     split_hidden_weight,
     title_of,
 )
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import read_real, sigmoid
-from memcurse_cli.families.recurrence import HiddenSpectra, ParameterGroup, Recurrence
+from memcurse_cli.families.reading import parameter_group, sigmoid
+from memcurse_cli.families.recurrence import HiddenSpectra, Recurrence
 
-NAME = "torch_recurrent"
 GATE_FUNCTION = Assumption(
     key="gate_activation",
     default="tanh",
@@ -128,16 +127,14 @@ def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
     )
 
 
-def _read_minimal_rnn(
-    store: TensorStore, match: Match, options: ReadOptions, layout: Layout, assumptions: Rows
-) -> Recurrence:
+def _read_minimal_rnn(layer: Layer, layout: Layout) -> Recurrence:
     """``h' = u h + (1-u) z``, z = tanh(W x + b_x), u = σ(U h + V z + b): λ = σ(V tanh(b_x) + b).
 
     V = ``weight_mm``: every b_x moves every λ, and every row of V its own.
     """
-    latent, tensor = Cell(store, match, layout).biases["latent"], match.tensors["weight_mm"]
+    latent = Cell(layer, layout).biases["latent"]
     shown, size = np.tanh(latent.total), latent.total.size
-    mixed = read_real(store, tensor, (size, size))
+    mixed = layer.real("weight_mm", (size, size))
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
         weights, total = cell.hidden["update"], cell.biases["update"].total
@@ -151,56 +148,38 @@ def _read_minimal_rnn(
     def finish(found: Recurrence, cell: Cell) -> Recurrence:
         total = cell.biases["update"].total
         kept, lost = sigmoid(total), sigmoid(-total)
-        unit, source = np.indices((size, size)).reshape(2, -1)  # of every entry of V, row by row
+        unit, source = np.indices((size, size))  # of every entry of V
         ((role, held, values, dtype),) = latent.parts
-        by_latent = mixed.ravel() * (1 - shown**2)[source]
-        entries, stored_as = np.arange(size * size), store.tensors[tensor].dtype
-        groups = tuple(
-            ParameterGroup(
-                name,
-                at,
-                scalars,
-                kind,
-                scalar,
-                unit,
-                ((kept * lost)[unit] * moved).astype(np.complex128),
-                (-kept[unit] * moved).astype(np.complex128),
-            )
-            for name, at, scalars, kind, scalar, moved in (
-                (role, held, values, dtype, source, by_latent),
-                ("weight_mm", tensor, mixed.ravel(), stored_as, entries, shown[source]),
-            )
+        moved = mixed * (1 - shown**2)[source]
+        by_latent = (kept * lost)[unit] * moved, -kept[unit] * moved
+        moved = shown[source]
+        by_entry = (kept * lost)[unit] * moved, -kept[unit] * moved
+        groups = (
+            parameter_group(role, held, values, dtype, *by_latent, scalar=source, eigenvalue=unit),
+            layer.group("weight_mm", mixed, *by_entry, eigenvalue=unit),
         )
         return replace(found, parameters=(*found.parameters, *groups))
 
     variant = Variant(
-        assumptions=assumptions,
         added={"update": mixed @ shown},
         spectra=spectra,
         undriven=_MINIMAL_DRIVE,
         finish=finish,
     )
-    return read_cell(store, match, options, NAME, layout, variant)
+    return read_cell(layer, layout, variant)
 
 
-def _read_fast_grnn(
-    store: TensorStore, match: Match, options: ReadOptions, layout: Layout, assumptions: Rows
-) -> Recurrence:
+def _read_fast_grnn(layer: Layer, layout: Layout) -> Recurrence:
     """The library's default for what opens the gate is a tanh; that of the paper is σ."""
-    assumed = Assumed(options)
-    bent = assumed.choose(GATE_FUNCTION) == "tanh"
-    cell = Cell(store, match, layout)
+    bent = layer.assumed.choose(GATE_FUNCTION) == "tanh"
+    cell = Cell(layer, layout)
     return fast_grnn_recurrence(
-        store,
-        match,
-        options,
-        family=NAME,
+        layer,
         gate=cell.biases["gate"],
         block="gate",
         update=lambda: cell.biases["new"].total,
         matrices=lambda: ((cell.inputs or {}).get("shared"), cell.hidden["shared"]),
         bent=bent,
-        assumptions=(*assumptions, *assumed.sentences),
     )
 
 
@@ -218,7 +197,7 @@ class _Own:
 
     layout: Layout
     variant: Variant = PLAIN
-    read: Callable[[TensorStore, Match, ReadOptions, Layout, Rows], Recurrence] | None = None
+    read: Callable[[Layer, Layout], Recurrence] | None = None
     # What else stands in the module, with its rank: H, (H, H), or one number of any rank.
     beside: Mapping[str, int] = field(default_factory=dict)
 
@@ -256,21 +235,21 @@ _CELLS = {
         read=_read_fast_grnn,
         beside={SCALE: 0, FLOOR: 0},
     ),
-    "lem": _Own(_LEM, read=partial(read_lem, family=NAME, delayed=True)),
+    "lem": _Own(_LEM, read=partial(read_lem, delayed=True)),
 }
 # Cells that are stored as those of the library that are read, and are not.
 _REFUSED = {"cfn": ("nbr",), "light_ru": ("antisymmetric_rnn",)}
 CELL = Assumption(KEY, "by_name", ("by_name", *_CELLS), MEANING)
 
 
-class TorchRecurrent:
+class TorchRecurrent(LayoutFamily):
     """``h[t+1] = λ h[t] + γ u`` with gates at zero input and zero state, one step for each cell.
 
     torchrecurrent stores weights and biases of all its cells under the same names; their shapes
     tell some apart, and the name of the layer or of the file the others.
     """
 
-    name = NAME
+    name = "torch_recurrent"
     title = "RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)"
     recognised_by = (
         "weight_ih, weight_hh, bias_ih and bias_hh of (3H, 2H), (2H, H) or (4H, 3H) rows, or "
@@ -278,7 +257,7 @@ class TorchRecurrent:
     )
     equation = "λ = σ(b_f), γ = σ(b_i); or λ = 1 - σ(b), γ = σ(b); each cell's own on its page"
     source = "torchrecurrent; each cell's paper on the page"
-    assumptions: tuple[Assumption, ...] = (CELL, STEP, GATE_FUNCTION)
+    assumptions = (CELL, STEP, GATE_FUNCTION)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with both weights and both biases, of the rows of one kind of cell."""
@@ -292,19 +271,13 @@ class TorchRecurrent:
                 matches.append(replace(match, tensors=names))
         return matches
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases, and the weights that act at zero input or are asked for.
-
-        Raises:
-            TensorError: NaN or inf in what is read, or a cell that is not read, or not told.
-            UsageError: the user's dt of a LEM is not in (0, 1].
-        """
-        name, assumptions = _told(store, match, options)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        name, assumptions = _told(layer.store, layer.match, layer.options)
+        layer.assumed.sentences += assumptions
         cell = _CELLS[name]
         if cell.read is not None:
-            return cell.read(store, match, options, cell.layout, assumptions)
-        variant = replace(cell.variant, assumptions=assumptions)
-        return read_cell(store, match, options, self.name, cell.layout, variant)
+            return cell.read(layer, cell.layout)
+        return read_cell(layer, cell.layout, cell.variant)
 
 
 def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.families.family import Assumption, Layer, Match
+from memcurse_cli.families.family import Assumption, Layer
 from memcurse_cli.families.reading import log_of_eigenvalues, misfit, require_order, shown_shape
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.theory.linalg import eigendecompose
@@ -46,74 +44,45 @@ def left_eigenvectors(
     return left
 
 
-def dense_recurrence(
-    store: TensorStore,
-    match: Match,
-    *,
-    family: str,
-    matrix: Floats,
-    tensor: str,
-    activation: str,
-    device: str,
-    readin: Complexes | None = None,
-    readout: Complexes | None = None,
-    scale: float = 1.0,
-    bias: Floats | None = None,
-    assumptions: tuple[str, ...] = (),
-) -> Recurrence:
-    """``h[t+1] = A h[t] + B x[t+1]``, ``y = C h`` with the eigenvalues of A.
-
-    B (n, inputs) and C (outputs, n) stay in the coordinates of h, not of the eigenvectors; the
-    other arguments are those of `DenseDynamics`.
-
-    Raises:
-        TensorError: the matrix is not square, or larger than any that is decomposed.
-    """
-    if matrix.shape[0] != matrix.shape[1]:
-        shown = shown_shape(store.tensors[tensor].shape)
-        raise misfit(f"its shape {shown} is that of no recurrent matrix", tensor)
-    require_order(matrix.shape[0], tensor)
-    decomposition = eigendecompose(matrix, device)
-    return Recurrence(
-        name=match.layer,
-        family=family,
-        tensors=tuple(match.tensors.values()),
-        log_eigenvalues=log_of_eigenvalues(decomposition.values),
-        log_gain=np.zeros(matrix.shape[0], dtype=np.complex128),
-        parameters=(),
-        readin=readin,
-        readout=readout,
-        assumptions=assumptions,
-        dense=DenseDynamics(
-            matrix=matrix,
-            tensor=tensor,
-            dtype=store.tensors[tensor].dtype,
-            eigenvectors=decomposition.vectors,
-            activation=activation,
-            scale=scale,
-            bias=bias,
-        ),
-    )
-
-
 def dense_layer(
     layer: Layer,
     role: str,
     matrix: Floats,
     *,
     activation: str = "linear",
-    also: Sequence[str] = (),
-    **form: Any,
+    readin: Floats | Complexes | None = None,
+    scale: float = 1.0,
+    bias: Floats | None = None,
+    **fields: Any,
 ) -> Recurrence:
-    """`dense_recurrence` of a layer whose A comes from a role's tensor, with what it assumes."""
-    return dense_recurrence(
-        layer.store,
-        layer.match,
-        family=layer.family,
+    """``h[t+1] = A h[t] + B x[t+1]`` with the eigenvalues of A, which comes from a role's tensor.
+
+    B (n, inputs) and a C (outputs, n) stay in the coordinates of h, not of the eigenvectors; the
+    other arguments are those of `DenseDynamics`, and what else `Layer.recurrence` takes.
+
+    Raises:
+        TensorError: the matrix is not square, or larger than any that is decomposed.
+    """
+    tensor = layer.names[role]
+    if matrix.shape[0] != matrix.shape[1]:
+        raise misfit(
+            f"its shape {shown_shape(layer.shape(role))} is that of no recurrent matrix", tensor
+        )
+    require_order(matrix.shape[0], tensor)
+    decomposition = eigendecompose(matrix, layer.options.device)
+    dense = DenseDynamics(
         matrix=matrix,
-        tensor=layer.names[role],
+        tensor=tensor,
+        dtype=layer.store.tensors[tensor].dtype,
+        eigenvectors=decomposition.vectors,
         activation=activation,
-        device=layer.options.device,
-        assumptions=(*layer.assumed.sentences, *also),
-        **form,
+        scale=scale,
+        bias=bias,
+    )
+    return layer.recurrence(
+        log_of_eigenvalues(decomposition.values),
+        (),
+        readin=None if readin is None else readin.astype(np.complex128, copy=False),
+        dense=dense,
+        **fields,
     )

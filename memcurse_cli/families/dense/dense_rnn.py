@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
 from memcurse_cli.families.cells.torch_names import (
     Lookalikes,
     hidden_weights,
-    read_weight,
     torch_layout,
 )
-from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer, dense_recurrence
+from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
@@ -69,8 +66,8 @@ class ElmanRNN(LayoutFamily):
                 _EXPORT,
             )
         require_order(shape[0], tensor)
-        matrix, readin = (read_weight(store, match, role) for role in ("weight_hh", "weight_ih"))
-        assert matrix is not None
+        matrix = layer.real("weight_hh", (None, None))
+        readin = layer.real("weight_ih", (None, None)) if "weight_ih" in layer.names else None
         activation, chosen = options.choose(ACTIVATION)
         assumptions = [*assumed, *(() if chosen else (f"the activation is {activation}",))]
         if readin is not None and readin.shape[0] != shape[0]:
@@ -82,17 +79,14 @@ class ElmanRNN(LayoutFamily):
                 )
             matrix, readin = matrix.T, readin.T
             assumptions.append("weights multiply from the right, as the input weight's shape says")
-        return dense_recurrence(
-            store,
-            match,
-            family=self.name,
-            matrix=matrix,
-            tensor=tensor,
+        return dense_layer(
+            layer,
+            "weight_hh",
+            matrix,
             activation=activation,
-            device=options.device,
-            readin=None if readin is None else readin.astype(np.complex128),
-            bias=Cell(store, match, torch_layout(STATE)).biases["state"].total,
-            assumptions=tuple(assumptions),
+            readin=readin,
+            bias=Cell(layer, torch_layout(STATE)).biases["state"].total,
+            also=assumptions,
         )
 
 
@@ -232,9 +226,11 @@ class LMU(LayoutFamily):
         drive = layer.real("B", (size[0], 1))
         feedback = layer.real("e_m", (1, size[0]))
         encoder = layer.real("e_x", (1, None))
-        layer.match = Match(
-            layer.match.layer, {role: layer.names[role] for role in ("A", "B", "e_x", "e_m")}
+        return dense_layer(
+            layer,
+            "A",
+            matrix + drive @ feedback,
+            readin=drive @ encoder,
+            tensors=[layer.names[role] for role in ("A", "B", "e_x", "e_m")],
+            also=(_MEMORY_ALONE, _FIXED),
         )
-        readin = (drive @ encoder).astype(np.complex128)
-        also = (_MEMORY_ALONE, _FIXED)
-        return dense_layer(layer, "A", matrix + drive @ feedback, readin=readin, also=also)

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import Assumption, Match, setting
+from memcurse_cli.families.family import Assumption, Layout, Match, setting
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, repeated
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, element_count, exponential_decay
+from memcurse_cli.families.reading import LARGEST_DECAY, exponential_decay
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
-from memcurse_cli.families.selective.law import CONVERTED, LawFamily, Layer, Layout, Seen, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import OpenedDecay, Overwrite, StepSize, Write
 
 NEGATIVE_EIGENVALUES = Assumption(
@@ -30,10 +30,6 @@ NEGATIVE_EIGENVALUES = Assumption(
     config_keys=("allow_neg_eigval", "linear_allow_neg_eigval"),
 )
 
-RANDOM_KEYS = (
-    "for --gates keys are of norm 1, drawn anew at every step from all directions alike: a step"
-    " forgets what it overwrites"
-)
 PRODUCT = NoDrive("a step writes several times in a row, which no law of gates has")
 _UNSCALED = NoDrive("what it overwrites does not decay before, which no law of gates has")
 _BY_VALUE = NoDrive("it erases by the key and writes by the value, which no law of gates has")
@@ -104,16 +100,13 @@ class DeltaNet(LawFamily):
         negative = layer.assumed.choose(NEGATIVE_EIGENVALUES, default=default) == "true"
         factor, width = 2.0 if negative else 1.0, layer.rows_per(heads, queries)
         still = np.zeros(heads)
-        seen = layer.projected(still, strengths) if layer.options.gates else None
-        gate: Seen = PRODUCT if count > 1 else seen
-        return layer.recurrence(
+        return layer.gated(
             Overwrite(width, factor),
             still,
             [],
             nominal=Overwrite(np.inf, factor),
-            gates=lambda: gate,
+            gates=lambda: PRODUCT if count > 1 else layer.projected(still, strengths),
             multiplicity=width * layer.rows_per(count * heads, values),
-            assumptions=(RANDOM_KEYS,) if isinstance(gate, GateInput) else (),
             rank_one=delta_rule(negative=negative, count=count),
             stable=False,
         )
@@ -146,7 +139,7 @@ class _GatedDelta(LawFamily):
             if strength is None or names.keys() & set(_OTHER_RULES):
                 continue
             if names.keys() >= set(_DECAY):
-                heads, biases = (element_count(tensors[names[role]]) for role in _DECAY)
+                heads, biases = (math.prod(tensors[names[role]].shape) for role in _DECAY)
                 rows, *_ = *tensors[names[strength]].shape, 0
                 if _kind(names, strength, heads, biases, rows) == self.name:
                     matches.append(Match(module or self.name, names))
@@ -235,22 +228,19 @@ class GatedDeltaNet(_GatedDelta):
         (keys, values), sentences = _widths(layer, heads, count)
         # Of keys whose width is not known nothing is said.
         width = keys if keys > 1 else math.inf
-        gates: Seen = None
-        if layer.options.gates:
-            gates = PRODUCT if count > 1 else _UNSCALED if comba else self._gates(layer, bias)
-        if width < math.inf and isinstance(gates, tuple) and None not in gates:
-            sentences.append(RANDOM_KEYS)
         law, slots = _step_law(layer, log_rate, bias)
-        return layer.recurrence(
+        return layer.gated(
             law,
             bias,
             slots,
-            gates=lambda: gates,
+            gates=lambda: (
+                PRODUCT if count > 1 else _UNSCALED if comba else self._gates(layer, bias)
+            ),
             write=Write(parameter="strength", factor=2.0 if negative else 1.0, width=width),
             multiplicity=keys * values,
-            assumptions=(*sentences, *((CONVERTED,) if law.negated else ())),
+            assumptions=sentences,
+            converted=law.negated,
             rank_one=_UNSCALED_RULE if comba else delta_rule(negative=negative, count=count),
-            stable=not law.negated,
         )
 
     def _gates(self, layer: Layer, bias: Floats) -> Seen:
@@ -355,7 +345,7 @@ class KDA(_GatedDelta):
                 gate = GateInput(gate.bias * factor, norms)
             return gate, None if write is None else repeated(write, bias.size // log_rate.size)
 
-        return layer.recurrence(
+        return layer.gated(
             law,
             factor * bias,
             slots,
@@ -363,9 +353,8 @@ class KDA(_GatedDelta):
             # Gated DeltaNet-2 writes with a w that stays below 1.
             write=Write(parameter="strength", factor=2.0 if negative and not by_value else 1.0),
             multiplicity=layer.rows_per(log_rate.size, "v_proj.weight", "ssm_g_b.weight"),
-            assumptions=(CONVERTED,) if step.negated else (),
+            converted=step.negated,
             rank_one=delta_rule(negative=negative),
-            stable=not step.negated,
         )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families import family
+from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import (
     Drive,
     GateDrive,
@@ -20,32 +18,24 @@ from memcurse_cli.families.gate_inputs import (
     low_rank_gate,
     projected_gate,
 )
-from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     first_name,
     log_sigmoid,
-    read_real,
-    read_vector,
+    misfit,
     require_finite,
-    rows_per,
+    require_shape,
     shown_shape,
     sigmoid,
-    stacked_rows,
 )
-from memcurse_cli.families.recurrence import (
-    Floats,
-    Integers,
-    ParameterGroup,
-    RankOneCorrection,
-    Recurrence,
-)
+from memcurse_cli.families.recurrence import Floats, Integers, Recurrence
 from memcurse_cli.theory.gates.laws import (
     Exponential,
     GateLaw,
     JointLaw,
     JointValues,
+    Overwrite,
     Write,
     soft_cap,
 )
@@ -55,77 +45,14 @@ CONVERTED = (
     " moves ssm_a by its own size"
 )
 
+RANDOM_KEYS = (
+    "for --gates keys are of norm 1, drawn anew at every step from all directions alike: a step"
+    " forgets what it overwrites"
+)
+
 Seen = GateInput | Drive | tuple[GateInput | None, GateInput | None] | None
 """The pre-activation of λ, or with it that of a write gate; a whole drive, as of a joint law; None
 where weights are not in the checkpoint."""
-
-NUMBERED = re.compile(r"(?P<model>.*?)(?:[./,])?layers[./,](?P<index>\d{1,6})(?:[./,]|$)")
-"""A layer of a model that numbers them."""
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""The shape of each role's tensor."""
-
-
-class Layout(NamedTuple):
-    """The tensors that tell a layer.
-
-    Attributes:
-        required: the roles that it must have, or several of which it must have one.
-        optional: those that are kept beside them.
-        without: those of another family, which it must not have.
-        fits: what the shapes must fulfil.
-        numbered: the layer's number in its model is kept, as `Match.place`.
-    """
-
-    required: tuple[str | tuple[str, ...], ...]
-    optional: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    fits: Callable[[Shapes], bool | int] | None = None
-    numbered: bool = False
-
-    def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
-        """Every such module; ``default`` names a layer whose tensors have none."""
-        choices = [(each,) if isinstance(each, str) else each for each in self.required]
-        roles = [role for choice in choices for role in choice]
-        roles += [*self.optional, *self.without]
-        matches = []
-        for module, names in group_by_module(tensors, roles).items():
-            found = names.keys()
-            if any(found.isdisjoint(choice) for choice in choices) or found & set(self.without):
-                continue
-            shapes = {role: tensors[name].shape for role, name in names.items()}
-            if self.fits is None or self.fits(shapes):
-                place = NUMBERED.match(module) if self.numbered else None
-                matches.append(Match(module or default, names, place and int(place["index"])))
-        return matches
-
-
-class LawFamily:
-    """A `Family` that is known by its layouts, with one formula for all of its layers."""
-
-    name: str
-    title: str
-    recognised_by: str
-    equation: str
-    source: str
-    assumptions: tuple[Assumption, ...] = ()
-    layouts: tuple[Layout, ...] = ()
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """The layers of this family among the tensors, by names and shapes alone."""
-        return [match for layout in self.layouts for match in layout.find(tensors, self.name)]
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the few tensors that the formula needs, and those of its gates if asked for.
-
-        Raises:
-            TensorError: NaN or inf in one of them, or shapes that do not fit together.
-            UsageError: an assumption has no such value.
-        """
-        return self._recurrence(Layer(self.name, store, match, options))
-
-    def _recurrence(self, layer: Layer) -> Recurrence:
-        raise NotImplementedError
 
 
 class Slot(NamedTuple):
@@ -152,50 +79,35 @@ class Slot(NamedTuple):
     tensor: str = ""
 
 
-@dataclass
-class Layer:
-    """A layer that a family recognised, read by its roles."""
-
-    family: str
-    store: TensorStore
-    match: Match
-    options: ReadOptions
-
-    def __post_init__(self) -> None:
-        self.names = self.match.tensors
-        self.assumed = Assumed(self.options, self.store.config)
+class Layer(family.Layer):
+    """A layer whose gates a law describes."""
 
     def first(self, roles: Sequence[str]) -> str:
         """The first of these roles that it has."""
         return next(role for role in roles if role in self.names)
 
-    def shape(self, role: str) -> tuple[int, ...]:
-        """The shape of a role's tensor."""
-        return self.store.tensors[self.names[role]].shape
-
-    def vector(self, role: str, size: int | None = None) -> Floats:
-        """As `read_vector`."""
-        return read_vector(self.store, self.names[role], size)
-
-    def real(self, role: str, shape: tuple[int | None, ...]) -> Floats:
-        """As `read_real`."""
-        return read_real(self.store, self.names[role], shape)
-
     def rows_per(self, count: int, *roles: str) -> int:
-        """As `rows_per`, of the first of these roles that is there."""
-        return rows_per(self.store, first_name(self.names, roles), count)
+        """The rows (outputs) of each of ``count`` heads in the first of these weights; or 1."""
+        tensor = first_name(self.names, roles)
+        rows, *_ = *(() if tensor is None else self.store.tensors[tensor].shape), 0
+        return rows // count if count and rows and rows % count == 0 else 1
 
     def stacked_rows(self, role: str, count: int = 1) -> int:
-        """As `stacked_rows`."""
-        return stacked_rows(self.store, self.names[role], count)
+        """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
+
+        Raises:
+            TensorError: it is no matrix, is empty, or its rows do not divide.
+        """
+        require_shape(self.store, self.names[role], (None, None))
+        shape = self.shape(role)
+        if not shape[0] or shape[0] % count:
+            what = f"the rows of its shape {shown_shape(shape)} are not {count} equal parts"
+            raise misfit(what, self.names[role])
+        return shape[0] // count
 
     def misshapen(self, role: str, what: str, remedy: str = "") -> TensorError:
         """What to raise where a shape contradicts the others: "its shape (2, 3) …"."""
-        return TensorError(
-            f"its shape {shown_shape(self.shape(role))} {what}",
-            where=self.names[role],
-            remedy=remedy or "name the right family with --family, or export the layer again",
-        )
+        return misfit(f"its shape {shown_shape(self.shape(role))} {what}", self.names[role], remedy)
 
     def unknown(self, assumption: Assumption, value: str, remedy: str) -> UsageError:
         """What to raise where an assumption has no such value."""
@@ -230,7 +142,7 @@ class Layer:
                 return gate
         return None
 
-    def recurrence(
+    def gated(
         self,
         law: GateLaw | JointLaw,
         at: Floats,
@@ -242,11 +154,11 @@ class Layer:
         state: HiddenState | None = None,
         sees: str = "the layer's input",
         tensors: Sequence[str] | None = None,
-        multiplicity: int = 1,
         assumptions: Sequence[str] = (),
-        rank_one: RankOneCorrection | None = None,
         input_dependent: bool = True,
+        converted: bool = False,
         stable: bool = True,
+        **fields: Any,
     ) -> Recurrence:
         """The layer at its nominal gates; with ``--gates`` the same law is what moves.
 
@@ -262,11 +174,11 @@ class Layer:
             state: what is known of the hidden state, where a gate sees it.
             sees: what the gates' weights multiply.
             tensors: the names of the layer's tensors; by default those of the slots, or all.
-            multiplicity: how many scalar states each eigenvalue drives.
             assumptions: what was assumed beside `assumed`, one sentence each.
-            rank_one: what the transition has beside λ.
             input_dependent: whether the gates move at all.
+            converted: the decay is stored as llama.cpp's converter leaves it, of either sign.
             stable: whether no value of what is stored gives |λ| ≥ 1.
+            fields: further ones of `Recurrence`.
 
         Raises:
             TensorError: λ overflows.
@@ -308,7 +220,14 @@ class Layer:
                 sees=sees,
             )
 
-        def group(slot: Slot, tensor: str) -> ParameterGroup:
+        overwrites = isinstance(law, Overwrite) or (write is not None and write.width < np.inf)
+        also = [
+            *assumptions,
+            *([RANDOM_KEYS] if overwrites and isinstance(drive, GateDrive) else []),
+            *([CONVERTED] if converted else []),
+        ]
+        groups = []
+        for slot, tensor in zip(slots, of_slots, strict=True):
             each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
             if write is not None and slot.moves == write.parameter:
                 of_eigenvalue, of_gain = np.zeros(len(at)), write_slope
@@ -316,32 +235,35 @@ class Layer:
                 motion = still.motions[slot.moves]
                 of_eigenvalue, of_gain = motion.eigenvalue, motion.gain / gain
             moved = slot.scale * of_gain[each]
-            return ParameterGroup(
-                name=slot.name,
-                tensor=tensor,
-                values=slot.values,
-                dtype=self.store.tensors[tensor].dtype,
-                scalar=np.arange(slot.values.size) if slot.scalar is None else slot.scalar,
-                eigenvalue=each,
-                eigenvalue_derivative=(slot.scale * of_eigenvalue[each]).astype(np.complex128),
-                log_gain_derivative=moved.astype(np.complex128) if np.any(moved) else None,
-                keeps_stable=slot.keeps_stable,
+            groups.append(
+                self.group(
+                    slot.name,
+                    slot.values,
+                    slot.scale * of_eigenvalue[each],
+                    moved if np.any(moved) else None,
+                    tensor=tensor,
+                    scalar=slot.scalar,
+                    eigenvalue=each,
+                    keeps_stable=slot.keeps_stable,
+                )
             )
-
-        return Recurrence(
-            name=self.match.layer,
-            family=self.family,
-            tensors=tuple(tensors or dict.fromkeys(of_slots) or self.names.values()),
-            log_eigenvalues=np.maximum(log.real, -LARGEST_DECAY) + 1j * log.imag,
-            log_gain=log_gain.astype(np.complex128),
-            parameters=tuple(map(group, slots, of_slots)),
-            multiplicity=multiplicity,
+        return self.recurrence(
+            np.maximum(log.real, -LARGEST_DECAY) + 1j * log.imag,
+            groups,
+            log_gain=log_gain,
+            tensors=tensors or tuple(dict.fromkeys(of_slots)) or None,
+            also=also,
             input_dependent=input_dependent,
-            stable_by_construction=stable,
-            assumptions=(*self.assumed.sentences, *assumptions),
-            rank_one=rank_one,
+            stable_by_construction=stable and not converted,
             gate=drive,
+            **fields,
         )
+
+
+class LawFamily(family.LayoutFamily):
+    """A family with one formula for all of its layers, whose gates a law describes."""
+
+    layer_type = Layer
 
 
 def _log_factor(write: Write, at: Floats) -> tuple[Floats, Floats]:

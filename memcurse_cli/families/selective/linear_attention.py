@@ -8,19 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import Assumption
+from memcurse_cli.families.family import NUMBERED, Assumption, Layout, Shapes
 from memcurse_cli.families.gate_inputs import JointDrive, inner_products, read_rows
 from memcurse_cli.families.reading import read_real, shown_shape
-from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
-from memcurse_cli.families.selective.law import (
-    NUMBERED,
-    LawFamily,
-    Layer,
-    Layout,
-    Seen,
-    Shapes,
-    Slot,
-)
+from memcurse_cli.families.recurrence import Floats, Recurrence
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
 
 GATE_LOGIT_NORMALIZER = Assumption(
@@ -141,7 +133,7 @@ class GLA(LawFamily):
                 return seen
             return seen, layer.projected(slots[1].values, "b_proj.weight")
 
-        return layer.recurrence(
+        return layer.gated(
             Root(1 / normalizer, coupled=gate.bias is None),
             bias,
             slots,
@@ -231,7 +223,7 @@ class HGRN(LawFamily):
             )
         if "q_proj.weight" in layer.names:
             sentences.append(_EXPANDED)
-        return layer.recurrence(
+        return layer.gated(
             Bounded(complement),
             np.zeros(size),
             slots,
@@ -268,7 +260,7 @@ class SimpleGateLoop(LawFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         still = np.zeros(layer.shape(_PROJECTION)[1])
         rows = slice(2 * still.size, None)
-        return layer.recurrence(
+        return layer.gated(
             Root(1.0),
             still,
             [],
@@ -322,7 +314,7 @@ class GateLoop(LawFamily):
                 where=tensor,
                 remedy="inspect a checkpoint from after the first steps of training",
             )
-        recurrence = layer.recurrence(
+        recurrence = layer.gated(
             law,
             parts,
             [],
@@ -334,15 +326,8 @@ class GateLoop(LawFamily):
         motions = law(parts).nominal.motions
         moved = [motions[name].eigenvalue for name in (law.real, law.imaginary)]
         # Real and imaginary parts alternate in one tensor.
-        group = ParameterGroup(
-            name=_BIAS,
-            tensor=tensor,
-            values=parts.ravel(),
-            dtype=layer.store.tensors[tensor].dtype,
-            scalar=np.arange(2 * heads),
-            eigenvalue=np.repeat(np.arange(heads), 2),
-            eigenvalue_derivative=np.stack(moved, axis=1).ravel(),
-        )
+        each = np.arange(heads)[:, None]
+        group = layer.group(_BIAS, parts, np.stack(moved, axis=1), eigenvalue=each)
         return replace(recurrence, parameters=(group,))
 
 

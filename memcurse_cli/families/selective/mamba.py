@@ -14,12 +14,12 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.families.family import Assumption, Match, setting
+from memcurse_cli.families.family import Assumption, Layout, Match, setting
 from memcurse_cli.families.gate_inputs import GateInput, low_rank_gate, projected_gate, repeated
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import read_vector, require_shape, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import CONVERTED, LawFamily, Layer, Layout, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.families.state_space.discretization import apply_transform
 from memcurse_cli.theory.gates.laws import StepSize
 
@@ -88,7 +88,7 @@ class Mamba(LawFamily):
             bias = layer.real(BIAS, shape[:-1]).ravel()
         shared = layer.match.layer.endswith("(backward)") and not bias_name.endswith("_b.bias")
         channel = np.repeat(np.arange(bias.size), state)
-        return layer.recurrence(
+        return layer.gated(
             StepSize(apply_transform(log_rate.ravel(), "exp").value),
             bias[channel],
             [Slot(RATE, log_rate.ravel(), "A_log"), Slot(BIAS, bias, "dt_bias", scalar=channel)],
@@ -187,7 +187,7 @@ class GgufMamba(LawFamily):
                 gate = projected_gate(layer.store, bias, inner, rows=slice(-bias.size, None))
             return None if gate is None or np.any(rate >= 0) else repeated(gate, rate.shape[1])
 
-        return layer.recurrence(
+        return layer.gated(
             StepSize(-rate.ravel(), negated=True),
             bias[channel],
             [
@@ -198,8 +198,8 @@ class GgufMamba(LawFamily):
             sees=f"what {'ssm_x' if by_channel else 'ssm_in'} sees, the "
             + ("convolution's output" if by_channel else "mixer's input"),
             multiplicity=1 if by_channel else _gguf_states(layer),
-            assumptions=(_GGUF_NOMINAL, CONVERTED),
-            stable=False,
+            assumptions=(_GGUF_NOMINAL,),
+            converted=True,
         )
 
 
@@ -339,7 +339,7 @@ class Mamba2(LawFamily):
             added = layer.real("in_proj.bias", (None,))[rows]
             slots.append(Slot("in_proj.bias", added, "dt_bias", scale))
         total = np.sum([slot.scale * slot.values for slot in slots[1:]], axis=0)
-        return layer.recurrence(
+        return layer.gated(
             StepSize(apply_transform(log_rate, "exp").value),
             total,
             slots,

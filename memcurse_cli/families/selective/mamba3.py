@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from memcurse_cli.families.family import Assumption, setting
+from memcurse_cli.families.family import Assumption, Layout, setting
 from memcurse_cli.families.gate_inputs import JointDrive, NoDrive, inner_products, squared_rows
 from memcurse_cli.families.reading import read_finite, require_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import TrapezoidStep
 
 RATE_FUNCTION = Assumption(
@@ -65,7 +65,7 @@ class Mamba3(LawFamily):
         bias = layer.real("dt_bias", (None,))
         at = np.zeros((bias.size, 4))
         at[:, 0] = bias
-        return layer.recurrence(
+        return layer.gated(
             law,
             at,
             [Slot("dt_bias", bias, law.bias)],

@@ -16,7 +16,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import WITHOUT_BIAS
-from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.family import Assumption, Layout, Match, Shapes
 from memcurse_cli.families.gate_inputs import (
     GateInput,
     JointDrive,
@@ -30,7 +30,7 @@ from memcurse_cli.families.gate_inputs import (
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.reading import first_name, read_finite
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Seen, Shapes, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import Mix, Share
 
 _CANDIDATE = "linear_h.weight"
@@ -65,7 +65,7 @@ class _MinRNN(LawFamily):
             gram = inner_products(*(rows if len(rows) == 2 else np.split(rows[0], 3)[1:]))
             return JointDrive(self.law, at, gram, {slot.name: (slot.moves, 1.0) for slot in slots})
 
-        return layer.recurrence(
+        return layer.gated(
             self.law,
             one,
             slots,
@@ -183,7 +183,7 @@ class SRU(LawFamily):
         values = layer.real("bias", (None,))
         forget = values[: values.size // 2]
         sentences = {"weight_c": _NOMINAL, _NORM[0]: _NORMALISED}
-        return layer.recurrence(
+        return layer.gated(
             Mix(parameter="forget"),
             forget,
             [Slot("bias[forget]", forget, "forget")],
@@ -314,7 +314,7 @@ class QRNN(LawFamily):
             gated = layer.assumed.choose(OUTPUT_GATE) == "yes"
         size = layer.stacked_rows(weight, 3 if gated else 2)
         forget = layer.vector(bias, rows)[size : 2 * size]
-        return layer.recurrence(
+        return layer.gated(
             Mix(keeps=False, parameter="forget"),
             forget,
             [Slot("linear.bias[forget]", forget, "forget", tensor=layer.names[bias])],

@@ -9,25 +9,21 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import Match, setting
+from memcurse_cli.families.family import Layout, Match, Shapes, setting
 from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Shapes
+from memcurse_cli.families.selective.law import LawFamily, Layer
 
 
 def _retained(layer: Layer, log: Floats, multiplicity: int, assumption: str) -> Recurrence:
     """``S[t] = λ_h S[t-1] + k vᵀ``: γ = 1, and no parameter moves λ."""
-    return Recurrence(
-        name=layer.match.layer,
-        family=layer.family,
-        tensors=tuple(layer.names.values()),
-        log_eigenvalues=np.maximum(log, -LARGEST_DECAY).astype(np.complex128),
-        log_gain=np.zeros(log.size, dtype=np.complex128),
-        parameters=(),
+    return layer.recurrence(
+        np.maximum(log, -LARGEST_DECAY),
+        (),
         multiplicity=multiplicity,
         stable_by_construction=bool((log < 0).all()),
-        assumptions=(assumption,),
+        also=(assumption,),
     )
 
 

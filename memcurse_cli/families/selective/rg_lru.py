@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from memcurse_cli.families.family import Layout
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
-from memcurse_cli.families.reading import LARGEST_DECAY, one_to_one, read_finite, sigmoid, softplus
+from memcurse_cli.families.reading import LARGEST_DECAY, read_finite, sigmoid, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import Exponent, Write
 
 EXPONENT = 8.0
@@ -63,7 +64,7 @@ class RGLRU(LawFamily):
         gate, opened = (layer.vector(role, radius.size) for role in roles[1:])
         turns = _IMAGINARY in layer.names
 
-        recurrence = layer.recurrence(
+        recurrence = layer.gated(
             _exponent_law(radius, EXPONENT, gate),
             np.maximum(gate, -LARGEST_DECAY),
             [
@@ -95,7 +96,7 @@ def _gate(layer: Layer, role: str, bias: Floats) -> GateInput | None:
 
 def _turned(layer: Layer, recurrence: Recurrence, gate: Floats) -> Recurrence:
     """With the angle ``a_imag σ(b_a)`` in λ, which the recurrence gate's bias moves too."""
-    tensor, opened = layer.names[_IMAGINARY], sigmoid(gate)
+    opened = sigmoid(gate)
     turn = layer.vector(_IMAGINARY, gate.size)
     rotation = np.exp(1j * turn * opened)
     eigenvalue = np.exp(recurrence.log_eigenvalues) * rotation
@@ -104,11 +105,10 @@ def _turned(layer: Layer, recurrence: Recurrence, gate: Floats) -> Recurrence:
         replace(group, eigenvalue_derivative=group.eigenvalue_derivative * rotation + added)
         for group, added in zip(recurrence.parameters, by_angle, strict=True)
     ]
-    dtype = layer.store.tensors[tensor].dtype
-    groups.append(one_to_one(_IMAGINARY, tensor, turn, dtype, 1j * eigenvalue * opened))
+    groups.append(layer.group(_IMAGINARY, turn, 1j * eigenvalue * opened))
     return replace(
         recurrence,
-        tensors=(*recurrence.tensors, tensor),
+        tensors=(*recurrence.tensors, layer.names[_IMAGINARY]),
         log_eigenvalues=recurrence.log_eigenvalues + 1j * turn * opened,
         parameters=tuple(groups),
     )
@@ -172,7 +172,7 @@ class Hawk(LawFamily):
             law = Exponent(decay / opening, -sigmoid(-radius) / decay)
             by_gate = math.log(EXPONENT) * opening / decay
 
-        return layer.recurrence(
+        return layer.gated(
             law,
             np.maximum(forget, -LARGEST_DECAY),
             [

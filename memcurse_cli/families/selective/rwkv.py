@@ -3,24 +3,82 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.gate_inputs import Bottleneck, GateInput, NoDrive, RowNorms
+from memcurse_cli.families.family import Layout
+from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
-    element_count,
     log_of_eigenvalues,
-    one_to_one,
     read_finite,
 )
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import Exponential, OpenedDecay
+from memcurse_cli.theory.gates.moments import normal_nodes
+
+_HIGHEST_ORDER = 15
+"""Of the Hermite functions that two different units share."""
+
+
+@dataclass(frozen=True)
+class _Bottleneck:
+    """``V tanh(W y)`` of ``y[t] = x[t] + μ (x[t-1] - x[t])``: what a decay sees of its input.
+
+    Attributes:
+        outer: (n, rank) V.
+        inner: (rank, inputs) W.
+        mixing: (inputs,) μ, how much of the previous input each component takes.
+        moving: what is added to μ at every step, which depends on the input too (RWKV-6), or None.
+    """
+
+    outer: Floats
+    inner: Floats
+    mixing: Floats
+    moving: _Bottleneck | None = None
+
+    def variance(self, input_second_moment: float) -> Floats:
+        """(n,) E of the square, for independent components of x, white in time.
+
+        y has the variance ``((1-μ)² + μ² + 2 E m²) E x²``, with m what moves μ, an odd function of
+        the input whose components are taken as independent of those that it multiplies.
+        """
+        mixed = (1 - self.mixing) ** 2 + self.mixing**2
+        if self.moving is not None:
+            mixed = mixed + 2 * self.moving.variance(input_second_moment)
+        gram = (self.inner * (mixed * input_second_moment)) @ self.inner.T
+        variance: Floats = np.sum((self.outer @ _tanh_covariance(gram)) * self.outer, axis=1)
+        return np.maximum(variance, 0.0)
+
+
+def _tanh_covariance(covariance: Floats) -> Floats:
+    """E tanh(a) tanh(b) of centred Gaussians a, b with a given covariance (rank, rank).
+
+    Mehler: with ``c_k(σ) = E tanh(σ g) He_k(g) / √k!`` of a standard normal g it is
+    ``Σ_k c_k(σ_a) c_k(σ_b) ρᵏ`` over odd k. The diagonal, where the sum converges slowly, is
+    E tanh² itself.
+    """
+    spread = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    nodes, weights = normal_nodes(np.zeros_like(spread), spread)
+    bent = np.tanh(spread * nodes[:, None])
+    alive = np.where(spread > 0, spread, 1.0)
+    correlation = np.clip(covariance / alive / alive[:, None], -1.0, 1.0)
+    result: Floats = np.zeros_like(correlation)
+    before, hermite = np.zeros_like(nodes), np.ones_like(nodes)  # He_k / √k!
+    for order in range(1, _HIGHEST_ORDER + 1):
+        following = (nodes * hermite - math.sqrt(order - 1) * before) / math.sqrt(order)
+        before, hermite = hermite, following
+        if order % 2:
+            coefficient = (weights * hermite) @ bent
+            result += coefficient * coefficient[:, None] * correlation**order
+    np.fill_diagonal(result, weights @ bent**2)
+    return result
+
 
 _MIXED = 5
 """How many parts of an RWKV-6 layer have a mixing μ of their own: r, w, k, v, g in
@@ -95,11 +153,11 @@ def _decay_gate(layer: Layer, role: str, base: Floats) -> GateInput | NoDrive:
     if mixing is None or outer.shape != (base.size, inner.shape[0]):
         return MISSING
     still = np.zeros_like(base)
-    bottleneck = Bottleneck(outer, inner, mixing, moving)
-    return GateInput(base, RowNorms(still, still), bottleneck=bottleneck)
+    bottleneck = _Bottleneck(outer, inner, mixing, moving)
+    return GateInput(base, RowNorms(still, still), further=bottleneck.variance)
 
 
-def _moving(layer: Layer, role: str, inner: str, outer: str, mixing: str) -> Bottleneck | None:
+def _moving(layer: Layer, role: str, inner: str, outer: str, mixing: str) -> _Bottleneck | None:
     """The part of the five low-rank layers that moves the mixing of the decay."""
     below, above = _matrix(layer, role, inner), layer.beside(role, outer)
     if below is None or above is None:
@@ -119,7 +177,7 @@ def _moving(layer: Layer, role: str, inner: str, outer: str, mixing: str) -> Bot
     mixed = _mixing(layer, role, mixing, 0, inputs)
     if mixed is None or own.shape != (inputs, rank):
         return None
-    return Bottleneck(own, below[part * rank : (part + 1) * rank], mixed)
+    return _Bottleneck(own, below[part * rank : (part + 1) * rank], mixed)
 
 
 def _matrix(layer: Layer, role: str, name: str) -> Floats | None:
@@ -134,7 +192,7 @@ def _matrix(layer: Layer, role: str, name: str) -> Floats | None:
 def _mixing(layer: Layer, role: str, name: str, part: int, inputs: int) -> Floats | None:
     """One of several vectors μ in a row, of any shape, or the only one."""
     tensor = layer.beside(role, name)
-    count = 0 if tensor is None else element_count(layer.store.tensors[tensor])
+    count = 0 if tensor is None else math.prod(layer.store.tensors[tensor].shape)
     if count == inputs:
         part = 0
     if tensor is None or inputs < 1 or count % inputs or count < (part + 1) * inputs:
@@ -171,7 +229,7 @@ class RWKV7(LawFamily):
         role = layer.first(_DECAY_7)
         base = layer.vector(role)
         shape = next((layer.shape(each) for each in _HEADS if each in layer.names), ())
-        return layer.recurrence(
+        return layer.gated(
             OpenedDecay(math.exp(-0.5)),
             base,
             [Slot(role, base, "bias")],
@@ -219,7 +277,7 @@ class RWKV(LawFamily):
         role = layer.first(_DECAY)
         stored = layer.vector(role)
         selective = not layer.names.keys().isdisjoint(_SELECTIVE)
-        recurrence = layer.recurrence(
+        recurrence = layer.gated(
             OpenedDecay(1.0, "base", opening=Exponential()),
             stored,
             [Slot(role, stored, "base")],
@@ -258,7 +316,7 @@ def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurren
     return replace(
         recurrence,
         log_eigenvalues=log,
-        parameters=(one_to_one(_DECAY[0], tensor, values, spec.dtype, derivative),),
+        parameters=(layer.group(_DECAY[0], values, derivative),),
         stable_by_construction=False,
         assumptions=(_CONVERTED.format(stored=stored),),
     )

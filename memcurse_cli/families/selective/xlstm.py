@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from memcurse_cli.families.cells.gated_layer import LARGEST_JACOBIAN
-from memcurse_cli.families.family import Assumption
+from memcurse_cli.families.family import Assumption, Layout, Shapes
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms, projected_gate
 from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import element_count, read_real, sigmoid
+from memcurse_cli.families.reading import read_real, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Layout, Shapes, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
 from memcurse_cli.theory.linalg import eigenvalues
 
@@ -62,7 +63,7 @@ class MLSTM(LawFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         block, rows = "fgate.bias" in layer.names, [slice(None), slice(None)]
         if _FUSED in layer.names:
-            heads = element_count(layer.store.tensors[layer.names[_FUSED]]) // 2
+            heads = math.prod(layer.shape(_FUSED)) // 2
             opened, forget = layer.vector(_FUSED, 2 * heads).reshape(2, heads)
             labels = f"{_FUSED}[input]", f"{_FUSED}[forget]"
             rows = [slice(heads), slice(heads, None)]
@@ -78,7 +79,7 @@ class MLSTM(LawFamily):
             weight = layer.beside(role, f"{role.removesuffix('bias')}weight")
             return projected_gate(layer.store, bias, weight, rows=rows)
 
-        return layer.recurrence(
+        return layer.gated(
             Keep(LOGISTIC if capped is None else CappedLogistic(capped)),
             forget,
             [Slot(labels[1], forget, "forget"), Slot(labels[0], opened, "input")],
@@ -145,7 +146,7 @@ class SLSTM(LawFamily):
         state = None
         if inputs is not None:
             state = HiddenState(inputs["cell"], output=inputs["output"], averaged=True)
-        recurrence = layer.recurrence(
+        recurrence = layer.gated(
             Keep(),
             forget,
             [Slot(f"{BIAS}[forget]", forget, "forget"), Slot(f"{BIAS}[input]", opened, "input")],

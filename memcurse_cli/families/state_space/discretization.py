@@ -279,12 +279,6 @@ S4_VERSIONS = (
 )
 
 
-def roles_of(versions: tuple[Version, ...], *others: str) -> tuple[str, ...]:
-    """Every name of a step size and of a diagonal, and others."""
-    own = (role for each in versions for role in (each.step, each.real, each.imag))
-    return tuple(dict.fromkeys((*own, *others)))
-
-
 @dataclass(frozen=True)
 class Diagonal:
     """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω.

@@ -11,15 +11,12 @@ eigenvalues come in exact conjugate pairs and cost a quarter of the complex form
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
-from memcurse_cli.families.module_names import group_by_module
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
 from memcurse_cli.families.projections import IMAGINARY, REAL
 from memcurse_cli.families.reading import (
     read_finite,
@@ -38,14 +35,12 @@ from memcurse_cli.families.state_space.discretization import (
     STEP_RESCALE,
     STEP_TRANSFORM,
     Part,
-    Version,
     as_scalars,
     discretise,
     mapped,
     read_diagonal,
     read_mapped,
     read_step,
-    roles_of,
     system_of_channel,
 )
 from memcurse_cli.theory.linalg import eigendecompose
@@ -61,6 +56,19 @@ _EIGENVALUES_ONLY = (
 _NO_READOUT = "so that no readout is given and no Hessian"
 _KERNEL_LENGTH = "and the stored C holds the kernel's length, so that there is no Hessian"
 _TRAINABLE = "every tensor of A is trained; version 2 keeps them fixed unless told otherwise"
+
+
+def _is_first_version(shapes: Shapes) -> bool:
+    """Whether B and C hold P and Q: C is (H, 1 + rank, N/2, 2), B too or without the first axis."""
+    w, b, c = shapes["w"], shapes["B"], shapes["C"]
+    return (
+        len(shapes["log_dt"]) == 1
+        and len(c) == 4
+        and c[1] >= 2
+        and c[3] == 2
+        and b in (c, c[1:])
+        and w in ((c[0], *c[2:]), (1, *c[2:]), c[2:])
+    )
 
 
 class S4DPLR(LayoutFamily):
@@ -90,23 +98,13 @@ class S4DPLR(LayoutFamily):
         FAST_STEP,
         STEP_RESCALE,
     )
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every diagonal beside a step size and a P, or a B and a C with more rows than one."""
-        matches = []
-        for module, names in group_by_module(
-            tensors, roles_of(S4_VERSIONS, "P", "Q", "B", "C")
-        ).items():
-            if _version(names) is None:
-                continue
-            if "P" in names:
-                kept = {role: name for role, name in names.items() if role != "C"}
-            elif _is_first_version({role: tensors[name].shape for role, name in names.items()}):
-                kept = {role: names[role] for role in ("log_dt", "w", "B", "C")}
-            else:
-                continue
-            matches.append(Match(module or self.name, kept))
-        return matches
+    layouts = (
+        *(
+            Layout((each.step, each.real, each.imag, "P"), optional=("Q", "B"))
+            for each in S4_VERSIONS
+        ),
+        Layout(("log_dt", "w", "B", "C"), without=("P",), fits=_is_first_version),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
@@ -116,8 +114,9 @@ class S4DPLR(LayoutFamily):
         first = "P" not in names
         if first:
             names |= {"P": names["B"], "Q": names.pop("C")}
-        version = _version(names)
-        assert version is not None
+        version = next(
+            each for each in S4_VERSIONS if {each.step, each.real, each.imag} <= names.keys()
+        )
         method = layer.assumed.choose(DISCRETIZATION)
         diagonal = read_diagonal(layer, version)
         if first:
@@ -199,29 +198,6 @@ class S4DPLR(LayoutFamily):
                 _EIGENVALUES_ONLY.format(_NO_READOUT),
             ),
         )
-
-
-def _version(names: Mapping[str, str]) -> Version | None:
-    """The first version that a module's tensors make complete."""
-    for version in S4_VERSIONS:
-        if {version.step, version.real, version.imag} <= names.keys():
-            return version
-    return None
-
-
-def _is_first_version(shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether B and C hold P and Q: C is (H, 1 + rank, N/2, 2), B too or without the first axis."""
-    if not {"log_dt", "w", "B", "C"} <= shapes.keys():
-        return False
-    w, b, c = shapes["w"], shapes["B"], shapes["C"]
-    return (
-        len(shapes["log_dt"]) == 1
-        and len(c) == 4
-        and c[1] >= 2
-        and c[3] == 2
-        and b in (c, c[1:])
-        and w in ((c[0], *c[2:]), (1, *c[2:]), c[2:])
-    )
 
 
 def _read_rows(layer: Layer, role: str, channels: int, modes: int) -> Complexes:

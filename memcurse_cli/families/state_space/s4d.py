@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.family import (
     Assumed,
@@ -16,9 +14,7 @@ from memcurse_cli.families.family import (
     Layer,
     Layout,
     LayoutFamily,
-    Match,
 )
-from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.projections import (
     IMAGINARY,
     REAL,
@@ -45,7 +41,6 @@ from memcurse_cli.families.state_space.discretization import (
     Diagonal,
     DiscreteModes,
     Part,
-    Version,
     apply_transform,
     clipped_diagonal,
     discretise,
@@ -54,7 +49,6 @@ from memcurse_cli.families.state_space.discretization import (
     read_mapped,
     read_step,
     reads_both_directions,
-    roles_of,
     system_of_channel,
 )
 
@@ -323,21 +317,21 @@ class S4D(LayoutFamily):
         BAND_LIMIT,
         KERNEL_LENGTH,
     )
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every diagonal A beside a step size; version 4 may be real, without ``A_imag``."""
-        return [
-            Match(module or self.name, names)
-            for module, names in group_by_module(
-                tensors, roles_of(S4D_VERSIONS, "B", "C", "P")
-            ).items()
-            if _version(names) and "P" not in names
-        ]
+    # w alone is the name of many things; beside a B it is that of the first S4, whose low-rank
+    # part is in B and C. Version 4 may be real.
+    layouts = (
+        Layout(("log_dt", "w", "C"), without=("B", "P")),
+        Layout((S4D_4.step, S4D_4.real), optional=(S4D_4.imag, "B", "C"), without=("P",)),
+        *(
+            Layout((each.step, each.real, each.imag), optional=("B", "C"), without=("P",))
+            for each in S4D_VERSIONS
+            if each not in (S4D_2_DSS, S4D_4)
+        ),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         store, names, assumed = layer.store, layer.names, layer.assumed
-        version = _version(names)
-        assert version is not None
+        version = next(each for each in S4D_VERSIONS if {each.step, each.real} <= names.keys())
         method = assumed.choose(
             DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL
         )
@@ -400,18 +394,6 @@ class S4D(LayoutFamily):
             stable_by_construction=diagonal.stable and step.positive,
             also=(BOTH_DIRECTIONS,) if both else (),
         )
-
-
-def _version(names: Mapping[str, str]) -> Version | None:
-    """The first version that a module's tensors make complete."""
-    for version in S4D_VERSIONS:
-        whole = version.real in names and version.step in names
-        # w alone is the name of many things; beside a B it is that of the first S4, whose low-rank
-        # part is in B and C.
-        alone = version is not S4D_2_DSS or ("C" in names and "B" not in names)
-        if whole and alone and (version.imag in names or version is S4D_4):
-            return version
-    return None
 
 
 class AnnotatedS4D(LayoutFamily):
