@@ -18,7 +18,7 @@ from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.reports.check import to_github, to_junit, to_sarif
 from memcurse_cli.schema.derived import Check
-from memcurse_cli.schema.report import Finding, Report, SkippedLayer
+from memcurse_cli.schema.report import CheckpointSummary, Finding, Report, SkippedLayer
 
 SCHEMA = Path(__file__).parent / "schemas" / "sarif-2.1.0.json"
 HOSTILE = "a%b,c:d\r\n::error::\x1b[31m<&\"'\u202e]]>λ"
@@ -105,8 +105,8 @@ def test_sarif_fingerprints_stay_while_figures_change() -> None:
     ],
 )
 def test_sarif_paths_are_uris(path: str, uri: str) -> None:
-    made = report(network().layers[0])
-    made = report(*made.layers, checkpoint=type(made.checkpoint)(path, "safetensors", 1, 1, 1))
+    checkpoint = CheckpointSummary(path, "safetensors", 1, 1, 1)
+    made = report(network().layers[0], checkpoint=checkpoint)
     run = log(check([made], POLICY))["runs"][0]
     assert run["artifacts"][0]["location"]["uri"] == uri
 
@@ -146,12 +146,10 @@ def test_github_escapes_what_is_written_in_ascii(monkeypatch: pytest.MonkeyPatch
     assert re.match(r"::error file=[^,:]+,title=[^,:]+::[^:]", first)
 
 
-def test_github_escapes_come_back_as_the_name_was(outcome: Check) -> None:
-    del outcome
+def test_github_escapes_come_back_as_the_name_was() -> None:
     (first, *_) = to_github(OUTCOMES["hostile"], file=Path("out")).split("\n")
     title = first.partition("title=")[2].partition("::")[0]
     for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
         title = title.replace(code, character)
-    assert title == f"max-step-effect {HOSTILE}, nu".replace("\x1b", "\\x1b").replace(
-        "\u202e", "\\u202e"
-    )
+    shown = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    assert title == f"max-step-effect {shown}, nu"

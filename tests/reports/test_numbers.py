@@ -78,8 +78,7 @@ def test_size(size_in_bytes: int, text: str) -> None:
 
 
 def test_count() -> None:
-    assert count(1, "layer") == "1 layer"
-    assert count(2048, "step") == "2,048 steps"
+    assert (count(1, "layer"), count(2048, "step")) == ("1 layer", "2,048 steps")
 
 
 def test_what_diverges_is_said_and_what_is_not_there_is_a_dash() -> None:

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 from end_to_end.command import SAMPLES
-from hypothesis import Phase, given, settings
-from reports.page_reader import Reader, assert_self_contained
-from reports.strategies import instances
+from reports.page_reader import Reader
 from tracking.build import write_run
 
-from memcurse_cli.reports.html.tracking import (
-    STEPS_DRAWN,
-    common_folder,
-    to_html,
-)
+from memcurse_cli.reports.html.tracking import STEPS_DRAWN, to_html
 from memcurse_cli.schema.derived import Tracking
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.tracking.track import Tracker
@@ -36,12 +30,6 @@ def sample() -> Tracking:
 def charts_of(text: str) -> dict[str, object]:
     (charts,) = json.loads(Reader(text).scripts["memcurse-charts"])
     return dict(charts)
-
-
-@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(tracking=instances(Tracking))
-def test_every_run_makes_a_page_that_loads_nothing(tracking: Tracking) -> None:
-    assert_self_contained(Reader(to_html(tracking)))
 
 
 def test_the_page_holds_the_run_and_its_curves(sample: Tracking) -> None:
@@ -78,23 +66,6 @@ def test_what_diverges_or_could_not_be_read_is_marked(tmp_path: Path) -> None:
     assert '<span class="badge error">' in text
 
 
-@pytest.mark.parametrize(
-    ("paths", "folder"),
-    [
-        ([], ""),
-        (["step_1"], ""),
-        (["run/step_1"], "run/"),
-        (["run/step_1", "run/step_10"], "run/"),
-        (["run/a/1", "run/b/1", "run/b/2"], "run/"),
-        (["run1/1", "run/1"], ""),
-        (["s3://bucket/run/1", "s3://bucket/ran/1"], "s3://bucket/"),
-        (["/a", "/b"], "/"),
-    ],
-)
-def test_the_folder_is_what_all_paths_begin_with(paths: list[str], folder: str) -> None:
-    assert common_folder(paths) == folder
-
-
 def long_run(sample: Tracking, layers: int, steps: int) -> Tracking:
     """As many layers, over as many checkpoints, every figure with all its digits."""
     state = sample.steps[-1].snapshot
@@ -105,9 +76,7 @@ def long_run(sample: Tracking, layers: int, steps: int) -> Tracking:
     return replace(sample, steps=tuple(made))
 
 
-@pytest.mark.parametrize(
-    ("layers", "steps", "drawn"), [(64, 250, STEPS_DRAWN), (64, 90, 90), (64, 12, 12)]
-)
+@pytest.mark.parametrize(("layers", "steps", "drawn"), [(64, 250, STEPS_DRAWN), (64, 12, 12)])
 def test_sixty_four_layers_stay_under_three_megabytes(
     sample: Tracking, layers: int, steps: int, drawn: int
 ) -> None:
