@@ -40,14 +40,19 @@ HOSTILE = "evil\x1b[31m[bold red]\x07\r\n\u202egpj.\ud800" + "Ω漢字" * 40 + "
 
 
 def quantiles(values: list[float]) -> Quantiles:
-    """Nearest-rank quantiles of finite values."""
-    return Quantiles(
-        *(sorted(values)[round(q * (len(values) - 1))] for q in (0, 0.5, 0.9, 0.99, 1))
-    )
+    """Nearest-rank quantiles; infinite elements are counted."""
+    ordered, levels = sorted(values), (0, 0.5, 0.9, 0.99, 1)
+    found = (ordered[round(level * (len(ordered) - 1))] for level in levels)
+    shown = (None if math.isinf(one) else one for one in found)
+    return Quantiles(*shown, divergent=sum(map(math.isinf, ordered)))
 
 
 def parameter(
-    name: str, effect: float | None, direction: Direction = "scaling"
+    name: str,
+    effect: float | None,
+    direction: Direction = "scaling",
+    *,
+    tensor: str | None = None,
 ) -> ParameterSummary:
     """A group with this step effect at a learning rate of 1e-3; None diverges."""
     root = math.inf if effect is None else effect / LEARNING_RATE
@@ -56,15 +61,14 @@ def parameter(
         verdict = "watch" if direction == "decorrelating" else "cursed"
     elif effect > 0.1:
         verdict = "watch"
-    divergent = Quantiles(None, None, None, None, None, divergent=64)
     errors = [None if effect is None else root * bits / math.sqrt(3) for bits in EPSILONS]
     return ParameterSummary(
         name=name,
-        tensor=name,
+        tensor=tensor or name,
         size=64,
         dtype="float32",
-        sensitivity=divergent if effect is None else quantiles([3 * root**2]),
-        relative_sensitivity=divergent if effect is None else quantiles([root**2]),
+        sensitivity=quantiles([3 * root**2]),
+        relative_sensitivity=quantiles([root**2]),
         step_effect=effect,
         max_lr=1 / root if 0 < root < math.inf else None,
         direction=direction,
@@ -80,8 +84,8 @@ def layer(
     parameters: list[ParameterSummary],
     findings: tuple[Finding, ...] = (),
 ) -> LayerReport:
-    """A diagonal layer; its verdict is that of its worst group."""
-    count = len(time_constants)
+    """A diagonal layer, unstable where τ is infinite; its verdict is that of its worst group."""
+    count, finite = len(time_constants), [one for one in time_constants if one < math.inf]
     bins = [0, *TIME_CONSTANT_EDGES, math.inf]
     return LayerReport(
         name=name,
@@ -93,11 +97,13 @@ def layer(
         eigenvalues=EigenvalueSummary(
             count=count,
             multiplicity=1,
-            unstable=0,
-            modulus=quantiles([math.exp(-1 / one) for one in time_constants]),
+            unstable=count - len(finite),
+            modulus=quantiles(
+                [math.exp(-1 / one) for one in finite] + [1.01] * (count - len(finite))
+            ),
             time_constant=quantiles(time_constants),
             angle=quantiles([0.1 * index for index in range(count)]),
-            time_constant_histogram=tuple(np.histogram(time_constants, bins)[0].tolist()),
+            time_constant_histogram=tuple(np.histogram(finite, bins)[0].tolist()),
         ),
         state=StateSummary(quantiles([one / 2 for one in time_constants])),
         parameters=tuple(parameters),
