@@ -57,16 +57,6 @@ def test_so_is_what_goes_wrong_or_depends_on_more(name: str, folder: Path) -> No
     )
 
 
-def test_files_are_the_same(tmp_path: Path) -> None:
-    targets = [tmp_path / name for name in ("installed.html", "here.html")]
-    for run, target in zip((process, memcurse), targets, strict=True):
-        done = run("inspect", SAMPLE, "--format", "html", "--output", target)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    installed, here = targets
-    assert here.read_bytes() == installed.read_bytes()
-    assert here.stat().st_mode == installed.stat().st_mode
-
-
 def state() -> dict[str, object]:
     """What a process has only one of, and a command could leave changed."""
     return {

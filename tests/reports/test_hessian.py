@@ -26,19 +26,10 @@ def report() -> HessianReport:
 
 
 def test_the_json_has_every_figure_and_no_picture(report: HessianReport) -> None:
-    document = json.loads(json.dumps(to_json(report), allow_nan=False))
-    assert document["schema"] == "memcurse.hessian/1"
-    assert document["input"] == {
-        "autocorrelation": [[1.0, 0.0]],
-        "horizon": 300,
-        "horizon_source": "checkpoint",
-        "readout": "every",
-    }
-    (layer,) = document["layers"]
+    (layer,) = json.loads(json.dumps(to_json(report), allow_nan=False))["layers"]
     assert "picture" not in layer
-    assert len(layer["spectrum"]["largest"]) == 449
-    assert len(layer["pairs"]) == 36
-    assert len(layer["eigenvectors"]) == 10
+    counts = [len(layer["spectrum"]["largest"]), len(layer["pairs"]), len(layer["eigenvectors"])]
+    assert counts == [449, 36, 10]
     assert layer["eigenvectors"][0]["coordinates"][0]["group"] == "theta_log"
 
 

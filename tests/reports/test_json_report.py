@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,8 +17,8 @@ from memcurse_cli.schema.json_codec import dumps, from_json, to_json
 from memcurse_cli.schema.report import Report
 
 
-def loads(text: str | bytes) -> list[Report]:
-    return load_reports(text if isinstance(text, bytes) else text.encode(), "report.json")
+def loads(text: str) -> list[Report]:
+    return load_reports(text.encode("latin-1"), "report.json")
 
 
 MADE = build.report(
@@ -83,16 +84,16 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
     assert from_json(later) == MADE
 
 
-@pytest.mark.parametrize("schema", ["memcurse.report/2", "memcurse.report/11", "memcurse.report/"])
-def test_another_major_schema_is_refused(schema: str) -> None:
-    with pytest.raises(UsageError, match=r"this version reads memcurse\.report/1"):
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        *((f"memcurse.report/{n}", "this version reads memcurse.report/1") for n in (2, 11, "")),
+        *((schema, "not a memcurse report") for schema in ("sarif", 1, None)),
+    ],
+)
+def test_another_major_schema_and_what_is_no_report_are_refused(schema: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
         from_json(document() | {"schema": schema})
-
-
-@pytest.mark.parametrize("changes", [{"schema": "sarif"}, {"schema": 1}, {"schema": None}])
-def test_what_is_no_report_is_refused(changes: dict) -> None:
-    with pytest.raises(UsageError, match="not a memcurse report"):
-        from_json(document() | changes)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +135,8 @@ def test_a_missing_field_is_named() -> None:
         from_json(wrong)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2", "[" * 100_000, b"\xff\xfe\x00", "1" * 5000])
-def test_what_is_not_json_is_one_line(text: str | bytes) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[1, 2", "[" * 100_000, "\xff\xfe\0", "1" * 5000])
+def test_what_is_not_json_is_one_line(text: str) -> None:
     with pytest.raises(MemcurseError, match="not JSON") as caught:
         loads(text)
     assert "\n" not in str(caught.value)

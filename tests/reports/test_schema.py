@@ -17,10 +17,8 @@ import memcurse_cli
 from memcurse_cli.schema.documents import (
     DOCUMENTS,
     Document,
-    describe_fields,
     document_schema,
     find_document,
-    summarise,
 )
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Report
@@ -57,22 +55,13 @@ def test_every_report_is_what_the_schema_says(made: Report) -> None:
 
 @dataclass
 class Example:
-    """A class
-    of two lines.
-
-    And a second paragraph.
-    """
+    """A class."""
 
     SCHEMA: ClassVar = "e/1"
 
     first: Annotated[int | None, "what it is: ``None``."]
     second: Annotated[tuple[Literal["a", "b"], float], "another."]
     third: dict[str, bool]
-
-
-def test_a_class_says_what_its_fields_are() -> None:
-    assert summarise(Example) == "A class of two lines."
-    assert describe_fields(Example) == {"first": "what it is: `null`.", "second": "another."}
 
 
 def test_types_are_what_json_makes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

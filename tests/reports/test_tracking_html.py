@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from end_to_end.command import SAMPLES
 from reports.page_reader import Reader
-from tracking.build import write_run
 
 from memcurse_cli.reports.html.tracking import STEPS_DRAWN, to_html
 from memcurse_cli.schema.derived import Tracking
@@ -48,22 +47,6 @@ def test_the_page_holds_the_run_and_its_curves(sample: Tracking) -> None:
         assert value == pytest.approx(step.snapshot.summary.time_constant, rel=1e-3)
     assert layer["name"] == "complex_diagonal"
     assert [curve["name"] for curve in layer["panels"][1]["curves"]] == ["A_re", "A_im"]
-
-
-def test_what_diverges_or_could_not_be_read_is_marked(tmp_path: Path) -> None:
-    write_run(tmp_path, (0.5, 0.9, 0.99))[1].write_bytes(b"x")
-    tracking = track(tmp_path)
-    last = tracking.steps[-1]
-    assert last.snapshot is not None
-    summary = replace(last.snapshot.summary, time_constant=None)
-    endless = replace(last, snapshot=replace(last.snapshot, summary=summary))
-    text = to_html(replace(tracking, steps=(*tracking.steps[:-1], endless)))
-    charts = charts_of(text)
-    assert charts["verdicts"] == ["ok", "error", tracking.steps[-1].snapshot.verdict]  # type: ignore[union-attr]
-    run = charts["layers"][0]  # type: ignore[index]
-    values = run["panels"][0]["curves"][0]["values"]
-    assert values[1:] == [None, "divergent"]
-    assert '<span class="badge error">' in text
 
 
 def long_run(sample: Tracking, layers: int, steps: int) -> Tracking:
