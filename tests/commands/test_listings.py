@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from end_to_end.command import assert_refused, memcurse
+from end_to_end.command import memcurse
 
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.diagnosis.rules import RULES
@@ -34,7 +34,3 @@ def test_json_is_every_field() -> None:
     (one,) = json.loads(memcurse("rule", "MC101", "--json").stdout)["rules"]
     assert one in everything["rules"]
     assert set(one) == {"code", "title", "source", "what", "why", "equation", "change"}
-
-
-def test_an_unknown_code_is_refused() -> None:
-    assert_refused(memcurse("rule", "MC999"), "MC999", "known are")

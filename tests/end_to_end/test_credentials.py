@@ -151,21 +151,14 @@ def test_settings_show_no_credentials(home: Path) -> None:
             call(home, command, *ARGUMENTS.get(command, ()), "--verbose", environment=variable)
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "run/model@best.pt",
-        "run/a:b@c/x.pt",
-        "run/epoch=?-step=????.ckpt",
-        "a#1.pt",
-        "C:\\a\\b@c#d.pt",
-        "hf://org/repo@main/a.pt",
-        "http://localhost:8000/models@v2/x.pt",
-        "http://[::1]:80/a",
-        "dask://HOST:PORT",
-        "0.332:0,0.044:0.997:0.1",
-    ],
-)
+HARMLESS = r"""
+run/model@best.pt run/a:b@c/x.pt run/epoch=?-step=????.ckpt a#1.pt C:\a\b@c#d.pt
+hf://org/repo@main/a.pt http://localhost:8000/models@v2/x.pt http://[::1]:80/a
+dask://HOST:PORT 0.332:0,0.044:0.997:0.1
+"""
+
+
+@pytest.mark.parametrize("place", HARMLESS.split())
 def test_what_holds_no_credentials_is_shown_as_it_is(place: str) -> None:
     assert shown_place(place) == place
     assert shown_text(f"  '{place}': no\n") == f"  '{place}': no\n"

@@ -50,10 +50,7 @@ OUTCOMES = {
 }
 
 
-@pytest.fixture(params=OUTCOMES.values(), ids=list(OUTCOMES))
-def outcome(request: pytest.FixtureRequest) -> Check:
-    made: Check = request.param
-    return made
+each_outcome = pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=list(OUTCOMES))
 
 
 def failures(outcome: Check) -> int:
@@ -65,6 +62,7 @@ def log(outcome: Check) -> dict[str, Any]:
     return loaded
 
 
+@each_outcome
 def test_sarif_is_what_its_schema_says(outcome: Check) -> None:
     schema = json.loads(SCHEMA.read_text())
     validator = jsonschema.validators.validator_for(schema)
@@ -73,6 +71,7 @@ def test_sarif_is_what_its_schema_says(outcome: Check) -> None:
     assert to_sarif(outcome, RULES.values()).isascii()
 
 
+@each_outcome
 def test_sarif_results_point_at_their_rules_and_artifacts(outcome: Check) -> None:
     run = log(outcome)["runs"][0]
     rules = run["tool"]["driver"]["rules"]
@@ -111,6 +110,7 @@ def test_sarif_paths_are_uris(path: str, uri: str) -> None:
     assert run["artifacts"][0]["location"]["uri"] == uri
 
 
+@each_outcome
 def test_junit_is_read_by_a_stranger(outcome: Check, tmp_path: Path) -> None:
     text = to_junit(outcome)
     assert text.isascii()
@@ -126,6 +126,7 @@ def test_junit_is_read_by_a_stranger(outcome: Check, tmp_path: Path) -> None:
     assert (suites.tests, suites.failures + suites.errors) == (len(cases), failures(outcome))
 
 
+@each_outcome
 def test_github_writes_one_command_per_failure_and_nothing_else_that_is_one(
     outcome: Check,
 ) -> None:

@@ -12,14 +12,7 @@ from reports import build
 from reports.streams import Stream
 from rich.cells import cell_len
 
-from memcurse_cli.reports.console import (
-    Screen,
-    console_for,
-    inert,
-    text_for,
-    to_ascii,
-    visible,
-)
+from memcurse_cli.reports.console import Screen, inert, text_for, to_ascii, visible
 from memcurse_cli.reports.terminal.report import render
 
 
@@ -61,11 +54,6 @@ def test_every_encoding_can_write_the_report(
         text = text_for(render(report), Stream(terminal=False, encoding=encoding), width=80)
         text.encode(encoding)
         assert text.isascii() == (encoding != "utf-8")
-
-
-def test_columns_sets_the_width(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("COLUMNS", "57")
-    assert console_for(Stream(terminal=False)).width == 57
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,7 @@ from hypothesis import given, settings
 from reports.strategies import instances
 
 import memcurse_cli
-from memcurse_cli.schema.documents import (
-    DOCUMENTS,
-    Document,
-    document_schema,
-    find_document,
-)
+from memcurse_cli.schema.documents import DOCUMENTS, Document, document_schema, find_document
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Report
 

@@ -13,12 +13,7 @@ import pytest
 from end_to_end.command import SAMPLES
 from reports.streams import Stream
 
-from memcurse_cli.reports.terminal.tracking import (
-    CSV_COLUMNS,
-    choose,
-    to_csv,
-    to_text,
-)
+from memcurse_cli.reports.terminal.tracking import CSV_COLUMNS, choose, to_csv, to_text
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
