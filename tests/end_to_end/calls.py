@@ -7,9 +7,9 @@ from end_to_end.command import SAMPLES
 
 FILES = {"LRU": "lru", "GRU": "gru", "CURSED": "dense_linear_rnn"}
 FILES["COMPLEX"] = "complex_diagonal_rnn"
-PLACES = {name: str(SAMPLES / f"{file}.safetensors") for name, file in FILES.items()}
-SAMPLE, CURSED = PLACES["LRU"], PLACES["CURSED"]
-PLACES |= {"RUN": str(SAMPLES / "run"), "HERE": "--no-cache --jobs 1"}
+PLACES = {name: [str(SAMPLES / f"{file}.safetensors")] for name, file in FILES.items()}
+(SAMPLE,), (CURSED,) = PLACES["LRU"], PLACES["CURSED"]
+PLACES |= {"RUN": [str(SAMPLES / "run")], "HERE": ["--no-cache", "--jobs", "1"]}
 FAILING = "check LRU --max-step-effect 0.2 --exit-zero"
 PRINTING = [
     *("inspect LRU", "inspect LRU --json", "inspect LRU --format html"),
@@ -31,4 +31,4 @@ each_call = pytest.mark.parametrize("call", PRINTING)
 
 def words(call: str) -> list[str]:
     """The arguments that a line stands for."""
-    return " ".join(PLACES.get(word, word) for word in call.split()).split()
+    return [word for one in call.split() for word in PLACES.get(one, [one])]

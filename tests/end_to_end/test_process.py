@@ -30,7 +30,7 @@ def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_module_and_command_are_the_same(tmp_path: Path) -> None:
-    by_module = shell(f"{sys.executable} -m memcurse_cli --version", tmp_path)
+    by_module = shell(f"'{sys.executable}' -m memcurse_cli --version", tmp_path)
     assert by_module.stdout == process("--version").stdout
     assert by_module.stdout.startswith("memcurse 0.")
 
@@ -45,7 +45,7 @@ def test_a_locale_without_unicode_gets_ascii(command: str, folder: Path) -> None
 
 @pytest.mark.parametrize("unbuffered", ["", "PYTHONUNBUFFERED=1 "], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
-    "call", ["families", f"check {SAMPLE}", "--version", "--help", "--show-completion bash"]
+    "call", ["families", f"check '{SAMPLE}'", "--version", "--help", "--show-completion bash"]
 )
 def test_a_full_disk_is_one_line(call: str, unbuffered: str, folder: Path) -> None:
     command = f"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1 {unbuffered}memcurse {call}"
@@ -63,7 +63,7 @@ def test_a_full_disk_is_one_line(call: str, unbuffered: str, folder: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("call", "code"), [("families", 0), (f"check {CURSED}", 1), ("inspect absent", 2)]
+    ("call", "code"), [("families", 0), (f"check '{CURSED}'", 1), ("inspect absent", 2)]
 )
 def test_standard_error_on_a_full_disk_changes_no_exit_code(
     call: str, code: int, folder: Path
@@ -88,14 +88,14 @@ def test_closed_streams_are_no_internal_error(folder: Path) -> None:
     assert (closed.returncode, closed.stderr.count("\n")) == (2, 1)
     assert "standard output is closed" in closed.stderr
     for redirection in ("2>&-", "<&-"):
-        assert shell(f"memcurse inspect {SAMPLE} {redirection}", folder).returncode == 0
+        assert shell(f"memcurse inspect '{SAMPLE}' {redirection}", folder).returncode == 0
     assert shell("memcurse check - <&-", folder).returncode == 2
 
 
 def test_a_reader_that_leaves_early_sees_the_start_and_learns_of_a_violation(folder: Path) -> None:
-    done = shell(f"memcurse inspect {SAMPLE} --json --values | head -n 1", folder)
+    done = shell(f"memcurse inspect '{SAMPLE}' --json --values | head -n 1", folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
-    failing = shell(f"memcurse check {CURSED} | true", folder)
+    failing = shell(f"memcurse check '{CURSED}' | true", folder)
     assert (failing.returncode, failing.stderr) == (1, "")
     for arguments in ("--help", "rule --help", "--version"):
         assert shell(f"memcurse {arguments} | true", folder).returncode == 0
