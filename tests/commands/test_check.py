@@ -79,46 +79,18 @@ def test_only_what_got_worse_fails_against_a_baseline(
     assert memcurse("check", DENSE, "--baseline", baseline, "--tolerance", "0.2").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--lr", "1e-4"), ["--lr", "standard input is a report"]),
-        (("--horizon", "5"), ["--horizon"]),
-        (("--layer", "x"), ["--layer"]),
-        (("--format", "yaml"), ["--format", "junit"]),
-        (("--forbid", "E501"), ["--forbid", "E501"]),
-        (("--forbid", "MC9"), ["MC9", "memcurse rule"]),
-        (("--max-verdict", "cursed"), ["--max-verdict", "watch"]),
-        (("--max-step-effect", "-1"), ["--max-step-effect"]),
-        (("--max-step-effect", "nan"), ["--max-step-effect"]),
-        (("--max-rounding-error", "0.1"), ["DTYPE=ERROR"]),
-        (("--max-rounding-error", "bfloat16=x"), ["DTYPE=ERROR"]),
-        (("--baseline", "absent.json"), ["absent.json"]),
-        (("--config", "absent.toml"), ["absent.toml"]),
-        (("--tolerance", "-1"), ["--tolerance"]),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
-)
-def test_a_bad_option_is_one_line(
-    arguments: tuple[str, ...], words: list[str], reports: dict[str, str]
-) -> None:
-    assert_refused(memcurse("check", "-", *arguments, stdin=reports["lru"]), *words)
+def test_what_reads_a_checkpoint_is_refused_for_a_report(reports: dict[str, str]) -> None:
+    for arguments in (("--lr", "1e-4"), ("--horizon", "5"), ("--layer", "x")):
+        refused = memcurse("check", "-", *arguments, stdin=reports["lru"])
+        assert_refused(refused, arguments[0], "standard input is a report")
 
 
 @pytest.mark.parametrize(
     ("stdin", "words"),
-    [
-        ("", ["nothing was piped in"]),
-        ("[]", ["no report"]),
-        ("{}", ["not a memcurse report"]),
-        ("12", ["not JSON"]),
-        ('{"schema": "memcurse.report/1"}', ["version is missing"]),
-        ('{"schema": "memcurse.report/2"}', ["memcurse.report/1"]),
-        ('{"schema"', ["not JSON"]),
-    ],
+    [("", "nothing was piped in"), ("[]", "no report"), ('{"schema"', "not JSON")],
 )
-def test_what_is_no_report_is_one_line(stdin: str, words: list[str]) -> None:
-    assert_refused(memcurse("check", "-", stdin=stdin), *words)
+def test_what_is_no_report_is_one_line(stdin: str, words: str) -> None:
+    assert_refused(memcurse("check", "-", stdin=stdin), words)
 
 
 def test_json_has_the_bounds_of_a_tensors_header(

@@ -6,19 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from end_to_end.command import process
-
-from memcurse_cli.__main__ import run
-
-SAMPLES = Path(__file__).parents[2] / "sample_checkpoints"
-SAMPLE = str(SAMPLES / "lru.safetensors")
+from end_to_end.calls import SAMPLE
+from end_to_end.command import memcurse, process
 
 
-def test_options_reach_the_report(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--horizon", "50", "--readout", "last", "--rho", "0.5", "--layer", "l*", "--json"]
-    assert run(["hessian", SAMPLE, *options]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["input"] == {
+def test_options_reach_the_report() -> None:
+    options = "--horizon 50 --readout last --rho 0.5 --layer l* --json"
+    assert json.loads(memcurse("hessian", SAMPLE, *options.split()).stdout)["input"] == {
         "autocorrelation": [[1.0, 0.5]],
         "horizon": 50,
         "horizon_source": "option",

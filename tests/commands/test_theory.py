@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from end_to_end.command import memcurse
 from theory.sequences import PAPER, gaussian
 
-from memcurse_cli.__main__ import run
 from memcurse_cli.diagnosis.prediction import predict
 
-ROW = {"rho", "modulus", "time_constant", "angle", "second_moment", "sensitivity", "parameters"}
 
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    assert run(["predict", *arguments, "--json"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
+def document(*arguments: str | Path) -> dict[str, Any]:
+    done = memcurse("predict", *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
 
     def refuse(constant: str) -> float:
         raise AssertionError(f"{constant} in the JSON")
 
-    return json.loads(captured.out, parse_constant=refuse)
+    found: dict[str, Any] = json.loads(done.stdout, parse_constant=refuse)
+    return found
 
 
-def test_json_has_the_fields_of_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "--rho", "0.5", "--modulus", "0.9", "--angle", "0.2")
-    assert found["schema"] == "memcurse.prediction/1"
-    (row,) = found["rows"]
-    assert set(row) == ROW
-    (expected,) = predict(rho=0.5, modulus=0.9, angle=0.2).rows
-    assert (row["rho"], row["modulus"], row["angle"]) == (0.5, 0.9, 0.2)
-    assert row["sensitivity"] == expected.sensitivity
-    assert set(row["parameters"]) == {"lambda_re", "lambda_im"}
-    for found_parameter in row["parameters"].values():
-        assert set(found_parameter) == {"sensitivity", "relative_sensitivity"}
-
-
-def test_divergence_is_null_and_never_a_number(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "--modulus", "1", "--modulus", "2", "--rho", "1")
-    for row in found["rows"]:
+def test_divergence_is_null_and_never_a_number() -> None:
+    for row in document("--modulus", "1", "--modulus", "2", "--rho", "1")["rows"]:
         assert row["time_constant"] is row["second_moment"] is row["sensitivity"] is None
         for parameter in row["parameters"].values():
             assert parameter == {"sensitivity": None, "relative_sensitivity": None}
 
 
-def test_every_option_reaches_the_theory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_option_reaches_the_theory() -> None:
     found = document(
-        capsys,
         *("--autocorrelation", "0.332:0,0.044:0.997", "--modulus", "0.99", "--horizon", "300"),
         *("--readout", "every"),
         *("--parametrization", "s4", "--normalization", "zoh", "--step-size", "0.1"),
@@ -78,36 +62,21 @@ def test_every_option_reaches_the_theory(capsys: pytest.CaptureFixture[str]) -> 
     }
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    path = tmp_path / "x.npy"
-    np.save(path, gaussian(PAPER, (64, 256, 8), 0).astype(np.float32))
-    return str(path)
-
-
-def test_json_goes_into_the_other_commands(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tmp_path / "input.json"
-    options = ["--lags", "100", "--centred", "--estimator", "biased", "--padding", "0"]
-    assert run(["autocorrelation", data, *options, "--json", "--output", str(target)]) == 0
-    document = json.loads(target.read_text())
-    assert document["schema"] == "memcurse.autocorrelation/1"
-    assert document["data"] == {
-        "source": data,
-        "sequences": 64,
-        "steps": 256,
-        "features": 8,
-        "masked": 0,
-    }
-    assert (document["estimator"], document["centred"]) == ("biased", True)
-    assert document["empirical"]["lags"] == list(range(101))
-    assert set(document["fit"]) == {"relative_rms", "relative_max", "worst_lag"}
-    assert [state["time_constant"] for state in document["states"]] == [1, 10]
-    for state in document["states"]:
+def test_options_of_an_autocorrelation_reach_it_and_its_json_is_an_input(tmp_path: Path) -> None:
+    data, target = tmp_path / "x.npy", tmp_path / "input.json"
+    np.save(data, gaussian(PAPER, (64, 256, 8), 0).astype(np.float32))
+    options = ("--lags", "100", "--centred", "--estimator", "biased", "--padding", "0", "--json")
+    done = memcurse("autocorrelation", data, *options, "--output", target)
+    assert (done.returncode, done.stdout) == (0, "")
+    found = json.loads(target.read_text())
+    shape = {"sequences": 64, "steps": 256, "features": 8, "masked": 0}
+    assert found["data"] == {"source": str(data), **shape}
+    assert (found["estimator"], found["centred"]) == ("biased", True)
+    assert found["empirical"]["lags"] == list(range(101))
+    for state in found["states"]:
         for name in ("second_moment", "sensitivity"):
             assert state[f"fitted_{name}"] == pytest.approx(state[name], rel=0.1)
-    assert capsys.readouterr().out == ""
-    assert run(["predict", "--autocorrelation", str(target), "--json"]) == 0
-    settings = json.loads(capsys.readouterr().out)["settings"]
-    assert settings["autocorrelation"] == document["components"]
+    assert (
+        document("--autocorrelation", target)["settings"]["autocorrelation"]
+        == (found["components"])
+    )

@@ -18,6 +18,7 @@ from end_to_end.command import MEMCURSE, SAMPLES, assert_refused, memcurse, proc
 from tracking.build import write, write_run
 
 from memcurse_cli.__main__ import run
+from memcurse_cli.commands import options
 from memcurse_cli.schema.derived import Tracking
 from memcurse_cli.schema.json_codec import decode
 
@@ -60,14 +61,14 @@ def test_a_cache_that_cannot_be_written_is_told_only_where_it_was_asked_for(
 
 
 def test_reading_options_reach_the_reports() -> None:
-    for options, field, value in (
+    for given, field, value in (
         (("--lr", "0.01"), "learning_rate", 0.01),
         (("--horizon", "50"), "horizon", 50),
         (("--rho", "0.5"), "autocorrelation", ((1.0, 0.5),)),
         (("--autocorrelation", "0.5:0,0.5:0.9"), "autocorrelation", ((0.5, 0.0), (0.5, 0.9))),
         (("--horizon", "50", "--readout", "every"), "readout", "every"),
     ):
-        snapshot = tracked(RUN / "step_0.safetensors", *HERE, *options).steps[0].snapshot
+        snapshot = tracked(RUN / "step_0.safetensors", *HERE, *given).steps[0].snapshot
         assert snapshot is not None
         assert getattr(snapshot.input, field) == value
     limits = tracked(RUN, *HERE, "--watch-limit", "1e-9", "--cursed-limit", "1e-8")
@@ -76,8 +77,8 @@ def test_reading_options_reach_the_reports() -> None:
 
 def test_what_cannot_be_read_ends_with_two_after_the_rest(tmp_path: Path) -> None:
     write_run(tmp_path)[1].write_bytes(b"x")
-    for options in ((), ("--json",), ("--format", "csv"), ("--format", "html")):
-        done = memcurse("track", tmp_path, *HERE, *options)
+    for form in ((), ("--json",), ("--format", "csv"), ("--format", "html")):
+        done = memcurse("track", tmp_path, *HERE, *form)
         assert done.returncode == 2
         assert "1 of 5 checkpoints could not be read" in done.stderr
         assert done.stderr.count("\n") == 1
@@ -147,31 +148,23 @@ def test_an_interrupt_keeps_what_was_done_and_writes_nothing(tmp_path: Path) -> 
     assert json.loads(target.read_text()) == resumed
 
 
-def lines_of(running: subprocess.Popen[str], count: int) -> list[str]:
-    """So many lines of standard output, as they come."""
-    assert running.stdout is not None
-    return [running.stdout.readline() for _ in range(count)]
-
-
 def test_a_run_in_progress_is_followed_until_an_interrupt(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [MEMCURSE, "track", str(folder / "step_*.safetensors"), "--watch", *HERE]
-    watching = subprocess.Popen(
-        [*command, "--interval", "0.05"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command += ["--interval", "0.05"]
+    pipe = subprocess.PIPE
+    watching = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    assert watching.stdout is not None
     time.sleep(0.3)  # nothing is there yet
     whole = write(folder / "step_1.safetensors", 0.5).read_bytes()
-    assert lines_of(watching, 1)[0].startswith("step 1: ok; max |λ| 0.5;")
+    assert watching.stdout.readline().startswith("step 1: ok; max |λ| 0.5;")
     half = folder / "step_2.safetensors"
     half.write_bytes(whole[: len(whole) // 2])
     time.sleep(0.3)
     write(folder / "step_3.safetensors", 0.9)
-    assert lines_of(watching, 1)[0].startswith("step 3: ")
+    assert watching.stdout.readline().startswith("step 3: ")
     half.write_bytes(whole)
-    assert lines_of(watching, 1)[0].startswith("step 2: ")
+    assert watching.stdout.readline().startswith("step 2: ")
     watching.send_signal(signal.SIGINT)
     rest, errors = watching.communicate(timeout=30)
     assert (watching.returncode, rest, errors) == (0, "", "")
@@ -181,9 +174,7 @@ def test_watching_ends_at_a_step(tmp_path: Path) -> None:
     done = memcurse("track", RUN, *HERE, "--watch", "--until", "160", "--lr", "0.01")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.findall(r"^step (\d+): (\w+);", done.stdout, re.MULTILINE)[:4] == [
-        ("0", "watch"),
-        ("20", "watch"),
-        ("40", "watch"),
+        *((step, "watch") for step in ("0", "20", "40")),
         ("60", "cursed"),
     ]
     write_run(tmp_path)[0].write_bytes(b"x")
@@ -206,9 +197,9 @@ def test_a_terminal_shows_the_table_live(tmp_path: Path) -> None:
     )
     os.close(slave)
     try:
-        shown = _until(master, "100")
+        shown = until(master, "100")
         write(tmp_path / "step_77777.safetensors", 0.99)
-        shown += _until(master, "77777")
+        shown += until(master, "77777")
         watching.send_signal(signal.SIGINT)
         assert watching.wait(30) == 0
     finally:
@@ -218,29 +209,28 @@ def test_a_terminal_shows_the_table_live(tmp_path: Path) -> None:
     assert "\x1b[" in shown  # it is redrawn in place
 
 
-def _until(master: int, word: str) -> str:
+def until(master: int, word: str) -> str:
     """What a terminal shows until a word is there."""
-    shown = b""
-    until = time.monotonic() + 30
-    while word.encode() not in shown and time.monotonic() < until:
-        if select.select([master], [], [], 0.1)[0]:
-            shown += os.read(master, 65536)
-    text = shown.decode(errors="replace")
-    assert word in text
-    return text
+    shown = ""
+    while word not in shown:
+        assert select.select([master], [], [], 30)[0], shown
+        shown += os.read(master, 65536).decode(errors="replace")
+    return shown
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make standard error a terminal that shows progress at once."""
+    monkeypatch.setattr(options, "PATIENCE", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
 
 
 def test_progress_is_for_terminals_and_not_for_the_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from memcurse_cli.commands import options
-
-    monkeypatch.setattr(options, "PATIENCE", 0.0)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    impatient(monkeypatch)
     assert run(["track", str(RUN), *HERE]) == 0
     shown = capsys.readouterr().err
     assert "11 of 11 checkpoints" in shown
-    assert "[##############################]" in shown
     assert shown.endswith("\r\x1b[2K")
     assert run(["track", str(RUN), *HERE, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
@@ -249,10 +239,7 @@ def test_progress_is_for_terminals_and_not_for_the_quiet(
 def test_the_progress_of_a_file_shows_its_name_and_obeys_none_of_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from memcurse_cli.commands import options
-
-    monkeypatch.setattr(options, "PATIENCE", 0.0)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    impatient(monkeypatch)
     with options.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
         assert show is not None
         show(0, 2, "layer")

@@ -69,7 +69,10 @@ def memcurse(
             warnings_on_stderr(),
         ):
             code = exit_code(words)
-        texts = [kept.read().decode(encoding) for kept in map(rewound, (output, errors))]
+        texts = []
+        for kept in (output, errors):
+            kept.seek(0)
+            texts.append(kept.read().decode(encoding))
     return subprocess.CompletedProcess([MEMCURSE, *words], code, *texts)
 
 
@@ -128,12 +131,6 @@ def warnings_on_stderr() -> Iterator[None]:
         warnings.simplefilter("ignore", ResourceWarning)
         warnings.filterwarnings("error", category=RuntimeWarning, module="memcurse_cli")
         yield
-
-
-def rewound(file: IO[bytes]) -> IO[bytes]:
-    """A file to be read from its start."""
-    file.seek(0)
-    return file
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:

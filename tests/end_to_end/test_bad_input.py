@@ -2,78 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.command import SAMPLES, assert_refused, memcurse
-from safetensors.numpy import save_file
+from end_to_end.calls import SAMPLE, words
+from end_to_end.command import assert_refused, memcurse
+from safetensors.numpy import save
 
-SAMPLE = SAMPLES / "lru.safetensors"
-
-
-def missing(folder: Path) -> Path:
-    return folder / "absent.safetensors"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 
 
-def truncated(folder: Path) -> Path:
-    path = folder / "half.safetensors"
-    path.write_bytes(SAMPLE.read_bytes()[:-1000])
-    return path
-
-
-def lfs_pointer(folder: Path) -> Path:
-    path = folder / "pointer.safetensors"
-    path.write_text(
-        "version https://git-lfs.github.com/spec/v1\n"
-        "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
-    )
-    return path
-
-
-def no_recurrence(folder: Path) -> Path:
-    path = folder / "transformer.safetensors"
-    save_file({"encoder.weight_hh": np.zeros((3, 5)), "norm.weight": np.zeros(4)}, path)
-    return path
-
-
-def only_nan(folder: Path) -> Path:
-    path = folder / "nan.safetensors"
-    bias = np.zeros(12)
-    bias[5] = np.nan
-    save_file(
-        {
-            "rnn.weight_ih_l0": np.zeros((12, 3)),
-            "rnn.weight_hh_l0": np.zeros((12, 4)),
-            "rnn.bias_ih_l0": bias,
-            "rnn.bias_hh_l0": np.zeros(12),
-        },
-        path,
-    )
-    return path
+def gru(name: str, bias: float) -> dict[str, np.ndarray]:
+    """A GRU whose input bias is this throughout."""
+    return {
+        f"{name}.weight_ih_l0": np.zeros((12, 3)),
+        f"{name}.weight_hh_l0": np.zeros((12, 4)),
+        f"{name}.bias_ih_l0": np.full(12, bias),
+        f"{name}.bias_hh_l0": np.zeros(12),
+    }
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("content", "said"),
     [
-        (missing, ["absent.safetensors"]),
-        (truncated, ["half.safetensors"]),
-        (lfs_pointer, ["git lfs pull"]),
-        (no_recurrence, ["encoder.weight_hh"]),
-        (only_nan, ["rnn.bias_ih_l0"]),
+        (None, "model.safetensors"),
+        (Path(SAMPLE).read_bytes()[:-1000], "model.safetensors"),
+        (POINTER, "git lfs pull"),
+        (save({"encoder.weight_hh": np.zeros((3, 5)), "norm": np.zeros(4)}), "encoder.weight_hh"),
+        (save(gru("rnn", np.nan)), "rnn.bias_ih_l0"),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ids=["missing", "truncated", "LFS pointer", "no recurrence", "only NaN"],
 )
-def test_a_bad_checkpoint_is_one_line(
-    make: Callable[[Path], Path], words: list[str], tmp_path: Path
-) -> None:
-    folder = tmp_path / "in"
+def test_a_bad_checkpoint_is_one_line(content: bytes | None, said: str, tmp_path: Path) -> None:
+    folder, target = tmp_path / "in", tmp_path / "report.json"
     folder.mkdir()
-    target = tmp_path / "report.json"
-    result = memcurse("inspect", make(folder), "--json", "--output", target)
-    assert_refused(result, *words)
-    assert not target.exists()
+    path = folder / "model.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    assert_refused(memcurse("inspect", path, "--json", "--output", target), said)
     assert list(tmp_path.iterdir()) == [folder]
 
 
@@ -98,12 +65,22 @@ REFUSED = {
     "inspect LRU --as cosine": ["--as: 'cosine' is not known"],
     "inspect LRU --as lru --normalize yes": ["--normalize: 'yes' is not known"],
     f"check LRU --max-unstable {10**400}": ["--max-unstable", "not a bound"],
+    "check LRU --format yaml": ["--format", "junit"],
+    "check LRU --forbid E501": ["--forbid", "E501"],
+    "check LRU --forbid MC9": ["MC9", "memcurse rule"],
+    "check LRU --max-verdict cursed": ["--max-verdict", "watch"],
+    "check LRU --max-step-effect -1": ["--max-step-effect"],
+    "check LRU --max-step-effect nan": ["--max-step-effect"],
+    "check LRU --max-rounding-error 0.1": ["DTYPE=ERROR"],
+    "check LRU --max-rounding-error bfloat16=x": ["DTYPE=ERROR"],
+    "check LRU --baseline absent.json": ["absent.json"],
+    "check LRU --config absent.toml": ["absent.toml"],
+    "check LRU --tolerance -1": ["--tolerance"],
     "predict --rho 1.5": ["outside [0, 1]"],
     "predict --rho x": ["--rho"],
     "predict --autocorrelation 0.5": ["write WEIGHT:RHO pairs"],
     "predict --modulus -1": ["modulus: -1"],
     "predict --time-constant -1": ["time-constant: -1"],
-    "predict --horizon 0": ["--horizon"],
     "predict --parametrization complex": ["choose one of real-imaginary, polar"],
     "predict --normalization batch": ["choose one of none, lru, coupled, gru, zoh"],
     "predict --normalization gru --angle 1": ["leave the angle at 0"],
@@ -114,9 +91,6 @@ REFUSED = {
     "autocorrelation noise.csv --padding x": ["--padding"],
     "hessian LRU --plot figure.bmp": ["no format of a figure"],
     "hessian LRU --plot missing/figure.png": ["cannot be written"],
-    "hessian LRU --rho 2": ["outside [0, 1]"],
-    "hessian LRU --family gru": ["gru"],
-    "hessian LRU --layer none": ["none"],
     "schema nonsense": ["known are report, check"],
     "rule MC999": ["MC999", "known are"],
     "train marble --output x": ["marble"],
@@ -133,22 +107,13 @@ REFUSED = {
 @pytest.mark.parametrize("call", REFUSED, ids=lambda call: call[:60])
 def test_a_bad_option_is_one_line(call: str, folder: Path) -> None:
     before = sorted(folder.iterdir())
-    arguments = call.replace("LRU", str(SAMPLE)).split()
-    assert_refused(memcurse(*arguments, folder=folder), *REFUSED[call])
+    assert_refused(memcurse(*words(call), folder=folder), *REFUSED[call])
     assert sorted(folder.iterdir()) == before
 
 
 def test_a_layer_with_nan_is_named_and_the_others_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "two.safetensors"
-    state = {}
-    for layer, bias in (("good", 0.0), ("bad", np.nan)):
-        state |= {
-            f"{layer}.weight_ih_l0": np.zeros((12, 3)),
-            f"{layer}.weight_hh_l0": np.zeros((12, 4)),
-            f"{layer}.bias_ih_l0": np.full(12, bias),
-            f"{layer}.bias_hh_l0": np.zeros(12),
-        }
-    save_file(state, path)
+    path.write_bytes(save(gru("good", 0.0) | gru("bad", np.nan)))
     result = memcurse("inspect", path)
     assert result.returncode == 0
     assert "good" in result.stdout

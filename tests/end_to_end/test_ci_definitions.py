@@ -9,25 +9,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from end_to_end.command import MEMCURSE, ROOT, SAMPLES
 
 from memcurse_cli.checkpoints.registry import FORMATS
 
-
-@pytest.fixture
-def action() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
-    return loaded
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
 
 
-def run_action(
-    action: dict[str, Any], folder: Path, **inputs: str
-) -> subprocess.CompletedProcess[str]:
+def run_action(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     """The action's last step, with its inputs in the environment as the runner puts them."""
-    step = action["runs"]["steps"][-1]
-    given = {name: entry.get("default", "") for name, entry in action["inputs"].items()} | inputs
+    step = ACTION["runs"]["steps"][-1]
+    given = {name: entry.get("default", "") for name, entry in ACTION["inputs"].items()} | inputs
     environment = {
         name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], value)
         for name, value in step["env"].items()
@@ -46,28 +39,26 @@ def run_action(
     )
 
 
-def test_the_action_fails_on_a_cursed_checkpoint_with_annotations(
-    action: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_action_fails_on_a_cursed_checkpoint_with_annotations(tmp_path: Path) -> None:
     done = run_action(
-        action, tmp_path, paths=str(SAMPLES / "dense_linear_rnn.safetensors"), sarif="out.sarif"
+        tmp_path, paths=str(SAMPLES / "dense_linear_rnn.safetensors"), sarif="out.sarif"
     )
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("::error ")
     assert '"version": "2.1.0"' in (tmp_path / "out.sarif").read_text()
 
 
-def test_the_action_passes_its_options_on(action: dict[str, Any], tmp_path: Path) -> None:
+def test_the_action_passes_its_options_on(tmp_path: Path) -> None:
     samples = " ".join(str(SAMPLES / f"{name}.safetensors") for name in ("lru", "gru"))
-    done = run_action(action, tmp_path, paths=samples, options="--horizon 300 --max-unstable 0")
+    done = run_action(tmp_path, paths=samples, options="--horizon 300 --max-unstable 0")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_input_of_the_action_is_never_run(action: dict[str, Any], tmp_path: Path) -> None:
-    done = run_action(action, tmp_path, paths="$(touch pwned) `touch pwned`; touch pwned")
+def test_an_input_of_the_action_is_never_run(tmp_path: Path) -> None:
+    done = run_action(tmp_path, paths="$(touch pwned) `touch pwned`; touch pwned")
     assert done.returncode == 2
     assert not (tmp_path / "pwned").exists()
-    assert all("${{" not in step.get("run", "") for step in action["runs"]["steps"])
+    assert all("${{" not in step.get("run", "") for step in ACTION["runs"]["steps"])
 
 
 def test_the_hook_takes_checkpoints_and_runs_the_check() -> None:

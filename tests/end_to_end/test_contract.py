@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from end_to_end.calls import CALLS, SAMPLE, each_call
-from end_to_end.command import exit_code, memcurse
+from end_to_end.calls import FIRST, SAMPLE, each_call, words
+from end_to_end.command import assert_refused, exit_code, memcurse
 
 from memcurse_cli.app import COMMANDS, load
 
-ESCAPE = re.compile(r"\x1b")
-Here = Callable[..., subprocess.CompletedProcess[str]]
+Here = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -28,16 +25,16 @@ def here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Here:
     """Run a command in the folder, without the colours that the environment may ask for."""
     for name in ("FORCE_COLOR", "NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
-    return partial(memcurse, folder=folder)
 
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        done = memcurse(*arguments, folder=folder)
+        return done.returncode, done.stdout, done.stderr
 
-def seen(result: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
-    """The exit code and what went to standard output and error."""
-    return result.returncode, result.stdout, result.stderr
+    return run
 
 
 def test_every_command_is_held_to_the_contract() -> None:
-    assert set(CALLS) == set(COMMANDS) - {"train"}
+    assert set(FIRST) == set(COMMANDS) - {"train"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -55,82 +52,62 @@ def test_the_list_of_commands_says_what_the_commands_say(command: str, line: str
     assert (load(command).__doc__ or "").splitlines()[0] == line
 
 
-@pytest.fixture
-def read_only(folder: Path) -> Iterator[Path]:
-    """The folder while nothing can be written to it."""
+@each_call
+def test_piped_output_has_no_control_codes_and_nothing_beside_it(call: str, folder: Path) -> None:
+    before = sorted(folder.iterdir())
     folder.chmod(0o500)
-    yield folder
-    folder.chmod(0o700)
-
-
-@each_call
-def test_piped_output_has_no_control_codes_and_nothing_beside_it(
-    arguments: tuple[str | Path, ...], read_only: Path
-) -> None:
-    before = sorted(read_only.iterdir())
-    result = memcurse(*arguments, folder=read_only)
-    assert result.returncode == 0
-    assert result.stderr == ""
+    try:
+        result = memcurse(*words(call), folder=folder)
+    finally:
+        folder.chmod(0o700)
+    assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.endswith("\n")
-    assert not ESCAPE.search(result.stdout)
-    assert sorted(read_only.iterdir()) == before
+    assert "\x1b" not in result.stdout
+    assert sorted(folder.iterdir()) == before
 
 
 @each_call
-def test_output_goes_whole_into_a_file(
-    arguments: tuple[str | Path, ...], here: Here, tmp_path: Path
-) -> None:
+def test_output_goes_whole_into_a_file(call: str, here: Here, tmp_path: Path) -> None:
     target = tmp_path / "out"
-    assert seen(here(*arguments, "--output", target)) == (0, "", "")
+    assert here(*words(call), "--output", target) == (0, "", "")
     assert target.read_text(encoding="utf-8").endswith("\n")
     assert list(tmp_path.iterdir()) == [target]
 
 
 @each_call
 def test_an_output_that_cannot_be_written_is_one_line(
-    arguments: tuple[str | Path, ...], here: Here, tmp_path: Path
+    call: str, here: Here, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
     file.write_text("untouched")
     targets = (tmp_path / "absent" / "out", tmp_path, file / "out")
-    first = arguments[1:] == CALLS[str(arguments[0])][0]
-    for target in targets if first else targets[:1]:
-        code, printed, errors = seen(here(*arguments, "--output", target))
+    for target in targets if call in FIRST.values() else targets[:1]:
+        code, printed, errors = here(*words(call), "--output", target)
         assert (code, printed, errors.count("\n")) == (2, "", 1)
         assert errors.startswith(f"memcurse: error: {target}: cannot be written")
     assert list(tmp_path.iterdir()) == [file]
     assert file.read_text() == "untouched"
 
 
-def to_nobody(*arguments: str | Path) -> int:
-    """The exit code where standard output is a pipe whose reader is gone.
-
-    Python flushes standard output once more at its end; here that is when the pipe is closed.
-    """
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w", encoding="utf-8") as pipe, mock.patch.object(sys, "stdout", pipe):
-        return exit_code([*map(str, arguments)])
-
-
 @each_call
 def test_a_reader_that_leaves_early_is_no_error(
-    arguments: tuple[str | Path, ...],
+    call: str,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    """Python flushes standard output once more at its end; here that is when the pipe is closed."""
     monkeypatch.chdir(folder)
-    assert to_nobody(*arguments) == 0
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as pipe, mock.patch.object(sys, "stdout", pipe):
+        assert exit_code(words(call)) == 0
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_option_is_one_line_and_bad_usage(command: str, here: Here) -> None:
-    code, printed, errors = seen(here(command, "--nonsense"))
-    assert (code, printed, errors.count("\n")) == (2, "", 1)
-    assert "--nonsense" in errors
-    assert f"see 'memcurse {command} --help'" in errors
+def test_an_unknown_option_is_one_line_and_bad_usage(command: str) -> None:
+    assert_refused(memcurse(command, "--nonsense"), "--nonsense", f"'memcurse {command} --help'")
 
 
 HOSTILE = (
@@ -152,41 +129,31 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "call",
     [
-        ("inspect", "step_1.safetensors"),
-        (
-            "inspect",
-            "step_1.safetensors",
-            "--all",
-            "--lr",
-            "0.1",
-            "--learning-rates",
-            "--as",
-            "lru",
-        ),
-        ("inspect", "step_1.safetensors", "step_2.safetensors"),
-        ("hessian", "step_1.safetensors"),
-        ("compare", "step_1.safetensors", "step_2.safetensors"),
-        ("check", "step_1.safetensors", "--max-step-effect", "1e-9"),
-        ("track", "step_1.safetensors", "step_2.safetensors", "--no-cache"),
-        ("inspect", "bad.safetensors"),
-        ("inspect", "bad.safetensors", "--debug"),
-        ("inspect", "step_1.safetensors", "--layer", "##[error]\x1b[31mz", "--debug"),
-        ("inspect", "step_1.safetensors", "--verbose", "--config", "settings.toml"),
-        ("check", "step_1.safetensors", "--config", "settings.toml"),
+        "inspect step_1.safetensors",
+        "inspect step_1.safetensors --all --lr 0.1 --learning-rates --as lru",
+        "inspect step_1.safetensors step_2.safetensors",
+        "hessian step_1.safetensors",
+        "compare step_1.safetensors step_2.safetensors",
+        "check step_1.safetensors --max-step-effect 1e-9",
+        "track step_1.safetensors step_2.safetensors --no-cache",
+        "inspect bad.safetensors",
+        "inspect bad.safetensors --debug",
+        "inspect step_1.safetensors --debug --layer ##[error]\x1b[31mz",
+        "inspect step_1.safetensors --verbose --config settings.toml",
+        "check step_1.safetensors --config settings.toml",
     ],
-    ids=" ".join,
 )
 @pytest.mark.parametrize("coloured", [False, True])
 def test_no_name_and_no_setting_steers_a_terminal_or_a_ci(
-    hostile: Path, arguments: tuple[str, ...], coloured: bool
+    hostile: Path, call: str, coloured: bool
 ) -> None:
     hostile.joinpath("settings.toml").write_text(
         'device = "\\u001b[31m##[error]"\n[[check.overrides]]\nlayers = ["\\u009b31m##vso[x]"]\n'
     )
     environment = {"FORCE_COLOR": "1"} if coloured else {"NO_COLOR": "1"}
-    result = memcurse(*arguments, folder=hostile, environment=environment)
+    result = memcurse(*call.split(" "), folder=hostile, environment=environment)
     assert result.returncode in (0, 1, 2)
     assert "internal error" not in result.stderr
     ours = re.compile(r"\x1b\[[\d;]*m") if coloured else re.compile("(?!)")

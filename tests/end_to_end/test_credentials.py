@@ -20,22 +20,15 @@ SECRETS = ("Aladdin", "Sesame", "Rumpel", "Shibboleth")
 NAMED = "Aladdin:Sesame@"
 KEYED = "?X-Amz-Expires=60&X-Amz-Signature=Rumpel&token=Rumpel77#Shibboleth"
 
+HOSTS = (
+    *(f"http://{NAMED}[::1", f"http:/{NAMED}127.0.0.1", f"http:{NAMED}127.0.0.1"),
+    *(f"http//{NAMED}127.0.0.1", f"//{NAMED}127.0.0.1", f"{NAMED}127.0.0.1", "127.0.0.1"),
+    *(f" http://{NAMED}127.0.0.1", f"http://{NAMED}127.0.0.1:99999999", f"http://{NAMED}"),
+    *(f"ftp://{NAMED}127.0.0.1", f"zip://a::http://{NAMED}127.0.0.1"),
+)
 MALFORMED = (
-    f"http://{NAMED}[::1/a{KEYED}",
-    f"http:/{NAMED}127.0.0.1/a{KEYED}",
-    f"http:{NAMED}127.0.0.1/a{KEYED}",
-    f"http//{NAMED}127.0.0.1/a{KEYED}",
-    f"//{NAMED}127.0.0.1/a{KEYED}",
-    f"{NAMED}127.0.0.1/a{KEYED}",
-    f"127.0.0.1/a{KEYED}",
-    f" http://{NAMED}127.0.0.1/a{KEYED}",
-    f"http://{NAMED}127.0.0.1:99999999/a{KEYED}",
-    f"http://{NAMED}/a{KEYED}",
-    f"ftp://{NAMED}127.0.0.1/a{KEYED}",
-    f"zip://a::http://{NAMED}127.0.0.1/b{KEYED}",
-    "http://Aladdin:Sesame/Sesame@127.0.0.1/a",
-    "http://Aladdin:Sesame#Sesame@127.0.0.1/a",
-    "http://Aladdin:Sesame?Sesame@127.0.0.1/a",
+    *(f"{host}/a{KEYED}" for host in HOSTS),
+    *(f"http://Aladdin:Sesame{mark}Sesame@127.0.0.1/a" for mark in "/#?"),
     "http://127.0.0.1/a&token=Rumpel;jsessionid=Rumpel",
 )
 """What a user may type for a URL that has credentials."""
@@ -131,10 +124,8 @@ def test_a_run_at_urls_shows_no_credentials(web: Web, home: Path) -> None:
     call(home, "track", first, "--step-pattern", r"(token=\w+)", *options)
     call(home, "track", first, second, "--jobs", "2")
     document = json.loads(call(home, "track", first, second, "--jobs", "1", "--json"))
-    assert [step["path"] for step in document["steps"]] == [
-        web.url("step_1.safetensors"),
-        web.url("step_2.safetensors"),
-    ]
+    shown = [web.url(f"step_{step}.safetensors") for step in (1, 2)]
+    assert [step["path"] for step in document["steps"]] == shown
 
 
 @pytest.mark.parametrize("form", ["terminal", "json", "html"])
@@ -160,22 +151,14 @@ def test_settings_show_no_credentials(home: Path) -> None:
             call(home, command, *ARGUMENTS.get(command, ()), "--verbose", environment=variable)
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "run/model@best.pt",
-        "run/a:b@c/x.pt",
-        "run//model@best.pt",
-        "run/epoch=?-step=????.ckpt",
-        "a#1.pt",
-        "C:\\a\\b@c#d.pt",
-        "hf://org/repo@main/a.pt",
-        "http://localhost:8000/models@v2/x.pt",
-        "http://[::1]:80/a",
-        "dask://HOST:PORT",
-        "0.332:0,0.044:0.997:0.1",
-    ],
-)
+HARMLESS = r"""
+run/model@best.pt run/a:b@c/x.pt run/epoch=?-step=????.ckpt a#1.pt C:\a\b@c#d.pt
+hf://org/repo@main/a.pt http://localhost:8000/models@v2/x.pt http://[::1]:80/a
+dask://HOST:PORT 0.332:0,0.044:0.997:0.1
+"""
+
+
+@pytest.mark.parametrize("place", HARMLESS.split())
 def test_what_holds_no_credentials_is_shown_as_it_is(place: str) -> None:
     assert shown_place(place) == place
     assert shown_text(f"  '{place}': no\n") == f"  '{place}': no\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,36 +12,25 @@ import time
 from pathlib import Path
 
 import pytest
-from end_to_end.calls import CALLS, CURSED, SAMPLE
-from end_to_end.command import MEMCURSE, SAMPLES, memcurse, process
-
-LIMITED = "export PYTHONDONTWRITEBYTECODE=1"  # Python itself would not notice a truncated one
-
-
-def command_line(*arguments: str | Path) -> str:
-    """A call as a shell reads it."""
-    return shlex.join([MEMCURSE, *map(str, arguments)])
+from end_to_end.calls import CURSED, FIRST, SAMPLE, words
+from end_to_end.command import MEMCURSE, memcurse, process
 
 
 def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a line in bash; a pipe fails where any part of it does."""
     return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", script],
+        ["bash", "--norc", "-o", "pipefail", "-c", script],
         capture_output=True,
         text=True,
         timeout=60,
         cwd=folder,
+        env={**os.environ, "PATH": f"{Path(MEMCURSE).parent}:{os.environ['PATH']}"},
         check=False,
     )
 
 
-def test_module_and_command_are_the_same() -> None:
-    by_module = subprocess.run(
-        [sys.executable, "-m", "memcurse_cli", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def test_module_and_command_are_the_same(tmp_path: Path) -> None:
+    by_module = shell(f"'{sys.executable}' -m memcurse_cli --version", tmp_path)
     assert by_module.stdout == process("--version").stdout
     assert by_module.stdout.startswith("memcurse 0.")
 
@@ -51,41 +38,37 @@ def test_module_and_command_are_the_same() -> None:
 @pytest.mark.parametrize("command", ["inspect", "track", "families"])
 def test_a_locale_without_unicode_gets_ascii(command: str, folder: Path) -> None:
     plain = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
-    result = process(command, *CALLS[command][0], environment=plain, folder=folder)
+    result = process(*words(FIRST[command]), environment=plain, folder=folder)
     assert result.returncode == 0, result.stderr
     assert result.stdout.isascii()
 
 
 @pytest.mark.parametrize("unbuffered", ["", "PYTHONUNBUFFERED=1 "], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
-    "arguments",
-    [("families",), ("check", SAMPLE), ("--version",), ("--help",), ("--show-completion", "bash")],
-    ids=lambda arguments: arguments[0],
+    "call", ["families", f"check '{SAMPLE}'", "--version", "--help", "--show-completion bash"]
 )
-def test_a_full_disk_is_one_line(
-    arguments: tuple[str | Path, ...], unbuffered: str, folder: Path
-) -> None:
-    command = f"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1 {command_line(*arguments)}"
+def test_a_full_disk_is_one_line(call: str, unbuffered: str, folder: Path) -> None:
+    command = f"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1 {unbuffered}memcurse {call}"
     places = {
-        f"{unbuffered}{command} > /dev/full": "No space left on device",
-        # Room for the first bytes: a write that is cut short comes before one that fails.
-        f"head -c 1000 /dev/zero > cut; ulimit -f 1; {unbuffered}{command} >> cut": (
-            "File too large"
-        ),
+        f"{command} > /dev/full": "No space left on device",
+        # With room for the first bytes a write that is cut short comes before one that fails.
+        f"head -c 1000 /dev/zero > cut; ulimit -f 1; {command} >> cut": "File too large",
     }
     for script, reason in places.items():
-        done = shell(f"{LIMITED}; unset PYTHONUNBUFFERED; {script}", folder)
+        # Python itself would not notice that a bytecode file of its own is cut short.
+        limited = f"export PYTHONDONTWRITEBYTECODE=1; unset PYTHONUNBUFFERED; {script}"
+        done = shell(limited, folder)
         assert done.stderr == f"memcurse: error: standard output: cannot be written: {reason}\n"
         assert done.returncode == 2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(("families",), 0), (("check", CURSED), 1), (("inspect", "absent"), 2)]
+    ("call", "code"), [("families", 0), (f"check '{CURSED}'", 1), ("inspect absent", 2)]
 )
 def test_standard_error_on_a_full_disk_changes_no_exit_code(
-    arguments: tuple[str | Path, ...], code: int, folder: Path
+    call: str, code: int, folder: Path
 ) -> None:
-    assert shell(f"{command_line(*arguments)} --verbose 2> /dev/full", folder).returncode == code
+    assert shell(f"memcurse {call} --verbose 2> /dev/full", folder).returncode == code
 
 
 def test_a_pipe_that_does_not_block_gets_everything() -> None:
@@ -101,21 +84,21 @@ def test_a_pipe_that_does_not_block_gets_everything() -> None:
 
 
 def test_closed_streams_are_no_internal_error(folder: Path) -> None:
-    closed = shell(f"{command_line('families')} >&-", folder)
+    closed = shell("memcurse families >&-", folder)
     assert (closed.returncode, closed.stderr.count("\n")) == (2, 1)
     assert "standard output is closed" in closed.stderr
     for redirection in ("2>&-", "<&-"):
-        assert shell(f"{command_line('inspect', SAMPLE)} {redirection}", folder).returncode == 0
-    assert shell(f"{command_line('check', '-')} <&-", folder).returncode == 2
+        assert shell(f"memcurse inspect '{SAMPLE}' {redirection}", folder).returncode == 0
+    assert shell("memcurse check - <&-", folder).returncode == 2
 
 
 def test_a_reader_that_leaves_early_sees_the_start_and_learns_of_a_violation(folder: Path) -> None:
-    done = shell(f"{command_line('inspect', SAMPLE, '--json', '--values')} | head -n 1", folder)
+    done = shell(f"memcurse inspect '{SAMPLE}' --json --values | head -n 1", folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
-    failing = shell(f"{command_line('check', CURSED)} | true", folder)
+    failing = shell(f"memcurse check '{CURSED}' | true", folder)
     assert (failing.returncode, failing.stderr) == (1, "")
-    for arguments in (("--help",), ("rule", "--help"), ("--version",)):
-        assert shell(f"{command_line(*arguments)} | true", folder).returncode == 0
+    for arguments in ("--help", "rule --help", "--version"):
+        assert shell(f"memcurse {arguments} | true", folder).returncode == 0
 
 
 def test_an_interrupt_ends_with_130_and_one_line(tmp_path: Path) -> None:
@@ -147,11 +130,7 @@ except KeyboardInterrupt:  # as a compiled module does when what it imports fail
 
 @pytest.mark.parametrize(
     ("module", "text"),
-    [
-        ("typer", INTERRUPT),
-        ("numpy", INTERRUPT),
-        ("numpy", SWALLOWED),
-    ],
+    [("typer", INTERRUPT), ("numpy", INTERRUPT), ("numpy", SWALLOWED)],
     ids=["typer", "numpy", "another error"],
 )
 def test_an_interrupt_while_a_library_is_imported_is_one(
@@ -183,63 +162,33 @@ def modules(*arguments: str) -> set[str]:
     return {module.partition(".")[0] for module in result["modules"]}
 
 
-def test_help_imports_no_array_library() -> None:
-    assert modules("--help").isdisjoint({*HEAVY, "numpy", "scipy"})
-
-
 @pytest.mark.parametrize(
-    "arguments",
+    ("call", "heavy"),
     [
-        ("predict", "--rho", "0.5"),
-        ("families",),
-        ("formats",),
+        ("--help", {*HEAVY, "numpy", "scipy"}),
+        ("predict --rho 0.5", {*HEAVY, "scipy"}),
+        ("families", {*HEAVY, "scipy"}),
+        ("formats", {*HEAVY, "scipy"}),
+        *((f"inspect {sample}", {*HEAVY}) for sample in ("LRU", "GRU", "CURSED")),
     ],
-    ids=lambda arguments: arguments[0],
 )
-def test_light_commands_import_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    assert modules(*arguments).isdisjoint({*HEAVY, "scipy"})
+def test_light_commands_import_nothing_heavy(call: str, heavy: set[str]) -> None:
+    assert modules(*words(call)).isdisjoint(heavy)
 
 
-@pytest.mark.parametrize("sample", ["lru", "gru", "dense_linear_rnn"])
-def test_inspect_of_a_small_safetensors_file_imports_nothing_heavy(sample: str) -> None:
-    assert modules("inspect", str(SAMPLES / f"{sample}.safetensors")).isdisjoint(HEAVY)
-
-
-SHELLS = ("bash", "zsh", "fish")
-
-
-def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run memcurse with a home of its own and no shell to detect."""
-    given = {"HOME": str(folder), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    return memcurse(*arguments, environment={**given, **environment}, folder=folder)
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_is_shown_and_installed(shell: str, tmp_path: Path) -> None:
-    shown = run(tmp_path, "--show-completion", shell)
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert f"_MEMCURSE_COMPLETE=complete_{shell}" in shown.stdout
-    installed = run(tmp_path, "--install-completion", shell)
-    assert installed.returncode == 0
-    scripts = [path for path in tmp_path.rglob("*") if path.is_file() and "memcurse" in path.name]
+@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
+def test_the_script_is_shown_and_installed_and_completes(kind: str, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    shown, installed = (
+        memcurse(f"--{action}-completion", kind, environment=home, folder=tmp_path)
+        for action in ("show", "install")
+    )
+    assert (shown.returncode, shown.stderr, installed.returncode) == (0, "", 0)
+    assert f"_MEMCURSE_COMPLETE=complete_{kind}" in shown.stdout
+    scripts = [path for path in tmp_path.rglob("*memcurse*") if path.is_file()]
     assert len(scripts) == 1
-    assert f"complete_{shell}" in scripts[0].read_text()
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes_with_the_script(tmp_path: Path) -> None:
-    script = run(tmp_path, "--show-completion", "bash").stdout
-    line = (
-        "COMP_WORDS=(memcurse inspect --hor); COMP_CWORD=2; _memcurse_completion memcurse; "
-        'echo "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(
-        ["bash", "--norc", "-c", f"{script}\n{line}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{Path(MEMCURSE).parent}:{os.environ['PATH']}"},
-        check=False,
-    )
-    assert done.stdout.strip() == "--horizon", done.stderr
+    assert f"complete_{kind}" in scripts[0].read_text()
+    if kind == "bash":
+        typed = "COMP_WORDS=(memcurse inspect --hor); COMP_CWORD=2; _memcurse_completion memcurse"
+        done = shell(f'{shown.stdout}\n{typed}; echo "${{COMPREPLY[@]}}"', tmp_path)
+        assert done.stdout.strip() == "--horizon", done.stderr

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from end_to_end.command import MEMCURSE, ROOT, memcurse
+from end_to_end.command import MEMCURSE, ROOT, SAMPLES, memcurse
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -27,47 +27,29 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 BLOCKS = [(page, command) for page in PAGES for command, _ in blocks(page)]
-COMMANDS = sorted(
-    {
-        found
-        for page in PAGES
-        for found in INLINE.findall(page.read_text())
-        if found == found.lower()
-    }
-)
+TEXT = "".join(page.read_text() for page in PAGES)
+COMMANDS = sorted({found for found in INLINE.findall(TEXT) if found == found.lower()})
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints in a copy of the project's root."""
-    for name in ("sample_checkpoints",):
-        (folder / name).symlink_to(ROOT / name)
-    done = by_itself(command, folder) if PLAIN.fullmatch(command) else in_a_shell(command, folder)
+    """What a command prints where the samples are; a shell runs what has pipes and the like."""
+    (folder / "sample_checkpoints").symlink_to(SAMPLES)
+    if PLAIN.fullmatch(command):
+        done = memcurse(*shlex.split(command)[1:], folder=folder)
+    else:
+        path = f"{Path(MEMCURSE).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=120,
+            cwd=folder,
+            env={**os.environ, "PATH": path, "COLUMNS": "80", "PYTHONUTF8": "1"},
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def by_itself(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a line that a shell would only split into words."""
-    return memcurse(*shlex.split(command)[1:], folder=folder)
-
-
-def in_a_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a line with pipes and the like as it stands."""
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        cwd=folder,
-        env={
-            **os.environ,
-            "PATH": f"{Path(MEMCURSE).parent}:{os.environ['PATH']}",
-            "COLUMNS": "80",
-            "PYTHONUTF8": "1",
-        },
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.reports.check import to_github, to_junit, to_sarif
 from memcurse_cli.schema.derived import Check
-from memcurse_cli.schema.report import Finding, Report, SkippedLayer
+from memcurse_cli.schema.report import CheckpointSummary, Finding, Report, SkippedLayer
 
 SCHEMA = Path(__file__).parent / "schemas" / "sarif-2.1.0.json"
 HOSTILE = "a%b,c:d\r\n::error::\x1b[31m<&\"'\u202e]]>λ"
@@ -50,10 +50,7 @@ OUTCOMES = {
 }
 
 
-@pytest.fixture(params=OUTCOMES.values(), ids=list(OUTCOMES))
-def outcome(request: pytest.FixtureRequest) -> Check:
-    made: Check = request.param
-    return made
+each_outcome = pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=list(OUTCOMES))
 
 
 def failures(outcome: Check) -> int:
@@ -65,6 +62,7 @@ def log(outcome: Check) -> dict[str, Any]:
     return loaded
 
 
+@each_outcome
 def test_sarif_is_what_its_schema_says(outcome: Check) -> None:
     schema = json.loads(SCHEMA.read_text())
     validator = jsonschema.validators.validator_for(schema)
@@ -73,6 +71,7 @@ def test_sarif_is_what_its_schema_says(outcome: Check) -> None:
     assert to_sarif(outcome, RULES.values()).isascii()
 
 
+@each_outcome
 def test_sarif_results_point_at_their_rules_and_artifacts(outcome: Check) -> None:
     run = log(outcome)["runs"][0]
     rules = run["tool"]["driver"]["rules"]
@@ -105,12 +104,13 @@ def test_sarif_fingerprints_stay_while_figures_change() -> None:
     ],
 )
 def test_sarif_paths_are_uris(path: str, uri: str) -> None:
-    made = report(network().layers[0])
-    made = report(*made.layers, checkpoint=type(made.checkpoint)(path, "safetensors", 1, 1, 1))
+    checkpoint = CheckpointSummary(path, "safetensors", 1, 1, 1)
+    made = report(network().layers[0], checkpoint=checkpoint)
     run = log(check([made], POLICY))["runs"][0]
     assert run["artifacts"][0]["location"]["uri"] == uri
 
 
+@each_outcome
 def test_junit_is_read_by_a_stranger(outcome: Check, tmp_path: Path) -> None:
     text = to_junit(outcome)
     assert text.isascii()
@@ -126,6 +126,7 @@ def test_junit_is_read_by_a_stranger(outcome: Check, tmp_path: Path) -> None:
     assert (suites.tests, suites.failures + suites.errors) == (len(cases), failures(outcome))
 
 
+@each_outcome
 def test_github_writes_one_command_per_failure_and_nothing_else_that_is_one(
     outcome: Check,
 ) -> None:
@@ -146,12 +147,10 @@ def test_github_escapes_what_is_written_in_ascii(monkeypatch: pytest.MonkeyPatch
     assert re.match(r"::error file=[^,:]+,title=[^,:]+::[^:]", first)
 
 
-def test_github_escapes_come_back_as_the_name_was(outcome: Check) -> None:
-    del outcome
+def test_github_escapes_come_back_as_the_name_was() -> None:
     (first, *_) = to_github(OUTCOMES["hostile"], file=Path("out")).split("\n")
     title = first.partition("title=")[2].partition("::")[0]
     for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
         title = title.replace(code, character)
-    assert title == f"max-step-effect {HOSTILE}, nu".replace("\x1b", "\\x1b").replace(
-        "\u202e", "\\u202e"
-    )
+    shown = HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    assert title == f"max-step-effect {shown}, nu"

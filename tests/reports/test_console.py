@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
@@ -11,14 +12,7 @@ from reports import build
 from reports.streams import Stream
 from rich.cells import cell_len
 
-from memcurse_cli.reports.console import (
-    Screen,
-    console_for,
-    inert,
-    text_for,
-    to_ascii,
-    visible,
-)
+from memcurse_cli.reports.console import Screen, inert, text_for, to_ascii, visible
 from memcurse_cli.reports.terminal.report import render
 
 
@@ -34,11 +28,8 @@ def printed(stream: Stream) -> str:
     return text_for(render(build.four_families()), stream, width=80)
 
 
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_a_plain_terminal_gets_no_control_codes(
-    environment: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    environment.setenv(name, value)
+def test_a_dumb_terminal_gets_no_control_codes(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("TERM", "dumb")
     assert "\x1b" not in printed(Stream(terminal=True))
 
 
@@ -46,17 +37,16 @@ def test_no_color_wins_over_force_color(environment: pytest.MonkeyPatch) -> None
     environment.setenv("FORCE_COLOR", "1")
     assert "\x1b[" in printed(Stream(terminal=False))
     environment.setenv("NO_COLOR", "1")
-    assert "\x1b" not in printed(Stream(terminal=False))
+    for terminal in (False, True):
+        assert "\x1b" not in printed(Stream(terminal=terminal))
 
 
 def test_colour_never_says_what_words_do_not(environment: pytest.MonkeyPatch) -> None:
-    import re
-
     coloured = printed(Stream(terminal=True))
     assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == printed(Stream(terminal=False))
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
 def test_every_encoding_can_write_the_report(
     environment: pytest.MonkeyPatch, encoding: str
 ) -> None:
@@ -66,22 +56,14 @@ def test_every_encoding_can_write_the_report(
         assert text.isascii() == (encoding != "utf-8")
 
 
-def test_columns_sets_the_width(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("COLUMNS", "57")
-    assert console_for(Stream(terminal=False)).width == 57
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("layers.0", "layers.0"),
         ("\x1b[31m", r"\x1b[31m"),
         ("a\r\nb\tc", r"a\r\nb\tc"),
-        ("\x9b1m", r"\x9b1m"),
         ("a\u202eb\u2066", r"a\u202eb\u2066"),
         ("zero\u200bwidth\ufeff", r"zero\u200bwidth\ufeff"),
         ("\ud800", r"\ud800"),
-        ("\ue000", r"\ue000"),
         ("e\u0301", "é"),
         ("x" + "\u0316" * 4, "x\u0316\u0316" + r"\u0316\u0316"),
         ("\u0301", r"\u0301"),

@@ -1,8 +1,7 @@
-"""The HTML report: whole, self-contained, safe whatever a checkpoint's names are, and small."""
+"""The HTML pages: whole, self-contained, safe whatever a checkpoint's names are, and small."""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from dataclasses import replace
@@ -11,32 +10,35 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from reports.build import lru_layers
 from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances
 
 from memcurse_cli import inspect
+from memcurse_cli.diagnosis.comparison import compare
 from memcurse_cli.reports.console import visible
+from memcurse_cli.reports.html import comparison, tracking
 from memcurse_cli.reports.html.report import to_html
-from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.schema.derived import Comparison, Tracking
 from memcurse_cli.schema.figures import HessianPicture
+from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Report
 
-
-def layers_of(count: int, size: int) -> dict[str, Any]:
-    random = np.random.default_rng(0)
-    state: dict[str, Any] = {}
-    for layer in range(count):
-        prefix = f"layers.{layer}.lru."
-        state[prefix + "nu_log"] = random.uniform(-8, 0, size)
-        state[prefix + "theta_log"] = random.uniform(-3, 1, size)
-        state[prefix + "gamma_log"] = random.uniform(-3, 0, size)
-    return state
+PAGES: dict[type, Any] = {
+    Report: lambda report: to_html([report]),
+    Comparison: comparison.to_html,
+    Tracking: tracking.to_html,
+}
 
 
+@pytest.mark.parametrize("kind", PAGES)
 @settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(report=instances(Report))
-def test_every_report_makes_a_page_that_is_well_formed_and_loads_nothing(report: Report) -> None:
-    assert_self_contained(Reader(to_html([report])))
+@given(data=st.data())
+def test_every_document_makes_a_page_that_is_well_formed_and_loads_nothing(
+    kind: type, data: st.DataObject
+) -> None:
+    assert_self_contained(Reader(PAGES[kind](data.draw(instances(kind)))))
 
 
 @pytest.mark.parametrize(
@@ -46,15 +48,14 @@ def test_every_report_makes_a_page_that_is_well_formed_and_loads_nothing(report:
         '"><img src=x onerror=alert(1)>',
         "</title><h1>",
         "{{ 7 * 7 }}{% raw %}",
-        "\x1b[31mred\x1b[0m",
-        "\u202egnp.evil",
+        "\x1b[31mred\x1b[0m\u202egnp.evil",
     ],
 )
 def test_a_name_stays_text(name: str) -> None:
-    state = {f"{name}.{key}": value for key, value in layers_of(1, 3).items()}
+    state = {f"{name}.{key}": value for key, value in lru_layers(1, 3).items()}
     (key,) = {key.rpartition(".layers")[0] for key in state}
     text = to_html([inspect(state, values=True)])
-    plain = Reader(to_html([inspect(layers_of(1, 3), values=True)]))
+    plain = Reader(to_html([inspect(lru_layers(1, 3), values=True)]))
     page = Reader(text)
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in plain.elements]
     assert "\x1b" not in text
@@ -64,32 +65,10 @@ def test_a_name_stays_text(name: str) -> None:
     assert charts["layers"][0]["name"].startswith(visible(key))
 
 
-def test_every_table_of_the_terminal_is_on_the_page() -> None:
-    random = np.random.default_rng(0)
-    shapes = {"gru.weight_hh_l0": (24, 8), "gru.weight_ih_l0": (24, 5), "gru.bias_hh_l0": 24}
-    shapes |= {"gru.bias_ih_l0": 24, "rnn.weight_hh_l0": (8, 8), "rnn.weight_ih_l0": (8, 1)}
-    state = {name: random.standard_normal(shape) / 4 for name, shape in shapes.items()}
-    report = inspect(state, values=True, spectra=True, input_scale=1.0, rewrite_as=["lru"])
-    titles = set(re.findall(r"<h3>(.*?)</h3>", to_html([report])))
-    printed = set(to_text(report, all_layers=True).splitlines())
-    both = {"What if", "Moving gates", "State at work", "Hidden weights", "Beyond eigenvalues"}
-    assert titles == {"Findings", "Parameters", "Assumed", "Dense matrix"} | both
-    assert both <= printed
-
-
 def test_sixty_four_layers_stay_under_three_megabytes() -> None:
-    one = inspect(layers_of(1, 1024), values=True)
-    report = replace(one, layers=one.layers * 64)
-    drawn = replace(
-        report, layers=tuple(replace(one, picture=picture(480)) for one in report.layers)
-    )
-    assert len(to_html([drawn]).encode()) < 3_000_000
-
-
-def picture(cells: int) -> HessianPicture:
-    random = np.random.default_rng(1)
-    correlation = random.uniform(0, 1, (cells, cells))
-    return HessianPicture(
+    report, cells = inspect(lru_layers(1, 1024), values=True), 480
+    correlation = np.random.default_rng(1).uniform(0, 1, (cells, cells))
+    picture = HessianPicture(
         title="a block",
         order=cells,
         magnitude=correlation,
@@ -99,17 +78,22 @@ def picture(cells: int) -> HessianPicture:
         eigenvalues=np.ones(3),
         eigenvectors=np.ones((3, cells)),
     )
+    layer = replace(report.layers[0], picture=picture)
+    assert len(to_html([replace(report, layers=(layer,) * 64)]).encode()) < 3_000_000
 
 
-def test_a_heat_map_keeps_the_largest_correlation_of_what_it_merges() -> None:
-    report = inspect(layers_of(1, 3), values=True)
-    correlation = np.zeros((480, 480))
-    correlation[479, 3] = 1.0
-    layer = replace(report.layers[0], picture=replace(picture(480), correlation=correlation))
-    page = Reader(to_html([replace(report, layers=(layer,))]))
-    heat = json.loads(page.scripts["memcurse-charts"])[0]["layers"][0]["hessian"]
-    shades = np.frombuffer(base64.b64decode(heat["shades"]), np.uint8)
-    shades = shades.reshape(heat["cells"], heat["cells"])
-    assert shades[-1, 0] == 255
-    assert np.count_nonzero(shades) == 1
-    assert heat["boundaries"][-1] == heat["cells"]
+def test_the_page_holds_the_comparison_and_its_moves() -> None:
+    before, after = (inspect(lru_layers(2, 5, shift=shift), values=True) for shift in (0.0, -1.0))
+    made = compare(before, after, values=True)
+    page = Reader(comparison.to_html(made))
+    document = json.loads(page.scripts["memcurse-report"])
+    assert document == to_json(made, values=False)
+    assert document["layers"][0]["spectrum"]["outward"] == 5
+    (charts,) = json.loads(page.scripts["memcurse-charts"])
+    for layer, drawn in zip(made.layers, charts["layers"], strict=True):
+        assert layer.spectrum is not None
+        assert layer.spectrum.pairs is not None
+        assert drawn["name"] == layer.name
+        assert np.allclose(sorted(drawn["moves"]), sorted(layer.spectrum.pairs), rtol=1e-6)
+        old, new = (np.hypot(*np.array(drawn["moves"]).T[part]) for part in ([0, 1], [2, 3]))
+        assert np.allclose(np.log(old), np.e * np.log(new), atol=1e-6)

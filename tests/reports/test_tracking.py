@@ -13,12 +13,7 @@ import pytest
 from end_to_end.command import SAMPLES
 from reports.streams import Stream
 
-from memcurse_cli.reports.terminal.tracking import (
-    CSV_COLUMNS,
-    choose,
-    to_csv,
-    to_text,
-)
+from memcurse_cli.reports.terminal.tracking import CSV_COLUMNS, choose, to_csv, to_text
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
@@ -125,11 +120,3 @@ def test_no_cell_is_a_formula(
     assert (rows[0]["path"], rows[11]["error"]) == ("'-run/step_1", "'=3: damaged")
     assert (rows[0]["worst_parameter"], rows[0]["step_effect"]) == ("'=2", "-0.5")
     assert float(rows[0]["relative_sensitivity:=2"]) > 0
-
-
-def test_gates_that_see_the_state_are_told(tmp_path: Path) -> None:
-    path = tmp_path / "step_1.safetensors"
-    path.write_bytes((SAMPLES / "gru.safetensors").read_bytes())
-    assert "those of the gates alone" in " ".join(to_text(track(path)).split())
-    path.write_bytes((SAMPLES / "lru.safetensors").read_bytes())
-    assert "gates" not in to_text(track(path))
