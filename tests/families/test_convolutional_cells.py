@@ -117,16 +117,6 @@ def test_the_derivatives_of_a_convolutional_gru(name: str) -> None:
     check_derivatives(CONVOLUTIONS[name][2], CONV_GRU)
 
 
-def test_kernels_of_other_widths_are_no_cell() -> None:
-    def found(family: Family, arrays: Arrays) -> int:
-        return len(family.find(MemoryStore(arrays).tensors))
-
-    assert not found(CONV_GRU, RAFT | {"convr.weight": np.ones((H, H + 1, 1, 1))})
-    assert not found(CONV_GRU, RVM | {"hh.0.weight": np.ones((H, 2 * H))})
-    assert not found(CONV_GRU, {name: SEPARATE[name] for name in SEPARATE if "q2" not in name})
-    assert not found(KERAS_CONV_LSTM, KERAS | {"kernel": np.ones((3, 3, INPUTS, 3 * H))})
-
-
 def test_the_activation_of_convolutional_gates_can_be_told() -> None:
     told = read_layer(KERAS, KERAS_CONV_LSTM, recurrent_activation="sigmoid")
     assert_allclose(np.exp(told.log_eigenvalues), sigmoid(KERAS["bias"][H : 2 * H]), rtol=1e-12)

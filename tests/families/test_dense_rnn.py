@@ -45,20 +45,6 @@ def power(recurrence: Recurrence, steps: int) -> np.ndarray:
     return np.linalg.solve(vectors.T, scaled.T).T
 
 
-def test_a_small_state_moves_as_torch_moves_it() -> None:
-    torch.manual_seed(0)
-    module = torch.nn.RNN(3, H, bias=False, dtype=torch.float64)
-    recurrence = read_layer(arrays_of(module), ElmanRNN())
-    start = 1e-6 * torch.eye(H, dtype=torch.float64)[None]
-    with torch.no_grad():
-        state, _ = module(torch.zeros(6, H, 3, dtype=torch.float64), start)
-        driven, _ = module(
-            1e-6 * torch.eye(3, dtype=torch.float64)[None], torch.zeros(1, 3, H).double()
-        )
-    assert_allclose(power(recurrence, 6), 1e6 * state[-1].numpy().T, rtol=0, atol=1e-11)
-    assert_allclose(recurrence.readin, 1e6 * driven[0].numpy().T, rtol=0, atol=1e-11)
-
-
 def test_the_activation_is_assumed_unless_given() -> None:
     arrays = arrays_of(torch.nn.RNNCell(3, H))
     assumed, given = (
@@ -68,29 +54,6 @@ def test_the_activation_is_assumed_unless_given() -> None:
     assert (assumed.dense.activation, given.dense.activation) == ("tanh", "relu")
     assert any("tanh" in sentence for sentence in assumed.assumptions)
     assert given.assumptions == ()
-
-
-def test_weights_that_multiply_from_the_right_are_transposed(random: np.random.Generator) -> None:
-    matrix, readin = random.normal(size=(H, H)), random.normal(size=(2, H))
-    recurrence = read_layer({"W_hh": matrix, "W_xh": readin, "b_h": np.zeros(H)}, ElmanRNN())
-    assert_allclose(recurrence.dense.matrix, matrix.T)
-    assert_allclose(recurrence.readin, readin.T)
-
-
-@pytest.mark.parametrize(
-    ("shape", "ih", "message"),
-    [
-        ((7, 3), (7, 2), "neither (H, H) of an RNN"),
-        ((3, 3), (4, 2), "its shape (4, 2) does not fit 3 hidden units"),
-    ],
-)
-def test_shapes_that_do_not_fit_are_named(
-    shape: tuple[int, int], ih: tuple[int, int], message: str
-) -> None:
-    arrays = {"weight_hh_l0": np.ones(shape), "weight_ih_l0": np.ones(ih)}
-    with pytest.raises(TensorError) as error:
-        read_layer(arrays, ElmanRNN())
-    assert message in str(error.value)
 
 
 def test_a_linear_recurrence(random: np.random.Generator) -> None:
@@ -226,11 +189,6 @@ def test_an_impulse_decays_as_the_heads_say(state: dict[str, np.ndarray]) -> Non
             power = vectors @ np.diag(np.exp(lag * layer.log_eigenvalues)) @ np.linalg.inv(vectors)
             response = response + layer.readout @ power @ layer.readin
         np.testing.assert_allclose(response, expected, atol=1e-10)
-
-
-def test_a_stack_without_a_readin_of_its_size_is_not_taken() -> None:
-    store = MemoryStore({"A": np.zeros((2, 3, 3)), "B": np.zeros((5, 1))})
-    assert BlockDiagonalRNN().find(store.tensors) == []
 
 
 N, HIDDEN, INPUTS, THETA = 6, 5, 3, 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from difflib import SequenceMatcher
@@ -34,7 +33,6 @@ from memcurse_cli.families.detect import (
     validate_assumptions,
 )
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.module_names import IndexedTensors, group_by_module, split_name
 from memcurse_cli.families.registry import all_families
 from memcurse_cli.schema.report import NotRecurrent
 
@@ -75,15 +73,6 @@ def test_torch_layers(file: ZooFile) -> None:
             assert_allclose(recurrence.log_eigenvalues.real, np.log(theirs.real), rtol=1e-9)
 
 
-def test_layers_come_in_the_order_of_the_file() -> None:
-    assert names(detect(MIXED)) == [
-        ("lstm", "z.l0"),
-        ("complex_diagonal", "b"),
-        ("gru", "a"),
-        ("dense_rnn", "rnn.l0"),
-    ]
-
-
 def test_an_unknown_family_is_refused_with_the_choices() -> None:
     with pytest.raises(UsageError, match=r"no family is called transformer; choose one of .*lstm"):
         detect(MIXED, "transformer")
@@ -105,14 +94,6 @@ def test_a_glob_without_layers_is_refused_with_their_names() -> None:
     many = {f"m{index}.weight_hh_l0": TensorSpec((3, 3), "float32", 36) for index in range(50)}
     with pytest.raises(UsageError, match=r"m9\.l0 and 40 more"):
         detect(many, layers=["x"])
-
-
-def test_a_weight_that_fits_no_layer_is_not_passed_over() -> None:
-    arrays = {"weight_hh_l0": np.ones((10, 3))}
-    store = MemoryStore(arrays)
-    ((family, match),) = detect(store.tensors)
-    with pytest.raises(TensorError, match="neither"):
-        family.read(store, match, ReadOptions())
 
 
 def test_nothing_found_says_what_was_looked_for_and_what_is_near() -> None:
@@ -395,39 +376,3 @@ def test_attention_is_told_whatever_family_is_asked_for() -> None:
     assert [other.count for other in inspect(tensors).not_recurrent] == [1]
     assert inspect(tensors, layers=["rnn*"]).not_recurrent[0].examples == ("attn",)
     assert inspect(tensors, family="dense_rnn").not_recurrent[0].examples == ("attn",)
-
-
-SPEC = TensorSpec((1,), "float32", 4)
-PARTS = st.lists(st.sampled_from(["a", "b", "w", ".", "/", ",", "a.w", "a/b.w", "\n"]), max_size=8)
-DOTTED = st.lists(st.sampled_from(["a", "b", "w"]), min_size=1, max_size=4).map(".".join)
-
-
-def by_definition(names: list[str], roles: list[str]) -> dict[str, dict[str, str]]:
-    """Every role whose parts the end of a name has, whatever joins them; plain roles first."""
-    modules: dict[str, dict[str, str]] = {}
-    for name in names:
-        for role in sorted(dict.fromkeys(roles), key=lambda role: "." in role):
-            pattern = "[./,]".join(map(re.escape, role.split(".")))
-            found = re.fullmatch(rf"(?:((?:.|\n)*)[./,])?{pattern}", name)
-            if found:
-                modules.setdefault(found[1] or "", {})[role] = name
-    return modules
-
-
-@settings(max_examples=500)
-@given(st.lists(PARTS.map("".join), max_size=12, unique=True), st.lists(DOTTED, max_size=6))
-def test_modules_and_their_order_are_those_of_the_definition(
-    names: list[str], roles: list[str]
-) -> None:
-    tensors = dict.fromkeys(names, SPEC)
-    expected = [(key, list(own.items())) for key, own in by_definition(names, roles).items()]
-    for given_as in (tensors, IndexedTensors(tensors)):
-        found = group_by_module(given_as, roles)
-        assert [(key, list(own.items())) for key, own in found.items()] == expected
-
-
-@given(PARTS.map("".join))
-def test_a_name_is_split_at_its_last_separator(name: str) -> None:
-    module, last = split_name(name)
-    assert not set("./,") & set(last)
-    assert name in (last, *(f"{module}{separator}{last}" for separator in "./,"))

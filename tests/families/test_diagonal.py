@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN, StripedHyena
 
@@ -130,11 +129,6 @@ def test_a_readout_of_two_directions_is_left_out() -> None:
     assert "backward" in recurrence.assumptions[0]
 
 
-def test_other_shapes_of_params_log_are_not_it() -> None:
-    assert match_of({"params_log": np.ones((2, 7))}, LRU()) == []
-    assert match_of({"nu": NU, "theta": THETA}, LRU()) == []
-
-
 @pytest.mark.parametrize("file", zoo_files("minimal_lru", ".npz", ".safetensors"))
 def test_minimal_lru(file: ZooFile) -> None:
     layers = read_layers(file.path)
@@ -189,13 +183,6 @@ def test_every_form_gives_the_same_recurrence(form: str) -> None:
     check_derivatives(FORMS[form], FAMILY, imaginary=(f"{form}[imaginary]",))
 
 
-def test_a_negative_modulus_turns_the_angle() -> None:
-    arrays = {"nu": np.array([-0.5, 0.0]), "theta": np.array([0.4, 0.3])}
-    recurrence = read_layer(arrays, FAMILY)
-    assert_allclose(np.exp(recurrence.log_eigenvalues), [-0.5 * np.exp(0.4j), 0], atol=1e-300)
-    check_derivatives(arrays, FAMILY)
-
-
 def test_the_decay_keeps_its_digits_near_the_unit_circle() -> None:
     real, imaginary = 0.6 * (1 - 1e-13), 0.8
     recurrence = read_layer({"A_re": np.array([real]), "A_im": np.array([imaginary])}, FAMILY)
@@ -228,21 +215,6 @@ def test_readin_and_readout_in_parts_or_complex(transposed: bool) -> None:
 def test_a_layer_with_a_step_size_is_another_family(step: str) -> None:
     assert match_of(FORMS["Lambda_re"] | {step: np.ones(4)}, FAMILY) == []
     assert match_of(FORMS["polar"] | {step: np.ones(4)}, FAMILY) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"A_im": np.ones(3)}, r"A_im: its shape \(3\) does not fit, \(4\) is needed"),
-        ({"A_re": np.array([0.1, np.nan, np.inf, 0])}, "A_re: 1 NaN and 1 inf of its 4"),
-        ({"B": np.ones((5, 6))}, r"B: its shape \(5, 6\) does not fit a layer of 4 states"),
-        ({"C": np.ones((2, 2, 4))}, r"C: its shape \(2, 2, 4\) does not fit"),
-        ({"B_re": np.ones((4, 2)), "B_im": np.ones((4, 3))}, r"B_im: its shape \(4, 3\)"),
-    ],
-)
-def test_what_does_not_fit_a_diagonal(change: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer(FORMS["A_re"] | change, FAMILY)
 
 
 FILTERS, MODES, STEPS = 3, 2, 12

@@ -13,16 +13,13 @@ from families.derivatives import check_derivatives, match_of, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose, assert_array_equal
 
-from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.keras import (
     GRU_LETTERS,
     KERAS_GRU,
     KERAS_LSTM,
     KERAS_SIMPLE_RNN,
     LSTM_LETTERS,
-    keras1_cells,
 )
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
@@ -77,12 +74,6 @@ def test_the_gates_of_old_versions_were_hard(tmp_path: Path, version: str, expec
     (given,) = read_layers(path, recurrent_activation="sigmoid").values()
     same = np.array_equal(given.log_eigenvalues, recurrence.log_eigenvalues)
     assert same is (expected == "sigmoid")
-
-
-@pytest.mark.parametrize("shape", [(3, 4 * U), (5 * U,), (4 * U, 1)])
-def test_a_bias_of_no_known_layout_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(TensorError, match=r"\(16\) or \(2, 16\) or \(32\) is needed"):
-        read_layer(arrays_of(4, shape), KERAS_LSTM)
 
 
 def test_only_a_cell_s_numbered_matrices_are_a_simple_rnn() -> None:
@@ -193,24 +184,3 @@ def test_the_configuration_s_inner_activation_counts(tmp_path: Path) -> None:
     recurrence = read_layers(path)["memory"]
     expected = 1 / (1 + np.exp(-weights("lstm")["f"]["b"].astype(float)))
     assert_allclose(np.exp(recurrence.log_eigenvalues), expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"memory/memory_U_f": np.ones((U, U + 1))},
-        {"memory/memory_b_f": np.ones(U + 1)},
-        {"memory/memory_W_f": np.ones((INPUTS, U + 1))},
-        {"memory/memory_U_f": np.float64(1)},
-        {"memory/memory_U_z": np.ones((U, U))},
-    ],
-)
-def test_what_does_not_fit_together_is_no_cell(change: dict[str, Any]) -> None:
-    gates = weights("lstm")
-    arrays = {
-        f"memory/memory_{letter}_{gate}": array
-        for gate, named in gates.items()
-        for letter, array in named.items()
-    }
-    assert len(list(keras1_cells(MemoryStore(arrays).tensors))) == 1
-    assert not list(keras1_cells(MemoryStore(arrays | change).tensors))

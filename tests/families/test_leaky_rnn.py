@@ -106,10 +106,3 @@ def test_the_names_of_pycog(tmp_path: Path) -> None:
     assert leak.startswith("alpha=0.2 (stored as dt/tau)")
     assert "ReLU" in activation
     assert match_of(arrays | {"Win": readin.T}, LeakyRNN()) == []
-
-
-def test_matrices_that_do_not_fit() -> None:
-    assert match_of(network() | {"wi": np.zeros((INPUTS, N + 1))}, LeakyRNN()) == []
-    assert match_of(network() | {"wrec": np.zeros((N, N + 1))}, LeakyRNN()) == []
-    with pytest.raises(TensorError, match="si"):
-        read_layer(network() | {"si": np.ones(INPUTS + 1)}, LeakyRNN())

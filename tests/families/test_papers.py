@@ -81,38 +81,6 @@ def test_the_constant_of_a_long_expressive_memory() -> None:
     assert_allclose(long, -np.exp(-60.0), rtol=1e-12)
 
 
-def test_the_bands_of_a_long_expressive_memory() -> None:
-    """Both sets of steps see x and y, whose size follows from that of z."""
-    random, dt = np.random.default_rng(3), 0.3
-    size, inputs = 64, 24
-    w = random.normal(size=(4, size, inputs)) / 3
-    u = random.normal(size=(3, size, size)) / 12
-    shown = random.normal(size=(size, size)) / 12
-    bias = random.normal(size=(4, size)) - 1
-    arrays = {
-        "inp2hid.weight": w.reshape(-1, inputs),
-        "inp2hid.bias": bias.ravel(),
-        "hid2hid.weight": u.reshape(-1, size),
-        "hid2hid.bias": np.zeros(3 * size),
-        "transform_z.weight": shown,
-        "transform_z.bias": np.zeros(size),
-    }
-    y, z = np.zeros((2, size))
-    kept, squares = [], []
-    for x in random.normal(size=(12_000, inputs)):
-        slow, fast, into_y, into_z = w @ x + bias
-        by_slow, by_fast, by_z = u @ y
-        of_y, of_z = (dt * sigmoid(at) for at in (slow + by_slow, fast + by_fast))
-        z = (1 - of_z) * z + of_z * np.tanh(into_z + by_z)
-        y = (1 - of_y) * y + of_y * np.tanh(into_y + shown @ z)
-        kept.append(np.concatenate([1 - of_y, 1 - of_z]))
-        squares.append(np.mean(y**2))
-    drive_of(MemoryStore(arrays), LEM(), dt=str(dt))
-    gates = gates_of(arrays, assume={"dt": str(dt)})
-    check_bands(gates, np.array(kept[500:]))
-    assert_allclose(gates.hidden_second_moment, np.mean(squares[500:]), rtol=0.1)
-
-
 CASE = CASES["multiplicative_lstm"]
 WEIGHTS = {name.removeprefix(CASE.module): array for name, array in CASE.arrays().items()}
 

@@ -80,14 +80,6 @@ def test_the_stored_weight_moves_the_first_rows_alone() -> None:
     assert_allclose(np.linalg.norm(moved), before.scale, rtol=1e-12)
 
 
-def test_what_it_leaves_to_others() -> None:
-    tutorial = {"i2h.weight": np.zeros((H, 9 + 2 * H)), "i2o.weight": np.zeros((3, 9 + 2 * H))}
-    assert match_of(tutorial, CoRNN()) == []
-    narrow = cell() | {"cell.i2h.weight": np.zeros((H, 2 * H))}
-    assert match_of(narrow, CoRNN()) == []
-    assert match_of({"cell.i2h.weight": cell()["cell.i2h.weight"]}, CoRNN()) == []
-
-
 N, RANK, DRIVES = 12, 2, 3
 
 

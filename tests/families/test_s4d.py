@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
 from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
 from numpy.testing import assert_allclose
@@ -149,30 +149,6 @@ def test_the_default_method_is_the_version_s() -> None:
     }
 
 
-def test_version_2_with_the_kernel_of_dss() -> None:
-    """`SSKernelDiag.forward` with disc="dss", whose w has either sign."""
-    layer = version_2(np.random.default_rng(4))
-    layer["kernel.w"][0, 0, 0] = 0.15
-    assert np.ptp(np.sign(layer["kernel.w"][..., 0])) == 2
-    recurrence = read_layer(layer, S4D(), **{"kernel-length": str(STEPS)})
-    w = as_complex(layer["kernel.w"])
-    along = w * np.exp(layer["kernel.log_dt"])[:, None]
-    powers = along[..., None] * np.arange(STEPS)
-    growing = w.real > 0
-    states = np.exp(powers - (along * growing * (STEPS - 1))[..., None])
-    falling = along * (1 - 2 * growing)
-    gain = (np.exp(falling) - 1) / ((np.exp(falling * STEPS) - 1) * w)
-    expected = np.einsum("chn,hnl->chl", as_complex(layer["kernel.C"]) * gain, states).real
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-11)
-    assert not recurrence.stable_by_construction
-    # A short kernel, whose gain is smooth over the differences' step.
-    check_derivatives(layer, S4D(), **{"kernel-length": "2"})
-    without_c = {name: values for name, values in layer.items() if name != "kernel.C"}
-    assert match_of(without_c, S4D()) == []
-    first_version = {**layer, "kernel.B": np.ones((H, 2, N, 2))}
-    assert match_of(first_version, S4D()) == []
-
-
 @pytest.mark.parametrize("dt", ["softplus", "none"])
 def test_derivatives_through_other_transforms(dt: str) -> None:
     layer = version_4()
@@ -237,16 +213,6 @@ def test_numbers_out_of_range_are_refused() -> None:
     for key in ("step-rescale", "bandlimit"):
         with pytest.raises(UsageError, match="0 is not a positive number"):
             read_layer(version_4(), S4D(), **{key: "0"})
-
-
-def test_the_projections_of_a_band_and_of_a_real_layer() -> None:
-    layer = version_4() | {"D": np.ones((2, H))}
-    recurrence = read_layer(layer, S4D(), bandlimit="0.1")
-    *_, real, _, direct = recurrence.projections
-    assert [group.matrix for group in (real, direct)] == ["C", "D"]
-    assert_allclose(real.derivative[real.column], (recurrence.readout[0] != 0)[real.column])
-    doubled = read_layer(version_4(real=True), S4D()).projections[-1]
-    assert_allclose(doubled.derivative, 2)
 
 
 @pytest.mark.parametrize("wrapped", ["", "kernel."])

@@ -71,16 +71,6 @@ def expected_response(layer: dict[str, NDArray], method: str, factor: int) -> ND
     return outputs
 
 
-@pytest.mark.parametrize("method", ["zoh", "bilinear"])
-@pytest.mark.parametrize("symmetry", ["true", "false"])
-def test_impulse_response(method: str, symmetry: str) -> None:
-    layer = jax_layer()
-    assume = {"discretization": method, "conjugate-symmetry": symmetry}
-    recurrence = read_layer(layer, S5(), **assume)
-    expected = expected_response(layer, method, 2 if symmetry == "true" else 1)
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-
-
 def test_the_step_can_be_rescaled() -> None:
     layer = jax_layer()
     recurrence = read_layer(layer, S5(), **{"step-rescale": "0.5"})
@@ -91,15 +81,6 @@ def test_the_step_can_be_rescaled() -> None:
     check_derivatives(layer, S5(), **{"step-rescale": "0.5"})
     with pytest.raises(UsageError, match="inf is not a positive number"):
         read_layer(layer, S5(), **{"step-rescale": "inf"})
-
-
-def test_the_torch_port_stores_every_eigenvalue() -> None:
-    recurrence = read_layer(torch_layer(), S5())
-    assert recurrence.name == "seq"
-    assert not recurrence.conjugate_pairs
-    assert len(recurrence.assumptions) == 1
-    expected = expected_response(jax_layer(), "zoh", 1)
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["zoh", "bilinear"])

@@ -314,30 +314,6 @@ def test_a_rate_that_was_rounded_away_has_no_gates() -> None:
 
 
 @parametrised
-def test_a_tensor_that_diverged_is_named(layer: Layer) -> None:
-    for tensor in {group.tensor for group in read(layer).parameters}:
-        with pytest.raises(TensorError, match=f"{tensor}: .*NaN"):
-            read(layer, {tensor: np.full_like(layer.arrays[tensor], np.nan)})
-
-
-@parametrised
-def test_a_tensor_of_another_size_is_refused_by_name_or_no_layer(layer: Layer) -> None:
-    for tensor in {group.tensor for group in read(layer).parameters}:
-        whole = layer.arrays[tensor]
-        for hostile in (np.zeros((0, *whole.shape[1:])), np.append(whole, 0.5), whole[..., None]):
-            arrays = layer.arrays | {tensor: hostile}
-            store = MemoryStore(arrays)
-            for match in layer.family.find(store.tensors):
-                options = ReadOptions(assume=layer.assume, gates=True)
-                try:
-                    recurrence = layer.family.read(store, match, options)
-                except TensorError as error:
-                    assert any(name in str(error) for name in arrays)  # noqa: PT017
-                else:
-                    assert np.isfinite(recurrence.log_eigenvalues).all()
-
-
-@parametrised
 @pytest.mark.parametrize("sign", [1, -1])
 def test_extremes_stay_finite(layer: Layer, sign: int) -> None:
     """±800 in turn, far beyond where e^z overflows, in one tensor and in all."""

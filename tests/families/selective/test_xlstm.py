@@ -144,7 +144,3 @@ def test_the_bands_are_those_of_the_layer(backend: str, scale: float) -> None:
     bands = gates_of(arrays, input_scale=scale)
     check_bands(bands, np.array(gates))
     assert_allclose(bands.hidden_second_moment, np.mean(squares), rtol=0.1)
-
-
-def test_without_its_projections_there_is_no_band() -> None:
-    assert "weights are not in the file" in (gates_of(SLSTM_VANILLA).reason or "")
