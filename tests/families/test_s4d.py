@@ -319,52 +319,52 @@ def dss_kernel(layer: dict[str, NDArray], rate: NDArray, version: str, length: i
     return np.einsum("chn,hnl->chl", w, np.exp(power)).real
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-@pytest.mark.parametrize("growing", [False, True])
-def test_the_softmax_s_kernel(steps: int, growing: bool) -> None:
-    layer = softmax_layer(steps=steps, growing=growing)
-    recurrence = read_layer(layer, DSS(), **{"kernel-length": str(STEPS)})
-    expected = dss_kernel(layer, as_complex(layer["kernel.Lambda"]), "softmax", STEPS)
+ELEMENTS = {
+    "Lambda[real]": slice(0, None, 2),
+    "Lambda[imaginary]": slice(1, None, 2),
+}
+STEP_ELEMENTS = {"log_dt[real]": slice(0, None, 2), "log_dt[imaginary]": slice(1, None, 2)}
+WITHIN = {"kernel-length": str(STEPS)}
+
+
+@pytest.mark.parametrize(
+    ("layer", "assume"),
+    [
+        (softmax_layer(), WITHIN),
+        (softmax_layer(growing=True), WITHIN),
+        (softmax_layer(steps=2), WITHIN),
+        (softmax_layer(growing=True), {"dss-version": "clip"}),
+        (softmax_layer(growing=True), {"dss-version": "clip-no-scale"}),
+        (exponential_layer(), {}),
+        (exponential_layer(log_im=True), {}),
+        (exponential_layer(), {"dss-version": "exp-no-scale"}),
+    ],
+    ids=lambda given: " ".join(given),
+)
+def test_the_kernel_of_dss(layer: dict[str, NDArray], assume: dict[str, str]) -> None:
+    recurrence = read_layer(layer, DSS(), **assume)
+    softmax = "kernel.Lambda" in layer
+    version = assume.get("dss-version", "softmax" if softmax else "exp")
+    rate = as_complex(layer["kernel.Lambda"]) if softmax else LAMBDA
+    if version.startswith("clip"):
+        rate = np.minimum(rate.real, 1e-4) + 1j * rate.imag
+    expected = dss_kernel(layer, rate, version, STEPS)
     assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    assert (recurrence.log_eigenvalues.real > 0).any() == growing
-    assert not recurrence.stable_by_construction
-    assert [text.partition(" ")[0] for text in recurrence.assumptions] == [
-        "dss-version=softmax",
-        f"kernel-length={STEPS}",
-    ]
+    assert recurrence.stable_by_construction == (not softmax)
+    # A short kernel: differences fail near the poles of the gain, where e^(zL) = 1.
+    short = assume | ({"kernel-length": "3"} if assume == WITHIN else {})
+    steps = STEP_ELEMENTS if layer["kernel.log_dt"].ndim == 2 else {}
+    check_derivatives(layer, DSS(), elements=ELEMENTS | steps, **short)
 
 
 def test_the_softmax_of_a_long_kernel_is_minus_a_hold() -> None:
     layer = softmax_layer()
     endless = read_layer(layer, DSS())
-    rate = as_complex(layer["kernel.Lambda"])
-    expected = -dss_kernel(layer, rate, "exp", STEPS)
+    expected = -dss_kernel(layer, as_complex(layer["kernel.Lambda"]), "exp", STEPS)
     assert_allclose(impulse_response(endless, STEPS), expected, rtol=0, atol=1e-12)
     long = read_layer(layer, DSS(), **{"kernel-length": "5000"})
     assert_allclose(np.exp(long.log_gain), np.exp(endless.log_gain), rtol=1e-12)
-
-
-@pytest.mark.parametrize("version", ["clip", "clip-no-scale"])
-def test_a_clipped_rate(version: str) -> None:
-    layer = softmax_layer(growing=True)
-    recurrence = read_layer(layer, DSS(), **{"dss-version": version})
-    rate = as_complex(layer["kernel.Lambda"])
-    clipped = np.minimum(rate.real, 1e-4) + 1j * rate.imag
-    expected = dss_kernel(layer, clipped, version, STEPS)
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    check_derivatives(layer, DSS(), elements=ELEMENTS, **{"dss-version": version})
-
-
-@pytest.mark.parametrize("version", ["exp", "exp-no-scale"])
-@pytest.mark.parametrize("log_im", [False, True])
-def test_the_exponential_s_kernel(version: str, log_im: bool) -> None:
-    layer = exponential_layer(log_im=log_im)
-    given = {} if version == "exp" else {"dss-version": version}
-    recurrence = read_layer(layer, DSS(), **given)
-    expected = dss_kernel(layer, LAMBDA, version, STEPS)
-    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
-    assert recurrence.stable_by_construction
-    assert [group.matrix for group in recurrence.projections] == ["C", "C", "D"]
+    check_derivatives(layer, DSS(), elements=ELEMENTS)
 
 
 def test_the_flax_layer_keeps_a_rate_for_every_channel() -> None:
@@ -379,6 +379,7 @@ def test_the_flax_layer_keeps_a_rate_for_every_channel() -> None:
         expected = (weights @ (powers / powers.sum(axis=1, keepdims=True))).real
         response = impulse_response(recurrence, STEPS)[0, channel]
         assert_allclose(response, expected, rtol=0, atol=1e-12)
+    check_derivatives(layer, DSS(), **{"kernel-length": "3"})
 
 
 @pytest.mark.parametrize("exponential", ["true", "false"])
@@ -396,34 +397,6 @@ def test_the_gated_layer_has_no_step_size(exponential: str) -> None:
     check_derivatives(layer, DSS(), **{"imag-exp": exponential})
 
 
-ELEMENTS = {
-    "Lambda[real]": slice(0, None, 2),
-    "Lambda[imaginary]": slice(1, None, 2),
-}
-STEP_ELEMENTS = {"log_dt[real]": slice(0, None, 2), "log_dt[imaginary]": slice(1, None, 2)}
-
-
-# A short kernel: differences fail near the poles of the gain, where e^(zL) = 1.
-@pytest.mark.parametrize(
-    ("layer", "assume"),
-    [
-        (softmax_layer(), {"kernel-length": "inf"}),
-        (softmax_layer(growing=True), {"kernel-length": "3"}),
-        (softmax_layer(steps=2), {"kernel-length": "3"}),
-        (softmax_layer(steps=2, growing=True), {"kernel-length": "inf"}),
-        (exponential_layer(log_im=True), {}),
-        (exponential_layer(), {"dss-version": "exp-no-scale"}),
-        (flax_layer(), {"kernel-length": "3"}),
-    ],
-    ids=lambda given: " ".join(given),
-)
-def test_derivatives_of_dss(layer: dict[str, NDArray], assume: dict[str, str]) -> None:
-    elements = ELEMENTS | (
-        STEP_ELEMENTS if "kernel.log_dt" in layer and layer["kernel.log_dt"].ndim == 2 else {}
-    )
-    check_derivatives(layer, DSS(), elements=elements, **assume)
-
-
 def test_a_rate_of_zero_sums_its_input() -> None:
     layer = softmax_layer()
     layer["kernel.Lambda"][0] = 0
@@ -432,10 +405,6 @@ def test_a_rate_of_zero_sums_its_input() -> None:
     step = np.exp(layer["kernel.log_dt"][0])
     assert_allclose(np.exp(recurrence.log_gain[0]), step, rtol=1e-12)
     check_derivatives(layer, DSS(), elements=ELEMENTS)
-    for other, length in ((layer, "12"), ({**softmax_layer(steps=2), **layer}, "inf")):
-        assert np.isfinite(read_layer(other, DSS(), **{"kernel-length": length}).log_gain).all()
-
-
-def test_a_length_is_a_number_of_steps() -> None:
+    assert np.isfinite(read_layer(layer, DSS(), **{"kernel-length": "12"}).log_gain).all()
     with pytest.raises(UsageError, match="not a number of steps"):
         read_layer(softmax_layer(), DSS(), **{"kernel-length": "-3"})
