@@ -63,10 +63,6 @@ def test_every_port_gives_the_same_recurrence(port: str) -> None:
     if port != "stacked by columns":
         assert_allclose(recurrence.readin, B)
         assert_allclose(recurrence.readout, C)
-
-
-@pytest.mark.parametrize("port", PORTS)
-def test_derivatives(port: str) -> None:
     elements = {}
     if "params_log" in PORTS[port]:
         by_rows = PORTS[port]["params_log"].shape[0] == 3
@@ -192,25 +188,6 @@ def test_the_decay_keeps_its_digits_near_the_unit_circle() -> None:
     assert_allclose(recurrence.log_eigenvalues.real, [0.5 * np.log1p(excess)], rtol=1e-14)
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-def test_readin_and_readout_in_parts_or_complex(transposed: bool) -> None:
-    random = np.random.default_rng(2)
-    B = random.normal(size=(4, 3)) + 1j * random.normal(size=(4, 3))
-    C = random.normal(size=(2, 4)) + 1j * random.normal(size=(2, 4))
-    stored_B, stored_C = (B.T, C.T) if transposed else (B, C)
-    parts = FORMS["A_re"] | {
-        "B_re": stored_B.real,
-        "B_im": stored_B.imag,
-        "C_real": stored_C.real,
-        "C_imag": stored_C.imag,
-        "D": np.ones(2),
-    }
-    for arrays in (parts, FORMS["A_re"] | {"B": stored_B, "C": stored_C}):
-        recurrence = read_layer(arrays, FAMILY)
-        assert_allclose(recurrence.readin, B)
-        assert_allclose(recurrence.readout, C)
-
-
 @pytest.mark.parametrize("step", ["log_step", "log_dt", "inv_dt", "dt", "gamma_log"])
 def test_a_layer_with_a_step_size_is_another_family(step: str) -> None:
     assert match_of(FORMS["Lambda_re"] | {step: np.ones(4)}, FAMILY) == []
@@ -265,15 +242,3 @@ def test_the_response_to_an_impulse_is_the_library_s_filter(layer: dict[str, NDA
     assert not recurrence.stable_by_construction
     assert {group.matrix for group in recurrence.projections} == {"C", "D"}
     check_derivatives(layer, StripedHyena())
-
-
-def test_an_implicit_filter_is_no_recurrence() -> None:
-    hyena = {
-        "filter_fn.bias": np.ones(4),
-        "filter_fn.pos_emb.z": np.ones((1, 16, 3)),
-        "filter_fn.implicit_filter.0.weight": np.ones((8, 3)),
-        "filter_fn.modulation.deltas": np.ones((1, 1, 4)),
-    }
-    assert match_of(hyena, StripedHyena()) == []
-    other = {"f.poles": np.ones((3, 2, 2)), "f.residues": np.ones((3, 2, 2))}
-    assert match_of(other, StripedHyena()) == []

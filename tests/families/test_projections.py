@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import read_layer
+from families.test_oscillators import layer_of
 from families.test_s4d import minimal, version_3, version_4
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN
+from memcurse_cli.families.state_space.oscillators import LinOSS
 from memcurse_cli.families.state_space.s4d import S4D
 from memcurse_cli.families.state_space.s5 import S5
 
@@ -64,6 +66,7 @@ LAYERS: list[tuple[str, Family, dict[str, NDArray]]] = [
     ("s4d-4", S4D(), version_4()),
     ("s4d-4-shared", S4D(), version_4(1)),
     ("s4d-4-real", S4D(), version_4(real=True)),
+    ("linoss", LinOSS(), layer_of()),
 ]
 
 

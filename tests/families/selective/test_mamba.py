@@ -10,6 +10,7 @@ import pytest
 from families.derivatives import match_of, read_configured, read_layer
 from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
 from families.selective.layers import GGUF_MAMBA, mamba2, softplus
+from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -51,6 +52,37 @@ def test_the_heads_of_vmamba_m0_drive_a_state_each() -> None:
     recurrence = read_layer(layer, Mamba())
     assert recurrence.multiplicity == size * 5
     assert_steps(recurrence, layer["op.A_logs"], layer["op.dt_projs_bias"])
+
+
+def gate_of(layer: dict[str, NDArray]) -> Any:
+    return drive_of(MemoryStore(layer), Mamba()).gate
+
+
+def test_a_selection_holds_the_rows_of_the_step_last() -> None:
+    """MambaBEAT's own split: selection(x) is B, C and then Δ."""
+    layer = {
+        "m.A_log": rates(6, 3),
+        "m.dt_proj.bias": biases(6),
+        "m.dt_proj.weight": RANDOM.normal(size=(6, 2)),
+        "m.selection.weight": RANDOM.normal(size=(8, 6)),
+    }
+    product = layer["m.dt_proj.weight"] @ layer["m.selection.weight"][-2:]
+    assert_allclose(gate_of(layer).norms.inputs, np.repeat((product**2).sum(1), 3), rtol=1e-12)
+
+
+@pytest.mark.parametrize("index", ["", ".0"], ids=["plain", "Hymba"])
+def test_a_norm_between_the_projections_fixes_what_the_gate_sees(index: str) -> None:
+    layer = {
+        f"m.A_log{index}": rates(6, 3),
+        f"m.dt_proj{index}.bias": biases(6),
+        f"m.dt_proj{index}.weight": RANDOM.normal(size=(6, 2)),
+        f"m.x_proj{index}.weight": RANDOM.normal(size=(8, 6)),
+        "m.dt_layernorm.weight": np.array([0.5, 2.0]),
+    }
+    scaled = layer[f"m.dt_proj{index}.weight"] * layer["m.dt_layernorm.weight"]
+    for scale in (0.0, 1.0, 100.0):
+        expected = np.repeat(np.sum(scaled**2, axis=1), 3)
+        assert_allclose(gate_of(layer).variance(scale, 0.0), expected)
 
 
 # Of each library: the names of the layers, and of their rates and biases in the module m.
