@@ -219,34 +219,10 @@ def mgu_linears(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
     return mix(1 - f, h, np.tanh(w["U_h.weight"] @ (f * h) + w["U_h.bias"] + w["W_h.bias"]))
 
 
-def flax_mgu(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """flax.linen.MGUCell: the forget gate resets, and keeps."""
-    f = sigmoid(w["if/bias"] + h @ w["hf/kernel"])
-    return mix(f, h, np.tanh(w["in/bias"] + f * (h @ w["hn/kernel"] + w["hn/bias"])))
-
-
-def flax_lstm(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
-    """flax.linen.LSTMCell: a module of each gate."""
-    h, c = np.split(state, 2)
-    return lstm(*(h @ w[f"h{gate}/kernel"] + w[f"h{gate}/bias"] for gate in "ifgo"), c)
-
-
 def flax_gru(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
     """flax.linen.GRUCell."""
     r, z = (sigmoid(w[f"i{gate}/bias"] + h @ w[f"h{gate}/kernel"]) for gate in "rz")
     return mix(z, h, np.tanh(w["in/bias"] + r * (h @ w["hn/kernel"] + w["hn/bias"])))
-
-
-def onnx(operator: str, order: str) -> Step:
-    """A node whose bias has both sides', and whose reset gate acts before the matrix."""
-
-    def step(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
-        both = {"R": w[f"{operator}_R"], "B": sum(np.split(w[f"{operator}_B"], 2))}
-        if operator == "LSTM":
-            return rows("R", order, "B", columns=False)(both, state)
-        return gru("R", order, "B", columns=False)(both, state)
-
-    return step
 
 
 def lem(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
@@ -310,19 +286,11 @@ _STEPS: dict[str, Step] = {
     "equinox_gru": gru("weight_hh", "rzn", "bias", "bias_n", columns=False),
     "keras_lstm": rows("recurrent_kernel", "ifgo", "bias"),
     "keras_gru": gru("recurrent_kernel", "zrn", "bias"),
-    "keras_gru_after": lambda w, h: gru("recurrent_kernel", "zrn", "outer", "inner")(
-        {**w, "outer": w["bias"][0], "inner": w["bias"][1]}, h
-    ),
     "haste_lstm": rows("recurrent_kernel", "igfo", "bias"),
     "haste_gru": gru("recurrent_kernel", "zrn", "bias", "recurrent_bias"),
     "haste_lstm_normalised": haste_norm("igfo"),
     "haste_gru_normalised": haste_norm("zrn"),
-    "onnx_lstm": onnx("LSTM", "iofg"),
-    "onnx_gru": onnx("GRU", "zrn"),
-    "flax_lstm": flax_lstm,
     "flax_gru": flax_gru,
-    "flax_mgu": flax_mgu,
-    "nnx_lstm": rows("dense_h/kernel", "ifgo", "dense_h/bias"),
     "mlx_lstm": rows("Wh", "ifgo", "bias", columns=False),
     "mlx_gru": gru("Wh", "rzn", "b", "bhn", columns=False),
     "mlx_lstm_before": rows("Wh", "ifgo", "bias"),
@@ -368,23 +336,14 @@ torch_gru gru net. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias_ih 3H; bias_hh
 equinox_gru gru cell. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias 3H; bias_n H
 keras_lstm keras_lstm lstm/ H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
 keras_gru keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H
-keras_gru_after keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 2,3H
 haste_lstm haste_lstm rnn. H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
 haste_gru haste_gru rnn. 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H; recurrent_bias 3H
 haste_lstm_normalised haste_lstm rnn. H gates: kernel I,4H; recurrent_kernel* H,4H; bias 4H;
     gamma 2,4H
 haste_gru_normalised haste_gru rnn. 0 gates: kernel I,3H; recurrent_kernel* H,3H; bias 3H;
     recurrent_bias 3H; gamma 2,3H
-onnx_lstm onnx_lstm n/ H whole: LSTM_W 4H,I; LSTM_R* 4H,H; LSTM_B 8H
-onnx_gru onnx_gru n/ 0 whole: GRU_W 3H,I; GRU_R* 3H,H; GRU_B 6H
-flax_lstm flax_lstm cell/ H whole: hi/kernel* H,H; hf/kernel* H,H; hg/kernel* H,H; ho/kernel* H,H;
-    ii/kernel I,H; if/kernel I,H; ig/kernel I,H; io/kernel I,H; hi/bias H; hf/bias H; hg/bias H;
-    ho/bias H
 flax_gru flax_gru cell/ 0 whole: hr/kernel* H,H; hz/kernel* H,H; hn/kernel* H,H; ir/kernel I,H;
     iz/kernel I,H; in/kernel I,H; ir/bias H; iz/bias H; in/bias H; hn/bias H
-flax_mgu flax_mgu cell/ 0 whole: hf/kernel* H,H; hn/kernel* H,H; if/kernel I,H; in/kernel I,H;
-    if/bias H; in/bias H; hn/bias H
-nnx_lstm flax_lstm cell/ H whole: dense_i/kernel I,4H; dense_h/kernel* H,4H; dense_h/bias 4H
 mlx_lstm mlx_lstm net.lstm. H whole: Wh* 4H,H; Wx 4H,I; bias 4H
 mlx_gru mlx_gru gru. 0 whole: Wh* 3H,H; Wx 3H,I; b 3H; bhn H
 mlx_lstm_before mlx_lstm lstm. H whole: Wx I,4H; Wh* H,4H; bias 4H

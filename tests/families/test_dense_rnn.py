@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
@@ -34,40 +33,11 @@ def random() -> np.random.Generator:
     return np.random.default_rng(11)
 
 
-def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
-
-
 def power(recurrence: Recurrence, steps: int) -> np.ndarray:
     """A^steps from the eigendecomposition."""
     vectors = recurrence.dense.eigenvectors
     scaled = vectors * np.exp(steps * recurrence.log_eigenvalues)
     return np.linalg.solve(vectors.T, scaled.T).T
-
-
-def test_the_activation_is_assumed_unless_given() -> None:
-    arrays = arrays_of(torch.nn.RNNCell(3, H))
-    assumed, given = (
-        read_layer(arrays, ElmanRNN()),
-        read_layer(arrays, ElmanRNN(), activation="relu"),
-    )
-    assert (assumed.dense.activation, given.dense.activation) == ("tanh", "relu")
-    assert any("tanh" in sentence for sentence in assumed.assumptions)
-    assert given.assumptions == ()
-
-
-def test_a_linear_recurrence(random: np.random.Generator) -> None:
-    A, B, C = random.normal(size=(H, H)), random.normal(size=(H, 2)), random.normal(size=(3, H))
-    recurrence = read_layer(
-        {"net.A": A, "net.B": B, "net.C": C, "net.D": np.ones((3, 2))}, DenseLinearRNN()
-    )
-    assert recurrence.name == "net"
-    assert recurrence.dense.activation == "linear"
-    kernel = [
-        (recurrence.readout @ power(recurrence, step) @ recurrence.readin) for step in range(4)
-    ]
-    expected = [C @ np.linalg.matrix_power(A, step) @ B for step in range(4)]
-    assert_allclose(kernel, expected, atol=1e-11)
 
 
 def test_a_discretised_or_complex_matrix_is_not_a_linear_recurrence() -> None:

@@ -34,7 +34,6 @@ from memcurse_cli.families.detect import (
 )
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.registry import all_families
-from memcurse_cli.schema.report import NotRecurrent
 
 FAMILY_OF_KIND = {"rnn_tanh": "dense_rnn", "rnn_relu": "dense_rnn", "lstm": "lstm", "gru": "gru"}
 
@@ -317,21 +316,19 @@ def test_what_a_family_read_is_not_attention() -> None:
     assert attention_layers({**retention, **softmax}, claimed) == ("layers.1.attn",)
 
 
-def test_the_attention_of_torch_and_flax() -> None:
-    module = torch.nn.MultiheadAttention(4, 2)
-    names = [f"attn.{name}" for name in module.state_dict()]
-    assert attention_layers(squares(*names), ()) == ("attn",)
-    flax = squares(*(f"block/attn/{part}/kernel" for part in ("query", "key", "value", "out")))
-    assert attention_layers(flax, ()) == ("block/attn",)
-
-
-def test_the_attention_of_keras() -> None:
-    archive = ("query_dense", "key_dense", "value_dense", "output_dense")
-    numbered = squares(*(f"block/mha/{part}/vars/{index}" for part in archive for index in (0, 1)))
-    assert attention_layers(numbered, ()) == ("block/mha",)
-    older = ("query", "key", "value", "attention_output")
-    named = squares(*(f"mha/{part}/{kind}" for part in older for kind in ("kernel", "bias")))
-    assert attention_layers(named, ()) == ("mha",)
+def test_the_attention_of_torch_flax_and_keras() -> None:
+    names = {
+        "attn": [f"attn.{name}" for name in torch.nn.MultiheadAttention(4, 2).state_dict()],
+        "block/attn": [f"block/attn/{part}/kernel" for part in ("query", "key", "value", "out")],
+        "block/mha": [
+            f"block/mha/{part}_dense/vars/{index}"
+            for part in ("query", "key", "value", "output")
+            for index in (0, 1)
+        ],
+        "mha": [f"mha/{part}/kernel" for part in ("query", "key", "value", "attention_output")],
+    }
+    for module, stored in names.items():
+        assert attention_layers(squares(*stored), ()) == (module,)
 
 
 @pytest.mark.parametrize(
@@ -346,20 +343,17 @@ def test_a_gated_mlp_named_as_a_mixer_is_not_attention(
     assert attention_layers(tensors, ()) == found
 
 
-def test_the_hybrid_of_mamba_ssm(zoo: Path) -> None:
-    report = inspect(zoo / "mamba_ssm" / "mamba2_attn_hybrid")
-    assert report.not_recurrent == (NotRecurrent("attention", 1, ("backbone.layers.1.mixer",)),)
-    assert [layer.name for layer in report.layers] == [
-        "backbone.layers.0.mixer",
-        "backbone.layers.2.mixer",
-    ]
-
-
 @pytest.mark.parametrize(
-    ("folder", "count"), [("hf_qwen3_next", 1), ("hf_recurrent_gemma", 1), ("hf_xlstm", 0)]
+    ("folder", "count"),
+    [
+        ("hf_qwen3_next/fp32", 1),
+        ("hf_recurrent_gemma/fp32", 1),
+        ("hf_xlstm/fp32", 0),
+        ("mamba_ssm/mamba2_attn_hybrid", 1),
+    ],
 )
 def test_hybrids_of_the_zoo(zoo: Path, folder: str, count: int) -> None:
-    report = inspect(zoo / folder / "fp32")
+    report = inspect(zoo / folder)
     assert sum(other.count for other in report.not_recurrent) == count
 
 

@@ -138,6 +138,7 @@ REFUSED = [
     ("leaky_rnn", "log_tau"),
     ("low_rank_rnn", "taus"),
     ("tf_rnn", "rnn/basic_rnn_cell/leak_rate"),
+    ("tf_lstm", "lstm/gx"),
     ("dense_linear", "Delta"),
     ("block_diagonal", "tau"),
     ("complex_diagonal", "log_delta"),

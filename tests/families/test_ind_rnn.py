@@ -8,7 +8,6 @@ from families.derivatives import check_derivatives, match_of, read_layer
 from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.state_space.ind_rnn import IndRNN
 
 VECTOR = np.array([0.9, -0.5, 1.0, 1.2])
@@ -71,10 +70,3 @@ def test_what_it_leaves_to_others() -> None:
     assert match_of({"rnn.weight_hh": np.zeros((4, 4)), "rnn.weight_ih": WEIGHT}, IndRNN()) == []
     assert match_of({"rnn.weight_hh": VECTOR, "rnn.c_": VECTOR}, IndRNN()) == []
     assert match_of({"scale.recurrent_kernel": VECTOR}, IndRNN()) == []
-
-
-def test_an_input_weight_that_does_not_fit_is_left_out() -> None:
-    recurrence = read_layer(TORCH | {"cells.0.weight_ih": np.zeros((5, 3))}, IndRNN())
-    assert recurrence.readin is None
-    with pytest.raises(TensorError, match="1 NaN"):
-        read_layer(TORCH | {"cells.0.weight_hh": np.array([np.nan, 0, 0, 0])}, IndRNN())

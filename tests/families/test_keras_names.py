@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import check_derivatives, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -74,14 +74,6 @@ def test_the_gates_of_old_versions_were_hard(tmp_path: Path, version: str, expec
     (given,) = read_layers(path, recurrent_activation="sigmoid").values()
     same = np.array_equal(given.log_eigenvalues, recurrence.log_eigenvalues)
     assert same is (expected == "sigmoid")
-
-
-def test_only_a_cell_s_numbered_matrices_are_a_simple_rnn() -> None:
-    arrays = {f"vars/{i}": np.ones((U, U)) for i in range(2)}
-    for module, found in (("rnn/cell", 1), ("my_rnn_cell_2", 1), ("attention", 0), ("", 0)):
-        prefix = f"{module}/" if module else ""
-        named = {f"{prefix}{name}": array for name, array in arrays.items()}
-        assert len(match_of(named, KERAS_SIMPLE_RNN)) == found
 
 
 # The order in which keras/layers/recurrent.py of 1.2.2 lists an LSTM's gates is i, c, f, o.

@@ -138,19 +138,6 @@ def test_a_unitary_layer_s_report() -> None:
     assert finding.severity == "info"
 
 
-def test_what_no_unitary_layer_has() -> None:
-    arrays = arrays_of(UnitaryCell("matrix_exp"))
-    with pytest.raises(TensorError, match="no complex matrix"):
-        read_layer(arrays, OrthogonalRNN(), orthogonal_map="householder")
-    base = "parametrizations.weight_hh.0.base"
-    with pytest.raises(TensorError, match="not unitary"):
-        read_layer(arrays | {base: 2 * arrays[base]}, OrthogonalRNN())
-    real = arrays_of(trained("matrix_exp"))
-    complex_readin = {"weight_ih_l0": real["weight_ih_l0"] * 1j}
-    with pytest.raises(TensorError, match="complex"):
-        read_layer(real | complex_readin, OrthogonalRNN())
-
-
 def test_what_is_refused_and_what_is_left_to_others() -> None:
     arrays = arrays_of(trained("matrix_exp"))
     base = "parametrizations.weight_hh_l0.0.base"
