@@ -15,30 +15,18 @@ Step = Callable[[Mapping[str, NDArray], NDArray], NDArray]
 
 @dataclass(frozen=True)
 class Case:
-    """A cell as a library stores it.
-
-    Attributes:
-        family: the name of the family that reads it.
-        module: its module, with what joins it to the names of its tensors.
-        shapes: of its tensors, by their names in the module.
-        step: the next state; the states whose λ the report gives are its last.
-        hidden: the tensors without which only its own state is left of a unit's memory.
-        others: how many entries of the state come before.
-        whole: whether the Jacobian of the whole step is reported.
-        positive: tensors of positive entries.
-    """
+    """A cell as a library stores it: its last states are those whose λ the report gives."""
 
     family: str
     module: str
     shapes: dict[str, tuple[int, ...]]
     step: Step
-    hidden: tuple[str, ...]
-    others: int = 0
-    whole: bool = True
+    hidden: tuple[str, ...]  # the tensors without which a unit keeps its own state alone
+    others: int = 0  # entries of the state that come before
+    whole: bool = True  # whether the Jacobian of the whole step is reported
     positive: tuple[str, ...] = ()
 
     def arrays(self) -> Arrays:
-        """Its tensors, drawn."""
         generator = np.random.default_rng(5)
         drawn = {name: generator.normal(size=shape) for name, shape in self.shapes.items()}
         drawn |= {name: np.abs(drawn[name]) + 0.1 for name in self.positive}
@@ -52,17 +40,14 @@ class Case:
 
     @property
     def size(self) -> int:
-        """How many λ there are."""
         return 2 * H if self.family == "lem" else H
 
 
 def sigmoid(x: NDArray) -> NDArray:
-    """σ(x), of complex x too."""
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def relu(x: NDArray) -> NDArray:
-    """max(x, 0), of complex x by its real part."""
     return np.where(x.real > 0, x, 0)
 
 
@@ -78,8 +63,6 @@ def mix(z: NDArray, h: NDArray, candidate: NDArray) -> NDArray:
 
 
 def rows(matrix: str, order: str, *biases: str, columns: bool = True) -> Step:
-    """An LSTM whose blocks have this order."""
-
     def step(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
         h, c = state[:-H], state[-H:]
         seen = (h @ w[matrix] if columns else w[matrix] @ h) + sum(w[bias] for bias in biases)
@@ -144,7 +127,6 @@ def projected(step: Step, projection: str) -> Step:
 
 
 def normalised(x: NDArray, scale: NDArray, epsilon: float = 1e-5) -> NDArray:
-    """A layer normalisation without its bias."""
     centred = x - x.mean()
     return np.asarray(scale * centred / np.sqrt(np.mean(centred**2) + epsilon))
 

@@ -11,7 +11,6 @@ from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from scipy.signal import cont2discrete
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
@@ -161,56 +160,37 @@ def test_an_impulse_decays_as_the_heads_say(state: dict[str, np.ndarray]) -> Non
         np.testing.assert_allclose(response, expected, atol=1e-10)
 
 
-N, HIDDEN, INPUTS, THETA = 6, 5, 3, 20
+N, HIDDEN, INPUTS = 6, 5, 3
 
 
-def layer_of() -> dict[str, NDArray]:
+def lmu() -> dict[str, NDArray]:
     rng = np.random.default_rng(16)
-    # stateSpaceMatrices(memory_size, theta)
-    q = np.arange(N, dtype=np.float64).reshape(-1, 1)
-    r = (2 * q + 1) / THETA
-    i, j = np.meshgrid(q, q, indexing="ij")
-    continuous = (
-        r * np.where(i < j, -1, (-1.0) ** (i - j + 1)),
-        r * (-1.0) ** q,
-        np.ones((1, N)),
-        np.zeros((1, 1)),
-    )
-    a, b, *_ = cont2discrete(continuous, dt=1.0, method="zoh")
-    layer = {"A": a, "B": b, "e_m": 0.05 * rng.normal(size=(1, N))}
-    shapes = {
-        "e_x": (1, INPUTS),
-        "e_h": (1, HIDDEN),
-        "W_x": (HIDDEN, INPUTS),
-        "W_h": (HIDDEN, HIDDEN),
-        "W_m": (HIDDEN, N),
-    }
-    layer |= {role: rng.normal(size=shape) for role, shape in shapes.items()}
-    return {f"lmu.cell.{role}": values for role, values in layer.items()}
+    shapes = {"A": (N, N), "B": (N, 1), "e_m": (1, N), "e_x": (1, INPUTS), "e_h": (1, HIDDEN)}
+    shapes |= {"W_x": (HIDDEN, INPUTS), "W_h": (HIDDEN, HIDDEN), "W_m": (HIDDEN, N)}
+    return {f"lmu.cell.{role}": 0.3 * rng.normal(size=shape) for role, shape in shapes.items()}
 
 
 def test_the_memory_decays_as_its_step_says() -> None:
-    layer = layer_of()
-    part = {name.rpartition(".")[2]: values for name, values in layer.items()}
-    recurrence = read_layer(layer, LMU())
-    # LMUCell.forward of an impulse in the second input, with e_h = 0.
-    memory = np.zeros(N)
-    expected = []
-    for step in range(8):
-        x = np.eye(INPUTS)[1] * (step == 0)
+    part = {name.rpartition(".")[2]: values for name, values in lmu().items()}
+    recurrence = read_layer(lmu(), LMU())
+
+    def step(memory: NDArray, x: NDArray) -> NDArray:
+        """LMUCell.forward with e_h = 0."""
         u = part["e_x"] @ x + part["e_m"] @ memory
-        memory = part["A"] @ memory + part["B"] @ u
-        expected.append(memory)
-    vectors = recurrence.dense.eigenvectors
-    driven = np.linalg.solve(vectors, recurrence.readin[:, 1])
-    powers = np.exp(np.outer(recurrence.log_eigenvalues, np.arange(8)))
-    assert_allclose((vectors @ (driven[:, None] * powers)).T, expected, rtol=0, atol=1e-11)
+        return part["A"] @ memory + part["B"] @ u
+
+    matrix = np.stack([step(unit, np.zeros(INPUTS)) for unit in np.eye(N)], axis=1)
+    readin = np.stack([step(np.zeros(N), unit) for unit in np.eye(INPUTS)], axis=1)
+    assert_allclose(recurrence.dense.matrix, matrix, rtol=0, atol=1e-14)
+    assert_allclose(recurrence.readin, readin, rtol=0, atol=1e-14)
+    assert_same_spectrum(np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(matrix), 1e-12)
     assert "hidden state is left out" in recurrence.assumptions[0]
 
 
 def test_the_parallel_form_is_dense_and_linear() -> None:
-    layer = {"A": layer_of()["lmu.cell.A"], "B": layer_of()["lmu.cell.B"]}
-    parallel = layer | {
+    parallel = {
+        "A": lmu()["lmu.cell.A"],
+        "B": lmu()["lmu.cell.B"],
         "W_u.weight": np.ones((1, INPUTS)),
         "W_h.weight": np.ones((HIDDEN, N + INPUTS)),
     }

@@ -197,29 +197,32 @@ def test_every_family_says_what_it_is() -> None:
     assert characteristic_names(all_families()[0])
 
 
-def test_only_the_code_of_marked_families_is_imported() -> None:
-    code = (
-        "import sys; from memcurse_cli.families.registry import families_marked; "
-        "families_marked(['layer.nu_log', 'layer.theta_log']); "
-        "print(*[m for m in sys.modules if m.startswith('memcurse_cli.families.')"
-        " and m.count('.') > 2])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.split() == ["memcurse_cli.families.state_space.diagonal"]
-
-
-def test_the_registry_is_light() -> None:
-    code = (
-        "import sys, memcurse_cli.families.detect; "
-        "print({'torch', 'jax', 'scipy', 'rich', 'typer'} & {name.partition('.')[0] "
-        "for name in sys.modules})"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "set()"
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        (
+            (
+                "from memcurse_cli.families.registry import families_marked; "
+                "families_marked(['layer.nu_log', 'layer.theta_log']); "
+                "print(*[m for m in sys.modules if m.startswith('memcurse_cli.families.')"
+                " and m.count('.') > 2])"
+            ),
+            "memcurse_cli.families.state_space.diagonal",
+        ),
+        (
+            (
+                "import memcurse_cli.families.detect; "
+                "print({'torch', 'jax', 'scipy', 'rich', 'typer'} & {name.partition('.')[0] "
+                "for name in sys.modules})"
+            ),
+            "set()",
+        ),
+    ],
+)
+def test_only_the_code_of_marked_families_is_imported(code: str, printed: str) -> None:
+    command = [sys.executable, "-c", f"import sys; {code}"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == printed
 
 
 ROLES = (
