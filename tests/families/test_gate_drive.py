@@ -122,12 +122,6 @@ def test_a_projection_narrows_what_the_gates_see() -> None:
     assert_allclose(drive.gate.norms.hidden, (arrays["weight_hh_l0"][H : 2 * H] ** 2).sum(1))
 
 
-def test_a_layer_without_input_weights_has_no_drive() -> None:
-    arrays = {"weight_hh": np.ones((3 * H, H)), "bias_hh": np.zeros(3 * H)}
-    (match,) = match_of(arrays, GRU)
-    assert GRU.read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
-
-
 @pytest.mark.parametrize(("peepholes", "forget"), [((0,), 2.0), ((0, 1, 2), 0.0)])
 def test_the_band_of_a_forget_gate_behind_a_peephole(
     forget: float, peepholes: tuple[int, ...]
@@ -155,27 +149,6 @@ def test_the_band_of_a_forget_gate_behind_a_peephole(
     assert "peepholes" in (found.reason or "")
     check_bands(found, np.array(gates[500:]), reason=found.reason)
     assert_allclose(found.hidden_second_moment, np.mean(squares[500:]), rtol=0.1)
-
-
-def test_a_hard_sigmoid_opens_every_gate_of_its_cell() -> None:
-    """Keras's GRU of wide weights, run: the state that its gates see passes a hard reset gate."""
-    random = np.random.default_rng(6)
-    units, inputs = 64, 24
-    arrays = {
-        "gru/kernel": random.normal(size=(inputs, 3 * units)) * 0.6,
-        "gru/recurrent_kernel": random.normal(size=(units, 3 * units)) / 8,
-        "gru/bias": random.normal(size=3 * units),
-    }
-    h, squares = np.zeros(units), []
-    for x in random.normal(size=(6000, inputs)) @ arrays["gru/kernel"] + arrays["gru/bias"]:
-        update, reset, new = np.split(x, 3)
-        by_update, by_reset, by_new = np.split(arrays["gru/recurrent_kernel"], 3, axis=1)
-        z = np.clip(0.2 * (update + h @ by_update) + 0.5, 0, 1)
-        r = np.clip(0.2 * (reset + h @ by_reset) + 0.5, 0, 1)
-        h = z * h + (1 - z) * np.tanh(new + (r * h) @ by_new)
-        squares.append(np.mean(h**2))
-    gates = gates_of(arrays, assume={"recurrent_activation": "hard_sigmoid"})
-    assert_allclose(gates.hidden_second_moment, np.mean(squares[500:]), rtol=0.1)
 
 
 def test_hard_sigmoids_keep_their_law() -> None:

@@ -64,9 +64,3 @@ def test_layers_and_directions() -> None:
 @pytest.mark.parametrize("arrays", [TORCH, HASTE], ids=["torch", "haste"])
 def test_derivatives(arrays: dict[str, np.ndarray]) -> None:
     check_derivatives(arrays, IndRNN())
-
-
-def test_what_it_leaves_to_others() -> None:
-    assert match_of({"rnn.weight_hh": np.zeros((4, 4)), "rnn.weight_ih": WEIGHT}, IndRNN()) == []
-    assert match_of({"rnn.weight_hh": VECTOR, "rnn.c_": VECTOR}, IndRNN()) == []
-    assert match_of({"scale.recurrent_kernel": VECTOR}, IndRNN()) == []

@@ -166,22 +166,6 @@ def test_heads_of_one_module_are_not_taken_for_one_another() -> None:
     assert tied == {"a[0]": ("b[0]",), "a[1]": ("b[1]",)}
 
 
-def test_layers_whose_number_matters_stay_apart() -> None:
-    shapes = {f"{gate}_proj.weight": (4, 4) for gate in "fio"} | {"g_norm.weight": (4,)}
-    tensors = {
-        f"layers.{index}.attn.{name}": TensorSpec(shape, "float32", 4)
-        for index in range(3)
-        for name, shape in shapes.items()
-    }
-    aliases = {
-        name: f"layers.0.{name.partition('.')[2].partition('.')[2]}"
-        for name in tensors
-        if not name.startswith("layers.0")
-    }
-    found = detect(tensors, "hgrn", aliases=aliases)
-    assert [match.tied for _, match in found] == [(), (), ()]
-
-
 class Policy(nn.Module):
     """A core that actor and critic share, as a feature extractor that is registered thrice."""
 

@@ -10,7 +10,6 @@ from families.derivatives import check_derivatives, read_layer
 from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.cells.normalised_grus import LAYER_NORM_GRU, LIGHT_GRU
 
 WIDTH, SIZE = 3, 4
@@ -89,14 +88,6 @@ def test_a_state_that_grows_is_told() -> None:
     gates = gates_of(arrays)
     assert gates.bands == ()
     assert "grows without bound" in (gates.reason or "")
-
-
-def test_what_cannot_be_read() -> None:
-    arrays = arrays_of("batchnorm")
-    with pytest.raises(TensorError, match="running variance"):
-        read_layer({**arrays, "norm.running_var": -np.ones(2 * SIZE)}, LIGHT_GRU)
-    with pytest.raises(UsageError, match="batch_norm_epsilon"):
-        read_layer(arrays, LIGHT_GRU, batch_norm_epsilon="0")
 
 
 def test_the_bias_that_dreamer_adds_is_said_and_can_be_given() -> None:

@@ -82,17 +82,6 @@ def test_exprnn(kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> 
     assert_allclose(again.log_eigenvalues, recurrence.log_eigenvalues)
 
 
-def test_a_linear_layer_called_recurrent_kernel() -> None:
-    linear = torch.nn.Linear(H, H, bias=False, dtype=torch.float64)
-    parametrizations.orthogonal(linear)
-    arrays = arrays_of(linear, "cell.recurrent_kernel.")
-    recurrence = read_layer(arrays, OrthogonalRNN())
-    assert recurrence.name == "cell"
-    assert_same_spectrum(
-        np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(linear.weight.detach().numpy()), 1e-12
-    )
-
-
 class UnitaryCell(torch.nn.Module):
     """The step of a unitary RNN, whose matrix torch's parametrisation keeps unitary."""
 

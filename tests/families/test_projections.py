@@ -114,8 +114,3 @@ def test_every_stored_number_is_a_scalar(family: Family, arrays: dict[str, NDArr
         nearest = np.abs(wanted[:, None] - found[None]).max(axis=2) < 1e-12
         assert np.array_equal(nearest.sum(axis=0), np.ones(len(found)))
         assert np.array_equal(nearest.sum(axis=1), np.ones(len(found)))
-
-
-def test_two_directions_have_none() -> None:
-    layer = s5(B=normal(SIZE, INPUTS, 2), C1=normal(2, SIZE, 2), C2=normal(2, SIZE, 2))
-    assert read_layer(layer, S5()).projections == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import check_derivatives, read_layer
 from families.impulse import output_of
 from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
 from numpy.testing import assert_allclose
@@ -101,12 +101,6 @@ def test_a_factorised_layer_is_read_without_its_matrices() -> None:
     assert recurrence.readin is None
     assert recurrence.readout is None
     assert "seq.BP" not in recurrence.tensors
-
-
-def test_a_layer_with_a_low_rank_part_is_not_s5() -> None:
-    layer = jax_layer()
-    assert len(match_of(layer, S5())) == 1
-    assert match_of({**layer, "params/seq/P": np.ones(P)}, S5()) == []
 
 
 ZOO_OPTIONS = {

@@ -21,10 +21,8 @@ from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.family import Family, ReadOptions
-from memcurse_cli.families.gate_inputs import NoDrive
+from memcurse_cli.families.family import Family
 from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet, delta_rule
 
 RANDOM = np.random.default_rng(16)
@@ -140,21 +138,6 @@ def test_the_eigenvalue_of_comba_reaches_what_is_said() -> None:
     values = np.linalg.eigvalsh(0.01 * np.eye(2) - 0.99 * np.outer(key, key))
     assert rule is not None
     assert rule.lowest < values[0] < rule.lowest + 0.05
-
-
-@pytest.mark.parametrize("name", ["Gated DeltaProduct", "Comba", "Gated DeltaNet-2"])
-def test_transitions_that_no_law_of_gates_has(name: str) -> None:
-    layer = LAYERS[name]
-    store = MemoryStore(layer.arrays)
-    (match,) = layer.family.find(store.tensors)
-    recurrence = layer.family.read(store, match, ReadOptions(gates=True))
-    assert isinstance(recurrence.gate, NoDrive)
-    product = recurrence.rank_one == delta_rule(negative=True, count=2)
-    assert product == (name == "Gated DeltaProduct")
-    if name == "Gated DeltaNet-2":  # w stays below 1 where b may reach 2
-        negative = read_layer(layer.arrays, KDA(), negative_eigenvalues="true")
-        assert_allclose(np.exp(negative.log_gain), 0.5)
-        assert negative.rank_one == delta_rule(negative=True)
 
 
 @pytest.mark.parametrize(

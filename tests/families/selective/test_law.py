@@ -31,7 +31,6 @@ from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.mamba import GgufMamba
 
 parametrised = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
 
@@ -303,14 +302,6 @@ def test_the_weights_that_the_gates_see_the_input_through(name: str) -> None:
     if drive.write_gate is not None:
         times = drive.write_gate.bias.size // write.size
         assert_allclose(drive.write_gate.norms.inputs, np.repeat(write, times))
-
-
-def test_a_rate_that_was_rounded_away_has_no_gates() -> None:
-    arrays = dict(LAYERS["Mamba in GGUF"].arrays)
-    arrays["blk.0.ssm_a"] = arrays["blk.0.ssm_a"] * (np.arange(12).reshape(4, 3) > 0)
-    store = MemoryStore(arrays)
-    (match,) = GgufMamba().find(store.tensors)
-    assert GgufMamba().read(store, match, ReadOptions(gates=True)).gate is None
 
 
 @parametrised

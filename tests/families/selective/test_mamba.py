@@ -15,7 +15,6 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.recurrence import Recurrence
@@ -216,12 +215,6 @@ def test_the_state_rests_on_the_number_of_groups(
     assert recurrence.multiplicity == 4 * 3 * 2 // groups
     assert f"groups={groups} ({origin}" in recurrence.assumptions[0]
     assert recurrence.assumptions[1] == UNCLAMPED
-
-
-@pytest.mark.parametrize("groups", ["0", "-1", "2.5", "nan", "1e400"])
-def test_no_number_of_groups(groups: str) -> None:
-    with pytest.raises(UsageError, match="is not a value of groups"):
-        read_layer(MIXER, Mamba2(), groups=groups)
 
 
 STEP = softplus(MIXER["mixer.dt_bias"] + MIXER["mixer.in_proj.bias"][-4:])
