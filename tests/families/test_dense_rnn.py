@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.diagnosis.inspection import hessian
-from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.errors import NoRecurrenceError, TensorError
 from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network
 from memcurse_cli.families import layers
-from memcurse_cli.families.dense.dense_rnn import LMU, BlockDiagonalRNN, DenseLinearRNN, ElmanRNN
+from memcurse_cli.families.dense.dense_rnn import LMU, BlockDiagonalRNN, ElmanRNN
 from memcurse_cli.families.dense.rate_rnn import LeakyRNN
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
@@ -37,14 +37,6 @@ def power(recurrence: Recurrence, steps: int) -> np.ndarray:
     vectors = recurrence.dense.eigenvectors
     scaled = vectors * np.exp(steps * recurrence.log_eigenvalues)
     return np.linalg.solve(vectors.T, scaled.T).T
-
-
-def test_a_discretised_or_complex_matrix_is_not_a_linear_recurrence() -> None:
-    square, B = np.eye(3), np.ones((3, 1))
-    assert match_of({"A": square, "B": B, "log_dt": np.ones(3)}, DenseLinearRNN()) == []
-    assert match_of({"A": square + 0j, "B": B}, DenseLinearRNN()) == []
-    assert match_of({"lora_A": square, "lora_B": B}, DenseLinearRNN()) == []
-    assert match_of({"A": square, "B": np.ones((4, 1))}, DenseLinearRNN()) == []
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
@@ -89,13 +81,6 @@ def test_dales_law_and_the_leak(random: np.random.Generator) -> None:
     assert_allclose(recurrence.readin, 0.25)
     assert recurrence.dense.scale == 0.25
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(expected))
-
-
-@pytest.mark.parametrize("alpha", ["0", "-0.1", "1.5", "nan"])
-def test_a_leak_outside_its_range_is_refused(alpha: str) -> None:
-    arrays = {"W_rec": np.eye(2), "W_in": np.ones((2, 1))}
-    with pytest.raises(UsageError, match=r"outside \(0, 1\]"):
-        read_layer(arrays, LeakyRNN(), alpha=alpha)
 
 
 def test_a_linear_system_is_read_where_its_family_is_named() -> None:

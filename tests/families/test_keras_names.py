@@ -49,16 +49,6 @@ def test_derivatives_by_a_bias_of_one_or_both_sides(gates: int, shape: tuple[int
     assert named == ({"bias"} if whole else {"bias_input", "bias_recurrent"})
 
 
-def test_derivatives_of_hard_gates() -> None:
-    arrays = arrays_of(3, (3 * U,))
-    arrays["rnn/bias"] = np.clip(arrays["rnn/bias"], -2.0, 2.0)
-    check_derivatives(arrays, KERAS_GRU, recurrent_activation="hard_sigmoid")
-    recurrence = read_layer(arrays, KERAS_GRU, recurrent_activation="hard_sigmoid")
-    expected = 0.2 * arrays["rnn/bias"][:U] + 0.5
-    assert_allclose(np.exp(recurrence.log_eigenvalues.real), expected, rtol=1e-14)
-    assert "as given" in recurrence.assumptions[0]
-
-
 @pytest.mark.parametrize(
     ("version", "expected"),
     [("2.1.5", "hard_sigmoid"), ("2.2.4-tf", "sigmoid"), ("2.4.3", "sigmoid"), ("", "sigmoid")],

@@ -7,11 +7,10 @@ import pytest
 from families.impulse import impulse_response
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.rewriting import Rewriting, rewrite, rewritings
+from memcurse_cli.families.rewriting import Rewriting, rewrite
 from memcurse_cli.theory.parametrization import INVERTIBLE
 
 STEPS = 40
@@ -117,15 +116,3 @@ def test_an_eigenbasis_without_digits_gives_no_readin() -> None:
     found = rewrite(broken, Rewriting("lru"))
     assert found.recurrence.readin is None
     assert "κ(P)" in found.reason
-
-
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(UsageError, match="'cosine' is not known"):
-        rewritings(["cosine"])
-    with pytest.raises(UsageError, match="'always' is not known"):
-        rewritings(["lru"], "always")
-    assert rewritings([]) == ()
-    assert rewritings(["lru", "lru"]) == (Rewriting("lru"),)
-    assert rewritings([], "own") == (Rewriting(None, "own"),)
-    with pytest.raises(UsageError, match="nothing is to be changed"):
-        Rewriting(None)

@@ -13,7 +13,6 @@ from families.selective.layers import (
     HEADS,
     KDA_LAYER,
     LAYERS,
-    VALUES,
     WIDTH,
     Arrays,
 )
@@ -80,17 +79,6 @@ def test_the_report_says_what_is_assumed_of_keys() -> None:
     assert [finding.code for finding in layer.findings if finding.code == "MC505"]
     (layer,) = inspect(DELTA_NET).layers
     assert not any("all directions alike" in sentence for sentence in layer.assumptions)
-
-
-@pytest.mark.parametrize(
-    ("configured", "width"), [({}, 3), ({"head_dim": 6}, 6), ({"head_dim": 9}, 3)]
-)
-def test_value_heads_that_share_keys_do_not_halve_them(
-    configured: dict[str, int], width: int
-) -> None:
-    """flash-linear-attention's num_v_heads: k_proj has the rows of half as many, wider heads."""
-    recurrence = read_configured(GATED_DELTA_NET, GatedDeltaNet(), configured)
-    assert recurrence.multiplicity == width * VALUES
 
 
 def test_the_configuration_gives_the_width_of_the_keys() -> None:

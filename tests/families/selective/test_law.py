@@ -186,6 +186,7 @@ EXPECTED = {
     "SRU of three matrices": lambda a: mixed(a["bias"][:3]),
     "SRU++ of one projection": lambda a: mixed(a["bias"][:3]),
     "QRNN": lambda a: mixed(-a["rnn.layers.0.linear.bias"][4:8]),
+    "QRNN of two parts": lambda a: mixed(-a["qrnn.layers.0.linear.bias"][4:]),
     "minGRU": lambda a: mixed(-a["to_hidden_and_gate.bias"][7:]),
     "minGRU of the paper": lambda a: mixed(-a["linear_z.bias"]),
     "minGRU without a bias": lambda a: mixed(np.zeros(7)),

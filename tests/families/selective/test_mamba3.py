@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families.derivatives import match_of
 from families.oracles import ZooFile, oracle_eigenvalues, read_layers, zoo_files
 from families.selective.layers import mamba3
 from families.simulated_gates import check_bands, gates_of, joint_drive_of
@@ -32,10 +31,6 @@ def test_zoo(file: ZooFile) -> None:
         assert recurrence.multiplicity == each["multiplicity"]
         ours = np.exp(recurrence.log_eigenvalues)
         assert_allclose(ours, oracle_eigenvalues(each), rtol=0, atol=1e-14)
-
-
-def test_a_mixer_with_a_rate_is_an_older_mamba() -> None:
-    assert match_of({**mamba3(), "mixer.A_log": np.ones(HEADS)}, Mamba3()) == []
 
 
 def steps_of(

@@ -10,19 +10,10 @@ from families.simulated_gates import check_bands, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.families.family import Family
-from memcurse_cli.families.selective.mixing import QRNN, SRU, MinGRU, MinLSTM
+from memcurse_cli.families.selective.mixing import QRNN, SRU, MinLSTM
 
 Arrays = dict[str, np.ndarray]
 N, INPUTS = 3, 4
-
-
-@pytest.mark.parametrize(("family", "other"), [(MinGRU(), "r"), (MinLSTM(), "o")])
-def test_minimal_rnns_have_no_other_gates(family: Family, other: str) -> None:
-    separate = min_rnn(1 if family.name == "min_gru" else 2, fused=False)
-    assert len(match_of(separate, family)) == 1
-    assert match_of(separate | {f"linear_{other}.weight": np.zeros((7, 4))}, family) == []
-    assert match_of(separate | {"linear_h.weight": np.zeros((7, 9))}, family) == []
 
 
 def shares(arrays: Arrays, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -125,20 +116,6 @@ def linear(inputs: int = 3, parts: int = 3, *, name: str = "{}") -> Arrays:
     generator = np.random.default_rng(inputs)
     shapes = {"weight": (parts * H, inputs), "bias": (parts * H,)}
     return {name.format(role): generator.normal(size=shape) for role, shape in shapes.items()}
-
-
-@pytest.mark.parametrize("parts", [2, 3])
-def test_two_states_of_a_qrnn_come_together_by_the_gate_that_writes(parts: int) -> None:
-    """The state as QRNNLayer.forward with ForgetMult computes it without an input."""
-    arrays = linear(parts=parts, name="qrnn.layers.0.linear.{}")
-    recurrence = read_layer(arrays, QRNN(), output_gate="yes" if parts == 3 else "no")
-    z, f, *_ = np.split(arrays["qrnn.layers.0.linear.bias"], parts)
-    states = np.array([np.zeros(H), np.ones(H)])
-    after = sigmoid(f) * np.tanh(z) + (1 - sigmoid(f)) * states
-    assert_allclose(after[1] - after[0], np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
-    assert_allclose(after[0], np.exp(recurrence.log_gain.real) * np.tanh(z), rtol=1e-12)
-    if parts == 2:  # no three parts, so that nothing is assumed
-        assert read_layer(arrays, QRNN()).assumptions == ()
 
 
 @pytest.mark.parametrize(
