@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from families.derivatives import check_derivatives, match_of, read_layer
 from families.impulse import impulse_response, output_of
-from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
+from families.oracles import original_layer
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -123,19 +123,6 @@ def test_a_readout_of_two_directions_is_left_out() -> None:
     recurrence = read_layer(arrays, LRU())
     assert recurrence.readout is None
     assert "backward" in recurrence.assumptions[0]
-
-
-@pytest.mark.parametrize("file", zoo_files("minimal_lru", ".npz", ".safetensors"))
-def test_minimal_lru(file: ZooFile) -> None:
-    layers = read_layers(file.path)
-    assert len(layers) == len(file.layers)
-    for recurrence, expected in zip(layers.values(), file.layers, strict=True):
-        assert recurrence.name.replace(".", "/") == expected["name"]
-        assert recurrence.family == "lru"
-        eigenvalues = oracle_eigenvalues(expected)
-        assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=1e-9)
-        assert_allclose(recurrence.log_eigenvalues.real, np.log(np.abs(eigenvalues)), rtol=1e-9)
-        assert recurrence.readin.shape == recurrence.readout.T.shape == (16, 6)
 
 
 def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
-from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
+from families.oracles import original_layer
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -200,23 +200,6 @@ def test_a_second_direction_has_outputs_of_its_own(wrapped: str) -> None:
     one = read_layer(layer | {"D": np.ones((2, H))}, S4D())
     assert "backward" not in one.assumptions[-1]
     assert one.projections[-1].matrix == "D"
-
-
-@pytest.mark.parametrize("file", zoo_files("s4", ".pt", ".safetensors", ".ckpt", kind="s4d"))
-def test_zoo(file: ZooFile) -> None:
-    assume = {}
-    if "minimal" not in file.path.name:
-        assume["discretization"] = file.layers[0]["extra"]["disc"]
-    if "softplus" in file.path.name:
-        assume |= {"dt-transform": "softplus", "real-transform": "softplus"}
-    for layer, recurrence in zip(
-        file.layers, read_layers(file.path, **assume).values(), strict=True
-    ):
-        assert recurrence.family == "s4d"
-        assert recurrence.conjugate_pairs is layer["extra"].get("conjugate_pairs_implied", False)
-        assert_allclose(
-            np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(layer), rtol=0, atol=1e-14
-        )
 
 
 @pytest.mark.parametrize("module", ["s4d_minimal", "s4v4_diag_zoh"])

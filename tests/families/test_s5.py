@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
 from families.impulse import output_of
-from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
+from families.oracles import original_layer
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -101,25 +101,6 @@ def test_a_factorised_layer_is_read_without_its_matrices() -> None:
     assert recurrence.readin is None
     assert recurrence.readout is None
     assert "seq.BP" not in recurrence.tensors
-
-
-ZOO_OPTIONS = {
-    "s5_bilinear": {"discretization": "bilinear"},
-    "s5_clip_bidir": {"clip-eigenvalues": "true"},
-    "s5_noconj": {"conjugate-symmetry": "false"},
-}
-
-
-@pytest.mark.parametrize("file", zoo_files("s5_jax", ".npz", ".safetensors"))
-def test_zoo(file: ZooFile) -> None:
-    layers = read_layers(file.path, **ZOO_OPTIONS.get(file.path.stem, {}))
-    for layer, (name, recurrence) in zip(file.layers, layers.items(), strict=True):
-        assert name.replace(".", "/") == layer["name"]
-        assert recurrence.family == "s5"
-        assert recurrence.conjugate_pairs is layer["extra"]["conjugate_pairs_implied"]
-        assert_allclose(
-            np.exp(recurrence.log_eigenvalues), oracle_eigenvalues(layer), rtol=0, atol=1e-14
-        )
 
 
 def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
