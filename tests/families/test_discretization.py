@@ -80,9 +80,3 @@ def test_transforms_agree_with_exact_arithmetic(transform: str, p: float) -> Non
     assert parameter.slope[0] == pytest.approx(float(slope), rel=1e-14, abs=1e-300)
     assert parameter.log[0] == pytest.approx(log, rel=1e-14)
     assert parameter.log_slope[0] == pytest.approx(log_slope, rel=1e-14, abs=1e-300)
-
-
-def test_an_enormous_exponent_does_not_overflow() -> None:
-    parameter = apply_transform(np.array([1e4]), "exp")
-    modes = discretise(-parameter.value * parameter.value + 0j, "bilinear")
-    assert np.all(np.isfinite(modes.log_eigenvalue))

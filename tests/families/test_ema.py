@@ -88,14 +88,6 @@ def test_the_names_of_transformers() -> None:
     assert_allclose(impulse_response(recurrence, STEPS)[0], mega_kernel(layer), atol=1e-12)
 
 
-def test_a_second_direction_has_channels_of_its_own() -> None:
-    layer = mega_layer(2 * D)
-    recurrence = read_layer(layer, EMA())
-    assert "backward" in recurrence.assumptions[0]
-    assert recurrence.projections == ()
-    assert_allclose(impulse_response(recurrence, STEPS)[0], mega_kernel(layer), atol=1e-12)
-
-
 def test_megalodon() -> None:
     layer = megalodon_layer()
     recurrence = read_layer(layer, EMA())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import match_of
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
@@ -15,7 +14,7 @@ from memcurse_cli.families.cells.keras import KERAS_GRU, KERAS_LSTM
 from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM
 from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
 from memcurse_cli.families.cells.torch import GRU, LSTM
-from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.family import Family
 
 H, INPUTS = 5, 3
 RANDOM = np.random.default_rng(3)
@@ -149,18 +148,3 @@ def test_the_band_of_a_forget_gate_behind_a_peephole(
     assert "peepholes" in (found.reason or "")
     check_bands(found, np.array(gates[500:]), reason=found.reason)
     assert_allclose(found.hidden_second_moment, np.mean(squares[500:]), rtol=0.1)
-
-
-def test_hard_sigmoids_keep_their_law() -> None:
-    arrays = {
-        "gru/kernel": RANDOM.standard_normal((INPUTS, 3 * H)),
-        "gru/recurrent_kernel": RANDOM.standard_normal((H, 3 * H)),
-        "gru/bias": RANDOM.standard_normal(3 * H),
-    }
-    (match,) = match_of(arrays, KERAS_GRU)
-    options = ReadOptions(gates=True, assume={"recurrent_activation": "hard_sigmoid"})
-    drive = KERAS_GRU.read(MemoryStore(arrays), match, options).gate
-    assert drive is not None
-    assert not drive.law.smooth
-    line = 0.2 * arrays["gru/bias"][:H] + 0.5
-    assert_allclose(drive.law(drive.gate.bias).eigenvalue, np.clip(line, 0, 1))

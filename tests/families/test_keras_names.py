@@ -146,15 +146,12 @@ def test_gates_of_their_own_are_the_layer_of_joined_kernels(
 
 def test_a_simple_rnn_and_the_layers_of_a_wrapper() -> None:
     matrix = np.random.default_rng(0).standard_normal((U, U)) / 3
-    arrays = {
-        f"bidirectional_1/{side}_simplernn_1_{letter}": array
-        for side in ("forward", "backward")
-        for letter, array in {"W": np.ones((INPUTS, U)), "U": matrix, "b": np.ones(U)}.items()
-    }
-    found = [read_layer(arrays, KERAS_SIMPLE_RNN, layer=at) for at in (0, 1)]
-    names = [f"bidirectional_1/{side}_simplernn_1" for side in ("forward", "backward")]
-    assert [recurrence.name for recurrence in found] == names
-    for recurrence in found:
+    letters = {"W": np.ones((INPUTS, U)), "U": matrix, "b": np.ones(U)}
+    for at, side in enumerate(("forward", "backward")):
+        modules = [f"bidirectional_1/{each}_simplernn_1" for each in ("forward", "backward")]
+        arrays = {f"{m}_{letter}": array for m in modules for letter, array in letters.items()}
+        recurrence = read_layer(arrays, KERAS_SIMPLE_RNN, layer=at)
+        assert recurrence.name == f"bidirectional_1/{side}_simplernn_1"
         ours = np.exp(recurrence.log_eigenvalues)
         assert_same_spectrum(ours, np.linalg.eigvals(matrix.T), 1e-12)
 

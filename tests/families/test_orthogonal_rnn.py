@@ -74,12 +74,6 @@ def test_exprnn(kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> 
     upper = skewed.triu(diagonal=1)
     kernel = base @ function(upper - upper.T)
     assert_allclose(recurrence.dense.matrix, kernel.T.numpy(), atol=1e-13)
-    # The first version's names; it stored the product too.
-    older = {name.replace(".A", "._A"): array for name, array in arrays.items()}
-    older["rnn.recurrent_kernel._B"] = kernel.numpy()
-    again = read_layer(older, OrthogonalRNN(), orthogonal_map=kind)
-    assert again.name == "rnn"
-    assert_allclose(again.log_eigenvalues, recurrence.log_eigenvalues)
 
 
 class UnitaryCell(torch.nn.Module):

@@ -93,16 +93,6 @@ def test_both_directions_read_out(bidirectional: str) -> None:
     assert "both directions" in recurrence.assumptions[-1]
 
 
-def test_a_factorised_layer_is_read_without_its_matrices() -> None:
-    layer = torch_layer()
-    layer["seq.BP"] = layer.pop("seq.B")[..., 0]
-    del layer["seq.C"]
-    recurrence = read_layer(layer, S5())
-    assert recurrence.readin is None
-    assert recurrence.readout is None
-    assert "seq.BP" not in recurrence.tensors
-
-
 def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
     arrays, computed = original_layer(paper, "s5_zoh_conj")
     x, y, eigenvalues = computed["x"], computed["y"], computed["lambda_"]
