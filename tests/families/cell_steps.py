@@ -282,11 +282,9 @@ _STEPS: dict[str, Step] = {
     "sonnet_lstm_projected": projected(rows("w_h", "ifgo", "b"), "projection"),
     "tf_lstm": joint_lstm("igfo", 1.0, _TF),
     "tf_lstm_peepholes": joint_lstm("igfo", 1.0, _TF, "ifo"),
-    "tf_lstm_output_peephole": joint_lstm("igfo", 1.0, _TF, "o"),
     "tf_lstm_projected": joint_lstm("igfo", 1.0, _TF, "ifo"),
     "sonnet_1_lstm": joint_lstm("igfo", 1.0, ("w_gates", "b_gates", "w_h_projection")),
     "elmo_hdf5": joint_lstm("igfo", 1.0, ("W_0", "B", "W_P_0")),
-    "cudnn_compatible_lstm": joint_lstm("igfo", 0.0, _TF),
     "baselines_lstm": rows("wh", "ifog", "b"),
     "tf_gru": tf_gru("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias"),
     "gru_block_cell": tf_gru("w_ru", "b_ru", "w_c", "b_c"),
@@ -336,12 +334,10 @@ sonnet_lstm_projected sonnet_lstm lstm/ P whole: w_i I,4H; w_h* P,4H; b 4H; proj
 tf_lstm tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H
 tf_lstm_peepholes tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H; w_i_diag H; w_f_diag H;
     w_o_diag H
-tf_lstm_output_peephole tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H; w_o_diag H
 tf_lstm_projected tf_lstm rnn/lstm_cell/ P whole: kernel* I+P,4H; bias 4H; w_i_diag H; w_f_diag H;
     w_o_diag H; projection/kernel H,P
 sonnet_1_lstm tf_lstm lstm/ P whole: w_gates* I+P,4H; b_gates 4H; w_h_projection H,P
 elmo_hdf5 tf_lstm RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/ P whole: W_0* I+P,4H; B 4H; W_P_0 H,P
-cudnn_compatible_lstm tf_lstm rnn/cudnn_compatible_lstm_cell/ H whole: kernel* I+H,4H; bias 4H
 baselines_lstm tf_lstm ppo2_model/pi/lstm1/ H whole: wx I,4H; wh* H,4H; b 4H
 tf_gru tf_gru rnn/gru_cell/ 0 whole: gates/kernel* I+H,2H; gates/bias 2H; candidate/kernel* I+H,H;
     candidate/bias H

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
 from families.oracles import (
     assert_same_spectrum,
-    original_layer,
 )
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
@@ -188,16 +186,6 @@ def test_a_matrix_without_eigenvectors_is_refused() -> None:
     tensors["kernel.Q"][..., 0, 1] = 1.0
     with pytest.raises(TensorError, match=r"kernel\.P: the state matrix cannot be diagonalised"):
         read_layer(tensors, S4DPLR())
-
-
-def test_the_original_layer_s_eigenvalues(paper: Path) -> None:
-    arrays, computed = original_layer(paper, "s4v4_dplr")
-    eigenvalues = computed["lambda_"]
-    recurrence = read_layer(arrays, S4DPLR())
-    for row, theirs in zip(
-        np.exp(recurrence.log_eigenvalues).reshape(eigenvalues.shape), eigenvalues, strict=True
-    ):
-        assert_same_spectrum(row, theirs, 1e-7)
 
 
 MODES, CHANNELS, STEPS = 4, 3, 16

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
-from families.oracles import original_layer
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -200,16 +197,6 @@ def test_a_second_direction_has_outputs_of_its_own(wrapped: str) -> None:
     one = read_layer(layer | {"D": np.ones((2, H))}, S4D())
     assert "backward" not in one.assumptions[-1]
     assert one.projections[-1].matrix == "D"
-
-
-@pytest.mark.parametrize("module", ["s4d_minimal", "s4v4_diag_zoh"])
-def test_the_original_layer_s_kernel_is_reproduced(paper: Path, module: str) -> None:
-    arrays, computed = original_layer(paper, module)
-    kernel, eigenvalues = np.atleast_3d(computed["impulse"]), computed["lambda_"]
-    recurrence = read_layer(arrays, S4D())
-    assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues.ravel(), atol=1e-15)
-    response = impulse_response(recurrence, 64)
-    assert_allclose(response, kernel.reshape(response.shape), rtol=0, atol=1e-6)
 
 
 MODES, OUTPUTS = 4, 2

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
-from families.impulse import output_of
-from families.oracles import original_layer
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -91,11 +87,3 @@ def test_both_directions_read_out(bidirectional: str) -> None:
         halves = np.split(as_complex(layer["params/seq/C"]), 2, axis=1)
     assert_allclose(recurrence.readout, np.concatenate(halves))
     assert "both directions" in recurrence.assumptions[-1]
-
-
-def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
-    arrays, computed = original_layer(paper, "s5_zoh_conj")
-    x, y, eigenvalues = computed["x"], computed["y"], computed["lambda_"]
-    recurrence = read_layer(arrays, S5())
-    assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, atol=1e-15)
-    assert_allclose(output_of(recurrence, x, arrays["D"]), y, rtol=0, atol=2e-6)

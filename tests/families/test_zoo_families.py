@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import shared
+from families.derivatives import read_layer
+from families.impulse import impulse_response, output_of
 from families.oracles import (
     ZooFile,
     assert_same_spectrum,
     oracle_eigenvalues,
+    original_layer,
     read_layers,
     zoo_files,
 )
@@ -144,3 +147,33 @@ def test_mambas_and_state_spaces(file: ZooFile) -> None:
         # llama.cpp rounds the e^(-1/2) of RWKV-7 to 0.606531.
         tolerance = 1e-6 if kind == "rwkv7" else 1e-14
         assert_allclose(ours, theirs, rtol=1e-9 if kind == "lru" else 0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("module", "family"),
+    [
+        ("lru_minimal", "lru"),
+        ("s5_zoh_conj", "s5"),
+        ("s4d_minimal", "s4d"),
+        ("s4v4_diag_zoh", "s4d"),
+        ("s4v4_dplr", "s4_dplr"),
+        ("mamba1", "mamba"),
+    ],
+)
+def test_layers_that_their_authors_made_and_ran(paper: Path, module: str, family: str) -> None:
+    arrays, computed = original_layer(paper, module)
+    recurrence = read_layer(arrays, named_family(family))
+    theirs = computed["lambda_bias_only" if family == "mamba" else "lambda_"]
+    ours = np.exp(recurrence.log_eigenvalues).reshape(theirs.shape)
+    if family == "s4_dplr":
+        for row, other in zip(ours, theirs, strict=True):
+            assert_same_spectrum(row, other, 1e-7)
+        return
+    assert_allclose(ours, theirs, rtol=1e-14 if family == "mamba" else 0, atol=1e-15)
+    if family == "s4d":
+        response = impulse_response(recurrence, 64)
+        kernel = computed["impulse"].reshape(response.shape)
+        assert_allclose(response, kernel, rtol=0, atol=1e-6)
+    if family in ("lru", "s5"):
+        output = output_of(recurrence, computed["x"], arrays["D"])
+        assert_allclose(output, computed["y"], rtol=0, atol=2e-6)

@@ -254,9 +254,7 @@ NORMS = {
     "VMamba": lambda a: squares(a["op.dt_projs_weight"] @ a["op.x_proj_weight"][:, :2]).ravel(),
     "Mamba in GGUF": lambda a: squares(a["blk.0.ssm_dt.weight"] @ a["blk.0.ssm_x.weight"][:2]),
     "Mamba-2 in GGUF": lambda a: squares(a["blk.3.ssm_in.weight"][-2:]),
-    "Mamba-2 with a bias": lambda a: squares(a["mixer.in_proj.weight"][-4:]),
     "Hydra": lambda a: squares(a["mixer.in_proj.weight"][-8:-4]),
-    "Hydra (backward)": lambda a: squares(a["mixer.in_proj.weight"][-4:]),
     "Gated DeltaNet": lambda a: (squares(a["a_proj.weight"]), squares(a["b_proj.weight"])),
     "Qwen3.5 in GGUF": lambda a: (
         squares(a["blk.2.ssm_alpha.weight"]),
@@ -271,19 +269,15 @@ NORMS = {
         squares(a["blk.1.ssm_beta.weight"]),
     ),
     "GLA": lambda a: squares(a["gk_proj.1.weight"] @ a["gk_proj.0.weight"]),
-    "simple GLA": lambda a: squares(a["gk_proj.weight"]),
     "MesaNet": lambda a: (squares(a["a_proj.weight"]), squares(a["b_proj.weight"])),
-    "gated slot attention": lambda a: squares(a["f_proj.weight"]),
     "HGRN": lambda a: squares(a["model.layers.2.attn.f_proj.weight"]),
     "hippogriff": lambda a: tuple(squares(a["layers.0.hawk.gates.weight"]).reshape(2, 5)),
     "mLSTM, fused": lambda a: tuple(squares(a["ifgate_preact.weight"]).reshape(2, HEADS)[::-1]),
-    "SRU": lambda a: squares(a["weight"].reshape(4, 3, -1)[:, :, 1].T),
     "SRU++ of one projection": lambda a: squares(
         (a["weight_proj"] @ a["weight"]).reshape(6, 3, -1)[:, :, 1].T
     ),
     "QRNN": lambda a: squares(a["rnn.layers.0.linear.weight"][4:8]),
     "minGRU": lambda a: squares(a["to_hidden_and_gate.weight"][7:]),
-    "minGRU of the paper": lambda a: squares(a["linear_z.weight"]),
     "simple GateLoop": lambda a: squares(a["to_qkva.0.weight"][10:]),
 }
 

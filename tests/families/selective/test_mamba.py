@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from families.derivatives import match_of, read_configured, read_layer
-from families.oracles import original_layer
 from families.selective.layers import GGUF_MAMBA, mamba2, softplus
 from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
@@ -143,12 +141,6 @@ RULES = {"A_log": (4,), "dt_bias": (4,)}
 )
 def test_what_is_not_it(family: Family, shapes: dict[str, tuple[int, ...]]) -> None:
     assert match_of({name: np.ones(shape) for name, shape in shapes.items()}, family) == []
-
-
-def test_the_original_layer(paper: Path) -> None:
-    arrays, computed = original_layer(paper, "mamba1")
-    expected = computed["lambda_bias_only"].ravel()
-    assert_allclose(np.exp(read_layer(arrays, Mamba()).log_eigenvalues), expected, rtol=1e-14)
 
 
 MIXER = mamba2()
