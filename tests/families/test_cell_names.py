@@ -139,13 +139,6 @@ def test_what_each_cell_of_tensorflow_adds_to_forgetting(module: str, bias: floa
     assert_allclose(np.exp(other.log_eigenvalues.real), 1 / (1 + np.exp(-stored - 2)))
 
 
-def test_a_peephole_tells_a_cell() -> None:
-    arrays = {"dense/kernel": np.zeros((7, 16)), "dense/bias": np.zeros(16)}
-    assert match_of(arrays, TENSORFLOW_LSTM) == []
-    (match,) = match_of(arrays | {"dense/w_f_diag": np.zeros(4)}, TENSORFLOW_LSTM)
-    assert match.layer == "dense"
-
-
 def test_the_names_of_haste_joined_otherwise_are_keras_s() -> None:
     arrays = CASES["haste_lstm"].arrays()
     for prefix in ("lstm/lstm_cell/", ""):

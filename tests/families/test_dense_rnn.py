@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from families.derivatives import match_of, read_layer
+from families.derivatives import read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
@@ -170,14 +170,3 @@ def test_the_memory_decays_as_its_step_says() -> None:
     assert_allclose(recurrence.readin, readin, rtol=0, atol=1e-14)
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(matrix), 1e-12)
     assert "hidden state is left out" in recurrence.assumptions[0]
-
-
-def test_the_parallel_form_is_dense_and_linear() -> None:
-    parallel = {
-        "A": lmu()["lmu.cell.A"],
-        "B": lmu()["lmu.cell.B"],
-        "W_u.weight": np.ones((1, INPUTS)),
-        "W_h.weight": np.ones((HIDDEN, N + INPUTS)),
-    }
-    assert match_of(parallel, LMU()) == []
-    assert [family.name for family, _ in detect(MemoryStore(parallel).tensors)] == ["dense_linear"]

@@ -269,13 +269,6 @@ def test_what_may_have_a_decay_is_not_called_attention(parts: tuple[str, ...]) -
     assert attention_layers(weights("layers.3.attn", *parts), ()) == ()
 
 
-def test_what_a_family_read_is_not_attention() -> None:
-    retention = weights("layers.0.attn", "q_proj", "k_proj", "v_proj", "o_proj")
-    softmax = weights("layers.1.attn", "q_proj", "k_proj", "v_proj", "o_proj")
-    claimed = ["layers.0.attn.q_proj.weight"]
-    assert attention_layers({**retention, **softmax}, claimed) == ("layers.1.attn",)
-
-
 def test_the_attention_of_torch_flax_and_keras() -> None:
     names = {
         "attn": [f"attn.{name}" for name in torch.nn.MultiheadAttention(4, 2).state_dict()],
