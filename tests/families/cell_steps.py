@@ -15,30 +15,18 @@ Step = Callable[[Mapping[str, NDArray], NDArray], NDArray]
 
 @dataclass(frozen=True)
 class Case:
-    """A cell as a library stores it.
-
-    Attributes:
-        family: the name of the family that reads it.
-        module: its module, with what joins it to the names of its tensors.
-        shapes: of its tensors, by their names in the module.
-        step: the next state; the states whose λ the report gives are its last.
-        hidden: the tensors without which only its own state is left of a unit's memory.
-        others: how many entries of the state come before.
-        whole: whether the Jacobian of the whole step is reported.
-        positive: tensors of positive entries.
-    """
+    """A cell as a library stores it: its last states are those whose λ the report gives."""
 
     family: str
     module: str
     shapes: dict[str, tuple[int, ...]]
     step: Step
-    hidden: tuple[str, ...]
-    others: int = 0
-    whole: bool = True
+    hidden: tuple[str, ...]  # the tensors without which a unit keeps its own state alone
+    others: int = 0  # entries of the state that come before
+    whole: bool = True  # whether the Jacobian of the whole step is reported
     positive: tuple[str, ...] = ()
 
     def arrays(self) -> Arrays:
-        """Its tensors, drawn."""
         generator = np.random.default_rng(5)
         drawn = {name: generator.normal(size=shape) for name, shape in self.shapes.items()}
         drawn |= {name: np.abs(drawn[name]) + 0.1 for name in self.positive}
@@ -52,17 +40,14 @@ class Case:
 
     @property
     def size(self) -> int:
-        """How many λ there are."""
         return 2 * H if self.family == "lem" else H
 
 
 def sigmoid(x: NDArray) -> NDArray:
-    """σ(x), of complex x too."""
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def relu(x: NDArray) -> NDArray:
-    """max(x, 0), of complex x by its real part."""
     return np.where(x.real > 0, x, 0)
 
 
@@ -78,8 +63,6 @@ def mix(z: NDArray, h: NDArray, candidate: NDArray) -> NDArray:
 
 
 def rows(matrix: str, order: str, *biases: str, columns: bool = True) -> Step:
-    """An LSTM whose blocks have this order."""
-
     def step(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
         h, c = state[:-H], state[-H:]
         seen = (h @ w[matrix] if columns else w[matrix] @ h) + sum(w[bias] for bias in biases)
@@ -144,7 +127,6 @@ def projected(step: Step, projection: str) -> Step:
 
 
 def normalised(x: NDArray, scale: NDArray, epsilon: float = 1e-5) -> NDArray:
-    """A layer normalisation without its bias."""
     centred = x - x.mean()
     return np.asarray(scale * centred / np.sqrt(np.mean(centred**2) + epsilon))
 
@@ -219,34 +201,10 @@ def mgu_linears(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
     return mix(1 - f, h, np.tanh(w["U_h.weight"] @ (f * h) + w["U_h.bias"] + w["W_h.bias"]))
 
 
-def flax_mgu(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
-    """flax.linen.MGUCell: the forget gate resets, and keeps."""
-    f = sigmoid(w["if/bias"] + h @ w["hf/kernel"])
-    return mix(f, h, np.tanh(w["in/bias"] + f * (h @ w["hn/kernel"] + w["hn/bias"])))
-
-
-def flax_lstm(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
-    """flax.linen.LSTMCell: a module of each gate."""
-    h, c = np.split(state, 2)
-    return lstm(*(h @ w[f"h{gate}/kernel"] + w[f"h{gate}/bias"] for gate in "ifgo"), c)
-
-
 def flax_gru(w: Mapping[str, NDArray], h: NDArray) -> NDArray:
     """flax.linen.GRUCell."""
     r, z = (sigmoid(w[f"i{gate}/bias"] + h @ w[f"h{gate}/kernel"]) for gate in "rz")
     return mix(z, h, np.tanh(w["in/bias"] + r * (h @ w["hn/kernel"] + w["hn/bias"])))
-
-
-def onnx(operator: str, order: str) -> Step:
-    """A node whose bias has both sides', and whose reset gate acts before the matrix."""
-
-    def step(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
-        both = {"R": w[f"{operator}_R"], "B": sum(np.split(w[f"{operator}_B"], 2))}
-        if operator == "LSTM":
-            return rows("R", order, "B", columns=False)(both, state)
-        return gru("R", order, "B", columns=False)(both, state)
-
-    return step
 
 
 def lem(w: Mapping[str, NDArray], state: NDArray) -> NDArray:
@@ -310,19 +268,11 @@ _STEPS: dict[str, Step] = {
     "equinox_gru": gru("weight_hh", "rzn", "bias", "bias_n", columns=False),
     "keras_lstm": rows("recurrent_kernel", "ifgo", "bias"),
     "keras_gru": gru("recurrent_kernel", "zrn", "bias"),
-    "keras_gru_after": lambda w, h: gru("recurrent_kernel", "zrn", "outer", "inner")(
-        {**w, "outer": w["bias"][0], "inner": w["bias"][1]}, h
-    ),
     "haste_lstm": rows("recurrent_kernel", "igfo", "bias"),
     "haste_gru": gru("recurrent_kernel", "zrn", "bias", "recurrent_bias"),
     "haste_lstm_normalised": haste_norm("igfo"),
     "haste_gru_normalised": haste_norm("zrn"),
-    "onnx_lstm": onnx("LSTM", "iofg"),
-    "onnx_gru": onnx("GRU", "zrn"),
-    "flax_lstm": flax_lstm,
     "flax_gru": flax_gru,
-    "flax_mgu": flax_mgu,
-    "nnx_lstm": rows("dense_h/kernel", "ifgo", "dense_h/bias"),
     "mlx_lstm": rows("Wh", "ifgo", "bias", columns=False),
     "mlx_gru": gru("Wh", "rzn", "b", "bhn", columns=False),
     "mlx_lstm_before": rows("Wh", "ifgo", "bias"),
@@ -332,11 +282,9 @@ _STEPS: dict[str, Step] = {
     "sonnet_lstm_projected": projected(rows("w_h", "ifgo", "b"), "projection"),
     "tf_lstm": joint_lstm("igfo", 1.0, _TF),
     "tf_lstm_peepholes": joint_lstm("igfo", 1.0, _TF, "ifo"),
-    "tf_lstm_output_peephole": joint_lstm("igfo", 1.0, _TF, "o"),
     "tf_lstm_projected": joint_lstm("igfo", 1.0, _TF, "ifo"),
     "sonnet_1_lstm": joint_lstm("igfo", 1.0, ("w_gates", "b_gates", "w_h_projection")),
     "elmo_hdf5": joint_lstm("igfo", 1.0, ("W_0", "B", "W_P_0")),
-    "cudnn_compatible_lstm": joint_lstm("igfo", 0.0, _TF),
     "baselines_lstm": rows("wh", "ifog", "b"),
     "tf_gru": tf_gru("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias"),
     "gru_block_cell": tf_gru("w_ru", "b_ru", "w_c", "b_c"),
@@ -368,23 +316,14 @@ torch_gru gru net. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias_ih 3H; bias_hh
 equinox_gru gru cell. 0 whole: weight_hh* 3H,H; weight_ih 3H,I; bias 3H; bias_n H
 keras_lstm keras_lstm lstm/ H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
 keras_gru keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H
-keras_gru_after keras_gru gru/ 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 2,3H
 haste_lstm haste_lstm rnn. H whole: kernel I,4H; recurrent_kernel* H,4H; bias 4H
 haste_gru haste_gru rnn. 0 whole: kernel I,3H; recurrent_kernel* H,3H; bias 3H; recurrent_bias 3H
 haste_lstm_normalised haste_lstm rnn. H gates: kernel I,4H; recurrent_kernel* H,4H; bias 4H;
     gamma 2,4H
 haste_gru_normalised haste_gru rnn. 0 gates: kernel I,3H; recurrent_kernel* H,3H; bias 3H;
     recurrent_bias 3H; gamma 2,3H
-onnx_lstm onnx_lstm n/ H whole: LSTM_W 4H,I; LSTM_R* 4H,H; LSTM_B 8H
-onnx_gru onnx_gru n/ 0 whole: GRU_W 3H,I; GRU_R* 3H,H; GRU_B 6H
-flax_lstm flax_lstm cell/ H whole: hi/kernel* H,H; hf/kernel* H,H; hg/kernel* H,H; ho/kernel* H,H;
-    ii/kernel I,H; if/kernel I,H; ig/kernel I,H; io/kernel I,H; hi/bias H; hf/bias H; hg/bias H;
-    ho/bias H
 flax_gru flax_gru cell/ 0 whole: hr/kernel* H,H; hz/kernel* H,H; hn/kernel* H,H; ir/kernel I,H;
     iz/kernel I,H; in/kernel I,H; ir/bias H; iz/bias H; in/bias H; hn/bias H
-flax_mgu flax_mgu cell/ 0 whole: hf/kernel* H,H; hn/kernel* H,H; if/kernel I,H; in/kernel I,H;
-    if/bias H; in/bias H; hn/bias H
-nnx_lstm flax_lstm cell/ H whole: dense_i/kernel I,4H; dense_h/kernel* H,4H; dense_h/bias 4H
 mlx_lstm mlx_lstm net.lstm. H whole: Wh* 4H,H; Wx 4H,I; bias 4H
 mlx_gru mlx_gru gru. 0 whole: Wh* 3H,H; Wx 3H,I; b 3H; bhn H
 mlx_lstm_before mlx_lstm lstm. H whole: Wx I,4H; Wh* H,4H; bias 4H
@@ -395,12 +334,10 @@ sonnet_lstm_projected sonnet_lstm lstm/ P whole: w_i I,4H; w_h* P,4H; b 4H; proj
 tf_lstm tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H
 tf_lstm_peepholes tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H; w_i_diag H; w_f_diag H;
     w_o_diag H
-tf_lstm_output_peephole tf_lstm rnn/lstm_cell/ H whole: kernel* I+H,4H; bias 4H; w_o_diag H
 tf_lstm_projected tf_lstm rnn/lstm_cell/ P whole: kernel* I+P,4H; bias 4H; w_i_diag H; w_f_diag H;
     w_o_diag H; projection/kernel H,P
 sonnet_1_lstm tf_lstm lstm/ P whole: w_gates* I+P,4H; b_gates 4H; w_h_projection H,P
 elmo_hdf5 tf_lstm RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/ P whole: W_0* I+P,4H; B 4H; W_P_0 H,P
-cudnn_compatible_lstm tf_lstm rnn/cudnn_compatible_lstm_cell/ H whole: kernel* I+H,4H; bias 4H
 baselines_lstm tf_lstm ppo2_model/pi/lstm1/ H whole: wx I,4H; wh* H,4H; b 4H
 tf_gru tf_gru rnn/gru_cell/ 0 whole: gates/kernel* I+H,2H; gates/bias 2H; candidate/kernel* I+H,H;
     candidate/bias H

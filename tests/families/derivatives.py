@@ -21,7 +21,6 @@ STENCIL = {-3: -1 / 60, -2: 3 / 20, -1: -3 / 4, 1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
 def read_layer(
     arrays: Mapping[str, NDArray], family: Family, layer: int = 0, **assume: str
 ) -> Recurrence:
-    """The recurrence that a family reads from arrays."""
     store = MemoryStore(arrays)
     return family.read(store, family.find(store.tensors)[layer], ReadOptions(assume=assume))
 
@@ -29,7 +28,6 @@ def read_layer(
 def read_configured(
     arrays: Mapping[str, NDArray], family: Family, config: Mapping[str, Any], **assume: str
 ) -> Recurrence:
-    """The recurrence that a family reads from arrays beside a model's configuration."""
     store = MemoryStore(arrays)
     store.config = config
     return family.read(store, family.find(store.tensors)[0], ReadOptions(assume=assume))
@@ -48,17 +46,10 @@ def check_derivatives(
     """Compare dλ/dω and d log γ/dω of every group with differences of `Family.read`.
 
     Every scalar of every group is moved alone, in double precision; the eigenvalues and gains that
-    its entries do not name must not move at all.
-
-    Args:
-        arrays: the checkpoint.
-        family: the family.
-        elements: by group name, which elements of the raveled tensor the group's scalars are,
-            where they are not all of them in order; the values tell if no two are the same.
-        imaginary: the names of groups that are the imaginary part of a complex tensor.
-        tolerance: relative to the largest derivative of a group.
-        layer: which of the layers that the family finds.
-        assume: the assumptions to read with.
+    its entries do not name must not move at all. ``elements`` has, by the name of a group, which
+    elements of the raveled tensor its scalars are, where they are not all of them in order (the
+    values tell if no two are the same); ``imaginary`` the groups that are the imaginary part of a
+    complex tensor; ``tolerance`` is relative to the largest derivative of a group.
     """
     arrays = {name: _double(array) for name, array in arrays.items()}
     recurrence = read_layer(arrays, family, layer, **assume)
@@ -96,10 +87,7 @@ def _check_group(
     np.add.at(stated_eigenvalue, (group.scalar, group.eigenvalue), group.eigenvalue_derivative)
     if group.log_gain_derivative is not None:
         np.add.at(stated_gain, (group.scalar, group.eigenvalue), group.log_gain_derivative)
-    measured_eigenvalue, measured_gain = (
-        np.zeros_like(stated_eigenvalue),
-        np.zeros_like(stated_gain),
-    )
+    measured_eigenvalue, measured_gain = np.zeros((2, *stated_gain.shape), stated_gain.dtype)
     for scalar, element in enumerate(flat):
         for offset, weight in STENCIL.items():
             moved = {name: array.copy() for name, array in arrays.items()}
@@ -108,10 +96,8 @@ def _check_group(
             measured_eigenvalue[scalar] += weight / STEP * np.exp(other.log_eigenvalues)
             # The difference of logarithms, so that a jump of the angle by 2π does not count.
             measured_gain[scalar] += weight / STEP * _unwrapped(other.log_gain, recurrence.log_gain)
-    for stated, measured in (
-        (stated_eigenvalue, measured_eigenvalue),
-        (stated_gain, measured_gain),
-    ):
+    compared = ((stated_eigenvalue, measured_eigenvalue), (stated_gain, measured_gain))
+    for stated, measured in compared:
         scale = max(float(np.abs(measured).max()), 1e-3)
         assert_allclose(stated, measured, rtol=0, atol=tolerance * scale, err_msg=group.name)
 
@@ -126,5 +112,4 @@ def _double(array: NDArray) -> NDArray:
 
 
 def match_of(arrays: Mapping[str, NDArray], family: Family) -> list[Match]:
-    """The layers that a family finds among arrays."""
     return family.find(MemoryStore(arrays).tensors)

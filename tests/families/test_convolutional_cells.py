@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives, read_layer
+from families.derivatives import check_derivatives
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.keras import KERAS_CONV_LSTM
 from memcurse_cli.families.cells.libraries import CONV_GRU
-from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
@@ -41,15 +39,6 @@ def read_found(arrays: Arrays, family: Family, **asked: bool) -> Recurrence:
     ((found, match),) = detect(store.tensors)
     assert found is family
     return note_neighbours(family, match, family.read(store, match, ReadOptions(**asked)))
-
-
-BASELINES = drawn(wx=(INPUTS, 4 * H), wh=(H, 4 * H), b=(4 * H,))
-
-
-def test_the_normalised_lstm_of_the_baselines_is_refused() -> None:
-    arrays = prefixed("lstm1/", BASELINES | {"gx": np.ones(4 * H), "bx": np.zeros(4 * H)})
-    with pytest.raises(TensorError, match="it changes λ of the layer"):
-        read_found(arrays, TENSORFLOW_LSTM)
 
 
 KERNEL = (3, 3)
@@ -115,29 +104,3 @@ def test_a_channel_keeps_what_its_bias_says(name: str) -> None:
 @pytest.mark.parametrize("name", ["raft", "raft_separate", "rvm"])
 def test_the_derivatives_of_a_convolutional_gru(name: str) -> None:
     check_derivatives(CONVOLUTIONS[name][2], CONV_GRU)
-
-
-def test_kernels_of_other_widths_are_no_cell() -> None:
-    def found(family: Family, arrays: Arrays) -> int:
-        return len(family.find(MemoryStore(arrays).tensors))
-
-    assert not found(CONV_GRU, RAFT | {"convr.weight": np.ones((H, H + 1, 1, 1))})
-    assert not found(CONV_GRU, RVM | {"hh.0.weight": np.ones((H, 2 * H))})
-    assert not found(CONV_GRU, {name: SEPARATE[name] for name in SEPARATE if "q2" not in name})
-    assert not found(KERAS_CONV_LSTM, KERAS | {"kernel": np.ones((3, 3, INPUTS, 3 * H))})
-
-
-def test_the_activation_of_convolutional_gates_can_be_told() -> None:
-    told = read_layer(KERAS, KERAS_CONV_LSTM, recurrent_activation="sigmoid")
-    assert_allclose(np.exp(told.log_eigenvalues), sigmoid(KERAS["bias"][H : 2 * H]), rtol=1e-12)
-
-
-def test_a_step_of_two_halves_keeps_its_digits_in_both_tails() -> None:
-    closed = {f"convz{half}.bias": np.array([-800.0, -40.0, 0.0, 800.0]) for half in (1, 2)}
-    found = read_layer(SEPARATE | closed, CONV_GRU)
-    assert_allclose(found.log_gain.real[1], np.log(2) - 40, rtol=1e-14)
-    assert np.isfinite(found.log_gain).all()
-    assert np.isfinite(found.log_eigenvalues).all()
-    for group in found.parameters:
-        assert group.log_gain_derivative is not None
-        assert np.isfinite(group.log_gain_derivative).all()

@@ -1,21 +1,19 @@
-"""The diagonal layers against the libraries' files, their own steps, and differences."""
+"""The diagonal layers and S5 against their own steps, and differences."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 from families.derivatives import check_derivatives, match_of, read_layer
-from families.impulse import impulse_response, output_of
-from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
+from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.errors import UsageError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN, StripedHyena
+from memcurse_cli.families.state_space.s5 import S5
 
 RANDOM = np.random.default_rng(4)
 N, INPUTS, OUTPUTS = 5, 2, 3
@@ -64,10 +62,6 @@ def test_every_port_gives_the_same_recurrence(port: str) -> None:
     if port != "stacked by columns":
         assert_allclose(recurrence.readin, B)
         assert_allclose(recurrence.readout, C)
-
-
-@pytest.mark.parametrize("port", PORTS)
-def test_derivatives(port: str) -> None:
     elements = {}
     if "params_log" in PORTS[port]:
         by_rows = PORTS[port]["params_log"].shape[0] == 3
@@ -82,13 +76,7 @@ def test_nu_and_theta_may_be_what_they_are_called() -> None:
     port = PORTS["names without log"] | {"nu": np.exp(NU) - 0.4, "theta": np.exp(THETA)}
     assume = {"lru-exponential": "false"}
     recurrence = read_layer(port, LRU(), **assume)
-    state = np.exp(GAMMA) * B[:, 0]
-    expected = []
-    for _ in range(8):
-        expected.append((C @ state).real)
-        state = np.exp(-port["nu"] + 1j * port["theta"]) * state
-    response = impulse_response(recurrence, 8)[:, 0].T
-    assert_allclose(response, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+    assert_allclose(recurrence.log_eigenvalues, -port["nu"] + 1j * port["theta"], rtol=1e-14)
     assert (recurrence.log_eigenvalues.real > 0).any()
     assert not recurrence.stable_by_construction
     check_derivatives(port, LRU(), **assume)
@@ -130,51 +118,14 @@ def test_a_readout_of_two_directions_is_left_out() -> None:
     assert "backward" in recurrence.assumptions[0]
 
 
-def test_other_shapes_of_params_log_are_not_it() -> None:
-    assert match_of({"params_log": np.ones((2, 7))}, LRU()) == []
-    assert match_of({"nu": NU, "theta": THETA}, LRU()) == []
-
-
-@pytest.mark.parametrize("file", zoo_files("minimal_lru", ".npz", ".safetensors"))
-def test_minimal_lru(file: ZooFile) -> None:
-    layers = read_layers(file.path)
-    assert len(layers) == len(file.layers)
-    for recurrence, expected in zip(layers.values(), file.layers, strict=True):
-        assert recurrence.name.replace(".", "/") == expected["name"]
-        assert recurrence.family == "lru"
-        eigenvalues = oracle_eigenvalues(expected)
-        assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=1e-9)
-        assert_allclose(recurrence.log_eigenvalues.real, np.log(np.abs(eigenvalues)), rtol=1e-9)
-        assert recurrence.readin.shape == recurrence.readout.T.shape == (16, 6)
-
-
-def test_the_original_layer_s_output_is_reproduced(paper: Path) -> None:
-    arrays, computed = original_layer(paper, "lru_minimal")
-    x, y, eigenvalues = computed["x"], computed["y"], computed["lambda_"]
-    recurrence = read_layer(arrays, LRU())
-    assert_allclose(np.exp(recurrence.log_eigenvalues), eigenvalues, rtol=0, atol=1e-15)
-    assert_allclose(output_of(recurrence, x, arrays["D"]), y, rtol=0, atol=2e-6)
-
-
 FAMILY = ComplexDiagonalRNN()
 MODULUS = np.array([0.3, 0.9, 1.1, 0.999])
 ANGLE = np.array([0.1, -2.0, 3.1, 0.0])
 FREE = MODULUS * np.exp(1j * ANGLE)
 
 FORMS: dict[str, dict[str, np.ndarray]] = {
-    "A_re": {"A_re": FREE.real, "A_im": FREE.imag},
-    "lambda_re": {
-        "lambda_re": FREE.real,
-        "lambda_im": FREE.imag,
-    },
-    "Lambda_re": {
-        "Lambda_re": FREE.real,
-        "Lambda_im": FREE.imag,
-    },
-    "lambda": {"lambda": FREE},
-    "Lambda": {"Lambda": FREE},
-    "lambda_": {"lambda_": FREE},
-    "A": {"A": FREE},
+    **{f"{n}_re": {f"{n}_re": FREE.real, f"{n}_im": FREE.imag} for n in ("A", "lambda", "Lambda")},
+    **{name: {name: FREE} for name in ("lambda", "Lambda", "lambda_", "A")},
     "polar": {"nu": MODULUS, "theta": ANGLE},
 }
 
@@ -189,13 +140,6 @@ def test_every_form_gives_the_same_recurrence(form: str) -> None:
     check_derivatives(FORMS[form], FAMILY, imaginary=(f"{form}[imaginary]",))
 
 
-def test_a_negative_modulus_turns_the_angle() -> None:
-    arrays = {"nu": np.array([-0.5, 0.0]), "theta": np.array([0.4, 0.3])}
-    recurrence = read_layer(arrays, FAMILY)
-    assert_allclose(np.exp(recurrence.log_eigenvalues), [-0.5 * np.exp(0.4j), 0], atol=1e-300)
-    check_derivatives(arrays, FAMILY)
-
-
 def test_the_decay_keeps_its_digits_near_the_unit_circle() -> None:
     real, imaginary = 0.6 * (1 - 1e-13), 0.8
     recurrence = read_layer({"A_re": np.array([real]), "A_im": np.array([imaginary])}, FAMILY)
@@ -205,44 +149,10 @@ def test_the_decay_keeps_its_digits_near_the_unit_circle() -> None:
     assert_allclose(recurrence.log_eigenvalues.real, [0.5 * np.log1p(excess)], rtol=1e-14)
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-def test_readin_and_readout_in_parts_or_complex(transposed: bool) -> None:
-    random = np.random.default_rng(2)
-    B = random.normal(size=(4, 3)) + 1j * random.normal(size=(4, 3))
-    C = random.normal(size=(2, 4)) + 1j * random.normal(size=(2, 4))
-    stored_B, stored_C = (B.T, C.T) if transposed else (B, C)
-    parts = FORMS["A_re"] | {
-        "B_re": stored_B.real,
-        "B_im": stored_B.imag,
-        "C_real": stored_C.real,
-        "C_imag": stored_C.imag,
-        "D": np.ones(2),
-    }
-    for arrays in (parts, FORMS["A_re"] | {"B": stored_B, "C": stored_C}):
-        recurrence = read_layer(arrays, FAMILY)
-        assert_allclose(recurrence.readin, B)
-        assert_allclose(recurrence.readout, C)
-
-
 @pytest.mark.parametrize("step", ["log_step", "log_dt", "inv_dt", "dt", "gamma_log"])
 def test_a_layer_with_a_step_size_is_another_family(step: str) -> None:
     assert match_of(FORMS["Lambda_re"] | {step: np.ones(4)}, FAMILY) == []
     assert match_of(FORMS["polar"] | {step: np.ones(4)}, FAMILY) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"A_im": np.ones(3)}, r"A_im: its shape \(3\) does not fit, \(4\) is needed"),
-        ({"A_re": np.array([0.1, np.nan, np.inf, 0])}, "A_re: 1 NaN and 1 inf of its 4"),
-        ({"B": np.ones((5, 6))}, r"B: its shape \(5, 6\) does not fit a layer of 4 states"),
-        ({"C": np.ones((2, 2, 4))}, r"C: its shape \(2, 2, 4\) does not fit"),
-        ({"B_re": np.ones((4, 2)), "B_im": np.ones((4, 3))}, r"B_im: its shape \(4, 3\)"),
-    ],
-)
-def test_what_does_not_fit_a_diagonal(change: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(TensorError, match=message):
-        read_layer(FORMS["A_re"] | change, FAMILY)
 
 
 FILTERS, MODES, STEPS = 3, 2, 12
@@ -295,13 +205,79 @@ def test_the_response_to_an_impulse_is_the_library_s_filter(layer: dict[str, NDA
     check_derivatives(layer, StripedHyena())
 
 
-def test_an_implicit_filter_is_no_recurrence() -> None:
-    hyena = {
-        "filter_fn.bias": np.ones(4),
-        "filter_fn.pos_emb.z": np.ones((1, 16, 3)),
-        "filter_fn.implicit_filter.0.weight": np.ones((8, 3)),
-        "filter_fn.modulation.deltas": np.ones((1, 1, 4)),
+P, H = 4, 3
+
+
+def jax_layer(*, bidirectional: str = "") -> dict[str, NDArray]:
+    rng = np.random.default_rng(3)
+    layer = {
+        "Lambda_re": -rng.uniform(0.1, 1, P),
+        "Lambda_im": rng.uniform(-8, 8, P),
+        "B": rng.normal(size=(P, H, 2)),
+        "log_step": rng.uniform(-3, -1, (P, 1)),
+        "D": rng.normal(size=H),
     }
-    assert match_of(hyena, StripedHyena()) == []
-    other = {"f.poles": np.ones((3, 2, 2)), "f.residues": np.ones((3, 2, 2))}
-    assert match_of(other, StripedHyena()) == []
+    if bidirectional == "two":
+        layer |= {"C1": rng.normal(size=(H, P, 2)), "C2": rng.normal(size=(H, P, 2))}
+    else:
+        width = 2 * P if bidirectional == "wide" else P
+        layer["C"] = rng.normal(size=(H, width, 2))
+    return {f"params/seq/{role}": values for role, values in layer.items()}
+
+
+def torch_layer() -> dict[str, NDArray]:
+    layer = {name.removeprefix("params/"): values for name, values in jax_layer().items()}
+    layer = {name.replace("/", "."): values for name, values in layer.items()}
+    layer["seq.Lambda"] = layer.pop("seq.Lambda_re") + 1j * layer.pop("seq.Lambda_im")
+    layer["seq.C"] = as_complex(layer["seq.C"])
+    layer["seq.log_step"] = layer["seq.log_step"][:, 0]
+    return layer
+
+
+def as_complex(values: NDArray) -> NDArray:
+    return values[..., 0] + 1j * values[..., 1]
+
+
+def test_the_step_can_be_rescaled() -> None:
+    layer = jax_layer()
+    recurrence = read_layer(layer, S5(), **{"step-rescale": "0.5"})
+    halved = {**layer, "params/seq/log_step": layer["params/seq/log_step"] + np.log(0.5)}
+    expected = read_layer(halved, S5())
+    assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-12)
+    assert_allclose(recurrence.log_gain, expected.log_gain, rtol=1e-12)
+    assert recurrence.assumptions[-1].startswith("step-rescale=0.5 (as given)")
+    check_derivatives(layer, S5(), **{"step-rescale": "0.5"})
+    with pytest.raises(UsageError, match="inf is not a positive number"):
+        read_layer(layer, S5(), **{"step-rescale": "inf"})
+
+
+@pytest.mark.parametrize("method", ["zoh", "bilinear"])
+def test_derivatives(method: str) -> None:
+    layer = jax_layer()
+    layer["params/seq/Lambda_re"] -= 1
+    check_derivatives(layer, S5(), discretization=method)
+    check_derivatives(torch_layer(), S5(), imaginary=("Lambda_im",), discretization=method)
+
+
+def test_a_clipped_eigenvalue_does_not_follow_its_parameter() -> None:
+    layer = jax_layer()
+    layer["params/seq/Lambda_re"][1] = 0.3
+    free = read_layer(layer, S5())
+    assert free.log_eigenvalues.real[1] > 0
+    clipped = read_layer(layer, S5(), **{"clip-eigenvalues": "true"})
+    assert clipped.stable_by_construction
+    step = np.exp(layer["params/seq/log_step"][:, 0])
+    assert_allclose(clipped.log_eigenvalues.real[1], -1e-4 * step[1], rtol=1e-14)
+    check_derivatives(layer, S5(), **{"clip-eigenvalues": "true"})
+
+
+@pytest.mark.parametrize("bidirectional", ["two", "wide"])
+def test_both_directions_read_out(bidirectional: str) -> None:
+    layer = jax_layer(bidirectional=bidirectional)
+    recurrence = read_layer(layer, S5())
+    if bidirectional == "two":
+        halves = [as_complex(layer["params/seq/C1"]), as_complex(layer["params/seq/C2"])]
+    else:
+        halves = np.split(as_complex(layer["params/seq/C"]), 2, axis=1)
+    assert_allclose(recurrence.readout, np.concatenate(halves))
+    assert "both directions" in recurrence.assumptions[-1]

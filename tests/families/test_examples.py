@@ -85,23 +85,6 @@ def test_every_family_names_a_neighbour(family: str, neighbour: str) -> None:
     assert notes(arrays, named) == [(family, [said])] * len(layers)
 
 
-@pytest.mark.parametrize(
-    ("family", "neighbour"),
-    [
-        ("gla", "gk_proj.1.scale"),
-        ("light_gru", "u.scale"),
-        ("flax_gru", "cell/dense_h/scale"),
-        ("mamba", "dt_proj.scale"),
-        ("gguf_mamba", "blk.0.ssm_dt.scale"),
-        ("leaky_rnn", "activation.alpha"),  # no leak of the layer's own
-    ],
-)
-def test_a_tensor_in_a_module_of_a_layer_is_beside_it(family: str, neighbour: str) -> None:
-    ((_, said),) = notes(small(family) | {neighbour: np.ones(3)})
-    role = neighbour.removeprefix("cell/").removeprefix("blk.0.").replace("/", ".")
-    assert [f"beside it: {role}," in each for each in said] == [True]
-
-
 def test_there_is_an_example_of_every_family_and_of_no_other() -> None:
     assert set(EXAMPLES) == {family.name for family in all_families()}
 
@@ -124,20 +107,20 @@ def test_nothing_is_unexplained_in_real_checkpoints(corpus: Path) -> None:
 
 
 REFUSED = [
-    ("gated_delta_net", "attn.a_proj.bias"),
-    ("gated_delta_net", "attn.in_proj_ba.bias"),
+    ("gated_delta_net", "a_proj.bias"),
     ("kda", "f_proj.1.bias"),
     ("gla", "gk_proj.0.bias"),
     ("hgrn", "f_proj.bias"),
-    ("mamba", "x_proj.bias"),
-    ("mamba3", "any.in_proj.bias"),
-    ("keras_lstm", "rnn/lstm_cell/recurrent_norm/beta"),
-    ("keras_lstm", "rnn/forget_gate_peephole_weights"),
+    ("mamba", "mixer.x_proj.bias"),
+    ("mamba3", "mixer.in_proj.bias"),
+    ("keras_lstm", "lstm/recurrent_norm/beta"),
+    ("keras_lstm", "lstm/forget_gate_peephole_weights"),
     ("keras_gru", "gru/recurrent_norm/gamma"),
     ("keras_simple_rnn", "rnn/layernorm/gamma"),
     ("leaky_rnn", "log_tau"),
     ("low_rank_rnn", "taus"),
     ("tf_rnn", "rnn/basic_rnn_cell/leak_rate"),
+    ("tf_lstm", "rnn/lstm_cell/gx"),
     ("dense_linear", "Delta"),
     ("block_diagonal", "tau"),
     ("complex_diagonal", "log_delta"),
@@ -217,14 +200,14 @@ def read(arrays: Mapping[str, NDArray], family: str) -> Recurrence | MemcurseErr
 
 
 @pytest.mark.parametrize("family", NAMES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_value_that_is_not_finite_is_named(family: str, bad: float) -> None:
+@pytest.mark.parametrize(("bad", "said"), [(np.nan, "NaN"), (np.inf, "inf"), (1e80, "beyond")])
+def test_a_value_that_is_not_finite_is_named(family: str, bad: float, said: str) -> None:
     arrays = small(family)
     for name, values in arrays.items():
         found = read(arrays | {name: np.full_like(values, bad)}, family)
         if isinstance(found, TensorError):
             assert name in str(found)
-            assert ("NaN" if np.isnan(bad) else "inf") in str(found)
+            assert said in str(found)
             continue
         # What drives the gates alone, or only tells by its shape, is not read.
         assert isinstance(found, Recurrence)

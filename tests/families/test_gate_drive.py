@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import match_of
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
@@ -15,8 +14,7 @@ from memcurse_cli.families.cells.keras import KERAS_GRU, KERAS_LSTM
 from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM
 from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
 from memcurse_cli.families.cells.torch import GRU, LSTM
-from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, HiddenState
+from memcurse_cli.families.family import Family
 
 H, INPUTS = 5, 3
 RANDOM = np.random.default_rng(3)
@@ -24,104 +22,93 @@ LSTM_ORDER = ("input", "forget", "cell", "output")
 GRU_ORDER = ("reset", "update", "new")
 
 
-def blocks(gates: tuple[str, ...], width: int) -> dict[str, np.ndarray]:
-    return {gate: RANDOM.standard_normal((H, width)) for gate in gates}
+Arrays = dict[str, np.ndarray]
 
 
-def stack(parts: dict[str, np.ndarray], order: tuple[str, ...]) -> np.ndarray:
+def drawn(gates: tuple[str, ...]) -> tuple[Arrays, Arrays, Arrays]:
+    """W, U and b of every gate."""
+    shapes = ((H, INPUTS), (H, H), (H,))
+    return tuple({gate: RANDOM.standard_normal(shape) for gate in gates} for shape in shapes)
+
+
+def stack(parts: Arrays, order: tuple[str, ...]) -> np.ndarray:
     return np.concatenate([parts[gate] for gate in order])
 
 
-def assert_same(found: GateDrive, expected: GateDrive) -> None:
-    """The same numbers, whatever the groups are called."""
-    for one, other in (
-        (found.gate, expected.gate),
-        (found.write_gate, expected.write_gate),
-        *zip(parts_of(found.state), parts_of(expected.state), strict=True),
-    ):
-        if one is None or other is None:
-            assert one is other
-            continue
-        assert_allclose(one.bias, other.bias, rtol=1e-12)
-        assert_allclose(one.norms.inputs, other.norms.inputs, rtol=1e-12)
-        assert_allclose(one.norms.hidden, other.norms.hidden, rtol=1e-12)
+def joined(names: str, w: Arrays, u: Arrays, b: Arrays, order: tuple[str, ...]) -> Arrays:
+    """Torch's and ONNX's rows, whose other bias is zero, and Keras's columns."""
+    stacked = [stack(part, order) for part in (w, u, b)]
+    if names.startswith(("lstm/", "gru/")):
+        stacked[:2] = [stacked[0].T, stacked[1].T]
+    if names.endswith("_B"):
+        stacked[2] = np.concatenate([stacked[2], np.zeros_like(stacked[2])])
+    return dict(zip(names.split(), stacked, strict=True))
 
 
-def parts_of(state: HiddenState | None) -> tuple:
-    return () if state is None else (state.candidate, state.reset, state.output)
+TORCH = "weight_ih weight_hh bias_ih"
 
 
-def test_lstms_of_every_library_are_the_same() -> None:
-    w, u = blocks(LSTM_ORDER, INPUTS), blocks(LSTM_ORDER, H)
-    b = {gate: RANDOM.standard_normal(H) for gate in LSTM_ORDER}
-    expected = drive_of(
-        MemoryStore(
-            {"weight_ih": stack(w, LSTM_ORDER), "weight_hh": stack(u, LSTM_ORDER)}
-            | {"bias_ih": stack(b, LSTM_ORDER), "bias_hh": np.zeros(4 * H)}
-        ),
-        LSTM,
-    )
-    assert expected.write_gate is not None
-    assert expected.state is not None
-    assert_allclose(expected.gate.norms.inputs, (w["forget"] ** 2).sum(1))
-    assert_allclose(expected.gate.norms.hidden, (u["forget"] ** 2).sum(1))
-    assert_allclose(expected.write_gate.norms.inputs, (w["input"] ** 2).sum(1))
-    assert_allclose(expected.state.candidate.norms.hidden, (u["cell"] ** 2).sum(1))
-    assert expected.state.output is not None
-    assert_allclose(expected.state.output.bias, b["output"])
-    assert_allclose(
-        expected.gate.variance(4.0, 0.5),
-        4 * (w["forget"] ** 2).sum(1) + 0.5 * (u["forget"] ** 2).sum(1),
-    )
-
-    keras = {
-        "lstm/kernel": stack(w, LSTM_ORDER).T,
-        "lstm/recurrent_kernel": stack(u, LSTM_ORDER).T,
-        "lstm/bias": stack(b, LSTM_ORDER),
-    }
-    assert_same(drive_of(MemoryStore(keras), KERAS_LSTM), expected)
-    letters = dict(zip(LSTM_ORDER, "ifgo", strict=True))
-    flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in LSTM_ORDER}
-    flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in LSTM_ORDER}
-    flax |= {f"h{letters[gate]}.bias": b[gate] for gate in LSTM_ORDER}
-    assert_same(drive_of(MemoryStore(flax), FLAX_LSTM), expected)
-    order = ("input", "output", "forget", "cell")
-    onnx = {"LSTM_W": stack(w, order), "LSTM_R": stack(u, order)}
-    onnx["LSTM_B"] = np.concatenate([stack(b, order), np.zeros(4 * H)])
-    assert_same(drive_of(MemoryStore(onnx), ONNX_LSTM), expected)
+def lstms(w: Arrays, u: Arrays, b: Arrays) -> dict[str, tuple[Family, Arrays]]:
+    flax = {f"i{gate[0]}.kernel": w[gate].T for gate in w}
+    flax |= {f"h{gate[0]}.kernel": u[gate].T for gate in w}
+    flax |= {f"h{gate[0]}.bias": b[gate] for gate in w}
+    flax = {name.replace("c.", "g."): array for name, array in flax.items()}
+    keras = "lstm/kernel lstm/recurrent_kernel lstm/bias"
+    onnx = ("input", "output", "forget", "cell")
     order = ("input", "cell", "forget", "output")
     shifted = b | {"forget": b["forget"] - 1.0}  # forget_bias adds 1
     both = {gate: np.concatenate([w[gate], u[gate]], axis=1) for gate in order}
     tensorflow = {"lstm_cell/kernel": stack(both, order).T, "lstm_cell/bias": stack(shifted, order)}
-    assert_same(drive_of(MemoryStore(tensorflow), TENSORFLOW_LSTM), expected)
+    return {
+        "torch": (LSTM, joined(TORCH, w, u, b, LSTM_ORDER)),
+        "keras": (KERAS_LSTM, joined(keras, w, u, b, LSTM_ORDER)),
+        "flax": (FLAX_LSTM, flax),
+        "onnx": (ONNX_LSTM, joined("LSTM_W LSTM_R LSTM_B", w, u, b, onnx)),
+        "tensorflow": (TENSORFLOW_LSTM, tensorflow),
+    }
 
 
-def test_grus_of_every_library_are_the_same() -> None:
-    w, u = blocks(GRU_ORDER, INPUTS), blocks(GRU_ORDER, H)
-    b = {gate: RANDOM.standard_normal(H) for gate in GRU_ORDER}
-    expected = drive_of(
-        MemoryStore(
-            {"weight_ih": stack(w, GRU_ORDER), "weight_hh": stack(u, GRU_ORDER)}
-            | {"bias_ih": stack(b, GRU_ORDER), "bias_hh": np.zeros(3 * H)}
-        ),
-        GRU,
-    )
-    assert expected.state is not None
-    assert expected.state.reset is not None
-    assert_allclose(expected.gate.norms.hidden, (u["update"] ** 2).sum(1))
-    assert_allclose(expected.state.reset.norms.inputs, (w["reset"] ** 2).sum(1))
+def grus(w: Arrays, u: Arrays, b: Arrays) -> dict[str, tuple[Family, Arrays]]:
     order = ("update", "reset", "new")
-    keras = {"gru/kernel": stack(w, order).T, "gru/recurrent_kernel": stack(u, order).T}
-    keras["gru/bias"] = stack(b, order)
-    assert_same(drive_of(MemoryStore(keras), KERAS_GRU), expected)
     letters = dict(zip(GRU_ORDER, "rzn", strict=True))
-    flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in GRU_ORDER}
-    flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in GRU_ORDER}
-    flax |= {f"i{letters[gate]}.bias": b[gate] for gate in GRU_ORDER}
-    assert_same(drive_of(MemoryStore(flax), FLAX_GRU), expected)
-    onnx = {"GRU_W": stack(w, order), "GRU_R": stack(u, order)}
-    onnx["GRU_B"] = np.concatenate([stack(b, order), np.zeros(3 * H)])
-    assert_same(drive_of(MemoryStore(onnx), ONNX_GRU), expected)
+    flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in w}
+    flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in w}
+    flax |= {f"i{letters[gate]}.bias": b[gate] for gate in w}
+    return {
+        "torch": (GRU, joined(TORCH, w, u, b, GRU_ORDER)),
+        "keras": (KERAS_GRU, joined("gru/kernel gru/recurrent_kernel gru/bias", w, u, b, order)),
+        "flax": (FLAX_GRU, flax),
+        "onnx": (ONNX_GRU, joined("GRU_W GRU_R GRU_B", w, u, b, order)),
+    }
+
+
+LSTMS, GRUS = drawn(LSTM_ORDER), drawn(GRU_ORDER)
+CELLS = [(LSTMS, *each) for each in lstms(*LSTMS).values()]
+CELLS += [(GRUS, *each) for each in grus(*GRUS).values()]
+
+
+@pytest.mark.parametrize(
+    ("parts", "family", "arrays"), CELLS, ids=lambda each: getattr(each, "name", "")
+)
+def test_every_gate_sees_the_rows_of_its_own(
+    parts: tuple[Arrays, ...], family: Family, arrays: Arrays
+) -> None:
+    w, u, b = parts
+    drive = drive_of(MemoryStore(arrays), family)
+    assert drive.state is not None
+    if "forget" in b:
+        seen = {"forget": drive.gate, "input": drive.write_gate}
+        seen |= {"cell": drive.state.candidate, "output": drive.state.output}
+    else:
+        assert drive.write_gate is None
+        seen = {"update": drive.gate, "new": drive.state.candidate, "reset": drive.state.reset}
+    for gate, found in seen.items():
+        assert found is not None
+        assert_allclose(found.bias, b[gate], rtol=1e-12)
+        assert_allclose(found.norms.inputs, (w[gate] ** 2).sum(1), rtol=1e-12)
+        assert_allclose(found.norms.hidden, (u[gate] ** 2).sum(1), rtol=1e-12)
+        variance = 4 * found.norms.inputs + 0.5 * found.norms.hidden
+        assert_allclose(found.variance(4.0, 0.5), variance)
 
 
 def test_a_projection_narrows_what_the_gates_see() -> None:
@@ -132,12 +119,6 @@ def test_a_projection_narrows_what_the_gates_see() -> None:
     assert drive.state is not None
     assert_allclose(drive.state.projection, (arrays["weight_hr_l0"] ** 2).sum(1))
     assert_allclose(drive.gate.norms.hidden, (arrays["weight_hh_l0"][H : 2 * H] ** 2).sum(1))
-
-
-def test_a_layer_without_input_weights_has_no_drive() -> None:
-    arrays = {"weight_hh": np.ones((3 * H, H)), "bias_hh": np.zeros(3 * H)}
-    (match,) = match_of(arrays, GRU)
-    assert GRU.read(MemoryStore(arrays), match, ReadOptions(gates=True)).gate is None
 
 
 @pytest.mark.parametrize(("peepholes", "forget"), [((0,), 2.0), ((0, 1, 2), 0.0)])
@@ -167,39 +148,3 @@ def test_the_band_of_a_forget_gate_behind_a_peephole(
     assert "peepholes" in (found.reason or "")
     check_bands(found, np.array(gates[500:]), reason=found.reason)
     assert_allclose(found.hidden_second_moment, np.mean(squares[500:]), rtol=0.1)
-
-
-def test_a_hard_sigmoid_opens_every_gate_of_its_cell() -> None:
-    """Keras's GRU of wide weights, run: the state that its gates see passes a hard reset gate."""
-    random = np.random.default_rng(6)
-    units, inputs = 64, 24
-    arrays = {
-        "gru/kernel": random.normal(size=(inputs, 3 * units)) * 0.6,
-        "gru/recurrent_kernel": random.normal(size=(units, 3 * units)) / 8,
-        "gru/bias": random.normal(size=3 * units),
-    }
-    h, squares = np.zeros(units), []
-    for x in random.normal(size=(6000, inputs)) @ arrays["gru/kernel"] + arrays["gru/bias"]:
-        update, reset, new = np.split(x, 3)
-        by_update, by_reset, by_new = np.split(arrays["gru/recurrent_kernel"], 3, axis=1)
-        z = np.clip(0.2 * (update + h @ by_update) + 0.5, 0, 1)
-        r = np.clip(0.2 * (reset + h @ by_reset) + 0.5, 0, 1)
-        h = z * h + (1 - z) * np.tanh(new + (r * h) @ by_new)
-        squares.append(np.mean(h**2))
-    gates = gates_of(arrays, assume={"recurrent_activation": "hard_sigmoid"})
-    assert_allclose(gates.hidden_second_moment, np.mean(squares[500:]), rtol=0.1)
-
-
-def test_hard_sigmoids_keep_their_law() -> None:
-    arrays = {
-        "gru/kernel": RANDOM.standard_normal((INPUTS, 3 * H)),
-        "gru/recurrent_kernel": RANDOM.standard_normal((H, 3 * H)),
-        "gru/bias": RANDOM.standard_normal(3 * H),
-    }
-    (match,) = match_of(arrays, KERAS_GRU)
-    options = ReadOptions(gates=True, assume={"recurrent_activation": "hard_sigmoid"})
-    drive = KERAS_GRU.read(MemoryStore(arrays), match, options).gate
-    assert drive is not None
-    assert not drive.law.smooth
-    line = 0.2 * arrays["gru/bias"][:H] + 0.5
-    assert_allclose(drive.law(drive.gate.bias).eigenvalue, np.clip(line, 0, 1))

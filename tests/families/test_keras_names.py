@@ -9,20 +9,17 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import check_derivatives, read_layer
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose, assert_array_equal
 
-from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.keras import (
     GRU_LETTERS,
     KERAS_GRU,
     KERAS_LSTM,
     KERAS_SIMPLE_RNN,
     LSTM_LETTERS,
-    keras1_cells,
 )
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
@@ -52,16 +49,6 @@ def test_derivatives_by_a_bias_of_one_or_both_sides(gates: int, shape: tuple[int
     assert named == ({"bias"} if whole else {"bias_input", "bias_recurrent"})
 
 
-def test_derivatives_of_hard_gates() -> None:
-    arrays = arrays_of(3, (3 * U,))
-    arrays["rnn/bias"] = np.clip(arrays["rnn/bias"], -2.0, 2.0)
-    check_derivatives(arrays, KERAS_GRU, recurrent_activation="hard_sigmoid")
-    recurrence = read_layer(arrays, KERAS_GRU, recurrent_activation="hard_sigmoid")
-    expected = 0.2 * arrays["rnn/bias"][:U] + 0.5
-    assert_allclose(np.exp(recurrence.log_eigenvalues.real), expected, rtol=1e-14)
-    assert "as given" in recurrence.assumptions[0]
-
-
 @pytest.mark.parametrize(
     ("version", "expected"),
     [("2.1.5", "hard_sigmoid"), ("2.2.4-tf", "sigmoid"), ("2.4.3", "sigmoid"), ("", "sigmoid")],
@@ -77,20 +64,6 @@ def test_the_gates_of_old_versions_were_hard(tmp_path: Path, version: str, expec
     (given,) = read_layers(path, recurrent_activation="sigmoid").values()
     same = np.array_equal(given.log_eigenvalues, recurrence.log_eigenvalues)
     assert same is (expected == "sigmoid")
-
-
-@pytest.mark.parametrize("shape", [(3, 4 * U), (5 * U,), (4 * U, 1)])
-def test_a_bias_of_no_known_layout_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(TensorError, match=r"\(16\) or \(2, 16\) or \(32\) is needed"):
-        read_layer(arrays_of(4, shape), KERAS_LSTM)
-
-
-def test_only_a_cell_s_numbered_matrices_are_a_simple_rnn() -> None:
-    arrays = {f"vars/{i}": np.ones((U, U)) for i in range(2)}
-    for module, found in (("rnn/cell", 1), ("my_rnn_cell_2", 1), ("attention", 0), ("", 0)):
-        prefix = f"{module}/" if module else ""
-        named = {f"{prefix}{name}": array for name, array in arrays.items()}
-        assert len(match_of(named, KERAS_SIMPLE_RNN)) == found
 
 
 # The order in which keras/layers/recurrent.py of 1.2.2 lists an LSTM's gates is i, c, f, o.
@@ -173,15 +146,12 @@ def test_gates_of_their_own_are_the_layer_of_joined_kernels(
 
 def test_a_simple_rnn_and_the_layers_of_a_wrapper() -> None:
     matrix = np.random.default_rng(0).standard_normal((U, U)) / 3
-    arrays = {
-        f"bidirectional_1/{side}_simplernn_1_{letter}": array
-        for side in ("forward", "backward")
-        for letter, array in {"W": np.ones((INPUTS, U)), "U": matrix, "b": np.ones(U)}.items()
-    }
-    found = [read_layer(arrays, KERAS_SIMPLE_RNN, layer=at) for at in (0, 1)]
-    names = [f"bidirectional_1/{side}_simplernn_1" for side in ("forward", "backward")]
-    assert [recurrence.name for recurrence in found] == names
-    for recurrence in found:
+    letters = {"W": np.ones((INPUTS, U)), "U": matrix, "b": np.ones(U)}
+    for at, side in enumerate(("forward", "backward")):
+        modules = [f"bidirectional_1/{each}_simplernn_1" for each in ("forward", "backward")]
+        arrays = {f"{m}_{letter}": array for m in modules for letter, array in letters.items()}
+        recurrence = read_layer(arrays, KERAS_SIMPLE_RNN, layer=at)
+        assert recurrence.name == f"bidirectional_1/{side}_simplernn_1"
         ours = np.exp(recurrence.log_eigenvalues)
         assert_same_spectrum(ours, np.linalg.eigvals(matrix.T), 1e-12)
 
@@ -193,24 +163,3 @@ def test_the_configuration_s_inner_activation_counts(tmp_path: Path) -> None:
     recurrence = read_layers(path)["memory"]
     expected = 1 / (1 + np.exp(-weights("lstm")["f"]["b"].astype(float)))
     assert_allclose(np.exp(recurrence.log_eigenvalues), expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"memory/memory_U_f": np.ones((U, U + 1))},
-        {"memory/memory_b_f": np.ones(U + 1)},
-        {"memory/memory_W_f": np.ones((INPUTS, U + 1))},
-        {"memory/memory_U_f": np.float64(1)},
-        {"memory/memory_U_z": np.ones((U, U))},
-    ],
-)
-def test_what_does_not_fit_together_is_no_cell(change: dict[str, Any]) -> None:
-    gates = weights("lstm")
-    arrays = {
-        f"memory/memory_{letter}_{gate}": array
-        for gate, named in gates.items()
-        for letter, array in named.items()
-    }
-    assert len(list(keras1_cells(MemoryStore(arrays).tensors))) == 1
-    assert not list(keras1_cells(MemoryStore(arrays | change).tensors))

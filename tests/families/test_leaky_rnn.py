@@ -64,12 +64,9 @@ def test_the_spectrum_and_the_input_of_one_step(given: dict[str, str], alpha: fl
         ({"dt": 5.0, "tau": [20.0]}, "alpha=0.25 (stored as dt/tau)"),
     ],
 )
-@pytest.mark.parametrize("naming", ["low_rank_rnns", "psychrnn"])
-def test_a_leak_in_the_file_is_that_of_the_layer(
-    stored: dict[str, float], said: str, naming: str
-) -> None:
+def test_a_leak_in_the_file_is_that_of_the_layer(stored: dict[str, float], said: str) -> None:
     weight = network()["wrec"]
-    arrays = network() if naming == "low_rank_rnns" else {"W_rec": weight, "W_in": weight[:, :2]}
+    arrays = {"W_rec": weight, "W_in": weight[:, :2]}
     arrays |= {name: np.asarray(value) for name, value in stored.items()}
     recurrence = read_layer(arrays, LeakyRNN())
     given = read_layer(arrays, LeakyRNN(), alpha="0.5")
@@ -106,10 +103,3 @@ def test_the_names_of_pycog(tmp_path: Path) -> None:
     assert leak.startswith("alpha=0.2 (stored as dt/tau)")
     assert "ReLU" in activation
     assert match_of(arrays | {"Win": readin.T}, LeakyRNN()) == []
-
-
-def test_matrices_that_do_not_fit() -> None:
-    assert match_of(network() | {"wi": np.zeros((INPUTS, N + 1))}, LeakyRNN()) == []
-    assert match_of(network() | {"wrec": np.zeros((N, N + 1))}, LeakyRNN()) == []
-    with pytest.raises(TensorError, match="si"):
-        read_layer(network() | {"si": np.ones(INPUTS + 1)}, LeakyRNN())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import check_derivatives, read_layer
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
@@ -204,19 +204,3 @@ def test_every_cell_is_a_layer_and_says_what_is_assumed() -> None:
     recurrence = read_layer(arrays, CfC())
     for said in ("cfc_mode=default", "backbone_activation=lecun_tanh", "the Jacobian of one step"):
         assert any(said in sentence for sentence in recurrence.assumptions)
-
-
-def test_other_modules_are_not_taken() -> None:
-    whole = ltc()
-    assert match_of({n: a for n, a in whole.items() if "sensory_w" not in n}, LTC()) == []
-    assert match_of(whole | {"rnn_cell.w": np.ones((H, H + 1))}, LTC()) == []
-    arrays = cfc(1)
-    for other in (
-        {name: array for name, array in arrays.items() if "time_b" not in name},
-        arrays | {"rnn_cell.ff2.weight": np.ones((H, UNITS + 1))},
-        arrays | {"rnn_cell.backbone.0.weight": np.ones((UNITS + 1, INPUTS + H))},
-        cfc(0) | {f"rnn_cell.{head}.weight": np.ones((H, H)) for head in HEADS},
-    ):
-        assert match_of(other, CfC()) == []
-    with pytest.raises(TensorError, match="does not fit"):
-        read_layer(arrays | {"rnn_cell.time_a.bias": np.ones(H + 1)}, CfC())

@@ -5,16 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.cell_steps import CASES, INPUTS, H
+from families.cell_steps import CASES, H
 from families.derivatives import check_derivatives, read_layer
-from families.oracles import assert_same_spectrum
 from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.cells.normalised_grus import LAYER_NORM_GRU, LIGHT_GRU
-from memcurse_cli.families.family import ReadOptions
 
 WIDTH, SIZE = 3, 4
 
@@ -60,15 +56,6 @@ def test_a_normalised_state_adds_the_bias_of_its_norm() -> None:
     assert "stands between" in (gates_of(arrays).reason or "")
 
 
-def test_the_scale_is_a_group_only_where_it_moves_something() -> None:
-    names = {
-        norm: [group.name for group in read_layer(arrays_of(norm), LIGHT_GRU).parameters]
-        for norm in ("batchnorm", "layernorm")
-    }
-    assert names["batchnorm"] == ["norm.bias[update]", "norm.weight[update]"]
-    assert names["layernorm"] == ["norm.bias[update]"]
-
-
 @pytest.mark.parametrize(("norm", "scale"), [("batchnorm", 3.0), ("layernorm", 1.0)])
 def test_the_band_and_the_state_are_those_of_the_layer(norm: str, scale: float) -> None:
     torch.manual_seed(3)
@@ -101,34 +88,6 @@ def test_a_state_that_grows_is_told() -> None:
     gates = gates_of(arrays)
     assert gates.bands == ()
     assert "grows without bound" in (gates.reason or "")
-
-
-def test_what_cannot_be_read() -> None:
-    arrays = arrays_of("batchnorm")
-    with pytest.raises(TensorError, match="running variance"):
-        read_layer({**arrays, "norm.running_var": -np.ones(2 * SIZE)}, LIGHT_GRU)
-    with pytest.raises(UsageError, match="batch_norm_epsilon"):
-        read_layer(arrays, LIGHT_GRU, batch_norm_epsilon="0")
-
-
-def test_the_spectra_and_the_spread_of_dreamers_gates() -> None:
-    """Over inputs of any size, since the normalisation puts out a variance of 1."""
-    for name in ("dreamer", "sheeprl"):  # SheepRL puts h before x
-        case = CASES[name]
-        arrays = case.arrays()
-        store = MemoryStore(arrays)
-        (match,) = LAYER_NORM_GRU.find(store.tensors)
-        found = LAYER_NORM_GRU.read(store, match, ReadOptions(spectra=True, gates=True))
-        assert found.hidden is not None
-        assert "layer normalisation" in str(found.hidden.reason)
-        weight = arrays[f"{case.module}{case.hidden[0]}"]
-        hidden = weight[:, :H] if name == "sheeprl" else weight[:, INPUTS:]
-        for gate, rows in zip(("reset", "new", "update"), np.split(hidden, 3), strict=True):
-            assert_same_spectrum(found.hidden.gates[gate], np.linalg.eigvals(rows), 1e-12)
-        (scale,) = (array for tensor, array in arrays.items() if tensor.endswith("norm.weight"))
-        assert found.gate is not None
-        for size in (1.0, 100.0):
-            assert_allclose(found.gate.gate.variance(size, 1.0), scale[2 * H :] ** 2)
 
 
 def test_the_bias_that_dreamer_adds_is_said_and_can_be_given() -> None:

@@ -74,23 +74,6 @@ def test_exprnn(kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> 
     upper = skewed.triu(diagonal=1)
     kernel = base @ function(upper - upper.T)
     assert_allclose(recurrence.dense.matrix, kernel.T.numpy(), atol=1e-13)
-    # The first version's names; it stored the product too.
-    older = {name.replace(".A", "._A"): array for name, array in arrays.items()}
-    older["rnn.recurrent_kernel._B"] = kernel.numpy()
-    again = read_layer(older, OrthogonalRNN(), orthogonal_map=kind)
-    assert again.name == "rnn"
-    assert_allclose(again.log_eigenvalues, recurrence.log_eigenvalues)
-
-
-def test_a_linear_layer_called_recurrent_kernel() -> None:
-    linear = torch.nn.Linear(H, H, bias=False, dtype=torch.float64)
-    parametrizations.orthogonal(linear)
-    arrays = arrays_of(linear, "cell.recurrent_kernel.")
-    recurrence = read_layer(arrays, OrthogonalRNN())
-    assert recurrence.name == "cell"
-    assert_same_spectrum(
-        np.exp(recurrence.log_eigenvalues), np.linalg.eigvals(linear.weight.detach().numpy()), 1e-12
-    )
 
 
 class UnitaryCell(torch.nn.Module):
@@ -136,19 +119,6 @@ def test_a_unitary_layer_s_report() -> None:
     assert group.direction == "decorrelating"
     (finding,) = (each for each in report.findings if each.code == "MC101")
     assert finding.severity == "info"
-
-
-def test_what_no_unitary_layer_has() -> None:
-    arrays = arrays_of(UnitaryCell("matrix_exp"))
-    with pytest.raises(TensorError, match="no complex matrix"):
-        read_layer(arrays, OrthogonalRNN(), orthogonal_map="householder")
-    base = "parametrizations.weight_hh.0.base"
-    with pytest.raises(TensorError, match="not unitary"):
-        read_layer(arrays | {base: 2 * arrays[base]}, OrthogonalRNN())
-    real = arrays_of(trained("matrix_exp"))
-    complex_readin = {"weight_ih_l0": real["weight_ih_l0"] * 1j}
-    with pytest.raises(TensorError, match="complex"):
-        read_layer(real | complex_readin, OrthogonalRNN())
 
 
 def test_what_is_refused_and_what_is_left_to_others() -> None:

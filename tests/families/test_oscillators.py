@@ -1,4 +1,4 @@
-"""LinOSS and UnICORNN against their own steps, and against differences."""
+"""LinOSS, UnICORNN and IndRNN against their own steps, and against differences."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
+from memcurse_cli.families.state_space.ind_rnn import IndRNN
 from memcurse_cli.families.state_space.oscillators import LinOSS, UnICORNN
 
 P, H, STEPS = 4, 3, 24
@@ -87,13 +88,10 @@ def expected_response(layer: dict[str, NDArray], scheme: str) -> NDArray:
     return np.stack(outputs, axis=-1)
 
 
-CASES = [
-    *((False, scheme) for scheme in ("imex", "im")),
-    *((True, scheme) for scheme in ("imex", "imex2", "im")),
-]
-
-
-@pytest.mark.parametrize(("damped", "scheme"), [*CASES, (True, "ex")])
+@pytest.mark.parametrize(
+    ("damped", "scheme"),
+    [(False, "imex"), (False, "im"), *((True, scheme) for scheme in ("imex", "imex2", "im", "ex"))],
+)
 def test_the_impulse_response_is_the_position_s(damped: bool, scheme: str) -> None:
     layer = layer_of(damped=damped)
     recurrence = read_layer(layer, LinOSS(), **{"oscillator-scheme": scheme})
@@ -101,19 +99,10 @@ def test_the_impulse_response_is_the_position_s(damped: bool, scheme: str) -> No
     assert_allclose(response, expected, rtol=0, atol=1e-12)
     assert recurrence.size == 2 * P
     assert recurrence.name == "blocks.0.ssm"
-
-
-@pytest.mark.parametrize(("damped", "scheme"), CASES)
-def test_derivatives(damped: bool, scheme: str) -> None:
-    check_derivatives(layer_of(damped=damped), LinOSS(), **{"oscillator-scheme": scheme})
-
-
-def test_derivatives_of_the_explicit_scheme() -> None:
-    layer = layer_of(damped=True)
-    # Away from the edges of the projection, G = Δ A and A = G²/4.
-    part(layer, "G_diag")[:] = 1.6
-    part(layer, "A_diag")[:] += 0.7
-    check_derivatives(layer, LinOSS(), **{"oscillator-scheme": "ex"})
+    if scheme == "ex":  # away from the edges of the projection, G = Δ A and A = G²/4
+        part(layer, "G_diag")[:] = 1.6
+        part(layer, "A_diag")[:] += 0.7
+    check_derivatives(layer, LinOSS(), **{"oscillator-scheme": scheme})
 
 
 @pytest.mark.parametrize("scheme", ["imex", "imex2", "im"])
@@ -137,30 +126,6 @@ def test_without_damping_the_modulus_is_one() -> None:
     implicit = read_layer(layer_of(), LinOSS(), **{"oscillator-scheme": "im"})
     assert (implicit.log_eigenvalues.real < 0).all()
     assert "by design" not in implicit.assumptions[-1]
-
-
-def test_a_dead_oscillator_stays_finite() -> None:
-    layer = layer_of()
-    part(layer, "A_diag")[0] = -1.0
-    recurrence = read_layer(layer, LinOSS())
-    assert np.isfinite(recurrence.log_gain).all()
-    for group in recurrence.parameters:
-        assert np.isfinite(group.eigenvalue_derivative).all()
-    # The position of a free mass is a ramp: Δ² (t + 1).
-    response = impulse_response(recurrence, STEPS)
-    assert_allclose(response, expected_response(layer, "imex"), rtol=0, atol=1e-6)
-
-
-def test_the_scalars_of_b_and_c_move_both_states() -> None:
-    layer = layer_of()
-    recurrence = read_layer(layer, LinOSS())
-    for matrix, values in (("B", recurrence.readin), ("C", recurrence.readout)):
-        real, imaginary = (each for each in recurrence.projections if each.matrix == matrix)
-        stored = part(layer, matrix).reshape(-1, 2)
-        assert real.size == len(stored)
-        assert_allclose(values[real.row, real.column].real, stored[real.scalar, 0])
-        assert_allclose(values[imaginary.row, imaginary.column].imag, stored[imaginary.scalar, 1])
-    assert recurrence.projections[-1].matrix == "D"
 
 
 ARRAYS = {
@@ -205,3 +170,47 @@ def test_its_vector_is_no_ind_rnn() -> None:
     ((family, match),) = detect(MemoryStore(ARRAYS).tensors)
     assert (family.name, match.layer) == ("unicornn", "RNNs.0")
     assert match_of({"x.weight_hh": np.zeros(3), "x.c_": np.zeros(4)}, UnICORNN()) == []
+
+
+VECTOR = np.array([0.9, -0.5, 1.0, 1.2])
+WEIGHT = np.array([[1.0, 2.0, 0.5], [-1.0, 0.3, 0.0], [0.2, 0.2, 0.2], [1.0, 0.0, -1.0]])
+TORCH = {"cells.0.weight_hh": VECTOR, "cells.0.weight_ih": WEIGHT, "cells.0.bias_ih": np.zeros(4)}
+HASTE = {"rnn.kernel": WEIGHT.T, "rnn.recurrent_scale": VECTOR, "rnn.bias": np.zeros(4)}
+TENSORFLOW = {
+    "rnn/ind_rnn_cell/input_kernel": WEIGHT.T,
+    "rnn/ind_rnn_cell/recurrent_kernel": VECTOR,
+}
+KERAS = {"ind_rnn/kernel": WEIGHT.T, "ind_rnn/recurrent_kernel": VECTOR}
+
+
+def response(steps: int) -> np.ndarray:
+    """(units, inputs, steps) of h = φ(W x + u ∘ h) where every unit is where φ has slope 1."""
+    state, found = WEIGHT.copy(), []
+    for _ in range(steps):
+        found.append(state)
+        state = VECTOR[:, None] * state
+    return np.stack(found, axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "layer", "activation"),
+    [
+        (TORCH, "cells.0", "relu"),
+        (HASTE, "rnn", "tanh"),
+        (TENSORFLOW, "rnn/ind_rnn_cell", "relu"),
+        (KERAS, "ind_rnn", "relu"),
+    ],
+    ids=["indrnn-pytorch", "haste", "tensorflow", "keras"],
+)
+def test_an_impulse(arrays: dict[str, np.ndarray], layer: str, activation: str) -> None:
+    recurrence = read_layer(arrays, IndRNN())
+    assert recurrence.name == layer
+    ours = impulse_response(recurrence, 6, readout=np.eye(4))
+    assert_allclose(ours, response(6), rtol=1e-12, atol=1e-15)
+    assert f"activation={activation}" in recurrence.assumptions[0]
+    assert not recurrence.stable_by_construction
+
+
+@pytest.mark.parametrize("arrays", [TORCH, HASTE], ids=["torch", "haste"])
+def test_derivatives(arrays: dict[str, np.ndarray]) -> None:
+    check_derivatives(arrays, IndRNN())

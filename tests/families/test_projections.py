@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import read_layer
+from families.test_oscillators import layer_of
 from families.test_s4d import minimal, version_3, version_4
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN
+from memcurse_cli.families.state_space.oscillators import LinOSS
 from memcurse_cli.families.state_space.s4d import S4D
 from memcurse_cli.families.state_space.s5 import S5
 
@@ -64,6 +66,7 @@ LAYERS: list[tuple[str, Family, dict[str, NDArray]]] = [
     ("s4d-4", S4D(), version_4()),
     ("s4d-4-shared", S4D(), version_4(1)),
     ("s4d-4-real", S4D(), version_4(real=True)),
+    ("linoss", LinOSS(), layer_of()),
 ]
 
 
@@ -111,32 +114,3 @@ def test_every_stored_number_is_a_scalar(family: Family, arrays: dict[str, NDArr
         nearest = np.abs(wanted[:, None] - found[None]).max(axis=2) < 1e-12
         assert np.array_equal(nearest.sum(axis=0), np.ones(len(found)))
         assert np.array_equal(nearest.sum(axis=1), np.ones(len(found)))
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "columns"),
-    [
-        ("two-tensors", OUTPUTS * INPUTS, [0, 1, 2, 0, 1, 2]),
-        ("real", INPUTS, [0, 1, 2]),
-        ("s5", INPUTS, [0, 1, 2]),
-        ("s4d-minimal", 3, [0, 1, 2]),
-        ("s4d-3", 6, [0, 1, 2, 0, 1, 2]),
-    ],
-)
-def test_the_direct_path(name: str, size: int, columns: list[int]) -> None:
-    family, arrays = next((family, arrays) for own, family, arrays in LAYERS if own == name)
-    (direct,) = (one for one in read_layer(arrays, family).projections if one.matrix == "D")
-    assert direct.size == size
-    assert direct.column.tolist() == columns
-    assert set(direct.derivative) == {1}
-
-
-def test_a_direct_path_that_does_not_fit_is_left_out() -> None:
-    family, arrays = next((family, arrays) for own, family, arrays in LAYERS if own == "real")
-    arrays = {**arrays, "D": normal(INPUTS + 1)}
-    assert {one.matrix for one in read_layer(arrays, family).projections} == {"B", "C"}
-
-
-def test_two_directions_have_none() -> None:
-    layer = s5(B=normal(SIZE, INPUTS, 2), C1=normal(2, SIZE, 2), C2=normal(2, SIZE, 2))
-    assert read_layer(layer, S5()).projections == ()

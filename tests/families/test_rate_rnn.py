@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import check_derivatives, read_layer
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
-from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.dense.rate_rnn import CoRNN, LowRankRNN
 
 H, INPUTS = 4, 2
@@ -70,24 +69,6 @@ def test_the_spectrum_and_the_response_of_one_step(
         ours, own = recurrence.dense.matrix @ ours, jacobian.numpy() @ own
 
 
-def test_the_stored_weight_moves_the_first_rows_alone() -> None:
-    arrays = cell()
-    before = read_layer(arrays, CoRNN()).dense
-    arrays["cell.i2h.weight"][1, INPUTS + 2] += 1.0
-    after = read_layer(arrays, CoRNN()).dense
-    moved = after.matrix - before.matrix
-    assert_allclose(moved[np.arange(2 * H) != 1], 0, atol=1e-15)
-    assert_allclose(np.linalg.norm(moved), before.scale, rtol=1e-12)
-
-
-def test_what_it_leaves_to_others() -> None:
-    tutorial = {"i2h.weight": np.zeros((H, 9 + 2 * H)), "i2o.weight": np.zeros((3, 9 + 2 * H))}
-    assert match_of(tutorial, CoRNN()) == []
-    narrow = cell() | {"cell.i2h.weight": np.zeros((H, 2 * H))}
-    assert match_of(narrow, CoRNN()) == []
-    assert match_of({"cell.i2h.weight": cell()["cell.i2h.weight"]}, CoRNN()) == []
-
-
 N, RANK, DRIVES = 12, 2, 3
 
 
@@ -143,14 +124,3 @@ def test_complex_pairs() -> None:
     recurrence = read_layer(arrays, LowRankRNN())
     assert_allclose(np.exp(recurrence.log_eigenvalues[:2]), 0.8 + 0.2 * np.array([1 - 2j, 1 + 2j]))
     check_derivatives(arrays, LowRankRNN())
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(UsageError, match="outside"):
-        read_layer(network(), LowRankRNN(), alpha="1.5")
-    orthonormal = np.eye(N)[:, :RANK]
-    jordan = {"m": orthonormal, "n": orthonormal @ np.array([[1.0, 0.0], [1.0, 1.0]])}
-    with pytest.raises(TensorError, match="diagonalised"):
-        read_layer(network() | jordan, LowRankRNN())
-    assert match_of(network() | {"n": np.zeros((N, 3))}, LowRankRNN()) == []
-    assert match_of(network() | {"wi": np.zeros((N, DRIVES))}, LowRankRNN()) == []

@@ -7,11 +7,10 @@ import pytest
 from families.impulse import impulse_response
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.rewriting import Rewriting, rewrite, rewritings
+from memcurse_cli.families.rewriting import Rewriting, rewrite
 from memcurse_cli.theory.parametrization import INVERTIBLE
 
 STEPS = 40
@@ -87,24 +86,6 @@ def test_a_dense_layer_becomes_the_network_of_its_eigenvalues(
     np.testing.assert_allclose(response(found), response(layer), rtol=1e-9, atol=1e-10)
 
 
-def test_the_groups_move_what_they_say_they_move() -> None:
-    """λ and γ from the values of a coupled LRU, one scalar moved at a time."""
-    found = rewrite(read(lru()), Rewriting("lru", "coupled")).recurrence
-    values = np.array([group.values for group in found.parameters])
-
-    def layer(moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        eigenvalue = np.exp(-np.exp(moved[0]) + 1j * np.exp(moved[1]))
-        return eigenvalue, 0.5 * np.log(1 - np.abs(eigenvalue) ** 2)
-
-    for index, group in enumerate(found.parameters):
-        step = np.zeros_like(values)
-        step[index] = 1e-6
-        above, below = layer(values + step), layer(values - step)
-        eigenvalue, log_gain = ((up - down) / 2e-6 for up, down in zip(above, below, strict=True))
-        np.testing.assert_allclose(group.eigenvalue_derivative, eigenvalue, rtol=1e-7, atol=1e-9)
-        np.testing.assert_allclose(group.log_gain_derivative.real, log_gain, rtol=1e-7, atol=1e-8)
-
-
 def test_eigenvalues_outside_the_unit_disk_are_left_out_where_they_have_no_value() -> None:
     tensors = {"lambda_re": np.array([0.5, 1.2, 0.1]), "lambda_im": np.array([0.1, 0.3, 1.5])}
     layer = read(tensors)
@@ -135,20 +116,3 @@ def test_an_eigenbasis_without_digits_gives_no_readin() -> None:
     found = rewrite(broken, Rewriting("lru"))
     assert found.recurrence.readin is None
     assert "κ(P)" in found.reason
-
-
-def test_the_parameter_of_the_replaced_gain_goes_with_it() -> None:
-    found = rewrite(read(lru()), Rewriting(None, "coupled")).recurrence
-    assert [group.name for group in found.parameters] == ["nu_log", "theta_log"]
-
-
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(UsageError, match="'cosine' is not known"):
-        rewritings(["cosine"])
-    with pytest.raises(UsageError, match="'always' is not known"):
-        rewritings(["lru"], "always")
-    assert rewritings([]) == ()
-    assert rewritings(["lru", "lru"]) == (Rewriting("lru"),)
-    assert rewritings([], "own") == (Rewriting(None, "own"),)
-    with pytest.raises(UsageError, match="nothing is to be changed"):
-        Rewriting(None)

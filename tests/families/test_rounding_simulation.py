@@ -69,30 +69,11 @@ def lru(units: int) -> Tensors:
 def mamba(channels: int, states: int = 4) -> Tensors:
     """The recurrent tensors of a Mamba layer; dt_bias moves all the states of a channel."""
     random = np.random.default_rng(4)
-    rank = 2
     return {
         "mixer.A_log": np.log(
             np.arange(1, states + 1) + random.uniform(0, 0.5, (channels, states))
         ),
-        "mixer.D": np.ones(channels),
-        "mixer.conv1d.weight": random.normal(size=(channels, 1, 4)),
-        "mixer.conv1d.bias": np.zeros(channels),
-        "mixer.x_proj.weight": random.normal(size=(rank + 2 * states, channels)),
-        "mixer.dt_proj.weight": random.normal(size=(channels, rank)),
         "mixer.dt_proj.bias": np.log(np.expm1(random.uniform(0.01, 0.1, channels))),
-        "mixer.in_proj.weight": random.normal(size=(2 * channels, 6)),
-        "mixer.out_proj.weight": random.normal(size=(6, channels)),
-    }
-
-
-def s4d(channels: int, states: int = 4) -> Tensors:
-    """S4D-Lin, whose real parts are all alike; log_dt moves all the states of a channel."""
-    random = np.random.default_rng(8)
-    return {
-        "kernel.log_dt": random.uniform(np.log(0.01), np.log(0.1), channels),
-        "kernel.log_A_real": np.log(np.full((channels, states), 0.5)),
-        "kernel.A_imag": np.tile(np.pi * np.arange(states), (channels, 1)),
-        "kernel.C": random.normal(size=(1, channels, states, 2)),
     }
 
 
@@ -103,9 +84,6 @@ CASES = [
     (lru, "gamma_log", "float8_e5m2"),
     (mamba, "A_log", "bfloat16"),
     (mamba, "dt_proj.bias", "int8"),
-    (s4d, "log_A_real", "bfloat16"),
-    (s4d, "log_dt", "bfloat16"),
-    (s4d, "A_imag", "bfloat16"),
 ]
 
 
@@ -133,8 +111,7 @@ def test_a_diagonal_state_moves_as_predicted(
 
     measured = per_scalar(moved) / per_scalar(states)
     moves = predicted > 1e-4 * predicted.max()  # int8 holds the largest value but for a last bit
-    exact = np.count_nonzero(group.values == 0)  # a quarter of Im A in S4D
-    assert np.count_nonzero(moves) > 0.99 * (predicted.size - exact)
+    assert np.count_nonzero(moves) > 0.99 * predicted.size
     assert (measured[~moves] < 1e-6 * measured.max()).all()
     ratio = measured[moves] / predicted[moves] ** 2
     assert 1 / 9 < ratio.min() <= ratio.max() < 9
@@ -144,7 +121,7 @@ def test_a_diagonal_state_moves_as_predicted(
     assert abs(ratio.mean() - 1) < 4 * error + 0.05 * (dtype != "float32")
 
 
-@pytest.mark.parametrize("network", [lru, mamba, s4d])
+@pytest.mark.parametrize("network", [lru, mamba])
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("horizon", [None, 300])
 def test_a_large_change_is_that_of_the_layer_that_is_read_again(

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives, match_of, read_layer
+from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
 from families.oracles import (
-    ZooFile,
     assert_same_spectrum,
-    oracle_eigenvalues,
-    original_layer,
-    read_layers,
-    zoo_files,
 )
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
@@ -88,13 +82,11 @@ def bilinear(steps: NDArray, matrix: NDArray, readin: NDArray) -> tuple[NDArray,
 
 LAYERS = {
     "version 4": layer("4"),
-    "version 4, one system": layer("4", systems=1),
-    "version 4, rank 2": layer("4", rank=2),
+    "version 4, rank 2, one system": layer("4", rank=2, systems=1),
     "version 4, untied step": layer("4", tied=False),
     "version 4, untied step, one system": layer("4", systems=1, tied=False),
     "version 3": layer("3"),
     "version 2": layer("2"),
-    "version 2, one system": layer("2", systems=1),
     "version 2, hurwitz": layer("2 hurwitz"),
 }
 
@@ -103,8 +95,8 @@ def assert_of_dense_matrices(
     recurrence: Recurrence, matrices: list[tuple[NDArray, NDArray, NDArray]]
 ) -> None:
     """Eigenvectors are free in phase, so that what each of them carries is compared by size."""
-    eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(H, 2 * N)
-    driven = (np.exp(recurrence.log_gain) * recurrence.readin[:, 0]).reshape(H, 2 * N)
+    eigenvalues = np.exp(recurrence.log_eigenvalues).reshape(len(matrices), -1)
+    driven = (np.exp(recurrence.log_gain) * recurrence.readin[:, 0]).reshape(eigenvalues.shape)
     for channel, matrix in enumerate(matrices):
         discrete, readin = bilinear(*matrix)
         values, vectors = np.linalg.eig(discrete)
@@ -112,17 +104,14 @@ def assert_of_dense_matrices(
         share = np.abs(np.linalg.solve(vectors, readin))
         nearest = np.abs(eigenvalues[channel][:, None] - values).argmin(axis=1)
         assert_allclose(np.abs(driven[channel]), share[nearest], rtol=1e-11)
-    assert_allclose(recurrence.channel, np.repeat(np.arange(H), 2 * N))
+    assert_allclose(recurrence.channel, np.repeat(np.arange(len(matrices)), eigenvalues.shape[1]))
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_eigenvalues_and_drive_are_those_of_the_dense_matrix(name: str) -> None:
+def test_eigenvalues_drive_and_derivatives_are_those_of_the_dense_matrix(name: str) -> None:
     recurrence = read_layer(LAYERS[name], S4DPLR())
     assert_of_dense_matrices(recurrence, [continuous(LAYERS[name], each) for each in range(H)])
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_derivatives(name: str) -> None:
+    assert recurrence.stable_by_construction == (name != "version 2")
     check_derivatives(LAYERS[name], S4DPLR(), tolerance=1e-9)
 
 
@@ -171,10 +160,6 @@ def test_the_first_version_keeps_its_low_rank_part_in_b_and_c(name: str) -> None
     recurrence = read_layer(layer, S4DPLR())
     assert_of_dense_matrices(recurrence, [first_continuous(layer, each) for each in range(H)])
     assert not recurrence.stable_by_construction
-
-
-@pytest.mark.parametrize("name", FIRST)
-def test_derivatives_of_the_first_version(name: str) -> None:
     elements = {}
     for role, tensor in {"P": "B", "Q": "C"}.items():
         shape = FIRST[name][f"layer.kernel.krylov.{tensor}"].shape
@@ -183,20 +168,7 @@ def test_derivatives_of_the_first_version(name: str) -> None:
     check_derivatives(FIRST[name], S4DPLR(), tolerance=1e-9, elements=elements)
 
 
-def test_w_beside_other_matrices_is_not_the_first_version() -> None:
-    layer = FIRST["default"]
-    for role, shape in {"C": (H, 1, N, 2), "B": (H, 2, N), "w": (N + 1, 2)}.items():
-        other = {**layer, f"layer.kernel.krylov.{role}": np.ones(shape)}
-        assert match_of(other, S4DPLR()) == []
-
-
-def test_only_a_tied_low_rank_part_cannot_explode() -> None:
-    stable = {
-        name for name, each in LAYERS.items() if read_layer(each, S4DPLR()).stable_by_construction
-    }
-    assert stable == {name for name in LAYERS if name.startswith(("version 3", "version 4"))} | {
-        "version 2, hurwitz"
-    }
+def test_an_untied_low_rank_part_can_explode() -> None:
     exploding = layer("2")
     exploding["kernel.Q"] = -3 * exploding["kernel.P"] * [1, -1]
     recurrence = read_layer(exploding, S4DPLR())
@@ -216,30 +188,10 @@ def test_a_matrix_without_eigenvectors_is_refused() -> None:
         read_layer(tensors, S4DPLR())
 
 
-@pytest.mark.parametrize("file", zoo_files("s4", ".pt", ".safetensors", ".ckpt", kind="s4_dplr"))
-def test_zoo(file: ZooFile) -> None:
-    for each, recurrence in zip(file.layers, read_layers(file.path).values(), strict=True):
-        assert recurrence.family == "s4_dplr"
-        theirs = oracle_eigenvalues(each).reshape(each["lambda_shape"])
-        ours = np.exp(recurrence.log_eigenvalues).reshape(theirs.shape)
-        for row, oracle_row in zip(ours, theirs, strict=True):
-            assert_same_spectrum(row, oracle_row, 1e-9 / np.abs(oracle_row).max())
-
-
-def test_the_original_layer_s_eigenvalues(paper: Path) -> None:
-    arrays, computed = original_layer(paper, "s4v4_dplr")
-    eigenvalues = computed["lambda_"]
-    recurrence = read_layer(arrays, S4DPLR())
-    for row, theirs in zip(
-        np.exp(recurrence.log_eigenvalues).reshape(eigenvalues.shape), eigenvalues, strict=True
-    ):
-        assert_same_spectrum(row, theirs, 1e-7)
-
-
 MODES, CHANNELS, STEPS = 4, 3, 16
 
 
-def layer_of(real: str, imag: str) -> dict[str, NDArray]:
+def annotated(real: str, imag: str, **more: NDArray) -> dict[str, NDArray]:
     rng = np.random.default_rng(13)
     layer = {
         real: -rng.uniform(0.3, 1, (MODES, CHANNELS)),
@@ -248,96 +200,57 @@ def layer_of(real: str, imag: str) -> dict[str, NDArray]:
         "D": np.ones((1, CHANNELS)),
         "log_step": rng.uniform(-2, -1, (1, CHANNELS)),
     }
-    return {f"params/layers_0/seq/{role}": values for role, values in layer.items()}
+    return {f"params/layers_0/seq/{role}": values for role, values in (layer | more).items()}
 
 
-def s4d_layer() -> dict[str, NDArray]:
-    unused = {
-        f"params/layers_0/seq/{role}": np.ones((MODES, CHANNELS)) for role in ("B_re", "B_im")
-    }
-    return layer_of("A_re", "A_im") | unused
-
-
-def s4_layer(*, real: bool = False) -> dict[str, NDArray]:
-    rng = np.random.default_rng(14)
-    values = {
-        role: 0.3 * (rng.normal(size=(MODES, CHANNELS)) + 1j * rng.normal(size=(MODES, CHANNELS)))
-        for role in "PB"
-    }
-    if real:
-        values = {role: array.real for role, array in values.items()}
-    named = {f"params/layers_0/seq/{role}": array for role, array in values.items()}
-    return layer_of("Lambda_re", "Lambda_im") | named
+_UNUSED = np.ones((MODES, CHANNELS))
+_P, _B = 0.3 * np.random.default_rng(14).normal(size=(2, MODES, CHANNELS, 2)) @ np.array([1, 1j])
+S4D_LAYER = annotated("A_re", "A_im", B_re=_UNUSED, B_im=_UNUSED)
+S4_LAYER = annotated("Lambda_re", "Lambda_im", P=_P, B=_B)
+REAL_S4 = annotated("Lambda_re", "Lambda_im", P=_P.real, B=_B.real)
 
 
 def part(layer: dict[str, NDArray], role: str) -> NDArray:
     return layer[f"params/layers_0/seq/{role}"]
 
 
-def test_the_kernel_of_s4d() -> None:
-    layer = s4d_layer()
+def test_the_kernel_of_annotated_s4d() -> None:
+    layer = S4D_LAYER | {"params/layers_0/seq/A_re": part(S4D_LAYER, "A_re").copy()}
     part(layer, "A_re")[0, 0] = 0.5
     recurrence = read_layer(layer, AnnotatedS4D())
     assert recurrence.name == "params/layers_0/seq"
-    response = impulse_response(recurrence, STEPS)[0]
-    for channel in range(CHANNELS):
-        # s4d_kernel_zoh(C, A, L, step)
-        a = np.clip(part(layer, "A_re"), None, -1e-4)[:, channel]
-        a = a + 1j * part(layer, "A_im")[:, channel]
-        step = np.exp(part(layer, "log_step")[0, channel])
-        c = part(layer, "C")[:, channel, 0] + 1j * part(layer, "C")[:, channel, 1]
-        kernel = [
-            (c * (np.exp(step * a) - 1) / a * np.exp(lag * step * a)).sum().real
-            for lag in range(STEPS)
-        ]
-        assert_allclose(response[channel], kernel, rtol=0, atol=1e-12)
+    # s4d_kernel_zoh(C, A, L, step) of every channel
+    a = np.clip(part(layer, "A_re"), None, -1e-4) + 1j * part(layer, "A_im")
+    step = np.exp(part(layer, "log_step")[0])
+    driven = as_complex(part(layer, "C")) * (np.exp(step * a) - 1) / a
+    expected = np.einsum("nc,ncl->cl", driven, np.exp((step * a)[..., None] * np.arange(STEPS)))
+    assert_allclose(impulse_response(recurrence, STEPS)[0], expected.real, rtol=0, atol=1e-12)
     assert recurrence.stable_by_construction
     assert [group.matrix for group in recurrence.projections] == ["C", "C", "D"]
     stored = part(layer, "C").reshape(-1, 2)
-    real = recurrence.projections[0]
-    assert_allclose(recurrence.readout[0].real, stored[real.scalar, 0])
+    assert_allclose(recurrence.readout[0].real, stored[recurrence.projections[0].scalar, 0])
 
 
-def discrete_of(layer: dict[str, NDArray], channel: int) -> tuple[NDArray, NDArray]:
-    """A̅ and B̅ of discrete_DPLR, with a plain inverse."""
-    real = np.clip(part(layer, "Lambda_re")[:, channel], None, -1e-4)
-    p = part(layer, "P")[:, channel]
-    a = np.diag(real + 1j * part(layer, "Lambda_im")[:, channel]) - np.outer(p, p.conj())
-    scale = 2.0 / np.exp(part(layer, "log_step")[0, channel])
-    backward = np.linalg.inv(scale * np.eye(MODES) - a)
-    return backward @ (scale * np.eye(MODES) + a), 2 * backward @ part(layer, "B")[:, channel]
-
-
-@pytest.mark.parametrize("real", [False, True])
-def test_the_state_of_s4(real: bool) -> None:
-    layer = s4_layer(real=real)
+@pytest.mark.parametrize("layer", [S4_LAYER, REAL_S4], ids=["complex", "real"])
+def test_the_state_of_annotated_s4(layer: dict[str, NDArray]) -> None:
     recurrence = read_layer(layer, AnnotatedS4())
     assert recurrence.readout is None
-    driven = np.exp(recurrence.log_gain) * recurrence.readin[:, 0]
-    for channel in range(CHANNELS):
-        own = recurrence.channel == channel
-        matrix, state = discrete_of(layer, channel)
-        eigenvalues = np.exp(recurrence.log_eigenvalues[own])
-        expected = np.linalg.eigvals(matrix)
-        nearest = np.abs(eigenvalues[:, None] - expected).min(axis=1)
-        assert_allclose(nearest, 0, atol=1e-13)
-        # The state is a sum of the modes; the first N steps of it say of which.
-        modes = np.stack(
-            [np.linalg.matrix_power(matrix, lag) @ state for lag in range(MODES)], axis=1
+    matrices = []
+    for channel in range(CHANNELS):  # of discrete_DPLR
+        real, imag, p, b = (
+            part(layer, role)[:, channel] for role in ("Lambda_re", "Lambda_im", "P", "B")
         )
-        amplitudes = modes @ np.linalg.inv(eigenvalues[:, None] ** np.arange(MODES))
-        later = np.linalg.matrix_power(matrix, STEPS) @ state
-        assert_allclose(amplitudes @ eigenvalues**STEPS, later, rtol=0, atol=1e-11)
-        # Each mode is an eigenvector of norm 1 times what drives it.
-        assert_allclose(np.linalg.norm(amplitudes, axis=0), np.abs(driven[own]), rtol=1e-10)
+        a = np.diag(np.clip(real, None, -1e-4) + 1j * imag) - np.outer(p, p.conj())
+        matrices.append((np.exp(part(layer, "log_step")[0, channel]) * np.eye(MODES), a, b))
+    assert_of_dense_matrices(recurrence, matrices)
 
 
 @pytest.mark.parametrize(
     ("layer", "family"),
     [
-        (s4d_layer(), AnnotatedS4D()),
-        (s4_layer(), AnnotatedS4()),
-        (s4_layer(real=True), AnnotatedS4()),
+        (S4D_LAYER, AnnotatedS4D()),
+        (S4_LAYER, AnnotatedS4()),
+        (REAL_S4, AnnotatedS4()),
     ],
     ids=["s4d", "s4", "real P"],
 )

@@ -484,6 +484,11 @@ LAYERS: dict[str, Layer] = {
         QRNN(),
         {"rnn.layers.0.linear.weight": normal(12, 3), "rnn.layers.0.linear.bias": normal(12)},
     ),
+    "QRNN of two parts": Layer(
+        QRNN(),
+        {"qrnn.layers.0.linear.weight": normal(8, 3), "qrnn.layers.0.linear.bias": normal(8)},
+        {"output_gate": "no"},
+    ),
     "minGRU": Layer(MinGRU(), min_rnn(1)),
     "minGRU of the paper": Layer(MinGRU(), min_rnn(1, fused=False)),
     "minLSTM": Layer(MinLSTM(), min_rnn(2), driven=False),

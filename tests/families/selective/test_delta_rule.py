@@ -13,9 +13,6 @@ from families.selective.layers import (
     HEADS,
     KDA_LAYER,
     LAYERS,
-    QWEN3_5,
-    QWEN3_NEXT,
-    VALUES,
     WIDTH,
     Arrays,
 )
@@ -23,10 +20,8 @@ from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.family import Family, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
+from memcurse_cli.families.family import Family
 from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet, delta_rule
 
 RANDOM = np.random.default_rng(16)
@@ -86,17 +81,6 @@ def test_the_report_says_what_is_assumed_of_keys() -> None:
     assert not any("all directions alike" in sentence for sentence in layer.assumptions)
 
 
-@pytest.mark.parametrize(
-    ("configured", "width"), [({}, 3), ({"head_dim": 6}, 6), ({"head_dim": 9}, 3)]
-)
-def test_value_heads_that_share_keys_do_not_halve_them(
-    configured: dict[str, int], width: int
-) -> None:
-    """flash-linear-attention's num_v_heads: k_proj has the rows of half as many, wider heads."""
-    recurrence = read_configured(GATED_DELTA_NET, GatedDeltaNet(), configured)
-    assert recurrence.multiplicity == width * VALUES
-
-
 def test_the_configuration_gives_the_width_of_the_keys() -> None:
     arrays = {
         "A_log": np.ones(4),
@@ -142,46 +126,6 @@ def test_the_eigenvalue_of_comba_reaches_what_is_said() -> None:
     values = np.linalg.eigvalsh(0.01 * np.eye(2) - 0.99 * np.outer(key, key))
     assert rule is not None
     assert rule.lowest < values[0] < rule.lowest + 0.05
-
-
-@pytest.mark.parametrize("name", ["Gated DeltaProduct", "Comba", "Gated DeltaNet-2"])
-def test_transitions_that_no_law_of_gates_has(name: str) -> None:
-    layer = LAYERS[name]
-    store = MemoryStore(layer.arrays)
-    (match,) = layer.family.find(store.tensors)
-    recurrence = layer.family.read(store, match, ReadOptions(gates=True))
-    assert isinstance(recurrence.gate, NoDrive)
-    product = recurrence.rank_one == delta_rule(negative=True, count=2)
-    assert product == (name == "Gated DeltaProduct")
-    if name == "Gated DeltaNet-2":  # w stays below 1 where b may reach 2
-        negative = read_layer(layer.arrays, KDA(), negative_eigenvalues="true")
-        assert_allclose(np.exp(negative.log_gain), 0.5)
-        assert negative.rank_one == delta_rule(negative=True)
-
-
-def test_gguf_orders_step_and_strength_by_the_key_heads_of_its_metadata() -> None:
-    def drive(metadata: dict[str, str]) -> object:
-        store = MemoryStore(QWEN3_NEXT)
-        store.metadata = metadata
-        (match,) = match_of(QWEN3_NEXT, GatedDeltaNet())
-        return GatedDeltaNet().read(store, match, ReadOptions(gates=True)).gate
-
-    for none in ({}, {"qwen3next.ssm.group_count": "9" * 5000}, {"a.ssm.group_count": "3"}):
-        assert isinstance(drive(none), NoDrive)
-    found = drive({"qwen3next.ssm.group_count": "2", "qwen3next.ssm.state_size": "3"})
-    assert isinstance(found, GateDrive)
-    assert found.write_gate is not None
-    rows = (QWEN3_NEXT["blk.2.ssm_ba.weight"] ** 2).sum(1).reshape(2, 2, 2)
-    assert_allclose(found.write_gate.norms.inputs, rows[:, 0].ravel())
-    assert_allclose(found.gate.norms.inputs, rows[:, 1].ravel())
-    assert found.write is not None
-    assert found.write.width == 3
-
-
-def test_a_rate_that_gguf_rounded_away_keeps_the_state() -> None:
-    recurrence = read_layer(QWEN3_5 | {"blk.2.ssm_a": np.zeros(4)}, GatedDeltaNet())
-    assert_allclose(recurrence.log_eigenvalues, 0, rtol=0)
-    assert not recurrence.stable_by_construction
 
 
 @pytest.mark.parametrize(

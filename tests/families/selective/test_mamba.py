@@ -1,24 +1,25 @@
-"""Mamba and Mamba-2 under the names of PyTorch's libraries, vision models and llama.cpp."""
+"""Mamba, Mamba-2 and Mamba-3 under the names of the libraries, and what their gates see."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from families.derivatives import match_of, read_configured, read_layer
-from families.oracles import ZooFile, oracle_eigenvalues, original_layer, read_layers, zoo_files
-from families.selective.layers import GGUF_MAMBA, GGUF_MAMBA_2, mamba2, softplus
+from families.selective.layers import GGUF_MAMBA, mamba2, mamba3, softplus
+from families.simulated_gates import check_bands, drive_of, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.selective.mamba import UNCLAMPED, GgufMamba, Mamba, Mamba2
+from memcurse_cli.families.selective.mamba3 import ALIGNED, Mamba3
 
 K, CHANNELS, STATE, RANK = 4, 3, 2, 2
 RANDOM = np.random.default_rng(21)
@@ -51,6 +52,37 @@ def test_the_heads_of_vmamba_m0_drive_a_state_each() -> None:
     recurrence = read_layer(layer, Mamba())
     assert recurrence.multiplicity == size * 5
     assert_steps(recurrence, layer["op.A_logs"], layer["op.dt_projs_bias"])
+
+
+def gate_of(layer: dict[str, NDArray]) -> Any:
+    return drive_of(MemoryStore(layer), Mamba()).gate
+
+
+def test_a_selection_holds_the_rows_of_the_step_last() -> None:
+    """MambaBEAT's own split: selection(x) is B, C and then Δ."""
+    layer = {
+        "m.A_log": rates(6, 3),
+        "m.dt_proj.bias": biases(6),
+        "m.dt_proj.weight": RANDOM.normal(size=(6, 2)),
+        "m.selection.weight": RANDOM.normal(size=(8, 6)),
+    }
+    product = layer["m.dt_proj.weight"] @ layer["m.selection.weight"][-2:]
+    assert_allclose(gate_of(layer).norms.inputs, np.repeat((product**2).sum(1), 3), rtol=1e-12)
+
+
+@pytest.mark.parametrize("index", ["", ".0"], ids=["plain", "Hymba"])
+def test_a_norm_between_the_projections_fixes_what_the_gate_sees(index: str) -> None:
+    layer = {
+        f"m.A_log{index}": rates(6, 3),
+        f"m.dt_proj{index}.bias": biases(6),
+        f"m.dt_proj{index}.weight": RANDOM.normal(size=(6, 2)),
+        f"m.x_proj{index}.weight": RANDOM.normal(size=(8, 6)),
+        "m.dt_layernorm.weight": np.array([0.5, 2.0]),
+    }
+    scaled = layer[f"m.dt_proj{index}.weight"] * layer["m.dt_layernorm.weight"]
+    for scale in (0.0, 1.0, 100.0):
+        expected = np.repeat(np.sum(scaled**2, axis=1), 3)
+        assert_allclose(gate_of(layer).variance(scale, 0.0), expected)
 
 
 # Of each library: the names of the layers, and of their rates and biases in the module m.
@@ -93,27 +125,6 @@ def test_each_direction_is_a_layer(library: str) -> None:
         assert shared == (library == "Vision Mamba v1" and "backward" in match.layer)
 
 
-def test_hymba_s_norm_stands_between_its_projections() -> None:
-    layer = {
-        "mamba.A_log.0": rates(CHANNELS, STATE),
-        "mamba.dt_proj.0.bias": biases(CHANNELS),
-        "mamba.dt_proj.0.weight": RANDOM.normal(size=(CHANNELS, RANK)),
-        "mamba.x_proj.0.weight": RANDOM.normal(size=(RANK + 2 * STATE, CHANNELS)),
-        "mamba.dt_layernorm.weight": np.array([2.0, 0.5]),
-    }
-    (match,) = match_of(layer, Mamba())
-    gate: Any = Mamba().read(MemoryStore(layer), match, ReadOptions(gates=True)).gate
-    scaled = layer["mamba.dt_proj.0.weight"] * layer["mamba.dt_layernorm.weight"]
-    assert_allclose(gate.gate.fixed, np.repeat(np.sum(scaled**2, axis=1), STATE))
-
-
-def test_the_tails_keep_full_precision() -> None:
-    tensors = {"A_log": np.array([[-20.0, 300.0]]), "dt_proj.bias": np.array([-40.0])}
-    recurrence = read_layer(tensors, Mamba())
-    assert_allclose(recurrence.log_eigenvalues.real[0], -np.exp(-60.0), rtol=1e-14)
-    assert_allclose(recurrence.log_gain.real, -40.0, rtol=1e-15)
-
-
 RULES = {"A_log": (4,), "dt_bias": (4,)}
 
 
@@ -133,54 +144,6 @@ RULES = {"A_log": (4,), "dt_bias": (4,)}
 )
 def test_what_is_not_it(family: Family, shapes: dict[str, tuple[int, ...]]) -> None:
     assert match_of({name: np.ones(shape) for name, shape in shapes.items()}, family) == []
-
-
-@pytest.mark.parametrize(
-    "file",
-    zoo_files("hf_mamba", "/model.safetensors", ".bin", ".index.json", kind="mamba1")
-    + zoo_files("mamba_ssm", "/model.safetensors", ".bin", kind="mamba1")
-    + zoo_files("hf_mamba2", "/model.safetensors", kind="mamba2")
-    + zoo_files("mamba_ssm", "/model.safetensors", ".bin", kind="mamba2")
-    + zoo_files("gguf", ".gguf"),
-)
-def test_zoo(file: ZooFile) -> None:
-    layers = read_layers(file.path)
-    gguf = file.path.suffix == ".gguf"
-    families = {"mamba1": "mamba", "rwkv6": "rwkv"}
-    if gguf:
-        families |= {"mamba1": "gguf_mamba", "mamba2": "gguf_mamba"}
-    for each, (name, recurrence) in zip(file.layers, layers.items(), strict=True):
-        assert name == each["name"]
-        assert recurrence.family == families.get(each["kind"], each["kind"])
-        assert recurrence.input_dependent
-        # llama.cpp rounds the e^(-1/2) of RWKV-7 to 0.606531.
-        tolerance = 1e-6 if each["kind"] == "rwkv7" else 1e-14
-        ours = np.exp(recurrence.log_eigenvalues)
-        assert_allclose(ours, oracle_eigenvalues(each), rtol=0, atol=tolerance)
-        if each["kind"] == "mamba2":
-            assert recurrence.multiplicity == each["multiplicity"]
-
-
-def test_the_original_layer(paper: Path) -> None:
-    arrays, computed = original_layer(paper, "mamba1")
-    expected = computed["lambda_bias_only"].ravel()
-    assert_allclose(np.exp(read_layer(arrays, Mamba()).log_eigenvalues), expected, rtol=1e-14)
-
-
-@pytest.mark.parametrize("file", zoo_files("gguf", "q4_0.forced.gguf"))
-def test_an_eigenvalue_that_quantisation_rounded_to_one_is_reported(file: ZooFile) -> None:
-    for each, recurrence in zip(file.layers, read_layers(file.path).values(), strict=True):
-        ones = np.count_nonzero(recurrence.log_eigenvalues == 0)
-        assert ones == each["extra"]["zero_A_count"] > 0
-        assert not recurrence.stable_by_construction
-
-
-@pytest.mark.parametrize("role", ["ssm_conv1d.weight", "ssm_norm.weight"])
-def test_heads_that_do_not_fit_are_named(role: str) -> None:
-    tensor = f"blk.3.{role}"
-    arrays = GGUF_MAMBA_2 | {tensor: np.ones((GGUF_MAMBA_2[tensor].shape[0] + 1, 3))}
-    with pytest.raises(TensorError, match="does not fit 2 heads"):
-        read_layer(arrays, GgufMamba())
 
 
 MIXER = mamba2()
@@ -215,12 +178,6 @@ def test_the_state_rests_on_the_number_of_groups(
     assert recurrence.assumptions[1] == UNCLAMPED
 
 
-@pytest.mark.parametrize("groups", ["0", "-1", "2.5", "nan", "1e400"])
-def test_no_number_of_groups(groups: str) -> None:
-    with pytest.raises(UsageError, match="is not a value of groups"):
-        read_layer(MIXER, Mamba2(), groups=groups)
-
-
 STEP = softplus(MIXER["mixer.dt_bias"] + MIXER["mixer.in_proj.bias"][-4:])
 
 
@@ -242,11 +199,6 @@ def test_limits_of_the_step_are_told(config: dict[str, Any], low: float, high: f
     assert f"holds it in [{low:g}, {high:g}]" in sentence
     assert f"{outside} of 4 heads lie outside" in sentence
     assert outside > 0
-
-
-@pytest.mark.parametrize("infinity", [np.inf, {"__float__": "Infinity"}])
-def test_open_limits_need_no_word(infinity: Any) -> None:
-    assert len(configured({"time_step_limit": [0.0, infinity]}).assumptions) == 1
 
 
 def test_falcon_h1_scales_the_bias_of_its_projection() -> None:
@@ -277,17 +229,84 @@ def test_nemotron_keeps_its_rates_in_a_module_of_their_own() -> None:
     assert recurrence.tensors[0] == "mixer._fp32_params.A_log"
 
 
+HEADS, INNER = 4, 8
+
+
+def steps_of(
+    arrays: dict[str, NDArray], inputs: NDArray, function: str, groups: int
+) -> tuple[NDArray, NDArray]:
+    """Δ and -A of every step and head, as `Mamba3.forward` has them."""
+    _, rank, state = arrays["mixer.B_bias"].shape
+    projected = torch.tensor(inputs) @ torch.tensor(arrays["mixer.in_proj.weight"]).T
+    shared = state * groups * rank
+    sizes = [INNER, INNER, shared, shared, HEADS, HEADS, HEADS]
+    parts = torch.split(projected, [*sizes, projected.shape[1] - sum(sizes)], dim=-1)
+    step = torch.nn.functional.softplus(parts[4] + torch.tensor(arrays["mixer.dt_bias"]))
+    if function == "softplus":
+        rate = torch.nn.functional.softplus(parts[5])
+    else:
+        negative, positive = parts[5].clamp_max(0), parts[5].clamp_min(0)
+        rate = positive + torch.reciprocal(1 - negative)
+    return step.numpy(), rate.clamp(min=1e-4).numpy()
+
+
 @pytest.mark.parametrize(
-    ("role", "values", "message"),
+    ("layout", "function"),
     [
-        ("dt_bias", np.ones(5), r"mixer.dt_bias: its shape \(5\)"),
-        ("in_proj.bias", np.ones(ROWS + 1), rf"mixer.in_proj.bias: its shape \({ROWS + 1}\)"),
-        ("in_proj.weight", np.ones((5, 8)), r"mixer.in_proj.weight: its shape \(5, 8\)"),
-        ("conv1d.weight", np.ones(CONVOLVED), r"mixer.conv1d.weight: its shape \(28\)"),
-        ("conv1d.weight", np.ones((29, 1, 4)), "29 convolved channels and groups=1"),
+        ({}, "heavy_tail"),
+        ({"groups": 2}, "softplus"),
+        ({"rank": 2, "groups": 4}, "heavy_tail"),
+        ({"fraction": 1.0}, "softplus"),
+        ({"state": 9, "scale": 1.0}, "heavy_tail"),
     ],
+    ids=str,
 )
-def test_bad_tensors_are_named(role: str, values: NDArray, message: str) -> None:
-    tensors = mamba2(bias=role == "in_proj.bias")
-    with pytest.raises(TensorError, match=message):
-        read_layer({**tensors, f"mixer.{role}": values}, Mamba2())
+def test_the_bands_are_those_of_the_library_on_random_inputs(
+    layout: dict[str, Any], function: str
+) -> None:
+    arrays = mamba3(**layout)
+    drive = joint_drive_of(MemoryStore(arrays), Mamba3(), rate_function=function)
+    inputs = 1.5 * np.random.default_rng(3).standard_normal((40_000, 6))
+    step, rate = steps_of(arrays, inputs, function, int(layout.get("groups", 1)))
+    gates = gates_of(arrays, input_scale=1.5, assume={"rate_function": function})
+    check_bands(gates, np.exp(-rate * step), 0.01, ALIGNED)
+    for band in gates.bands:
+        seen = np.median(np.quantile(1 / (rate * step), band.share, axis=0))
+        assert_allclose(band.time_constant.p50, seen, rtol=0.03)
+    assert drive.white_alone
+    assert gates.second_moment is not None
+    assert gates.parameters == ()
+    assert gates_of(arrays, rho=0.5).second_moment is None
+
+
+def test_the_floor_of_the_rate_is_that_of_the_configuration() -> None:
+    store = MemoryStore(mamba3(scale=3.0))
+    for floor, config in ((1e-4, {}), (0.05, {"ssm_cfg": {"A_floor": 0.05}})):
+        store.config = config
+        drive = joint_drive_of(store, Mamba3(), rate_function="softplus")
+        low = drive.law(np.array([[2.0, -50.0, 0.0, 0.0]])).log_eigenvalue.real
+        assert_allclose(-low, floor * np.log1p(np.exp(2.0)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(41, 6), (20, 6), (46,)])
+def test_other_projections_have_a_reason(shape: tuple[int, ...]) -> None:
+    arrays = mamba3() | {"mixer.in_proj.weight": np.ones(shape)}
+    store = MemoryStore(arrays)
+    (match,) = Mamba3().find(store.tensors)
+    assert isinstance(Mamba3().read(store, match, ReadOptions(gates=True)).gate, NoDrive)
+    assert Mamba3().read(store, match, ReadOptions()).gate is None
+    gates = gates_of(arrays)
+    assert gates.spread is None
+    assert gates.bands == ()
+    assert "rows of in_proj" in (gates.reason or "")
+
+
+def test_gates_that_stand_still_have_the_moments_of_the_impulse() -> None:
+    """c_0 = Δ/2 and c_k = Δ λᵏ, of any trapezoid."""
+    gates = gates_of(mamba3(scale=0.0))
+    assert gates.second_moment is not None
+    assert gates.second_moment.ratio.max == pytest.approx(1.0)
+    step = np.log1p(np.exp(mamba3()["mixer.dt_bias"]))
+    expected = step**2 * (0.25 + np.exp(-2 * step) / -np.expm1(-2 * step))
+    assert gates.second_moment.nominal.max == pytest.approx(expected.max())
+    assert gates.second_moment.nominal.min == pytest.approx(expected.min())

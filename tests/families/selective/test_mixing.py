@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from families.derivatives import match_of, read_layer
 from families.selective.layers import min_rnn, sigmoid, sru
 from families.simulated_gates import check_bands, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import Family
-from memcurse_cli.families.selective.mixing import QRNN, SRU, MinGRU, MinLSTM
+from memcurse_cli.families.selective.mixing import QRNN, SRU, MinLSTM
 
 Arrays = dict[str, np.ndarray]
 N, INPUTS = 3, 4
-
-
-@pytest.mark.parametrize(("family", "other"), [(MinGRU(), "r"), (MinLSTM(), "o")])
-def test_minimal_rnns_have_no_other_gates(family: Family, other: str) -> None:
-    separate = min_rnn(1 if family.name == "min_gru" else 2, fused=False)
-    assert len(match_of(separate, family)) == 1
-    assert match_of(separate | {f"linear_{other}.weight": np.zeros((7, 4))}, family) == []
-    assert match_of(separate | {"linear_h.weight": np.zeros((7, 9))}, family) == []
-
-
-def test_one_gate_without_a_bias_is_refused() -> None:
-    one = {n: a for n, a in min_rnn(2, fused=False).items() if n != "linear_i.bias"}
-    with pytest.raises(TensorError, match=r"linear_f.bias: only one of the two gates has a bias"):
-        read_layer(one, MinLSTM())
 
 
 def shares(arrays: Arrays, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -56,29 +39,6 @@ def test_the_bands_of_a_min_lstm(scale: float, fused: bool) -> None:
     expected = ((1 - kept) ** 2).mean(axis=0) / (1 - (kept**2).mean(axis=0))
     assert gates.second_moment is not None
     assert_allclose(gates.second_moment.moving.p50, np.median(expected), rtol=0.02)
-
-
-def run_sru(arrays: Arrays, inputs: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
-    """The last c of one direction, as sru.ops.elementwise_recurrence_naive computes it."""
-    kept = {name: torch.tensor(array) for name, array in arrays.items()}
-    columns = (inputs @ kept["weight"]).view(len(inputs), N, -1)
-    for column in columns:
-        forget = torch.sigmoid(column[:, 1] + kept["bias"][:N] + cell * kept["weight_c"][:N])
-        cell = column[:, 0] + (cell - column[:, 0]) * forget
-    return cell
-
-
-def test_a_small_state_of_an_sru_decays_and_an_impulse_enters() -> None:
-    arrays = sru()
-    recurrence = read_layer({f"rnn_lst.0.{name}": array for name, array in arrays.items()}, SRU())
-    assert recurrence.name == "rnn_lst.0"
-    inputs = torch.zeros(6, INPUTS, dtype=torch.float64)
-    last = run_sru(arrays, inputs, 1e-9 * torch.ones(N, dtype=torch.float64))
-    assert_allclose(last, 1e-9 * np.exp(6 * recurrence.log_eigenvalues.real), rtol=1e-7)
-    inputs[0] = 1e-7
-    driven = inputs[0].numpy() @ arrays["weight"].reshape(INPUTS, N, -1)[:, :, 0]
-    expected = driven * np.exp(recurrence.log_gain + 5 * recurrence.log_eigenvalues).real
-    assert_allclose(run_sru(arrays, inputs, torch.zeros(N).double()), expected, rtol=1e-5)
 
 
 def test_both_directions_of_an_sru_stand_in_each_half() -> None:
@@ -148,17 +108,6 @@ def test_the_bands_of_an_sru_that_sees_its_own_state(weight: float, normalised: 
     check_bands(found, seen, reason=found.reason)
 
 
-def test_a_gate_of_an_sru_and_what_it_lets_in_move_together() -> None:
-    """Where both see the same component, or opposite ones."""
-    random = np.random.default_rng(1)
-    columns = random.normal(size=(6, 16, 3))
-    columns[:, :8, 1], columns[:, 8:, 1] = columns[:, :8, 0], -columns[:, 8:, 0]
-    weight = columns.reshape(6, 48)
-    driven = (random.normal(size=(20_000, 6)) @ weight).reshape(-1, 16, 3)
-    found = gates_of({"weight": weight, "weight_c": np.ones(32), "bias": np.ones(32)})
-    check_bands(found, forgotten(driven, np.ones(16), np.ones(16)), 0.02, reason=found.reason)
-
-
 H = 4
 
 
@@ -167,20 +116,6 @@ def linear(inputs: int = 3, parts: int = 3, *, name: str = "{}") -> Arrays:
     generator = np.random.default_rng(inputs)
     shapes = {"weight": (parts * H, inputs), "bias": (parts * H,)}
     return {name.format(role): generator.normal(size=shape) for role, shape in shapes.items()}
-
-
-@pytest.mark.parametrize("parts", [2, 3])
-def test_two_states_of_a_qrnn_come_together_by_the_gate_that_writes(parts: int) -> None:
-    """The state as QRNNLayer.forward with ForgetMult computes it without an input."""
-    arrays = linear(parts=parts, name="qrnn.layers.0.linear.{}")
-    recurrence = read_layer(arrays, QRNN(), output_gate="yes" if parts == 3 else "no")
-    z, f, *_ = np.split(arrays["qrnn.layers.0.linear.bias"], parts)
-    states = np.array([np.zeros(H), np.ones(H)])
-    after = sigmoid(f) * np.tanh(z) + (1 - sigmoid(f)) * states
-    assert_allclose(after[1] - after[0], np.exp(recurrence.log_eigenvalues.real), rtol=1e-12)
-    assert_allclose(after[0], np.exp(recurrence.log_gain.real) * np.tanh(z), rtol=1e-12)
-    if parts == 2:  # no three parts, so that nothing is assumed
-        assert read_layer(arrays, QRNN()).assumptions == ()
 
 
 @pytest.mark.parametrize(

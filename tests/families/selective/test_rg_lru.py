@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from families.derivatives import match_of, read_layer
+from families.derivatives import read_layer
 from families.oracles import original_layer
 from families.selective.layers import HIPPOGRIFF, RG_LRU, TURNING, sigmoid, softplus
 from numpy.testing import assert_allclose
@@ -50,8 +50,3 @@ def test_hippogriff_stores_the_exponent_in_two_ways(stored: float, scale: float)
     forget = sigmoid(arrays["layers.0.hawk.gates.bias"][:5])
     expected = -scale * softplus(arrays["layers.0.hawk.forget_base"]) * forget
     assert_allclose(read_layer(arrays, Hawk()).log_eigenvalues.real, expected, rtol=1e-12)
-
-
-def test_what_is_not_it() -> None:
-    assert match_of({"a_param": np.zeros(3), "a_gate.b": np.zeros(3)}, RGLRU()) == []
-    assert match_of({"Lambda": np.ones(5) + 0j, "B": np.ones((5, 2)) + 0j}, Hawk()) == []

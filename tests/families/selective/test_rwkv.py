@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families.derivatives import match_of, read_layer
+from families.derivatives import read_layer
 from families.oracles import read_layers
 from families.selective.layers import (
     BASE,
@@ -95,10 +95,6 @@ def test_the_range_that_the_removal_is_said_to_reach() -> None:
         assert largest < decay.max() + 1e-12
         lowest = min(lowest, smallest)
     assert correction.lowest < lowest < 0
-
-
-def test_other_modules_with_w0_are_not_it() -> None:
-    assert match_of({"w0": np.zeros(3), "w1": np.zeros(3)}, RWKV7()) == []
 
 
 @pytest.mark.parametrize(
