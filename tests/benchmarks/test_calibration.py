@@ -70,7 +70,6 @@ def test_networks_that_others_trained_were_trained_below_their_usable_rates(
     weights = {name: np.array(value) for name, value in state.items()}
     weights["A_re"], weights["A_im"] = weights.pop("lambda")
     (layer,) = inspect(weights, horizon=300, learning_rate=1e-3).layers
-    assert layer.usable_rate is not None
     assert layer.usable_rate.rate == pytest.approx(3.7e-3, rel=0.02)
     assert layer.verdict == "watch"
     image = shared_data / "trained" / "s4d_cifar10" / "s4_cifar10.pth"

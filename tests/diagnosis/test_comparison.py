@@ -54,7 +54,6 @@ def test_nothing_moves_from_a_report_to_itself(seed: int) -> None:
     same = report(lru(seed))
     (layer,) = compare(same, same).layers
     spectrum = layer.spectrum
-    assert spectrum is not None
     assert (spectrum.matched, spectrum.outward, spectrum.inward) == (UNITS, 0, 0)
     assert spectrum.time_constant_least == spectrum.time_constant_most == 1
     assert spectrum.largest_angle_change == 0

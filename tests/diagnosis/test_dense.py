@@ -60,7 +60,6 @@ def test_every_entry_of_the_matrix(radius: float, horizon: int | None) -> None:
     assert group.sensitivity.p50 == pytest.approx(np.median(entries), rel=1e-5)
     assert group.step_effect == pytest.approx(1e-3 * np.sqrt(entries.sum() / state), rel=1e-5)
     assert group.direction == "destabilising"
-    assert layer.dense is not None
     assert layer.dense.sensitivity == pytest.approx(entries.sum(), rel=1e-5)
     assert layer.dense.relative_sensitivity == pytest.approx(entries.sum() / state, rel=1e-5)
 
@@ -81,7 +80,6 @@ def test_a_delay_line_remembers_all_its_steps() -> None:
     """All λ = 0 and τ = 0, and the last unit holds what the first took in 63 steps before."""
     report = inspect({"A": np.eye(64, k=-1), "B": np.eye(64)[:, :1], "C": np.eye(64)[-1:]})
     (layer,) = report.layers
-    assert layer.dense is not None
     assert layer.dense.memory == 63
     assert layer.eigenvalues.time_constant.max == 0
     assert "MC104" not in {finding.code for finding in layer.findings}
@@ -90,7 +88,6 @@ def test_a_delay_line_remembers_all_its_steps() -> None:
 
 def structure_of(matrix: Floats, horizon: int | None = None) -> tuple[LayerReport, DenseStructure]:
     found = only({"A": matrix, "B": np.ones((len(matrix), 1))}, horizon=horizon)
-    assert found.dense is not None
     assert found.dense.structure is not None
     return found, found.dense.structure
 

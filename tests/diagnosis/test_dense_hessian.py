@@ -67,7 +67,6 @@ def test_the_scores_of_a_dense_layer(radius: float, horizon: int | None, readout
     weight = np.ones(steps) if read == "last" else (steps - np.arange(steps)) / steps
     power = sum(w * np.sum(one**2) for w, one in zip(weight, answers, strict=True))
     found = layer(state, horizon=horizon, readout=readout).hessian
-    assert found is not None
     values = np.linalg.eigvalsh(hessian)
     diagonal = np.diag(hessian)
     assert found.order == 16
@@ -88,8 +87,6 @@ def test_an_estimated_diagonality_carries_its_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(products, "FORMED_ORDER", 1)
     report = inspect(state, horizon=30)
     found = report.layers[0].hessian
-    assert exact is not None
-    assert found is not None
     assert exact.diagonality_error == 0 < found.diagonality_error
     assert abs(found.diagonality - exact.diagonality) < 5 * found.diagonality_error
     monkeypatch.setattr(terminal_structure, "LEAST_ERROR", 0.0)
@@ -111,15 +108,12 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
     found = hessian_layer(state)
     assert found.method == ("whole" if formed else "Lanczos")
     assert (found.conditioning is not None) == formed
-    assert found.picture is not None
     assert_allclose(found.picture.magnitude, np.abs(wanted), rtol=1e-6, atol=1e-9 * values[-1])
-    assert found.scores is not None
     assert found.scores.order == found.largest_block == 25
     assert found.scores.trace == pytest.approx(np.trace(wanted), rel=1e-9)
     assert found.scores.sharpness == pytest.approx(values[-1], rel=1e-9)
     share = np.sum(np.diag(wanted) ** 2) / np.sum(wanted**2)
     assert found.scores.diagonality == pytest.approx(share, rel=1e-9)
-    assert found.spectrum is not None
     assert found.spectrum.largest[:3] == pytest.approx(values[::-1][:3], rel=1e-7)
     (group,) = found.groups
     assert (group.name, group.kind, group.size) == ("A", "recurrent", 25)
@@ -139,7 +133,6 @@ def test_of_a_large_matrix_some_rows_and_columns_are_drawn(
     monkeypatch.setattr(hessian_report, "PICTURED_SIDE", 3)
     state = drawn(5, 1.02)
     found = hessian_layer(state).picture
-    assert found is not None
     places = [row * 5 + column for row in (0, 2, 4) for column in (0, 2, 4)]
     wanted = explicit(state, 40)
     values, vectors = np.linalg.eigh(wanted)

@@ -50,8 +50,6 @@ def test_a_driven_layer_as_torch_makes_it_works_where_mean_field_theory_has_it(k
     found = point(torch_layer(kind, 256), input_scale=20.0)
     assert found.agrees is True
     assert found.reason is None
-    assert found.predicted is not None
-    assert found.simulated is not None
     assert found.predicted.second_moment == pytest.approx(found.simulated.second_moment, rel=0.1)
     for predicted, simulated in zip(found.predicted.gates, found.simulated.gates, strict=True):
         assert predicted.name == simulated.name
@@ -97,10 +95,6 @@ def flax(state: dict[str, Floats]) -> dict[str, Floats]:
 def test_it_is_the_same_whoever_stored_the_layer(kind: str, other: Any) -> None:
     state = torch_layer(kind, scale=3.0)
     found, wanted = point(other(state)), point(state)
-    assert found.predicted is not None
-    assert wanted.predicted is not None
-    assert found.simulated is not None
-    assert wanted.simulated is not None
     assert found.predicted.growth == pytest.approx(wanted.predicted.growth, rel=1e-9)
     assert found.predicted.second_moment == pytest.approx(wanted.predicted.second_moment, rel=1e-9)
     # A run that is chaotic would part from another by rounding alone; these forget.
@@ -115,8 +109,6 @@ def test_a_reset_gate_before_the_matrix_is_another_network() -> None:
     before = point(state | {"rnn/bias": state["rnn/bias"].sum(axis=0)})
     assert before.singular_value_variance is None
     assert after.singular_value_variance is not None
-    assert before.predicted is not None
-    assert after.predicted is not None
     assert before.predicted.growth != after.predicted.growth
     assert before.agrees is not None
 
@@ -124,8 +116,6 @@ def test_a_reset_gate_before_the_matrix_is_another_network() -> None:
 def test_a_trained_layer_is_not_a_random_one() -> None:
     found = point(SAMPLE)
     assert found.agrees is False
-    assert found.predicted is not None
-    assert found.simulated is not None
     assert found.simulated.growth > 1.3 * found.predicted.growth
     page = to_text(inspect(SAMPLE, spectra=True), width=80)
     assert "State at work" in page

@@ -61,7 +61,6 @@ def test_the_bands_are_those_of_the_gates_of_torch(kind: str, scale: float) -> N
     arrays = arrays_of(module)
     x, h = run(module, scale)
     z = gate_values(arrays, slice(H, 2 * H), x, h)  # the second block of both is the keeping gate
-    assert gates.spread is not None
     assert_allclose(gates.spread.p50, np.median(z.std(axis=0)), rtol=0.05)
     # What the hidden weights see of the state, whose components are not quite independent.
     assert_allclose(gates.hidden_second_moment, (h**2).mean(), rtol=0.1)
@@ -80,13 +79,10 @@ def test_a_gate_without_weights_does_not_move() -> None:
         module.weight_hh_l0[H : 2 * H] = 0
     layer = layer_of(module, gates=True)
     gates = layer.gates
-    assert gates is not None
-    assert gates.spread is not None
     assert gates.spread.max == 0
     for band in gates.bands:
         assert band.modulus == pytest.approx(gates.bands[0].modulus)
         assert band.time_constant.p50 == pytest.approx(layer.eigenvalues.time_constant.p50)
-    assert gates.second_moment is not None
     assert gates.second_moment.nominal.p50 == pytest.approx(layer.state.second_moment.p50)
     for one, group in zip(gates.parameters, layer.parameters, strict=True):
         assert (one.name, one.tensor) == (group.name, group.tensor)
@@ -107,7 +103,6 @@ def test_a_constant_input_brings_the_state_of_a_gru_to_its_candidate() -> None:
     n = torch.randn(100_000, H, dtype=torch.float64)
     weights = module.weight_ih_l0[2 * H :].norm(dim=1)
     candidate = torch.tanh(module.bias_ih_l0[2 * H :] + module.bias_hh_l0[2 * H :] + weights * n)
-    assert layer.gates is not None
     assert layer.gates.hidden_second_moment == pytest.approx(
         float((candidate**2).mean().detach()), rel=3e-3
     )
@@ -139,7 +134,6 @@ def test_what_is_not_known_is_said() -> None:
     arrays = arrays_of(torch.nn.GRU(INPUTS, H))
     del arrays["weight_ih_l0"]
     (layer,) = inspect(arrays, gates=True).layers
-    assert layer.gates is not None
     assert layer.gates.spread is None
     assert "weights are not in the file" in (layer.gates.reason or "")
     (layer,) = inspect({"A": np.eye(3) / 2, "weight_hh": np.eye(3) / 2}, gates=True).layers
@@ -170,5 +164,4 @@ def test_wide_gates_and_saturated_ones_stay_finite() -> None:
     ]  # fmt: skip
     assert gates.hidden_second_moment is not None
     assert 0 < gates.hidden_second_moment < 1
-    assert gates.second_moment is not None
     assert gates.second_moment.moving.p50 is not None

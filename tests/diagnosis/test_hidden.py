@@ -61,7 +61,6 @@ def test_the_sample_gru_remembers_through_its_hidden_weights() -> None:
         "jacobian",
     ]
     jacobian = jacobian_of(layer.hidden_spectra)
-    assert jacobian is not None
     assert (jacobian.order, jacobian.unstable, jacobian.time_constant) == (64, 1, None)
     longest = layer.eigenvalues.time_constant.max
     assert longest is not None
@@ -83,7 +82,6 @@ def test_a_longer_memory_is_a_warning_with_its_number(
 ) -> None:
     layer = only(gru(feedback))
     jacobian = jacobian_of(layer.hidden_spectra)
-    assert jacobian is not None
     assert jacobian.spectral_radius == pytest.approx(radius, rel=1e-12)
     assert jacobian.unstable == (UNITS if radius >= 1 else 0)
     finding = hidden_finding(layer)

@@ -48,9 +48,7 @@ def test_it_is_where_the_network_works(activation: str) -> None:
             slopes.append(np.mean(slope**2))
             moments.append(np.mean(h**2))
     found = layer(state, assume={"activation": activation})
-    assert found.dense is not None
     point = found.dense.operating_point
-    assert point is not None
     assert point.slope == pytest.approx(math.sqrt(np.mean(slopes)), rel=0.05)
     assert point.second_moment == pytest.approx(np.mean(moments), rel=0.1)
     largest = found.eigenvalues.modulus.max
@@ -62,8 +60,6 @@ def test_it_is_where_the_network_works(activation: str) -> None:
 
 def test_no_input_and_no_bias_is_the_origin() -> None:
     found = layer({"weight_hh_l0": 0.5 * np.eye(4), "weight_ih_l0": np.zeros((4, 2))})
-    assert found.dense is not None
-    assert found.dense.operating_point is not None
     assert found.dense.operating_point.slope == pytest.approx(1)
     assert found.dense.operating_point.spectral_radius == pytest.approx(0.5)
 
@@ -71,11 +67,9 @@ def test_no_input_and_no_bias_is_the_origin() -> None:
 def test_where_there_is_none_the_slope_stays_one() -> None:
     state = network(3.0)
     exploding = layer(state, assume={"activation": "relu"})
-    assert exploding.dense is not None
     assert exploding.dense.operating_point is None
     assert "mean field" not in message(exploding)
     linear = layer(state, assume={"activation": "linear"})
-    assert linear.dense is not None
     assert linear.dense.operating_point is None
 
 
@@ -114,7 +108,6 @@ def test_linear_figures_are_those_at_the_operating_point(
     }
     found = layer(state, assume={"activation": activation}, horizon=horizon)
     moment, root = simulated(state, activation)
-    assert found.dense is not None
     assert found.dense.operating_point is not None
     assert found.parameters[0].step_effect == pytest.approx(1e-3 * root, rel=within)
     assert found.dense.sensitivity == pytest.approx(64 * moment * root**2, rel=4 * within)
@@ -150,9 +143,7 @@ def test_no_linear_figure_of_a_state_that_grows_until_it_bends(
         assert group.rounding.float16 is None
     assert found.hessian is None
     assert found.verdict == "watch"
-    assert found.usable_rate is not None
     for reason in (found.hessian_reason, found.usable_rate.reason):
-        assert reason is not None
         assert "no linear figure holds" in reason
     if found.dense is not None:
         assert found.dense.reason == found.hessian_reason

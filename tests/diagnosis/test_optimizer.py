@@ -126,7 +126,6 @@ def test_the_quantiles_are_those_of_the_optimiser_itself(noisy_run: Path) -> Non
         state = content["optimizer"]["state"][index]
         corrected = state["exp_avg_sq"].numpy() / (1 - 0.998 ** float(state["step"]))
         steps = found[name].effective_step
-        assert steps is not None
         assert [steps.min, steps.p50, steps.max] == pytest.approx(
             np.quantile(1e-9 / (np.sqrt(corrected) + 1e-8), [0, 0.5, 1]).tolist(), rel=1e-12
         )
@@ -149,7 +148,6 @@ def test_a_state_in_another_file_is_read_where_it_is_named(noisy_run: Path, tmp_
     assert alone.layers[0].adam == ()
     beside = memcurse_cli.inspect(tmp_path / "weights.pt", optimizer=tmp_path / "optimizer.pt")
     assert beside.layers[0].adam == memcurse_cli.inspect(noisy_run).layers[0].adam
-    assert beside.optimizer is not None
     assert (beside.optimizer.library, beside.optimizer.weights) == ("torch.optim", 6)
     with pytest.raises(CheckpointError, match="no state of an optimiser"):
         memcurse_cli.inspect(tmp_path / "weights.pt", optimizer=tmp_path / "weights.pt")
@@ -209,7 +207,6 @@ def test_a_state_that_is_ambiguous_is_left_out_with_its_reason() -> None:
     for layer in report.layers:
         for group in layer.adam:
             assert group.effective_step is None
-            assert group.reason is not None
             assert "several groups of the optimiser" in group.reason
 
 
@@ -220,7 +217,6 @@ def test_an_element_without_a_gradient_is_in_no_figure() -> None:
     found = groups(memcurse_cli.inspect({"params": weights, "opt_state": {"0": state}}))
     assert found["nu_log"].without_gradient == 1
     steps = found["nu_log"].effective_step
-    assert steps is not None
     assert steps.max < 1
     state["nu"] = {name: np.zeros(10) for name in weights}
     dead = groups(memcurse_cli.inspect({"params": weights, "opt_state": {"0": state}}))
@@ -277,7 +273,6 @@ def test_a_group_bears_the_step_that_reaches_the_limit() -> None:
     assert from_json(to_json(report)) == report
     assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
     found = report.layers[0].learning_rates
-    assert found is not None
     assert (found.rest, found.limit) == (3e-3, 0.2)
     for rate, parameter in zip(found.groups, report.layers[0].parameters, strict=True):
         kappa = parameter.relative_sensitivity.p99
@@ -317,7 +312,6 @@ def test_the_two_sharpnesses_are_those_of_the_blocks_of_the_hessian() -> None:
     """H = J Jᵀ of the impulse responses, for a white input."""
     tensors = lru(0.2)
     found = rates(tensors).sharpness
-    assert found is not None
     rows, recurrent = jacobian(tensors, 400)
     hessian = rows @ rows.T
     own, rest = hessian[:recurrent, :recurrent], hessian[recurrent:, recurrent:]
@@ -334,7 +328,6 @@ def test_what_is_not_known_says_why() -> None:
     assert found.sharpness_reason == "neither B nor C is known for it"
     dense = rates({"A": 0.5 * np.eye(3), "B": np.ones((3, 1)), "C": np.ones((1, 3))})
     assert dense.sharpness is None
-    assert dense.sharpness_reason is not None
     assert "dense" in dense.sharpness_reason
     unstable = {"lambda_re": np.array([1.1, 0.3]), "lambda_im": np.array([0.0, 0.1])}
     for rate in rates(unstable).groups:
@@ -344,8 +337,6 @@ def test_what_is_not_known_says_why() -> None:
 def test_an_angle_bears_the_measured_rate_where_the_output_is_known() -> None:
     """As in the verdict: a step that only turns angles is judged by the output."""
     (layer,) = memcurse_cli.inspect(lru(), horizon=200, learning_rates=True).layers
-    assert layer.learning_rates is not None
-    assert layer.usable_rate is not None
     angle, effect = layer.learning_rates.groups[1], layer.parameters[1].step_effect
     assert layer.parameters[1].direction == "decorrelating"
     own = 0.1 * 1e-3 / (effect or math.nan)

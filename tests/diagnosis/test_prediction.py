@@ -138,6 +138,4 @@ def test_what_is_refused(given: dict[str, object], said: str) -> None:
 def test_a_mixture_counts_with_its_variance() -> None:
     white = predict(ring=(0, 0.9)).ring
     mixed = predict(ring=(0, 0.9), autocorrelation="0.5:0.9,1.5:0").ring
-    assert white is not None
-    assert mixed is not None
     assert mixed.second_moment == pytest.approx(2 * (white.second_moment or 0))

@@ -75,7 +75,6 @@ def test_a_what_if_is_the_report_on_the_rewritten_checkpoint(options: dict[str, 
     assert found.hessian is not None
     assert (found.parametrization, found.gain, found.left_out) == ("lru", "own", 0)
     assert found.verdict == expected.verdict
-    assert found.state is not None
     assert found.state.second_moment.p50 == pytest.approx(expected.state.second_moment.p50)
     for mine, theirs in zip(found.parameters, expected.parameters, strict=True):
         assert (mine.name, mine.direction) == (theirs.name, theirs.direction)

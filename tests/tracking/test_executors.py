@@ -90,7 +90,6 @@ def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> None
     script = tmp_path / "parent.py"
     script.write_text(ORPHAN)
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         worker = Path("/proc") / parent.stdout.readline().strip()
         assert worker.exists()
         parent.kill()
