@@ -7,46 +7,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from diagnosis.build import finding, only
 from end_to_end.command import memcurse
-from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from theory.non_normal import exact_powers, exact_sensitivity, far_from_normal
 
-Floats = NDArray[np.float64]
 
-
-def channels(size: int, inputs: int = 3, outputs: int = 2) -> tuple[Floats, Floats]:
-    generator = np.random.default_rng(5)
-    return generator.normal(size=(size, inputs)), generator.normal(size=(outputs, size))
-
-
-def saved(folder: Path, matrix: Floats, inputs: int = 3, outputs: int = 2) -> Path:
-    path = folder / "layer.safetensors"
-    readin, readout = channels(len(matrix), inputs, outputs)
-    save_file({"A": matrix, "B": readin, "C": readout, "D": np.zeros((outputs, inputs))}, path)
-    return path
-
-
-@pytest.mark.parametrize("case", [(3, 0), (20, 0)], ids=str)
-def test_standard_output_is_the_document_alone(case: tuple[float, int], tmp_path: Path) -> None:
-    path = saved(tmp_path, far_from_normal(*case))
+@pytest.mark.parametrize("radius", [3, 20])
+def test_standard_output_is_the_document_alone(radius: float, tmp_path: Path) -> None:
+    path, generator = tmp_path / "layer.safetensors", np.random.default_rng(5)
+    readin, readout = generator.normal(size=(12, 3)), generator.normal(size=(2, 12))
+    matrix = far_from_normal(radius, 0)
+    save_file({"A": matrix, "B": readin, "C": readout, "D": np.zeros((2, 3))}, path)
     for arguments in (["inspect"], ["inspect", "--horizon", "200"], ["hessian"]):
         result = memcurse(*arguments, path, "--json")
-        assert result.returncode == 0
-        assert result.stderr == ""
+        assert (result.returncode, result.stderr) == (0, "")
         json.loads(result.stdout)
 
 
-def test_a_report_has_the_figures_of_the_stored_matrix(tmp_path: Path) -> None:
+def test_a_report_has_the_figures_of_the_stored_matrix() -> None:
     matrix, powers = far_from_normal(4, 0), exact_powers(4, 0)
-    path = saved(tmp_path, matrix)
-    (layer,) = json.loads(memcurse("inspect", path, "--json").stdout)["layers"]
-    dense, structure = layer["dense"], layer["dense"]["structure"]
+    readin = np.random.default_rng(5).normal(size=(12, 3))
+    layer = only({"A": matrix, "B": readin})
     norms = np.linalg.norm(powers, 2, axis=(1, 2))
-    assert 0.98 * norms.max() < structure["transient_growth"] < 1.01 * norms.max()
-    assert norms.max() / (12 * np.e) < structure["kreiss_bound"] < norms.max()
-    _, entries = exact_sensitivity(powers, channels(12)[0])
-    assert dense["sensitivity"] == pytest.approx(entries.sum(), rel=0.01)
-    assert 0.9 < dense["radius_within_rounding"] < 0.91
-    (finding,) = (one for one in layer["findings"] if one["code"] == "MC303")
-    assert "rounding it moves |λ| up to 0.902" in finding["message"]
+    structure = layer.dense.structure
+    assert 0.98 * norms.max() < structure.transient_growth < 1.01 * norms.max()
+    assert norms.max() / (12 * np.e) < structure.kreiss_bound < norms.max()
+    _, entries = exact_sensitivity(powers, readin)
+    assert layer.dense.sensitivity == pytest.approx(entries.sum(), rel=0.01)
+    assert 0.9 < layer.dense.radius_within_rounding < 0.91
+    assert "rounding it moves |λ| up to 0.902" in finding(layer, "MC303").message
