@@ -1,21 +1,24 @@
-"""The dense path against impulse responses and finite differences, through the whole line."""
+"""The dense path against impulse responses, through the whole line."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from diagnosis.build import codes, finding, only
+from end_to_end.command import memcurse
 from numpy.typing import NDArray
-from theory.non_normal import far_from_normal
+from safetensors.numpy import save_file
+from theory.non_normal import exact_powers, exact_sensitivity, far_from_normal
 
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis import dense as dense_structure
 
 Floats = NDArray[np.float64]
 GENERATOR = np.random.default_rng(3)
-STEP = 1e-6
 
 
 def matrix(size: int, radius: float) -> Floats:
@@ -23,38 +26,20 @@ def matrix(size: int, radius: float) -> Floats:
     return np.asarray(drawn * radius / np.max(np.abs(np.linalg.eigvals(drawn))))
 
 
-def responses(transition: Floats, readin: Floats, steps: int) -> Floats:
-    """(steps, n, inputs) A^k B."""
-    answer = [readin]
-    for _ in range(steps - 1):
-        answer.append(transition @ answer[-1])
-    return np.stack(answer)
-
-
-def derivative(transition: Floats, readin: Floats, steps: int, entry: tuple[int, int]) -> Floats:
-    shift = np.zeros_like(transition)
-    shift[entry] = STEP
-    above = responses(transition + shift, readin, steps)
-    below = responses(transition - shift, readin, steps)
-    return np.asarray((above - below) / (2 * STEP))
-
-
 @pytest.mark.parametrize(("radius", "horizon"), [(0.9, None), (1.05, 40)])
 def test_every_entry_of_the_matrix(radius: float, horizon: int | None) -> None:
     transition, readin = matrix(4, radius), GENERATOR.normal(size=(4, 2))
-    steps = horizon or 2000
-    state = float(np.sum(responses(transition, readin, steps) ** 2))
-    entries = np.array(
-        [np.sum(derivative(transition, readin, steps, entry) ** 2) for entry in np.ndindex(4, 4)]
-    )
+    powers = np.stack([np.linalg.matrix_power(transition, k) for k in range(horizon or 400)])
+    state = np.sum((powers @ readin) ** 2)
+    _, entries = exact_sensitivity(powers[:-1], readin)
     layer = only({"A": transition, "B": readin, "C": np.ones((1, 4))}, horizon=horizon)
     (group,) = layer.parameters
-    assert group.sensitivity.max == pytest.approx(entries.max(), rel=1e-5)
-    assert group.sensitivity.p50 == pytest.approx(np.median(entries), rel=1e-5)
-    assert group.step_effect == pytest.approx(1e-3 * np.sqrt(entries.sum() / state), rel=1e-5)
+    assert group.sensitivity.max == pytest.approx(entries.max(), rel=1e-9)
+    assert group.sensitivity.p50 == pytest.approx(np.median(entries), rel=1e-9)
+    assert group.step_effect == pytest.approx(1e-3 * np.sqrt(entries.sum() / state), rel=1e-9)
     assert group.direction == "destabilising"
-    assert layer.dense.sensitivity == pytest.approx(entries.sum(), rel=1e-5)
-    assert layer.dense.relative_sensitivity == pytest.approx(entries.sum() / state, rel=1e-5)
+    assert layer.dense.sensitivity == pytest.approx(entries.sum(), rel=1e-9)
+    assert layer.dense.relative_sensitivity == pytest.approx(entries.sum() / state, rel=1e-9)
 
 
 def test_a_leak_scales_the_sensitivity_to_the_stored_weights() -> None:
@@ -136,3 +121,29 @@ def test_a_matrix_that_forgets_within_one_step_is_told() -> None:
     matrix = np.diag([0.9] + 7 * [1e-3])
     dead = finding(only({"A": matrix, "B": np.eye(8)}), "MC104")
     assert dead.message.startswith("7 of 8 singular values")
+
+
+@pytest.mark.parametrize("radius", [3, 20])
+def test_standard_output_is_the_document_alone(radius: float, tmp_path: Path) -> None:
+    path, generator = tmp_path / "layer.safetensors", np.random.default_rng(5)
+    readin, readout = generator.normal(size=(12, 3)), generator.normal(size=(2, 12))
+    matrix = far_from_normal(radius, 0)
+    save_file({"A": matrix, "B": readin, "C": readout, "D": np.zeros((2, 3))}, path)
+    for arguments in (["inspect"], ["inspect", "--horizon", "200"], ["hessian"]):
+        result = memcurse(*arguments, path, "--json")
+        assert (result.returncode, result.stderr) == (0, "")
+        json.loads(result.stdout)
+
+
+def test_a_report_has_the_figures_of_the_stored_matrix() -> None:
+    matrix, powers = far_from_normal(4, 0), exact_powers(4, 0)
+    readin = np.random.default_rng(5).normal(size=(12, 3))
+    layer = only({"A": matrix, "B": readin})
+    norms = np.linalg.norm(powers, 2, axis=(1, 2))
+    structure = layer.dense.structure
+    assert 0.98 * norms.max() < structure.transient_growth < 1.01 * norms.max()
+    assert norms.max() / (12 * np.e) < structure.kreiss_bound < norms.max()
+    _, entries = exact_sensitivity(powers, readin)
+    assert layer.dense.sensitivity == pytest.approx(entries.sum(), rel=0.01)
+    assert 0.9 < layer.dense.radius_within_rounding < 0.91
+    assert "rounding it moves |λ| up to 0.902" in finding(layer, "MC303").message

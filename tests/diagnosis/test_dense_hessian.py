@@ -11,14 +11,10 @@ from diagnosis.build import drawn_lru, only
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli import inspect
 from memcurse_cli.diagnosis import hessian as dense_hessian
 from memcurse_cli.diagnosis import hessian_report
 from memcurse_cli.diagnosis.inspection import hessian
-from memcurse_cli.reports.terminal import structure as terminal_structure
 from memcurse_cli.reports.terminal.hessian import to_text as to_hessian_text
-from memcurse_cli.reports.terminal.report import to_text
-from memcurse_cli.theory.dense import hessian as products
 
 Floats = NDArray[np.float64]
 
@@ -69,19 +65,6 @@ def test_the_scores_of_a_dense_layer(radius: float, horizon: int | None, readout
     assert found.adam_residual == pytest.approx(np.linalg.eigvalsh(scaled)[-1], rel=1e-6)
     wanted = 1e-3 * math.sqrt(diagonal.sum() / power)
     assert found.output_step_effect == pytest.approx(wanted, rel=1e-6)
-
-
-def test_an_estimated_diagonality_carries_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = drawn(12, 0.9)
-    exact = only(state, horizon=30).hessian
-    monkeypatch.setattr(products, "GRAM_ORDER", 1)
-    monkeypatch.setattr(products, "FORMED_ORDER", 1)
-    report = inspect(state, horizon=30)
-    found = report.layers[0].hessian
-    assert exact.diagonality_error == 0 < found.diagonality_error
-    assert abs(found.diagonality - exact.diagonality) < 5 * found.diagonality_error
-    monkeypatch.setattr(terminal_structure, "LEAST_ERROR", 0.0)
-    assert " ± " in to_text(report, width=120)
 
 
 def hessian_layer(state: dict[str, Floats], horizon: int | None = 40) -> Any:

@@ -71,21 +71,6 @@ def test_a_gate_without_weights_does_not_move() -> None:
     assert "MC505" not in codes(layer)
 
 
-def test_a_constant_input_brings_the_state_of_a_gru_to_its_candidate() -> None:
-    """At ρ = 1 a GRU's state is u itself, so E h² of the hidden state is E tanh²(n)."""
-    torch.manual_seed(1)
-    module = torch.nn.GRU(INPUTS, H, dtype=torch.float64)
-    with torch.no_grad():
-        module.weight_hh_l0.zero_()
-    (layer,) = inspect(arrays_of(module), rho=1.0, gates=True).layers
-    n = torch.randn(100_000, H, dtype=torch.float64)
-    weights = module.weight_ih_l0[2 * H :].norm(dim=1)
-    candidate = torch.tanh(module.bias_ih_l0[2 * H :] + module.bias_hh_l0[2 * H :] + weights * n)
-    assert layer.gates.hidden_second_moment == pytest.approx(
-        float((candidate**2).mean().detach()), rel=3e-3
-    )
-
-
 def test_gates_far_from_their_bias_are_told_where_it_is_asked() -> None:
     torch.manual_seed(1)
     module = torch.nn.GRU(INPUTS, H, dtype=torch.float64)
