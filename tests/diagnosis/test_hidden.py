@@ -108,13 +108,9 @@ def test_a_cell_that_is_not_known_says_why_its_step_is_missing() -> None:
     assert finding(layer, "MC503").advice == ""
 
 
-def test_a_layer_without_hidden_weights_has_nothing_to_say() -> None:
-    layer = only({"A_re": np.full(4, 0.9), "A_im": np.zeros(4)})
-    assert not layer.hidden_feedback
-    assert (layer.hidden_spectra, layer.hidden_spectra_reason) == ((), None)
-    assert "MC503" not in build.codes(layer)
-
-
-def test_the_sentence_does_not_pass_the_gates_off_as_the_layer() -> None:
+def test_hidden_weights_are_told_where_there_are_some() -> None:
+    diagonal = only({"A_re": np.full(4, 0.9), "A_im": np.zeros(4)})
+    assert (diagonal.hidden_feedback, diagonal.hidden_spectra) == (False, ())
+    assert "MC503" not in build.codes(diagonal)
     sentence = inspect(gru(4)).sentence
     assert "its longest time constant, hidden weights aside, is 1.44 steps" in sentence

@@ -179,34 +179,22 @@ def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path)
     assert str(tmp_path) not in skipped.reason
 
 
-SUMMARY = Summary(
-    unstable=0,
-    modulus=0.95,
-    time_constant_median=5.0,
-    time_constant=20.0,
-    worst=WorstGroup("layer", "nu", 100.0, 0.01),
-    usable_rate=0.01,
-)
+SUMMARY = Summary(0, 0.95, 5.0, 20.0, WorstGroup("layer", "nu", 100.0, 0.01), 0.01)
 
 
-def step(number: int, verdict: Verdict = "ok", **others: object) -> TrackedStep:
-    worst = WorstGroup("layer", "nu", others.pop("kappa", 100.0), 0.01)  # type: ignore[arg-type]  # a number or None
-    summary = replace(SUMMARY, worst=worst, **others)  # type: ignore[arg-type]  # fields by name
+def step(number: int, verdict: Verdict = "ok", kappa: float | None = 100.0, **others: Any) -> Any:
+    summary = replace(SUMMARY, worst=WorstGroup("layer", "nu", kappa, 0.01), **others)
     assumed = InputAssumption(((1.0, 0.0),), None, None, 1e-3)
     return TrackedStep(number, "name", "path", Snapshot(verdict, "", assumed, summary, ()))
 
 
-def failed(number: int) -> TrackedStep:
-    return TrackedStep(number, "name", "path", None, "damaged")
-
-
 def test_what_rose_and_when_it_became_cursed() -> None:
     steps = [
-        failed(0),
+        TrackedStep(0, "name", "path", None, "damaged"),
         step(10),
         step(3000, "cursed", modulus=0.99),
         step(5000, "cursed", modulus=0.999, kappa=4e4, usable_rate=0.001),
-        failed(6000),
+        TrackedStep(6000, "name", "path", None, "damaged"),
     ]
     assert sentence(steps) == (
         "max |λ| rose from 0.950 to 0.9990 between step 10 and 5000; the worst κ rose from 100 to "
@@ -215,35 +203,21 @@ def test_what_rose_and_when_it_became_cursed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "words"),
+    ("name", "values", "words"),
     [
-        ((0, 1, 1), "1 eigenvalue has |λ| ≥ 1, the first from step 1 on"),
-        ((0, 1, 3), "3 eigenvalues have |λ| ≥ 1, the first from step 1 on"),
-        ((0, 2, 0), "eigenvalues left the unit disk at step 1 and came back"),
-        ((4, 2, 1), "eigenvalues with |λ| ≥ 1: 4 at the start, 1 at the end"),
+        ("unstable", (0, 1, 1), "1 eigenvalue has |λ| ≥ 1, the first from step 1 on"),
+        ("unstable", (0, 1, 3), "3 eigenvalues have |λ| ≥ 1, the first from step 1 on"),
+        ("unstable", (0, 2, 0), "eigenvalues left the unit disk at step 1 and came back"),
+        ("unstable", (4, 2, 1), "eigenvalues with |λ| ≥ 1: 4 at the start, 1 at the end"),
+        ("verdict", ("ok", "cursed", "ok"), "became cursed at step 1, ok at step 2"),
+        ("verdict", ("ok", "watch") * 4, "verdict changed 7 times, last to watch at step 7"),
+        ("kappa", (100.0, None), "the worst relative sensitivity came to diverge"),
     ],
 )
-def test_eigenvalues_outside_the_disk(counts: tuple[int, ...], words: str) -> None:
-    assert words in sentence([step(at, unstable=count) for at, count in enumerate(counts)])
-
-
-def test_turns_of_the_verdict() -> None:
-    there: list[Verdict] = ["ok", "cursed", "ok"]
-    assert "became cursed at step 1, ok at step 2" in sentence(
-        [step(at, verdict) for at, verdict in enumerate(there)]
-    )
-    many: list[Verdict] = ["ok", "watch"] * 4
-    assert "the verdict changed 7 times, last to watch at step 7" in sentence(
-        [step(at, verdict) for at, verdict in enumerate(many)]
-    )
-
-
-def test_what_comes_to_diverge_and_what_is_not_known() -> None:
-    assert "the worst relative sensitivity came to diverge" in sentence(
-        [step(1), step(2, kappa=None)]
-    )
-    unknown = sentence([step(1, usable_rate=None), step(2)])
-    assert "rate" not in unknown
+def test_turns_of_a_run(name: str, values: tuple[Any, ...], words: str) -> None:
+    found = sentence([step(at, **{name: value}) for at, value in enumerate(values)])
+    assert words in found
+    assert "rate" not in sentence([step(1, usable_rate=None), step(2)])
 
 
 def test_a_modulus_shows_its_distance_from_one() -> None:
