@@ -101,10 +101,3 @@ def test_layers_of_one_side_are_listed() -> None:
     assert (found.only_before, found.only_after) == (("b",), ())
     two = report({**lru(prefix="a."), **dense(np.eye(3) / 2)})
     assert [layer.matched_by for layer in compare(one, two).layers] == ["name", "alone"]
-
-
-def test_without_eigenvalues_the_rest_is_compared() -> None:
-    (layer,) = compare(inspect(lru()), report(lru())).layers
-    assert layer.spectrum is None
-    assert layer.spectrum_reason
-    assert layer.time_constant.before == layer.time_constant.after

@@ -77,14 +77,6 @@ def test_a_trained_layer_is_not_a_random_one() -> None:
     assert "go by the simulated layer" in " ".join(page.split()).lower()
 
 
-def test_the_input_scale_is_that_of_the_report() -> None:
-    state = torch_layer("gru")
-    quiet, loud = point(state, input_scale=0.1), point(state, input_scale=3.0)
-    assert (quiet.input_scale, loud.input_scale) == (0.1, 3.0)
-    for one in ("predicted", "simulated"):
-        assert getattr(quiet, one).second_moment < getattr(loud, one).second_moment
-
-
 def test_only_spectra_take_it() -> None:
     assert point(SAMPLE, spectra=False) is None
     projected = {

@@ -87,16 +87,6 @@ def test_a_jacobian_that_was_not_taken_is_explained(monkeypatch: pytest.MonkeyPa
     assert (told.severity, told.advice) == ("info", "")
 
 
-def test_the_heads_of_an_slstm_are_taken_together() -> None:
-    state = {"_bias_": np.zeros(4 * UNITS), "_recurrent_kernel_": np.ones((1, 4 * UNITS, UNITS))}
-    layer = only(state)
-    assert layer.family == "slstm"
-    orders = {spectrum.name: spectrum.order for spectrum in layer.hidden_spectra}
-    gates = dict.fromkeys(("input", "forget", "cell", "output"), UNITS)
-    assert orders == gates | {"jacobian": 3 * UNITS}
-    assert layer.hidden_spectra_reason is None
-
-
 def test_a_cell_that_is_not_known_says_why_its_step_is_missing() -> None:
     arrays = {"cell.weight_hh": np.ones((2 * UNITS, UNITS)), "cell.bias_hh": np.zeros(2 * UNITS)}
     layer = only(arrays, assume={"gate_keeps": "yes"})

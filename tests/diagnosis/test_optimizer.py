@@ -194,20 +194,20 @@ def test_an_element_without_a_gradient_is_in_no_figure() -> None:
 def test_elements_are_found_by_their_values() -> None:
     random = np.random.default_rng(0)
     weight, moment = random.normal(size=(6, 2)), random.random((6, 2))
-    assert np.array_equal(align(weight, weight, moment), moment.reshape(-1))
-    assert np.array_equal(align(weight.T.copy(), weight, moment), moment.T.reshape(-1))
-    assert np.array_equal(align(weight[:, 1], weight, moment), moment[:, 1])
-    assert np.array_equal(align(weight[4:], weight, moment), moment[4:].reshape(-1))
-    joined = weight[:, 0] + 1j * weight[:, 1]
-    states = moment[:, 0] + 1j * moment[:, 1]
-    assert np.array_equal(align(weight[:, 1], joined, states), moment[:, 1])
-    assert np.array_equal(align(weight[:, 1], joined, moment[:, 0]), moment[:, 0])
-    assert align(-weight, weight, moment) is None
-    assert align(weight, weight, moment[:5]) is None
+    joined, states = weight[:, 0] + 1j * weight[:, 1], moment[:, 0] + 1j * moment[:, 1]
     # Two gates that start from the same values have two states, and no telling which is whose.
     twice = np.concatenate([weight[0], weight[0]])
+    for values, stored, state, wanted in (
+        (weight.T.copy(), weight, moment, moment.T.reshape(-1)),
+        (weight[4:], weight, moment, moment[4:].reshape(-1)),
+        (weight[:, 1], joined, states, moment[:, 1]),
+        (weight[:, 1], joined, moment[:, 0], moment[:, 0]),
+        (weight[0], twice, np.ones(4), np.ones(2)),
+    ):
+        assert np.array_equal(align(values, stored, state), wanted)
+    assert align(-weight, weight, moment) is None
+    assert align(weight, weight, moment[:5]) is None
     assert align(weight[0], twice, np.array([1.0, 2.0, 3.0, 4.0])) is None
-    assert np.array_equal(align(weight[0], twice, np.ones(4)), np.ones(2))
 
 
 SIZE = 6
