@@ -111,7 +111,9 @@ def test_at_a_perfect_fit_the_second_moment_is_the_hessian_and_adam_flattens_it(
 
 def test_the_quantiles_are_those_of_the_optimiser_itself(noisy_run: Path) -> None:
     content = torch.load(noisy_run, weights_only=True)
-    found = groups(memcurse_cli.inspect(noisy_run))
+    report = memcurse_cli.inspect(noisy_run)
+    assert report.checkpoint.bytes_read == 2 * sum(one.nbytes for one in content["model"].values())
+    found = groups(report)
     for index, name in enumerate(content["model"]):
         state = content["optimizer"]["state"][index]
         corrected = state["exp_avg_sq"].numpy() / (1 - 0.998 ** float(state["step"]))
@@ -119,7 +121,7 @@ def test_the_quantiles_are_those_of_the_optimiser_itself(noisy_run: Path) -> Non
         assert [steps.min, steps.p50, steps.max] == pytest.approx(
             np.quantile(1e-9 / (np.sqrt(corrected) + 1e-8), [0, 0.5, 1]).tolist(), rel=1e-12
         )
-    assert from_json(to_json(memcurse_cli.inspect(noisy_run))) == memcurse_cli.inspect(noisy_run)
+    assert from_json(to_json(report)) == report
 
 
 def test_a_file_without_a_state_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from memcurse_cli.commands.track import open_cache
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.derived import Snapshot
 from memcurse_cli.tracking import cache as cache_module
-from memcurse_cli.tracking.cache import Cache, hash_content
+from memcurse_cli.tracking.cache import Cache, hash_content, signature
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading, read_checkpoint
 
@@ -129,6 +129,8 @@ def test_a_hash_counts_until_the_file_changes(
     write(path, 0.8)
     os.utime(path, ns=(old + 1, old + 1))
     assert cache.key_of(str(path), READING) != key
+    path.unlink()
+    assert signature(str(path)) is None
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_if_it_was_asked_for(
