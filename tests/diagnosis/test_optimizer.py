@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,34 +19,21 @@ from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.layer import AdamGroup, LearningRates
 
 
-@pytest.fixture(scope="module")
-def authors(paper: Path) -> dict[str, Any]:
-    return json.loads((paper / "adam_state.json").read_text())
-
-
-def tree(content: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The authors' parameters, the two rows of λ under names of their own."""
-    arrays = {name: np.array(value) for name, value in content.items()}
-    arrays["lambda_re"], arrays["lambda_im"] = arrays.pop("lambda")
-    return arrays
-
-
-def checkpoint(authors: dict[str, Any]) -> dict[str, Any]:
-    state = {
-        "count": np.array(authors["adam_count"]),
-        "mu": tree(authors["m"]),
-        "nu": tree(authors["v"]),
-    }
-    return {"params": tree(authors["params"]), "opt_state": {"0": state, "1": {}}}
-
-
 def groups(report: memcurse_cli.Report) -> dict[str, AdamGroup]:
     return {group.name: group for group in report.layers[0].adam}
 
 
-def test_the_page_on_learning_rates_shows_the_authors_run(authors: dict[str, Any]) -> None:
-    report = memcurse_cli.inspect(checkpoint(authors), horizon=300)
-    drawn = to_text(report, all_layers=True, width=80)
+def test_the_page_on_learning_rates_shows_the_authors_run(paper: Path) -> None:
+    authors = json.loads((paper / "adam_state.json").read_text())
+
+    def tree(name: str) -> dict[str, np.ndarray]:
+        arrays = {key: np.array(value) for key, value in authors[name].items()}
+        arrays["lambda_re"], arrays["lambda_im"] = arrays.pop("lambda")
+        return arrays
+
+    state = {"count": np.array(authors["adam_count"]), "mu": tree("m"), "nu": tree("v")}
+    checkpoint = {"params": tree("params"), "opt_state": {"0": state, "1": {}}}
+    drawn = to_text(memcurse_cli.inspect(checkpoint, horizon=300), all_layers=True, width=80)
     table = drawn[drawn.index("Adam's effective steps") : drawn.index("         lr/√v: what Adam")]
     page = Path(__file__).parents[2] / "docs" / "learning-rates.md"
     assert f"```text\n{table}```" in page.read_text(encoding="utf-8")
